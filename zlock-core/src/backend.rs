@@ -1,0 +1,221 @@
+//! The contract between recipes and stores.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::label::Label;
+use crate::node::{Node, Queue, Token};
+use crate::own::GoneNotice;
+use crate::path::LockPath;
+use crate::session::SessionEvents;
+use crate::watch::Watch;
+
+/// A coordination store, seen through one session with it.
+///
+/// All recipes are written against this trait; implement it, run the `conformance` suite, and they work.
+///
+/// # Who retries
+/// An operation retries inside itself, by the backend's policy and within one budget of time, and returns
+/// only what it could not mend. A caller never repeats it. An operation that is called while there is no
+/// session waits for one, within the same budget.
+///
+/// # Sessions
+/// A backend is one session at a time. It keeps the session alive, and when it is lost begins the next one
+/// by itself, as a new *epoch* ([`Session`](crate::Session)). No operation reports success for a session that was over when
+/// it was sent.
+///
+/// # Cancel safety
+/// The future of an operation may be dropped at any time. Its request may then still take effect; only
+/// [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) leaves something behind, which the
+/// caller takes away with [`delete`](Self::delete) by token.
+///
+/// # Errors
+/// All operations: `Closed` after [`close`](Self::close), at once; `NotAuthorized`; `Unavailable` when the
+/// budget is used up, ambiguous for a write whose outcome is not known; `SessionLost` where an operation is
+/// about a node of a session that is over; `Unexpected`.
+#[async_trait]
+pub trait CoordinationBackend: Debug + Send + Sync + 'static {
+    /// Appends a node to the queue of `parent`, tied to the current session, and returns it with the queue
+    /// as it stood at or after the create. `token` must be new.
+    ///
+    /// # Behavior
+    /// - The node is at the end of the queue, behind every node that any client had seen before.
+    /// - The returned queue has the node.
+    /// - Missing parents are made, and may vanish by themselves once they are empty.
+    /// - A parent that vanishes at any moment costs a retry, not an error.
+    /// - The node belongs to the session of the returned epoch and goes when that session ends.
+    /// - Fencing tokens grow with each create under one parent, also when the parent was removed in between.
+    /// - An answer that was lost leaves exactly one node, and it is the one that is returned.
+    /// - A node that is deleted by somebody else while its session lives is reported through `gone`.
+    async fn create_ephemeral_sequential(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        token: &Token,
+        data: &[u8],
+    ) -> Result<Created>;
+
+    /// The queue of `parent`, first in line first.
+    ///
+    /// # Behavior
+    /// - A missing parent is an empty queue.
+    /// - Foreign and nested children are left out.
+    /// - The order is right across the wrap of a store's numbers.
+    /// - It has every node that this backend was told of before it was called, and none that it was told
+    ///   is gone.
+    async fn children(&self, parent: &LockPath) -> Result<Queue>;
+
+    /// [`children`](Self::children), and a one-shot watch on any change of the queue: a node that comes, goes
+    /// or is relabelled.
+    ///
+    /// # Behavior
+    /// - No change between the answer and the watch is lost.
+    /// - A dropped watch leaves none at the server.
+    /// - It works on a missing parent.
+    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)>;
+
+    /// Whether the node `seen` in an earlier listing is still there with the same label; if so, with a
+    /// one-shot watch on its deletion and on its getting another label.
+    ///
+    /// # Behavior
+    /// - A node that is gone is `Gone`, and no watch is left.
+    /// - A node with another label than in `seen` is `Changed`, however it was relabelled in between.
+    /// - No deletion or relabel between the answer and the watch is lost.
+    /// - A relabel is never reported as `Deleted`.
+    /// - The watch fires, with any event, when its session ends.
+    /// - A dropped watch leaves none at the server.
+    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence>;
+
+    /// Atomically gives the own node another label at the same place in the queue, and fires its watches.
+    /// Returns the node as it is now; its fencing token stays that of `node`.
+    ///
+    /// # Behavior
+    /// - The place, the token and the session stay.
+    /// - Repeating it is harmless.
+    /// - A node that is gone is the error `NodeRemoved`; of a session that is over, `SessionLost`.
+    /// - Its own `gone` notice stays silent.
+    async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node>;
+
+    /// Removes exactly the node with this token, whatever its label is by now.
+    ///
+    /// # Behavior
+    /// - A node that is gone already is `Ok`, and so is a parent that is.
+    /// - After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
+    ///   a create whose future was dropped before this call cannot take effect after its `Ok`.
+    /// - It never removes another node with the same number.
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()>;
+
+    /// The data that a node was created with; `None` if it is gone.
+    ///
+    /// # Behavior
+    /// - The data is what was given to the create, byte for byte.
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>>;
+
+    /// A view of the session, and of the ones after it. Local: no request.
+    ///
+    /// # Behavior
+    /// - The deadline is never later than the moment at which the store ends the session.
+    /// - An outage shorter than the session is `Suspended`, then `Connected` in the same epoch.
+    /// - A session that ended is `Lost`, then `Connected` in the next epoch.
+    fn session_events(&self) -> SessionEvents;
+
+    /// Ends the session at the store, with its nodes, and wakes everybody with `Closed`. Dropping the last
+    /// handle does it too.
+    ///
+    /// # Behavior
+    /// - Every operation that waits or comes later ends with `Closed`.
+    /// - The session's nodes are gone at once where the store can be reached, else when the session expires.
+    /// - Repeating it is harmless.
+    async fn close(&self) -> Result<()>;
+}
+
+/// A node just made.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// The node, with session and fencing token filled.
+    pub node: Node,
+    /// The queue at or after the create; it has the node.
+    pub queue: Queue,
+    /// The epoch of the session that owns the node.
+    pub epoch: u64,
+    /// Tells when somebody deletes the node while its session lives.
+    pub gone: GoneNotice,
+}
+
+/// The answer of [`exists_with_watch`](CoordinationBackend::exists_with_watch).
+#[derive(Debug)]
+pub enum Existence {
+    /// No such node. No watch.
+    Gone,
+    /// The node has another label than was seen. No watch.
+    Changed(Node),
+    /// The node is as it was seen; the watch tells when that ends.
+    Watching(Watch),
+}
+
+/// What to delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A node that is known.
+    Node(Node),
+    /// Whatever a create with this token left behind: its outcome is not known.
+    Token(Token),
+}
+
+impl Target {
+    /// The token of the node to delete.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        match self {
+            Target::Node(node) => &node.token,
+            Target::Token(token) => token,
+        }
+    }
+}
+
+macro_rules! forward {
+    ($($wrapper:ident),*) => {$(
+        #[async_trait]
+        #[deny(clippy::missing_trait_methods)]
+        impl<B: CoordinationBackend + ?Sized> CoordinationBackend for $wrapper<B> {
+            async fn create_ephemeral_sequential(
+                &self,
+                parent: &LockPath,
+                label: Label,
+                token: &Token,
+                data: &[u8],
+            ) -> Result<Created> {
+                (**self).create_ephemeral_sequential(parent, label, token, data).await
+            }
+            async fn children(&self, parent: &LockPath) -> Result<Queue> {
+                (**self).children(parent).await
+            }
+            async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
+                (**self).children_with_watch(parent).await
+            }
+            async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
+                (**self).exists_with_watch(parent, seen).await
+            }
+            async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
+                (**self).relabel(parent, node, label).await
+            }
+            async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+                (**self).delete(parent, target).await
+            }
+            async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+                (**self).data(parent, node).await
+            }
+            fn session_events(&self) -> SessionEvents {
+                (**self).session_events()
+            }
+            async fn close(&self) -> Result<()> {
+                (**self).close().await
+            }
+        }
+    )*};
+}
+
+forward!(Arc, Box);

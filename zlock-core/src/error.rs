@@ -1,0 +1,243 @@
+//! One error type for every backend and recipe.
+
+use std::fmt;
+
+type Source = Box<dyn std::error::Error + Send + Sync + 'static>;
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, in which operation, on which path.
+///
+/// Three questions have an answer of their own: *what happened* is [`kind`](Error::kind), *may I try
+/// again* is [`is_retryable`](Error::is_retryable), and *did the server perhaps do it all the same* is
+/// [`is_ambiguous`](Error::is_ambiguous).
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    operation: &'static str,
+    path: Option<String>,
+    message: Option<String>,
+    ambiguous: bool,
+    source: Option<Source>,
+}
+
+/// What happened. The doc of each kind says what to do about it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// A path or a name that no store would take. Nothing was sent. Mend the path.
+    InvalidPath,
+    /// A connection URL that cannot be read. Nothing was sent. Mend the URL.
+    InvalidUrl,
+    /// An option, a duration or a number of permits out of range. Nothing was sent. Mend the value.
+    InvalidArgument,
+    /// The URL names a backend whose cargo feature is off. Switch the feature on.
+    FeatureDisabled,
+    /// The time given for an acquisition is over; nothing is held and nothing is left behind. The phase
+    /// says what it was spent on.
+    Timeout(Phase),
+    /// The lock template's waits are used up: somebody else holds the lock. Try later.
+    Busy,
+    /// The session that the lock or the place in the queue belonged to is over (expired at the server, or
+    /// past its local deadline). Nothing is held any more. Acquire anew; a new session is on its way.
+    SessionLost,
+    /// Somebody deleted our node: the place in the queue, or the lock, is gone. Acquire anew.
+    NodeRemoved,
+    /// The client was closed. Final.
+    Closed,
+    /// The store refuses the credentials, or the access to this path. Final until somebody changes either.
+    NotAuthorized,
+    /// No server answered within the operation's budget of time and retries. Try again later.
+    Unavailable,
+    /// The store answered something that we did not expect; the source says what. Report it.
+    Unexpected,
+}
+
+/// What an acquisition was doing when its time was over.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Waiting for a session with the store: no server was reached.
+    Connecting,
+    /// The node was being created; it may have been, and is cleaned up.
+    Queueing,
+    /// In the queue, behind somebody else.
+    Waiting,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::Connecting => "connecting",
+            Phase::Queueing => "queueing",
+            Phase::Waiting => "waiting",
+        })
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            ErrorKind::InvalidPath => "invalid path",
+            ErrorKind::InvalidUrl => "invalid url",
+            ErrorKind::InvalidArgument => "invalid argument",
+            ErrorKind::FeatureDisabled => "feature disabled",
+            ErrorKind::Timeout(phase) => return write!(f, "timed out while {phase}"),
+            ErrorKind::Busy => "busy",
+            ErrorKind::SessionLost => "session lost",
+            ErrorKind::NodeRemoved => "own node removed",
+            ErrorKind::Closed => "closed",
+            ErrorKind::NotAuthorized => "not authorized",
+            ErrorKind::Unavailable => "no server available",
+            ErrorKind::Unexpected => "unexpected answer",
+        };
+        f.write_str(text)
+    }
+}
+
+impl Error {
+    /// An error of this kind in the named operation (`"create"`, `"acquire"`, ...).
+    #[must_use]
+    pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
+        Error(Box::new(Inner { kind, operation, path: None, message: None, ambiguous: false, source: None }))
+    }
+
+    /// Names the path, lock or URL that the operation was about.
+    #[must_use]
+    pub fn with_path(mut self, path: impl fmt::Display) -> Self {
+        self.0.path = Some(path.to_string());
+        self
+    }
+
+    /// Says in words what was wrong and where.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.0.message = Some(message.into());
+        self
+    }
+
+    /// Attaches the error underneath.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Marks the request as one that may have taken effect at the server.
+    #[must_use]
+    pub fn ambiguous(mut self) -> Self {
+        self.0.ambiguous = true;
+        self
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The operation that failed.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
+    }
+
+    /// The path, lock or URL it was about, if there is one.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        self.0.path.as_deref()
+    }
+
+    /// Whether the same call may succeed later without anything being changed by hand.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self.0.kind,
+            ErrorKind::Timeout(_)
+                | ErrorKind::Busy
+                | ErrorKind::SessionLost
+                | ErrorKind::NodeRemoved
+                | ErrorKind::Unavailable
+        )
+    }
+
+    /// Whether the request may have taken effect at the server although it failed here.
+    #[must_use]
+    pub fn is_ambiguous(&self) -> bool {
+        self.0.ambiguous
+    }
+
+    /// Whether the acquisition ran out of the time it was given.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Timeout(_))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, operation, path, message, ambiguous, source } = &*self.0;
+        write!(f, "{operation}")?;
+        if let Some(path) = path {
+            write!(f, " {path}")?;
+        }
+        write!(f, ": {kind}")?;
+        if let Some(message) = message {
+            write!(f, ": {message}")?;
+        }
+        if *ambiguous {
+            f.write_str(" (may have taken effect)")?;
+        }
+        if let Some(source) = source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("operation", &self.0.operation)
+            .field("path", &self.0.path)
+            .field("message", &self.0.message)
+            .field("ambiguous", &self.0.ambiguous)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|s| s as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_where_and_why() {
+        let e = Error::new(ErrorKind::Unavailable, "create")
+            .with_path("/app")
+            .with_message("3 attempts")
+            .with_source("connection reset")
+            .ambiguous();
+        assert_eq!(
+            e.to_string(),
+            "create /app: no server available: 3 attempts (may have taken effect): connection reset"
+        );
+        assert!(e.is_retryable() && e.is_ambiguous() && !e.is_timeout());
+    }
+
+    #[test]
+    fn a_timeout_names_its_phase() {
+        let e = Error::new(ErrorKind::Timeout(Phase::Waiting), "acquire").with_path("/app");
+        assert_eq!(e.to_string(), "acquire /app: timed out while waiting");
+        assert!(e.is_timeout());
+    }
+}

@@ -1,0 +1,82 @@
+//! What a place in a queue is for.
+
+use std::fmt;
+
+/// What a node in a lock's queue asks for. It stands in the node's name (ZooKeeper, mem) or value (etcd).
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Label {
+    /// A mutex: nobody beside it. Never relabelled.
+    Lock,
+    /// The writer of a read/write lock: nobody beside it. May become a [`Read`](Label::Read).
+    Write,
+    /// A reader of a read/write lock: other readers beside it.
+    Read,
+    /// `weight` of the `max` permits of a semaphore.
+    Permits {
+        /// How many permits this node takes.
+        weight: u32,
+        /// How many there are in all, as this node's client believes.
+        max: u32,
+        /// Whether it was granted them, and has told the node behind it by becoming this label.
+        granted: bool,
+    },
+}
+
+impl Label {
+    /// Whether nobody may hold beside a node of this label.
+    #[must_use]
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Label::Lock | Label::Write)
+    }
+
+    /// The part of a node's name that tells the label, as Curator writes it (design, section 10).
+    pub fn marker(self) -> impl fmt::Display {
+        Marker(self)
+    }
+
+    /// Reads the label off the end of a name without its sequence: what stands before the label, and the
+    /// label. Knows Curator's, kazoo's and our own names.
+    pub(crate) fn split(name: &str) -> Option<(&str, Label)> {
+        // kazoo's `__rlock__` has to come before `__lock__`, and both before `lock-`.
+        for (marker, label) in [
+            ("__READ__", Label::Read),
+            ("__WRIT__", Label::Write),
+            ("__rlock__", Label::Read),
+            ("__lock__", Label::Lock),
+            ("lock-", Label::Lock),
+        ] {
+            if let Some(before) = name.strip_suffix(marker) {
+                return Some((before, label));
+            }
+        }
+        let rest = name.strip_suffix("__")?;
+        for (marker, granted) in [("__PERM__", false), ("__HELD__", true)] {
+            if let Some(at) = rest.rfind(marker) {
+                let (weight, max) = rest[at + marker.len()..].split_once("of")?;
+                let label = Label::Permits { weight: number(weight)?, max: number(max)?, granted };
+                return Some((&rest[..at], label));
+            }
+        }
+        None
+    }
+}
+
+/// Digits only: `str::parse` would also take a sign.
+fn number(digits: &str) -> Option<u32> {
+    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
+}
+
+struct Marker(Label);
+
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Label::Lock => f.write_str("lock-"),
+            Label::Write => f.write_str("__WRIT__"),
+            Label::Read => f.write_str("__READ__"),
+            Label::Permits { weight, max, granted: false } => write!(f, "__PERM__{weight}of{max}__"),
+            Label::Permits { weight, max, granted: true } => write!(f, "__HELD__{weight}of{max}__"),
+        }
+    }
+}

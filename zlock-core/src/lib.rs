@@ -1,0 +1,30 @@
+//! The contract between zlock's recipes and its backends.
+//!
+//! [`CoordinationBackend`] is what a store must offer; [`Session`], [`Node`], [`Queue`] and [`Watch`] are
+//! what it speaks in. Users of locks want the `zlock` crate; this one is for authors of backends.
+
+mod backend;
+mod error;
+mod label;
+mod name;
+mod node;
+mod own;
+mod path;
+mod sequence;
+mod session;
+mod token;
+mod watch;
+
+pub use backend::{CoordinationBackend, Created, Existence, Target};
+pub use error::{Error, ErrorKind, Phase, Result};
+pub use label::Label;
+pub use name::{NodeName, ParsedName};
+pub use node::{FencingToken, Node, Queue, Token};
+pub use own::{GoneNotice, OwnNodes};
+pub use path::LockPath;
+pub use sequence::Sequence;
+pub use session::{
+    CloseReason, Session, SessionEvents, SessionId, SessionListener, SessionPublisher, SessionState,
+};
+pub use token::Tokens;
+pub use watch::{Watch, WatchEvent};

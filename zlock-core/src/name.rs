@@ -1,0 +1,173 @@
+//! Names of nodes, as Curator and kazoo write them, so that old and new processes see each other.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::label::Label;
+use crate::node::Token;
+use crate::sequence::Sequence;
+
+/// Curator's mark of a protected create: `_c_<uuid>-`.
+const PROTECTED: &str = "_c_";
+
+/// The last segment of a node's path, such as `_c_<uuid>-lock-0000000007`.
+///
+/// Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeName(Arc<str>);
+
+/// What a node's name says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParsedName {
+    /// Who made it. A name without a token of its own (Curator's unprotected `lock-0000000007`) stands for
+    /// itself.
+    pub token: Token,
+    /// What it asks for.
+    pub label: Label,
+    /// Its place in the queue.
+    pub sequence: Sequence,
+}
+
+impl NodeName {
+    /// A name that a store gave.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        NodeName(name.into())
+    }
+
+    /// The name up to its sequence: what a sequential create is given.
+    #[must_use]
+    pub fn prefix(token: &Token, label: Label) -> String {
+        format!("{PROTECTED}{token}-{}", label.marker())
+    }
+
+    /// The whole name of a node of ours.
+    #[must_use]
+    pub fn of(token: &Token, label: Label, sequence: Sequence) -> Self {
+        NodeName(format!("{}{sequence}", Self::prefix(token, label)).into())
+    }
+
+    /// Reads a name. `None` is a foreign name: no place in a lock's queue.
+    ///
+    /// Known are `_c_<uuid>-` or nothing, then `lock-`, `__READ__`, `__WRIT__`, `__PERM__<n>of<max>__` or
+    /// `__HELD__<n>of<max>__`; or kazoo's 32 hex digits, then `__lock__` or `__rlock__`; then the sequence.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<ParsedName> {
+        let (rest, sequence) = Sequence::split(name)?;
+        let (before, label) = Label::split(rest)?;
+        let token = if before.is_empty() {
+            Token::new(name)
+        } else if let Some(protected) = before.strip_prefix(PROTECTED) {
+            Token::new(protected.strip_suffix('-').filter(|t| is_uuid(t))?)
+        } else if rest.ends_with("lock__") && before.len() == 32 && is_hex(before) {
+            Token::new(before)
+        } else {
+            return None;
+        };
+        Some(ParsedName { token, label, sequence })
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn is_hex(s: &str) -> bool {
+    s.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn is_uuid(s: &str) -> bool {
+    s.len() == 36
+        && s.bytes().enumerate().all(|(i, b)| match i {
+            8 | 13 | 18 | 23 => b == b'-',
+            _ => b.is_ascii_hexdigit(),
+        })
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "0123abcd-4567-89ab-cdef-0123456789ab";
+
+    #[test]
+    fn our_names_read_back() {
+        let token = Token::new(UUID);
+        for label in [
+            Label::Lock,
+            Label::Read,
+            Label::Write,
+            Label::Permits { weight: 3, max: 10, granted: false },
+            Label::Permits { weight: 1, max: u32::MAX, granted: true },
+        ] {
+            for n in [0, 7, i32::MAX, i32::MIN, -1] {
+                let sequence = Sequence::new(n.into());
+                let name = NodeName::of(&token, label, sequence);
+                let parsed = NodeName::parse(name.as_str()).unwrap();
+                assert_eq!(parsed, ParsedName { token: token.clone(), label, sequence }, "{name}");
+            }
+        }
+        assert_eq!(
+            NodeName::of(&token, Label::Lock, Sequence::new(7)).as_str(),
+            format!("_c_{UUID}-lock-0000000007")
+        );
+    }
+
+    #[test]
+    fn curator_and_kazoo_names_are_known() {
+        for (name, label, token) in [
+            (format!("_c_{UUID}-lock-0000000001"), Label::Lock, UUID),
+            (format!("_c_{UUID}-__READ__0000000001"), Label::Read, UUID),
+            (format!("_c_{UUID}-__WRIT__0000000001"), Label::Write, UUID),
+            ("lock-0000000001".into(), Label::Lock, "lock-0000000001"),
+            (
+                "0123456789abcdef0123456789abcdef__lock__0000000001".into(),
+                Label::Lock,
+                "0123456789abcdef0123456789abcdef",
+            ),
+            (
+                "0123456789abcdef0123456789abcdef__rlock__0000000001".into(),
+                Label::Read,
+                "0123456789abcdef0123456789abcdef",
+            ),
+        ] {
+            let parsed = NodeName::parse(&name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!((parsed.label, parsed.token.as_str()), (label, token), "{name}");
+        }
+    }
+
+    #[test]
+    fn foreign_names_are_not() {
+        for name in [
+            "",
+            "db",
+            "lock-",
+            "lock-1",
+            "lock-00000000011111111111",
+            "mylock-0000000001",
+            "_c_nouuid-lock-0000000001",
+            "0123456789abcdef0123456789abcde__lock__0000000001",
+            "__PERM__of__0000000001",
+            "__PERM__+1of2__0000000001",
+            "0000000001",
+            "lock-+000000001",
+            "lock-99999999999",
+        ] {
+            assert_eq!(NodeName::parse(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A session's own nodes, and the notice that one of them is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::node::Token;
+
+/// Tells the maker of a node that the store no longer has it although the session lives on: somebody deleted
+/// it. Level-triggered, and local: looking at it costs no request.
+#[derive(Clone, Debug)]
+pub struct GoneNotice(watch::Receiver<bool>);
+
+impl GoneNotice {
+    /// Whether the node was reported gone.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Waits until the node is reported gone; for ever if it never is.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn gone(&mut self) {
+        if self.0.wait_for(|gone| *gone).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The nodes that a backend made and still answers for. A heartbeat that lists the session's nodes is
+/// compared with what was known when it was *sent*, by token, leaving out nodes that were being relabelled
+/// or deleted at any time since.
+#[derive(Debug, Default)]
+pub struct OwnNodes(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    nodes: BTreeMap<Token, Own>,
+    /// Grows with each change that makes an older listing say nothing about a node.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Own {
+    gone: watch::Sender<bool>,
+    /// The clock when the node was made or last relabelled.
+    since: u64,
+    /// How many relabels are under way.
+    busy: u32,
+}
+
+impl OwnNodes {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a node in: call when its create was answered.
+    #[must_use = "the notice belongs into `Created`"]
+    pub fn insert(&self, token: &Token) -> GoneNotice {
+        let mut state = self.lock();
+        state.clock += 1;
+        let since = state.clock;
+        let (gone, notice) = watch::channel(false);
+        state.nodes.insert(token.clone(), Own { gone, since, busy: 0 });
+        GoneNotice(notice)
+    }
+
+    /// Forgets a node: call before its delete is sent. Its notice stays silent from then on.
+    pub fn remove(&self, token: &Token) {
+        self.lock().nodes.remove(token);
+    }
+
+    /// Leaves a node out of every comparison until [`relabelled`](OwnNodes::relabelled).
+    pub fn relabelling(&self, token: &Token) {
+        if let Some(own) = self.lock().nodes.get_mut(token) {
+            own.busy += 1;
+        }
+    }
+
+    /// Ends a [`relabelling`](OwnNodes::relabelling), whatever came of it.
+    pub fn relabelled(&self, token: &Token) {
+        let mut state = self.lock();
+        state.clock += 1;
+        let since = state.clock;
+        if let Some(own) = state.nodes.get_mut(token) {
+            own.busy -= 1;
+            own.since = since;
+        }
+    }
+
+    /// A mark to take before a listing of the session's nodes is sent. Also drops nodes whose makers have
+    /// lost interest.
+    #[must_use = "compare the listing with it"]
+    pub fn mark(&self) -> u64 {
+        let mut state = self.lock();
+        state.nodes.retain(|_, own| !own.gone.is_closed());
+        state.clock
+    }
+
+    /// Compares a listing that was sent after `mark`: nodes known by then that it does not have are gone.
+    pub fn compare(&self, mark: u64, present: &BTreeSet<Token>) {
+        self.lock().nodes.retain(|token, own| {
+            let gone = own.busy == 0 && own.since <= mark && !present.contains(token);
+            if gone {
+                own.gone.send_replace(true);
+            }
+            !gone
+        });
+    }
+
+    /// Reports one node gone: for a backend that learned it in another way.
+    pub fn report_gone(&self, token: &Token) {
+        if let Some(own) = self.lock().nodes.remove(token) {
+            own.gone.send_replace(true);
+        }
+    }
+
+    /// Forgets every node: their session is over, which is said elsewhere.
+    pub fn clear(&self) {
+        self.lock().nodes.clear();
+    }
+
+    /// How many nodes it answers for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().nodes.len()
+    }
+
+    /// Whether it answers for none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_known_when_the_listing_was_sent_can_be_gone() {
+        let own = OwnNodes::default();
+        let (old, new) = (Token::new("old"), Token::new("new"));
+        let old_notice = own.insert(&old);
+        let mark = own.mark();
+        let new_notice = own.insert(&new);
+        own.compare(mark, &BTreeSet::new());
+        assert!(old_notice.is_gone());
+        assert!(!new_notice.is_gone());
+        own.compare(own.mark(), &BTreeSet::from([new.clone()]));
+        assert!(!new_notice.is_gone());
+        own.compare(own.mark(), &BTreeSet::new());
+        assert!(new_notice.is_gone());
+    }
+
+    #[test]
+    fn a_relabel_under_way_or_since_hides_a_node() {
+        let own = OwnNodes::default();
+        let token = Token::new("t");
+        let notice = own.insert(&token);
+        let before = own.mark();
+        own.relabelling(&token);
+        own.compare(own.mark(), &BTreeSet::new());
+        own.relabelled(&token);
+        own.compare(before, &BTreeSet::new());
+        assert!(!notice.is_gone());
+        own.compare(own.mark(), &BTreeSet::new());
+        assert!(notice.is_gone());
+    }
+
+    #[test]
+    fn deleted_and_forgotten_nodes_leave_nothing() {
+        let own = OwnNodes::default();
+        let notice = own.insert(&Token::new("a"));
+        own.remove(&Token::new("a"));
+        own.compare(own.mark(), &BTreeSet::new());
+        assert!(!notice.is_gone());
+        drop(own.insert(&Token::new("b")));
+        let _ = own.mark();
+        assert!(own.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! Places in a queue, and their order across ZooKeeper's wrap.
+
+use std::fmt;
+
+/// The number that a store gave a node: a sequence number on ZooKeeper and mem, a create revision on etcd.
+///
+/// `Ord` compares the plain numbers. ZooKeeper's are signed 32-bit and wrap from `2147483647` to
+/// `-2147483648`, so a queue of such nodes is ordered by [`Queue::wrapping`](crate::Queue::wrapping).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sequence(i64);
+
+impl Sequence {
+    /// A sequence of this number.
+    #[must_use]
+    pub const fn new(number: i64) -> Self {
+        Sequence(number)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> i64 {
+        self.0
+    }
+
+    /// Splits the sequence off the end of a name, as ZooKeeper's `%010d` writes a signed 32-bit number:
+    /// ten characters, a minus sign among them, or eleven below -999999999.
+    pub(crate) fn split(name: &str) -> Option<(&str, Sequence)> {
+        let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+        let at = name.len() - digits;
+        // "lock--000000005": the second minus belongs to the number, if it is needed to make up the width
+        // of a negative one; "lock-0000000005" has ten digits and none.
+        let start = match digits {
+            9 | 10 if name[..at].ends_with("--") || (name[..at].ends_with("_-")) => at - 1,
+            10 => at,
+            _ => return None,
+        };
+        let number: i32 = name[start..].parse().ok()?;
+        let sequence = Sequence(number.into());
+        // Only what ZooKeeper itself would write: no "-0000000001" beside "-000000001".
+        (sequence.to_string() == name[start..]).then_some((&name[..start], sequence))
+    }
+}
+
+/// The order around a ring of 2^32 numbers: cut where the gap between neighbours is widest. Queues are far
+/// shorter than half the ring, so that the widest gap is the one behind the youngest node.
+pub(crate) fn sort_wrapping<T>(items: &mut [T], key: impl Fn(&T) -> Sequence) {
+    const RING: i64 = 1 << 32;
+    items.sort_by_key(&key);
+    let (Some(first), Some(last)) = (items.first(), items.last()) else { return };
+    // The gap across the wrap; a wider one inside means that the numbers have wrapped there.
+    let mut widest = key(first).get() + RING - key(last).get();
+    let mut cut = 0;
+    for (i, pair) in items.windows(2).enumerate() {
+        let gap = key(&pair[1]).get() - key(&pair[0]).get();
+        if gap > widest {
+            (widest, cut) = (gap, i + 1);
+        }
+    }
+    items.rotate_left(cut);
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:010}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_written_as_zookeeper_writes_it() {
+        for (n, text) in [
+            (0, "0000000000"),
+            (i32::MAX, "2147483647"),
+            (i32::MIN, "-2147483648"),
+            (-5, "-000000005"),
+            (-999_999_999, "-999999999"),
+            (-1_000_000_000, "-1000000000"),
+        ] {
+            assert_eq!(Sequence(n.into()).to_string(), text);
+            for prefix in ["lock-", "__READ__"] {
+                let name = format!("{prefix}{text}");
+                assert_eq!(Sequence::split(&name), Some((prefix, Sequence(n.into()))), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_endings_are_none() {
+        for name in [
+            "lock-",
+            "lock-123",
+            "lock-00000000001",
+            "lock-4294967296",
+            "lock--0000000001",
+            "lock--2147483649",
+        ] {
+            assert_eq!(Sequence::split(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn orders_across_the_wrap() {
+        let order = |numbers: &[i64]| {
+            let mut v: Vec<_> = numbers.iter().map(|&n| Sequence(n)).collect();
+            sort_wrapping(&mut v, |&s| s);
+            v.into_iter().map(Sequence::get).collect::<Vec<_>>()
+        };
+        let (max, min) = (i64::from(i32::MAX), i64::from(i32::MIN));
+        assert_eq!(order(&[min, max]), [max, min]);
+        assert_eq!(order(&[min + 1, max - 1, min, max]), [max - 1, max, min, min + 1]);
+        assert_eq!(order(&[3, -5, 0]), [-5, 0, 3]);
+        assert_eq!(order(&[1, max]), [1, max]);
+        assert_eq!(order(&[7]), [7]);
+        assert_eq!(order(&[]), [] as [i64; 0]);
+        assert_eq!(order(&[2, 2, 1]), [1, 2, 2]);
+    }
+}

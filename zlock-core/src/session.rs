@@ -1,0 +1,417 @@
+//! Sessions: who owns the nodes, and until when that is certain.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// The store's number of a session: ZooKeeper's session id, etcd's lease id.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(u64);
+
+impl SessionId {
+    /// A session of this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        SessionId(number)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// How a session stands.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionState {
+    /// The store answers.
+    Connected,
+    /// The store does not answer; the session lives on there, and its nodes with it, until the deadline.
+    Suspended,
+    /// Over: the store said so, or the deadline has passed. The backend is on its way to a new one.
+    Lost,
+    /// Over, and no new one will come.
+    Closed(CloseReason),
+}
+
+/// Why no new session will come.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CloseReason {
+    /// The client was closed or dropped.
+    Requested,
+    /// The store refused the credentials.
+    AuthFailed,
+}
+
+/// A look at the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The store's number of it.
+    pub id: SessionId,
+    /// Counts the sessions of a backend, from 1. A newer epoch means that every older one is lost.
+    pub epoch: u64,
+    /// How it stands.
+    pub state: SessionState,
+    /// Until when its nodes certainly exist: when the last answered request was sent, plus the session's
+    /// timeout, less a margin for clock drift. Moves on while the store answers.
+    pub deadline: Instant,
+}
+
+impl Session {
+    /// Whether nodes of this session still exist for certain, as of the moment of the look.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        matches!(self.state, SessionState::Connected | SessionState::Suspended)
+    }
+}
+
+/// The backend's side of the view: says how the session stands. Dropping it closes the view.
+///
+/// Every method that names an epoch does nothing when a newer one has begun, so that late news of an old
+/// session cannot harm the new one. `Lost` is final for an epoch: once anybody was told that the deadline
+/// has passed, a late heartbeat cannot take it back.
+#[derive(Debug)]
+pub struct SessionPublisher(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    session: Mutex<Session>,
+    /// Told at each change of epoch or state; not when only the deadline moves.
+    changed: watch::Sender<()>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session, `Lost` if its deadline has passed. The clock is read under the lock: two looks in a row
+    /// can never go from lost to live.
+    fn now(&self) -> MutexGuard<'_, Session> {
+        let mut session = self.lock();
+        if session.is_live() && Instant::now() >= session.deadline {
+            session.state = SessionState::Lost;
+            self.changed.send_replace(());
+        }
+        session
+    }
+
+    fn update(&self, session: &mut Session, state: SessionState) {
+        if session.state != state {
+            session.state = state;
+            self.changed.send_replace(());
+        }
+    }
+}
+
+impl SessionPublisher {
+    /// A view in which no session has begun yet: epoch 0, lost.
+    #[must_use]
+    pub fn new() -> Self {
+        let session =
+            Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: Instant::now() };
+        SessionPublisher(Arc::new(Shared { session: Mutex::new(session), changed: watch::Sender::new(()) }))
+    }
+
+    /// Begins the next epoch, `Connected`; returns its number. `None` if the view is closed.
+    pub fn establish(&self, id: SessionId, deadline: Instant) -> Option<u64> {
+        let mut session = self.0.lock();
+        if matches!(session.state, SessionState::Closed(_)) {
+            return None;
+        }
+        let epoch = session.epoch + 1;
+        *session = Session { id, epoch, state: SessionState::Connected, deadline };
+        self.0.changed.send_replace(());
+        Some(epoch)
+    }
+
+    /// The store answered: moves the deadline on. `false` if the epoch is over; it stays over.
+    pub fn extend(&self, epoch: u64, deadline: Instant) -> bool {
+        let mut session = self.0.now();
+        if session.epoch != epoch || !session.is_live() {
+            return false;
+        }
+        session.deadline = session.deadline.max(deadline);
+        true
+    }
+
+    /// The connection is gone, or silent.
+    pub fn suspend(&self, epoch: u64) {
+        let mut session = self.0.now();
+        if session.epoch == epoch && session.state == SessionState::Connected {
+            self.0.update(&mut session, SessionState::Suspended);
+        }
+    }
+
+    /// The connection is back, with the same session. `false` if the epoch is over.
+    pub fn resume(&self, epoch: u64) -> bool {
+        let mut session = self.0.now();
+        if session.epoch != epoch || !session.is_live() {
+            return false;
+        }
+        self.0.update(&mut session, SessionState::Connected);
+        true
+    }
+
+    /// The store says that the session is over.
+    pub fn lose(&self, epoch: u64) {
+        let mut session = self.0.now();
+        if session.epoch == epoch && session.is_live() {
+            self.0.update(&mut session, SessionState::Lost);
+        }
+    }
+
+    /// No session will come any more.
+    pub fn close(&self, reason: CloseReason) {
+        let mut session = self.0.lock();
+        if !matches!(session.state, SessionState::Closed(_)) {
+            self.0.update(&mut session, SessionState::Closed(reason));
+        }
+    }
+
+    /// The session as it stands.
+    #[must_use]
+    pub fn current(&self) -> Session {
+        *self.0.now()
+    }
+
+    /// A view for [`CoordinationBackend::session_events`](crate::CoordinationBackend::session_events).
+    #[must_use]
+    pub fn subscribe(&self) -> SessionEvents {
+        let changes = self.0.changed.subscribe();
+        let session = *self.0.now();
+        SessionEvents { shared: self.0.clone(), changes, seen: (session.epoch, session.state) }
+    }
+}
+
+impl Default for SessionPublisher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for SessionPublisher {
+    fn drop(&mut self) {
+        self.close(CloseReason::Requested);
+    }
+}
+
+/// A level-triggered view of a backend's session: tells how it stands, and wakes when that changes. States
+/// that were over before anybody looked may be skipped; a newer epoch says that the older one is lost.
+#[derive(Clone, Debug)]
+pub struct SessionEvents {
+    shared: Arc<Shared>,
+    changes: watch::Receiver<()>,
+    seen: (u64, SessionState),
+}
+
+impl SessionEvents {
+    /// The session as it stands: a local look, no request. After the deadline it is `Lost`, whatever the
+    /// network or the client library says.
+    #[must_use]
+    pub fn current(&self) -> Session {
+        *self.shared.now()
+    }
+
+    /// Whether the session of `epoch` is live at this moment.
+    #[must_use]
+    pub fn is_live(&self, epoch: u64) -> bool {
+        let session = self.current();
+        session.epoch == epoch && session.is_live()
+    }
+
+    /// Waits until epoch or state is another than the last one seen here, and returns the session.
+    /// `Closed` is the last change; after it this never returns.
+    ///
+    /// # Cancel safety
+    /// Safe: a change that was not returned is returned by the next call.
+    pub async fn changed(&mut self) -> Session {
+        loop {
+            self.changes.borrow_and_update();
+            let session = self.current();
+            if (session.epoch, session.state) != self.seen {
+                self.seen = (session.epoch, session.state);
+                return session;
+            }
+            tokio::select! {
+                biased;
+                changed = self.changes.changed() => if changed.is_err() {
+                    std::future::pending::<()>().await;
+                },
+                () = sleep_until(session.deadline), if session.is_live() => {}
+            }
+        }
+    }
+
+    /// Waits until the session of `epoch` is over, and returns the session that told it.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn over(&mut self, epoch: u64) -> Session {
+        loop {
+            let session = self.current();
+            if session.epoch != epoch || !session.is_live() {
+                return session;
+            }
+            self.changed().await;
+        }
+    }
+
+    /// A stream for listeners that want to see every loss: it puts a skipped `Lost` back in.
+    #[must_use]
+    pub fn listen(&self) -> SessionListener {
+        SessionListener { events: self.clone(), last: None, next: None }
+    }
+}
+
+/// Tells of session changes one by one, and of `Lost` for every epoch that ended before it tells of the
+/// next epoch. Made by [`SessionEvents::listen`].
+#[derive(Debug)]
+pub struct SessionListener {
+    events: SessionEvents,
+    last: Option<Session>,
+    /// Held back while a skipped `Lost` is told first.
+    next: Option<Session>,
+}
+
+impl SessionListener {
+    /// The next change; the first call returns the session as it stands. `None` after `Closed`.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is skipped.
+    pub async fn next(&mut self) -> Option<Session> {
+        if let Some(session) = self.next.take() {
+            self.last = Some(session);
+            return Some(session);
+        }
+        let session = match self.last {
+            None => {
+                let session = self.events.current();
+                self.events.seen = (session.epoch, session.state);
+                session
+            }
+            Some(Session { state: SessionState::Closed(_), .. }) => return None,
+            Some(_) => self.events.changed().await,
+        };
+        if let Some(last) = self.last
+            && last.epoch < session.epoch
+            && last.is_live()
+        {
+            let lost = Session { state: SessionState::Lost, ..last };
+            (self.last, self.next) = (Some(lost), Some(session));
+            return Some(lost);
+        }
+        self.last = Some(session);
+        Some(session)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const ID: SessionId = SessionId::new(7);
+
+    fn after(seconds: u64) -> Instant {
+        Instant::now() + Duration::from_secs(seconds)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_turns_it_lost_for_good() {
+        let publisher = SessionPublisher::new();
+        let mut events = publisher.subscribe();
+        let epoch = publisher.establish(ID, after(10)).unwrap();
+        assert_eq!(events.changed().await.state, SessionState::Connected);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(publisher.extend(epoch, after(10)));
+        let began = Instant::now();
+        assert_eq!(events.changed().await.state, SessionState::Lost);
+        assert_eq!(began.elapsed(), Duration::from_secs(10));
+        assert!(!publisher.extend(epoch, after(10)), "a late heartbeat cannot take it back");
+        assert!(!publisher.resume(epoch));
+        assert!(!events.is_live(epoch));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_heartbeat_does_not_save_it_even_if_nobody_looked() {
+        let publisher = SessionPublisher::new();
+        let epoch = publisher.establish(ID, after(10)).unwrap();
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(!publisher.extend(epoch, after(10)));
+        assert_eq!(publisher.current().state, SessionState::Lost);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_of_an_old_epoch_is_ignored() {
+        let publisher = SessionPublisher::new();
+        let old = publisher.establish(ID, after(10)).unwrap();
+        let new = publisher.establish(SessionId::new(8), after(10)).unwrap();
+        publisher.lose(old);
+        publisher.suspend(old);
+        assert!(!publisher.extend(old, after(60)));
+        let session = publisher.current();
+        assert_eq!((session.epoch, session.state), (new, SessionState::Connected));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_sees_every_loss() {
+        let publisher = SessionPublisher::new();
+        publisher.establish(ID, after(10));
+        let mut listener = publisher.subscribe().listen();
+        let mut told = Vec::new();
+        let mut next = async || {
+            let s = listener.next().await?;
+            Some((s.epoch, s.state))
+        };
+        told.push(next().await);
+        publisher.establish(ID, after(10));
+        told.push(next().await);
+        told.push(next().await);
+        publisher.suspend(2);
+        told.push(next().await);
+        drop(publisher);
+        told.push(next().await);
+        told.push(next().await);
+        use SessionState::*;
+        assert_eq!(
+            told,
+            [
+                Some((1, Connected)),
+                Some((1, Lost)),
+                Some((2, Connected)),
+                Some((2, Suspended)),
+                Some((2, Closed(CloseReason::Requested))),
+                None
+            ]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closed_is_final() {
+        let publisher = SessionPublisher::new();
+        publisher.establish(ID, after(10));
+        publisher.close(CloseReason::AuthFailed);
+        publisher.close(CloseReason::Requested);
+        assert_eq!(publisher.establish(ID, after(10)), None);
+        assert_eq!(publisher.current().state, SessionState::Closed(CloseReason::AuthFailed));
+    }
+}

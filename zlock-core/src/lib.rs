@@ -10,9 +10,11 @@ mod name;
 mod node;
 mod own;
 mod path;
+mod retry;
 mod sequence;
 mod session;
 mod token;
+mod url;
 mod watch;
 
 pub use backend::{CoordinationBackend, Created, Existence, Target};
@@ -22,9 +24,11 @@ pub use name::{NodeName, ParsedName};
 pub use node::{FencingToken, Node, Queue, Token};
 pub use own::{GoneNotice, OwnNodes};
 pub use path::LockPath;
+pub use retry::{Retry, RetryPolicy};
 pub use sequence::Sequence;
 pub use session::{
     CloseReason, Session, SessionEvents, SessionId, SessionListener, SessionPublisher, SessionState,
 };
 pub use token::Tokens;
+pub use url::{ConnectUrl, Host};
 pub use watch::{Watch, WatchEvent};

@@ -4,6 +4,9 @@
 //! what it speaks in. Users of locks want the `zlock` crate; this one is for authors of backends.
 
 mod backend;
+#[cfg(feature = "conformance")]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
+pub mod conformance;
 mod error;
 mod label;
 mod name;

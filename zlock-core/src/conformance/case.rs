@@ -1,0 +1,162 @@
+//! Runs one case, and looks behind it.
+
+use std::sync::{Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::backend::{CoordinationBackend, Created};
+use crate::conformance::{Connection, Links, Store};
+use crate::label::Label;
+use crate::node::{Node, Token};
+use crate::path::LockPath;
+use crate::session::{Session, SessionState};
+use crate::token::Tokens;
+
+/// Runs a case on a store, under a timeout, and checks that it left nothing behind. `None` is a store that is
+/// not there; whoever said so must have told the user.
+pub async fn run<S: Store>(store: Option<S>, name: &str, case: impl AsyncFnOnce(&Case<'_>)) {
+    let Some(store) = store else { return };
+    let limit = Duration::from_secs(60) + 10 * store.session_timeout();
+    let ended = timeout(limit, async {
+        let run = Case::new(&store);
+        case(&run).await;
+        run.look_behind().await;
+    });
+    assert!(ended.await.is_ok(), "{name} hangs: not done after {limit:?}");
+}
+
+/// What a case works with: a store, a root of its own, and the backends it opened.
+pub struct Case<'a> {
+    /// The store under test.
+    pub store: &'a dyn Store,
+    root: LockPath,
+    tokens: Tokens,
+    opened: Mutex<Vec<Weak<dyn CoordinationBackend>>>,
+    paths: Mutex<Vec<LockPath>>,
+    by_hand: Mutex<Vec<(LockPath, String)>>,
+}
+
+impl<'a> Case<'a> {
+    fn new(store: &'a dyn Store) -> Self {
+        Case {
+            store,
+            root: store.root(),
+            tokens: Tokens::random(),
+            opened: Mutex::default(),
+            paths: Mutex::default(),
+            by_hand: Mutex::default(),
+        }
+    }
+
+    /// A new backend.
+    pub async fn connect(&self) -> Connection {
+        let connection = self.store.connect().await;
+        lock(&self.opened).push(std::sync::Arc::downgrade(&connection.backend));
+        connection
+    }
+
+    /// The path of a lock under this case's root.
+    pub fn path(&self, name: &str) -> LockPath {
+        let path = self.root.join(name).expect("a case's path");
+        lock(&self.paths).push(path.clone());
+        path
+    }
+
+    /// A new token.
+    pub fn token(&self) -> Token {
+        self.tokens.next()
+    }
+
+    /// Appends a node.
+    pub async fn create(&self, backend: &Connection, path: &LockPath, label: Label) -> Created {
+        backend
+            .create_ephemeral_sequential(path, label, &self.token(), b"data")
+            .await
+            .expect("create_ephemeral_sequential")
+    }
+
+    /// Makes a child by hand; it is removed after the case.
+    pub async fn put(&self, parent: &LockPath, name: &str) {
+        lock(&self.by_hand).push((parent.clone(), name.into()));
+        self.store.put(parent, name).await;
+    }
+
+    /// The store's links.
+    pub fn links(&self) -> &'a dyn Links {
+        self.store.links().expect("the group `links` needs Store::links")
+    }
+
+    /// The watches under this case's root.
+    pub async fn watches(&self) -> usize {
+        self.store.watches(&self.root).await.expect("the group `watches` needs Store::watches")
+    }
+
+    /// Whether the server has exactly these nodes under `path`.
+    pub async fn has(&self, path: &LockPath, nodes: &[&Node]) -> bool {
+        let mut names = self.store.names(path).await;
+        names.sort_unstable();
+        let mut expected: Vec<_> = nodes.iter().map(|n| n.name.as_str()).collect();
+        expected.sort_unstable();
+        names == expected
+    }
+
+    /// Waits until the server has exactly these nodes under `path`.
+    pub async fn until_has(&self, path: &LockPath, nodes: &[&Node]) {
+        self.until(&format!("the nodes {nodes:?} under {path}"), async || self.has(path, nodes).await).await;
+    }
+
+    /// Waits for something that must come true within a session timeout and some time for slow machines.
+    pub async fn until(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
+        let limit = 2 * self.store.session_timeout() + Duration::from_secs(10);
+        let found = timeout(limit, async {
+            while !is().await {
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        assert!(found.await.is_ok(), "not after {limit:?}: {what}");
+    }
+
+    /// Waits until the backend says that it is connected, in an epoch not below this one.
+    pub async fn connected(&self, backend: &Connection, epoch: u64) -> Session {
+        let mut events = backend.session_events();
+        loop {
+            let session = events.current();
+            if session.epoch >= epoch && session.state == SessionState::Connected {
+                return session;
+            }
+            assert!(!matches!(session.state, SessionState::Closed(_)), "closed by itself: {session:?}");
+            events.changed().await;
+        }
+    }
+
+    async fn look_behind(&self) {
+        self.until("no watch left", async || matches!(self.store.watches(&self.root).await, None | Some(0)))
+            .await;
+        let opened: Vec<_> = lock(&self.opened).iter().filter_map(Weak::upgrade).collect();
+        for backend in opened {
+            backend.close().await.expect("close");
+        }
+        let by_hand = std::mem::take(&mut *lock(&self.by_hand));
+        for (parent, name) in by_hand {
+            self.store.remove(&parent, &name).await;
+        }
+        let paths = std::mem::take(&mut *lock(&self.paths));
+        for path in paths {
+            self.until(&format!("no node left under {path}"), async || {
+                self.store.names(&path).await.is_empty()
+            })
+            .await;
+        }
+    }
+}
+
+impl std::fmt::Debug for Case<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

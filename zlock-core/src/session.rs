@@ -237,6 +237,12 @@ impl SessionEvents {
         session.epoch == epoch && session.is_live()
     }
 
+    /// Whether the other view looks at the same backend's session.
+    #[must_use]
+    pub fn is_same(&self, other: &SessionEvents) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Waits until epoch or state is another than the last one seen here, and returns the session.
     /// `Closed` is the last change; after it this never returns.
     ///

@@ -1,1 +1,20 @@
-//! zlock-recipes
+//! zlock's recipes, written once against [`CoordinationBackend`](zlock_core::CoordinationBackend). Users of
+//! locks want the `zlock` crate, which brings the backends along.
+
+mod client;
+mod guard;
+mod hold;
+mod mutex;
+mod participants;
+mod reaper;
+mod scope;
+mod template;
+
+pub mod queue;
+
+pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
+pub use guard::{Guard, Held, Release};
+pub use mutex::InterProcessMutex;
+pub use participants::Participant;
+pub use scope::Scope;
+pub use template::LockTemplate;

@@ -1,0 +1,202 @@
+//! The client: one backend, and what all its locks share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::task::Id as TaskId;
+use zlock_core::{CoordinationBackend, Error, ErrorKind, LockPath, Result, SessionEvents, Tokens};
+
+use crate::hold::Hold;
+use crate::reaper::Reaper;
+
+/// How long a release or a single try may take by default.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A connection to a coordination store, shared by all locks made with it. Cheap to clone.
+///
+/// A client is one session with the store at a time, and the store knows its locks by that session. When
+/// the last clone, lock and guard are dropped the session ends, and with it everything that is still held.
+#[derive(Clone)]
+pub struct Client(Arc<ClientInner>);
+
+pub(crate) struct ClientInner {
+    pub(crate) backend: Arc<dyn CoordinationBackend>,
+    pub(crate) session: SessionEvents,
+    pub(crate) reaper: Reaper,
+    pub(crate) tokens: Tokens,
+    pub(crate) operation_timeout: Duration,
+    pub(crate) node_data: Arc<[u8]>,
+    holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
+}
+
+/// A lock held through this client, and the task that acquired it.
+struct Holding {
+    hold: Weak<Hold>,
+    task: Option<TaskId>,
+}
+
+impl Client {
+    /// A client with default settings on this backend.
+    pub fn new(backend: impl CoordinationBackend) -> Self {
+        Client::builder(backend).build()
+    }
+
+    /// A client with settings of its own.
+    pub fn builder(backend: impl CoordinationBackend) -> ClientBuilder {
+        ClientBuilder {
+            backend: Arc::new(backend),
+            tokens: Tokens::random(),
+            operation_timeout: OPERATION_TIMEOUT,
+            node_data: default_node_data().into(),
+        }
+    }
+
+    /// A view of the session: how it stands, and until when locks certainly hold. Local: no request.
+    #[must_use]
+    pub fn session_events(&self) -> SessionEvents {
+        self.0.session.clone()
+    }
+
+    /// How many nodes are still to be removed in the background: of dropped guards, of cancelled
+    /// acquisitions, and of releases that could not reach the server.
+    #[must_use]
+    pub fn pending_removals(&self) -> usize {
+        self.0.reaper.pending()
+    }
+
+    /// Ends the session at the store, and with it every lock held and every wait: waiters get
+    /// [`ErrorKind::Closed`].
+    ///
+    /// # Errors
+    /// As the backend's: the session then ends when it expires.
+    pub async fn close(&self) -> Result<()> {
+        self.0.backend.close().await
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<ClientInner> {
+        &self.0
+    }
+}
+
+impl ClientInner {
+    fn holds(&self) -> MutexGuard<'_, BTreeMap<LockPath, Vec<Holding>>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn register(&self, hold: &Arc<Hold>) {
+        let holding = Holding { hold: Arc::downgrade(hold), task: tokio::task::try_id() };
+        self.holds().entry(hold.path().clone()).or_default().push(holding);
+    }
+
+    pub(crate) fn unregister(&self, hold: &Hold) {
+        let mut holds = self.holds();
+        if let Some(list) = holds.get_mut(hold.path()) {
+            list.retain(|h| !std::ptr::eq(h.hold.as_ptr(), hold));
+            if list.is_empty() {
+                holds.remove(hold.path());
+            }
+        }
+    }
+
+    /// Whether any hold of this path is known to be good.
+    pub(crate) fn is_held(&self, path: &LockPath) -> bool {
+        let held: Vec<_> = {
+            let holds = self.holds();
+            holds.get(path).into_iter().flatten().filter_map(|h| h.hold.upgrade()).collect()
+        };
+        // Dropped outside the lock: a hold's end takes it.
+        held.iter().any(|h| h.is_held())
+    }
+
+    /// Whether the task that asks has acquired this path and not released it.
+    pub(crate) fn is_held_by_this_task(&self, path: &LockPath) -> bool {
+        let task = tokio::task::try_id();
+        task.is_some() && self.holds().get(path).is_some_and(|list| list.iter().any(|h| h.task == task))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for ClientInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("backend", &self.backend)
+            .field("session", &self.session.current())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`Client`]. Made by [`Client::builder`].
+#[derive(Debug)]
+#[must_use = "build the client"]
+pub struct ClientBuilder {
+    backend: Arc<dyn CoordinationBackend>,
+    tokens: Tokens,
+    operation_timeout: Duration,
+    node_data: Arc<[u8]>,
+}
+
+impl ClientBuilder {
+    /// How long a release waits for the server before it goes on in the background, and how long a
+    /// `try_acquire` may take. 15 s unless set.
+    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    /// The data of this client's nodes, which [`participants`](crate::InterProcessMutex::participants) and
+    /// an operator see. Host name and process id unless set.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`].
+    pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        self.node_data = check_node_data(data.into())?;
+        Ok(self)
+    }
+
+    /// Makes the same node names from the same seed: for tests on mem, never for a store that others use.
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.tokens = Tokens::seeded(seed);
+        self
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn build(self) -> Client {
+        Client(Arc::new(ClientInner {
+            session: self.backend.session_events(),
+            reaper: Reaper::new(&self.backend),
+            tokens: self.tokens,
+            operation_timeout: self.operation_timeout,
+            node_data: self.node_data,
+            holds: Mutex::default(),
+            backend: self.backend,
+        }))
+    }
+}
+
+/// The most bytes of data that a node may carry: half of what a ZooKeeper server takes in one request.
+pub const MAX_NODE_DATA: usize = 512 * 1024;
+
+pub(crate) fn check_node_data(data: Vec<u8>) -> Result<Arc<[u8]>> {
+    if data.len() > MAX_NODE_DATA {
+        let message = format!("{} bytes, at most {MAX_NODE_DATA} are taken", data.len());
+        return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
+    }
+    Ok(data.into())
+}
+
+fn default_node_data() -> Vec<u8> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .or_else(|| std::env::var("COMPUTERNAME").ok())
+        .unwrap_or_else(|| "unknown".into());
+    format!("{} pid {}", host.trim(), std::process::id()).into_bytes()
+}

@@ -1,0 +1,220 @@
+//! Guards: proof that a lock is held, and the way to let it go.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use zlock_core::{Error, ErrorKind, FencingToken, LockPath, Result, SessionState};
+
+use crate::hold::Hold;
+use crate::queue::Standing;
+use crate::scope::{Scope, entered};
+
+/// A held lock. Releases it when the last guard of the hold goes.
+///
+/// # How safe it is
+/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) know of every loss before the store gives the lock
+/// to somebody else, with one exception: when an operator deletes the node, two clients believe that they
+/// hold until the next heartbeat tells this one. No queue can avoid that; the
+/// [`fencing_token`](Guard::fencing_token) covers it.
+///
+/// # Drop
+/// Dropping the last guard does not release at once: it hands the node to the client's background task,
+/// without blocking, also outside a runtime and while unwinding. Use [`release`](Guard::release) to know
+/// when it is done.
+#[derive(Debug)]
+#[must_use = "a guard that is dropped releases the lock"]
+pub struct Guard {
+    /// `None` once released.
+    hold: Option<Arc<Hold>>,
+}
+
+/// What became of a release.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "only `Released` means that the lock is free"]
+pub enum Release {
+    /// The server has removed the node: the lock is free.
+    Released,
+    /// Other guards of the same hold are left.
+    StillHeld,
+    /// The lock had been lost before.
+    AlreadyLost,
+    /// The server could not be told. The client goes on in the background until it is, or until the session
+    /// ends and the node with it.
+    Pending,
+}
+
+impl Guard {
+    /// For an entry that was just made.
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Guard { hold: Some(hold) }
+    }
+
+    fn hold(&self) -> &Arc<Hold> {
+        match &self.hold {
+            Some(hold) => hold,
+            // Only `release` takes the hold, and it consumes the guard.
+            None => unreachable!("a released guard is not used"),
+        }
+    }
+
+    /// The path of the lock.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.hold().path()
+    }
+
+    /// The number to hand to the storage that the lock protects. The same for every guard of this hold, and
+    /// larger than that of every earlier holder.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.hold().fencing_token()
+    }
+
+    /// Whether the lock is certainly still held: its session is live, the session's deadline has not passed,
+    /// and nobody reported the node gone. A local look, no request.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold().is_held()
+    }
+
+    /// Waits until the lock is lost, and says why ([`ErrorKind::SessionLost`], [`ErrorKind::NodeRemoved`]
+    /// or [`ErrorKind::Closed`]).
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn lost(&self) -> Error {
+        self.hold().lost().await
+    }
+
+    /// A handle that tells of the lock but cannot release it.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        Held { hold: self.hold().clone() }
+    }
+
+    /// Another guard of the same hold: the lock is released when both have gone.
+    ///
+    /// # Errors
+    /// `SessionLost`, `NodeRemoved` or `Closed` if the lock is lost. Local, no request.
+    pub fn reenter(&self) -> Result<Guard> {
+        // Cannot fail: this guard is an entry.
+        self.hold().enter();
+        entered(self.hold().clone())
+    }
+
+    /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
+    /// See [`Scope`].
+    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
+        Scope::within(self.hold()).scope(future)
+    }
+
+    /// Releases the lock and waits until the server has done so.
+    ///
+    /// Returns [`Release::Pending`] at once while the store does not answer, and after the client's
+    /// operation timeout otherwise: the release then goes on in the background.
+    ///
+    /// # Errors
+    /// `NotAuthorized` or `Unexpected`: the server refused to remove the node. The client goes on trying.
+    ///
+    /// # Cancel safety
+    /// Dropping the future hands the rest to the background.
+    pub async fn release(mut self) -> Result<Release> {
+        let Some(hold) = self.hold.take() else { return Ok(Release::AlreadyLost) };
+        if !hold.leave() {
+            return Ok(Release::StillHeld);
+        }
+        release(hold).await
+    }
+}
+
+async fn release(hold: Arc<Hold>) -> Result<Release> {
+    let mut rest = Rest(Some(hold));
+    let Some(hold) = &rest.0 else { return Ok(Release::AlreadyLost) };
+    let client = hold.client().clone();
+    if hold.standing() != Standing::Good {
+        return Ok(Release::AlreadyLost);
+    }
+    let target = hold.target();
+    let deleted = tokio::select! {
+        biased;
+        () = not_connected(hold) => return Ok(if hold.standing() == Standing::Good { Release::Pending } else { Release::AlreadyLost }),
+        deleted = timeout(client.operation_timeout, client.backend.delete(hold.path(), &target)) => deleted,
+    };
+    match deleted {
+        Err(_) => Ok(Release::Pending),
+        Ok(Ok(())) => {
+            let lost = hold.standing() != Standing::Good;
+            rest.0 = None;
+            Ok(if lost { Release::AlreadyLost } else { Release::Released })
+        }
+        Ok(Err(e)) => match e.kind() {
+            ErrorKind::Closed | ErrorKind::SessionLost => Ok(Release::AlreadyLost),
+            ErrorKind::Unavailable => Ok(Release::Pending),
+            _ => Err(e),
+        },
+    }
+}
+
+async fn not_connected(hold: &Hold) {
+    let mut session = hold.client().session.clone();
+    while session.current().state == SessionState::Connected {
+        session.changed().await;
+    }
+}
+
+/// The rest of a release: goes to the background unless it was done.
+struct Rest(Option<Arc<Hold>>);
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        if let Some(hold) = &self.0 {
+            hold.remove_in_background();
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take()
+            && hold.leave()
+        {
+            hold.remove_in_background();
+        }
+    }
+}
+
+/// A look at a held lock that cannot release it: what a template's closure is given. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Held {
+    hold: Arc<Hold>,
+}
+
+impl Held {
+    /// The path of the lock.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.hold.path()
+    }
+
+    /// As [`Guard::fencing_token`].
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.hold.fencing_token()
+    }
+
+    /// As [`Guard::is_held`]; `false` once the lock is released.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.is_held()
+    }
+
+    /// As [`Guard::lost`]; resolves also when the lock is released.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn lost(&self) -> Error {
+        self.hold.lost().await
+    }
+}

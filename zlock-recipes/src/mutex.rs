@@ -1,0 +1,138 @@
+//! Curator's `InterProcessMutex`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zlock_core::{Label, LockPath, Result};
+
+use crate::client::{Client, check_node_data};
+use crate::guard::Guard;
+use crate::participants::{Participant, participants};
+use crate::queue::{Request, acquire, acquire_within, try_acquire};
+use crate::scope::Scope;
+
+/// A mutex between processes: whoever holds the path holds it alone, on the whole store. First come, first
+/// served.
+///
+/// The recipe is ZooKeeper's lock: a sequential node tied to the session, and a watch on the node right
+/// before it, so that one release wakes one waiter. Names are those of Curator's `InterProcessMutex`, so
+/// processes using either exclude each other.
+///
+/// Code that runs inside the held lock's [`Scope`] enters it again; see there. Cheap to clone; instances on
+/// one path and client are the same lock.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock_core::Result<()> {
+/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+/// use zlock_recipes::InterProcessMutex;
+///
+/// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
+/// let guard = mutex.acquire().await?;
+/// // alone; hand guard.fencing_token() to the storage
+/// let _ = guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct InterProcessMutex {
+    client: Client,
+    path: LockPath,
+    node_data: Arc<[u8]>,
+}
+
+impl InterProcessMutex {
+    /// The mutex of this path. Nothing is sent.
+    ///
+    /// # Errors
+    /// `InvalidPath`, with the offending part in the message.
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
+        let path = LockPath::new(path)?;
+        Ok(InterProcessMutex { client: client.clone(), path, node_data: client.inner().node_data.clone() })
+    }
+
+    /// The data of this mutex's nodes instead of the client's.
+    ///
+    /// # Errors
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        self.node_data = check_node_data(data.into())?;
+        Ok(self)
+    }
+
+    /// The path of the lock.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    /// Waits until the lock is held.
+    ///
+    /// # Errors
+    /// - `SessionLost`, `NodeRemoved` or `Closed` when the place in the queue was lost, or when the lock was
+    ///   to be entered again and is lost.
+    /// - `Unavailable` when no server answered within the backend's budget for one operation.
+    /// - `NotAuthorized`, `Unexpected`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    pub async fn acquire(&self) -> Result<Guard> {
+        match Scope::reenter(self.client.inner(), &self.path) {
+            Some(guard) => guard,
+            None => acquire(self.request()).await,
+        }
+    }
+
+    /// Waits until the lock is held, for at most `time`; that covers everything: connecting, retries and
+    /// the wait. No time means one try, as [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// `Timeout` with what the time was spent on, and those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, time: Duration) -> Result<Guard> {
+        match Scope::reenter(self.client.inner(), &self.path) {
+            Some(guard) => guard,
+            None => acquire_within(self.request(), time).await,
+        }
+    }
+
+    /// Takes the lock if it is free, without waiting for its holder: `None` if somebody holds it or stands
+    /// in line. If a listing shows that, nothing is written. Takes at most the client's operation timeout.
+    ///
+    /// # Errors
+    /// As [`acquire_timeout`](Self::acquire_timeout).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        match Scope::reenter(self.client.inner(), &self.path) {
+            Some(guard) => guard.map(Some),
+            None => try_acquire(self.request()).await,
+        }
+    }
+
+    /// Whether this client holds the lock, anywhere in the process. A local look, no request.
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.client.inner().is_held(&self.path)
+    }
+
+    /// Who holds the lock and who waits for it, first in line first. One request for the queue, and one for
+    /// the data of each node. Empty for a path that was never used.
+    ///
+    /// # Errors
+    /// `Unavailable`, `NotAuthorized`, `Closed`, `Unexpected`.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn participants(&self) -> Result<Vec<Participant>> {
+        participants(&self.client, &self.path).await
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request { client: self.client.inner(), path: &self.path, label: Label::Lock, data: &self.node_data }
+    }
+}

@@ -1,0 +1,151 @@
+//! An acquisition as a pure state machine: events in, the next request or the verdict out.
+
+use zlock_core::{Node, Queue, Token};
+
+use super::judge::{Discipline, Verdict, judge};
+
+/// How the session and the own node stand at this moment, by a local look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The node's session is the live one, and nobody reported the node gone.
+    Good,
+    /// The node's session is over.
+    SessionLost,
+    /// The client is closed.
+    Closed,
+    /// Somebody deleted the node.
+    Removed,
+}
+
+/// What has happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A listing came that was asked for after the last wake-up.
+    Listed(Queue),
+    /// The watch on the node to wait for is armed.
+    Armed,
+    /// The node to wait for is gone, or has another label: there is nothing to watch.
+    NotArmed,
+    /// The listing and the watch on the whole queue came together.
+    ListedAndArmed(Queue),
+    /// A watch fired, or the session or the own node changed.
+    Woken,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask for the queue.
+    List,
+    /// Arm a watch on this node, as it was listed.
+    Arm(Node),
+    /// Ask for the queue, and arm a watch on all of it.
+    ListAndArm,
+    /// Wait until a watch fires, or the session or the own node changes.
+    Wait,
+    /// The lock is held.
+    Granted {
+        /// Tell the node behind by relabelling the own one (semaphore only).
+        promote: bool,
+    },
+    /// It never will be: the reason is not [`Standing::Good`].
+    Ended(Standing),
+}
+
+/// The wait for one place in a queue, from the listing that its create brought.
+///
+/// Rules (design, section 5): only a listing grants, and only one that was asked for after the last wake-up;
+/// every grant is checked against the standing at that moment; a watch is armed on a node as it was listed.
+#[derive(Clone, Debug)]
+pub struct Acquisition {
+    me: Token,
+    discipline: Discipline,
+}
+
+impl Acquisition {
+    /// An acquisition of the node with this token.
+    #[must_use]
+    pub fn new(me: Token, discipline: Discipline) -> Self {
+        Acquisition { me, discipline }
+    }
+
+    /// Takes an event, with the standing as of now; gives the next step.
+    #[must_use]
+    pub fn next(&self, event: Event, standing: Standing) -> Step {
+        if standing != Standing::Good {
+            return Step::Ended(standing);
+        }
+        match event {
+            Event::Woken | Event::NotArmed => Step::List,
+            Event::Armed => Step::Wait,
+            Event::Listed(queue) => self.judge(&queue, Step::ListAndArm),
+            Event::ListedAndArmed(queue) => self.judge(&queue, Step::Wait),
+        }
+    }
+
+    fn judge(&self, queue: &Queue, first_in_line: Step) -> Step {
+        match judge(queue, &self.me, self.discipline) {
+            Verdict::Held { followed } => {
+                Step::Granted { promote: followed && matches!(self.discipline, Discipline::Permits { .. }) }
+            }
+            Verdict::WaitFor(node) => Step::Arm(node),
+            Verdict::WaitForAny => first_in_line,
+            Verdict::Missing => Step::Ended(Standing::Removed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALONE: &[&str] = &["lock-0000000002"];
+    const BEHIND: &[&str] = &["lock-0000000001", "lock-0000000002"];
+
+    fn me() -> Acquisition {
+        Acquisition::new(Token::new("lock-0000000002"), Discipline::Exclusive)
+    }
+
+    fn queue(names: &[&str]) -> Queue {
+        Queue::of_names(names)
+    }
+
+    #[test]
+    fn waits_for_its_predecessor_and_lists_again_before_the_grant() {
+        let me = me();
+        let good = Standing::Good;
+        let predecessor = queue(BEHIND)[0].clone();
+        assert_eq!(me.next(Event::Listed(queue(BEHIND)), good), Step::Arm(predecessor));
+        assert_eq!(me.next(Event::Armed, good), Step::Wait);
+        assert_eq!(me.next(Event::Woken, good), Step::List);
+        assert_eq!(me.next(Event::Listed(queue(ALONE)), good), Step::Granted { promote: false });
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_watched_means_another_listing() {
+        assert_eq!(me().next(Event::NotArmed, Standing::Good), Step::List);
+    }
+
+    #[test]
+    fn nothing_is_granted_unless_the_standing_is_good() {
+        for standing in [Standing::SessionLost, Standing::Closed, Standing::Removed] {
+            assert_eq!(me().next(Event::Listed(queue(ALONE)), standing), Step::Ended(standing));
+            assert_eq!(me().next(Event::Woken, standing), Step::Ended(standing));
+        }
+        assert_eq!(me().next(Event::Listed(queue(&[])), Standing::Good), Step::Ended(Standing::Removed));
+    }
+
+    #[test]
+    fn first_in_line_at_a_semaphore_watches_the_queue_and_promotes() {
+        let token = |n: u32| format!("{n:08}-0000-0000-0000-000000000000");
+        let name = |n: u32, w: u32| format!("_c_{}-__PERM__{w}of3__{n:010}", token(n));
+        let me = Acquisition::new(Token::new(token(2)), Discipline::Permits { max: 3 });
+        let blocked = queue(&[&name(1, 2), &name(2, 2), &name(3, 1)]);
+        assert_eq!(me.next(Event::Listed(blocked.clone()), Standing::Good), Step::ListAndArm);
+        assert_eq!(me.next(Event::ListedAndArmed(blocked), Standing::Good), Step::Wait);
+        let free = queue(&[&name(2, 2), &name(3, 1)]);
+        assert_eq!(me.next(Event::Listed(free), Standing::Good), Step::Granted { promote: true });
+        let last = queue(&[&name(2, 2)]);
+        assert_eq!(me.next(Event::Listed(last), Standing::Good), Step::Granted { promote: false });
+    }
+}

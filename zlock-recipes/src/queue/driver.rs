@@ -1,0 +1,244 @@
+//! The thin loop around the state machine: carries out its steps, tells it what happened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use zlock_core::{
+    Created, Error, ErrorKind, Existence, FencingToken, Label, LockPath, Phase, Result, SessionState, Target,
+    Watch,
+};
+
+use super::{Acquisition, Discipline, Event, Standing, Step, Verdict, judge, would_hold};
+use crate::client::ClientInner;
+use crate::guard::Guard;
+use crate::hold::{Granted, Hold, loss, standing};
+
+/// What to acquire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) client: &'a Arc<ClientInner>,
+    pub(crate) path: &'a LockPath,
+    pub(crate) label: Label,
+    pub(crate) data: &'a [u8],
+}
+
+/// Waits until the lock is held.
+pub(crate) async fn acquire(request: Request<'_>) -> Result<Guard> {
+    drive(request, &Progress::default()).await
+}
+
+/// Waits until the lock is held or the time is over. No time means one try.
+pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Result<Guard> {
+    if time.is_zero() {
+        let timed_out = || Error::new(ErrorKind::Timeout(Phase::Waiting), "acquire").with_path(request.path);
+        return try_acquire(request).await?.ok_or_else(timed_out);
+    }
+    // A time that the clock cannot tell is for ever.
+    let Some(deadline) = Instant::now().checked_add(time) else { return acquire(request).await };
+    let progress = Progress::default();
+    match timeout_at(deadline, drive(request, &progress)).await {
+        Ok(result) => result,
+        Err(_) => Err(progress.timed_out(request, "acquire")),
+    }
+}
+
+/// Takes the lock if it is free. Writes nothing if it is seen not to be.
+pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
+    let progress = Progress::default();
+    match tokio::time::timeout(request.client.operation_timeout, try_once(request, &progress)).await {
+        Ok(result) => result,
+        Err(_) => Err(progress.timed_out(request, "try_acquire")),
+    }
+}
+
+async fn try_once(request: Request<'_>, progress: &Progress) -> Result<Option<Guard>> {
+    let Request { client, path, label, .. } = request;
+    client.reaper.ensure_running();
+    if !would_hold(&client.backend.children(path).await?, label) {
+        return Ok(None);
+    }
+    let mut place = Place::create(request, progress).await?;
+    match judge(&place.created.queue, &place.created.node.token, Discipline::of(label)) {
+        Verdict::Held { .. } => match place.standing() {
+            Standing::Good => Ok(Some(place.grant())),
+            bad => Err(loss(bad, "try_acquire", path)),
+        },
+        Verdict::Missing => Err(loss(Standing::Removed, "try_acquire", path)),
+        // Somebody came in between: leave again. If that fails the reaper goes on.
+        Verdict::WaitFor(_) | Verdict::WaitForAny => {
+            match client.backend.delete(path, &place.cleanup.target).await {
+                Ok(()) => place.cleanup.disarm(),
+                Err(e) => tracing::warn!(%path, error = %e, "a place could not be given up yet"),
+            }
+            Ok(None)
+        }
+    }
+}
+
+async fn drive(request: Request<'_>, progress: &Progress) -> Result<Guard> {
+    let Request { client, path, label, .. } = request;
+    client.reaper.ensure_running();
+    let mut place = Place::create(request, progress).await?;
+    progress.set(Phase::Waiting);
+    let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
+    let mut event = Event::Listed(std::mem::take(&mut place.created.queue));
+    let mut watch = None;
+    let mut waited = false;
+    loop {
+        // The standing is looked up and the step carried out with no await in between: what is granted here
+        // was good at this moment.
+        match acquisition.next(event, place.standing()) {
+            Step::Granted { .. } => return Ok(place.grant()),
+            Step::Ended(reason) => return Err(loss(reason, "acquire", path)),
+            Step::List => {
+                watch = None;
+                event = Event::Listed(client.backend.children(path).await?);
+            }
+            Step::ListAndArm => {
+                let (queue, armed) = client.backend.children_with_watch(path).await?;
+                watch = Some(armed);
+                event = Event::ListedAndArmed(queue);
+            }
+            Step::Arm(node) => {
+                if !waited {
+                    waited = true;
+                    warn_of_waiting_for_itself(request);
+                }
+                event = match client.backend.exists_with_watch(path, &node).await? {
+                    Existence::Watching(armed) => {
+                        watch = Some(armed);
+                        Event::Armed
+                    }
+                    Existence::Gone | Existence::Changed(_) => Event::NotArmed,
+                };
+            }
+            Step::Wait => {
+                place.wait(watch.take()).await;
+                event = Event::Woken;
+            }
+        }
+    }
+}
+
+/// Acquiring again outside the held lock's scope waits for one's own release. It may be meant (a sibling
+/// branch), so it is only said.
+fn warn_of_waiting_for_itself(Request { client, path, .. }: Request<'_>) {
+    if client.is_held_by_this_task(path) {
+        tracing::warn!(
+            %path,
+            "this task waits for a lock that it holds itself: enter again with `reenter`, or inside `scope`"
+        );
+    }
+}
+
+/// A place in the queue. Dropped before the grant, it is given up by the reaper.
+struct Place<'a> {
+    client: &'a Arc<ClientInner>,
+    created: Created,
+    /// That of the first create, for good: a relabel may bring a larger one (design, section 3).
+    fencing_token: FencingToken,
+    cleanup: Cleanup<'a>,
+}
+
+impl<'a> Place<'a> {
+    async fn create(request: Request<'a>, progress: &Progress) -> Result<Self> {
+        let Request { client, path, label, data } = request;
+        progress.set(Phase::Queueing);
+        let token = client.tokens.next();
+        // Armed before the create goes out: from here on every way out leaves no node behind.
+        let mut cleanup =
+            Cleanup { client, path, target: Target::Token(token.clone()), epoch: None, armed: true };
+        match client.backend.create_ephemeral_sequential(path, label, &token, data).await {
+            Ok(created) => {
+                cleanup.target = Target::Node(created.node.clone());
+                cleanup.epoch = Some(created.epoch);
+                let Some(fencing_token) = created.node.fencing_token else {
+                    let message = "the backend gave no fencing token";
+                    return Err(Error::new(ErrorKind::Unexpected, "create")
+                        .with_path(path)
+                        .with_message(message));
+                };
+                Ok(Place { client, created, fencing_token, cleanup })
+            }
+            Err(e) => {
+                if !e.is_ambiguous() {
+                    cleanup.disarm();
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        standing(self.client.session.current(), self.created.epoch, &self.created.gone)
+    }
+
+    /// Waits for the watch, or for news of the session or the own node.
+    async fn wait(&mut self, watch: Option<Watch>) {
+        let Some(watch) = watch else { return };
+        let mut session = self.client.session.clone();
+        tokio::select! {
+            biased;
+            _ = session.over(self.created.epoch) => {}
+            () = self.created.gone.gone() => {}
+            event = watch => tracing::trace!(path = %self.cleanup.path, ?event, "woken"),
+        }
+    }
+
+    fn grant(mut self) -> Guard {
+        self.cleanup.disarm();
+        let path = self.cleanup.path.clone();
+        let Created { node, epoch, gone, .. } = self.created;
+        let granted = Granted { node, epoch, fencing_token: self.fencing_token, gone };
+        Guard::new(Hold::new(self.client.clone(), path, granted))
+    }
+}
+
+/// Hands a node to the reaper unless disarmed.
+struct Cleanup<'a> {
+    client: &'a Arc<ClientInner>,
+    path: &'a LockPath,
+    target: Target,
+    /// Of the node; not known while the create is under way.
+    epoch: Option<u64>,
+    armed: bool,
+}
+
+impl Cleanup<'_> {
+    fn disarm(&mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Cleanup<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            // A create that is given up now took effect in the present epoch or in an older one.
+            let epoch = self.epoch.unwrap_or_else(|| self.client.session.current().epoch);
+            self.client.reaper.remove(self.path.clone(), self.target.clone(), epoch);
+        }
+    }
+}
+
+/// What an acquisition is doing, for the error of one that runs out of time.
+#[derive(Debug, Default)]
+struct Progress(AtomicU8);
+
+impl Progress {
+    fn set(&self, phase: Phase) {
+        self.0.store(u8::from(phase == Phase::Waiting), Ordering::Relaxed);
+    }
+
+    fn timed_out(&self, request: Request<'_>, operation: &'static str) -> Error {
+        let phase = if self.0.load(Ordering::Relaxed) == 1 {
+            Phase::Waiting
+        } else if request.client.session.current().state == SessionState::Connected {
+            Phase::Queueing
+        } else {
+            Phase::Connecting
+        };
+        Error::new(ErrorKind::Timeout(phase), operation).with_path(request.path)
+    }
+}

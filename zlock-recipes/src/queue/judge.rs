@@ -1,0 +1,206 @@
+//! Who holds, and whom to wait for: a pure decision on a listing.
+
+use zlock_core::{Label, Node, Queue, Token};
+
+/// What a node in a queue needs in order to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discipline {
+    /// Nobody before me (mutex, write lock).
+    Exclusive,
+    /// Nobody but readers before me (read lock).
+    Shared,
+    /// The weights of all up to and with me fit into `max` (semaphore).
+    Permits {
+        /// How many there are in all.
+        max: u32,
+    },
+}
+
+/// What a listing says about a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds.
+    Held {
+        /// Whether anybody stands behind it.
+        followed: bool,
+    },
+    /// It waits for this node, and for nothing else.
+    WaitFor(Node),
+    /// It is first in line behind the holders of a semaphore: any of them may let it in.
+    WaitForAny,
+    /// It is not in the queue.
+    Missing,
+}
+
+impl Discipline {
+    /// The discipline of a node with this label.
+    #[must_use]
+    pub fn of(label: Label) -> Self {
+        match label {
+            Label::Read => Discipline::Shared,
+            Label::Permits { max, .. } => Discipline::Permits { max },
+            // A label that this version does not know keeps everybody out.
+            _ => Discipline::Exclusive,
+        }
+    }
+}
+
+/// Judges the node with token `me` in a queue.
+///
+/// The watch-your-predecessor queue is ZooKeeper's lock recipe; the nearest-writer rule is its shared lock.
+#[must_use]
+pub fn judge(queue: &Queue, me: &Token, discipline: Discipline) -> Verdict {
+    let Some(place) = queue.position(me) else { return Verdict::Missing };
+    let before = &queue[..place];
+    let held = Verdict::Held { followed: place + 1 < queue.len() };
+    let Some(predecessor) = before.last() else { return held };
+    match discipline {
+        Discipline::Exclusive => Verdict::WaitFor(predecessor.clone()),
+        Discipline::Shared => match before.iter().rfind(|n| n.label != Label::Read) {
+            Some(writer) => Verdict::WaitFor(writer.clone()),
+            None => held,
+        },
+        Discipline::Permits { max } => {
+            let taken = weigh(before, max);
+            if taken + weight(&queue[place], max) <= u64::from(max) {
+                held
+            } else if taken <= u64::from(max) {
+                Verdict::WaitForAny
+            } else {
+                Verdict::WaitFor(predecessor.clone())
+            }
+        }
+    }
+}
+
+/// Whether a node with this label would hold at once if it were appended to the queue.
+#[must_use]
+pub fn would_hold(queue: &Queue, label: Label) -> bool {
+    match Discipline::of(label) {
+        Discipline::Exclusive => queue.is_empty(),
+        Discipline::Shared => queue.iter().all(|n| n.label == Label::Read),
+        Discipline::Permits { max } => {
+            let mine = if let Label::Permits { weight, .. } = label { weight.into() } else { 0 };
+            weigh(queue, max) + mine <= u64::from(max)
+        }
+    }
+}
+
+fn weigh(nodes: &[Node], max: u32) -> u64 {
+    nodes.iter().map(|n| weight(n, max)).sum()
+}
+
+/// A node that is no permit (a mutex on a semaphore's path) keeps everybody behind it out.
+fn weight(node: &Node, max: u32) -> u64 {
+    match node.label {
+        Label::Permits { weight, .. } => weight.into(),
+        _ => u64::from(max) + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A queue of nodes named 0, 1, 2, ...: W exclusive, R shared, 1-9 permits of 10.
+    fn queue(kinds: &str) -> Queue {
+        let label = |c| match c {
+            'W' => Label::Lock,
+            'R' => Label::Read,
+            _ => Label::Permits { weight: c.to_digit(10).unwrap(), max: 10, granted: false },
+        };
+        Queue::linear(
+            kinds
+                .chars()
+                .enumerate()
+                .map(|(i, c)| {
+                    let name = zlock_core::NodeName::of(
+                        &Token::new(i.to_string()),
+                        label(c),
+                        zlock_core::Sequence::new(i as i64),
+                    );
+                    Node {
+                        token: Token::new(i.to_string()),
+                        label: label(c),
+                        sequence: zlock_core::Sequence::new(i as i64),
+                        name,
+                        session: None,
+                        fencing_token: None,
+                    }
+                })
+                .collect(),
+        )
+    }
+
+    /// `H` held and last, `h` held and followed, `-` first in line, a digit: waits for that node.
+    fn verdicts(kinds: &str) -> String {
+        let queue = queue(kinds);
+        queue
+            .iter()
+            .map(|n| match judge(&queue, &n.token, Discipline::of(n.label)) {
+                Verdict::Held { followed: false } => "H".into(),
+                Verdict::Held { followed: true } => "h".into(),
+                Verdict::WaitForAny => "-".into(),
+                Verdict::WaitFor(n) => n.token.to_string(),
+                Verdict::Missing => unreachable!(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn table() {
+        for (kinds, expected) in [
+            ("", ""),
+            ("W", "H"),
+            ("WWW", "h01"),
+            ("RRR", "hhH"),
+            ("RRW", "hh1"),
+            ("WRR", "h00"),
+            ("RWRWR", "h0123"),
+            ("WWRR", "h011"),
+            ("5", "H"),
+            ("55", "hH"),
+            ("552", "hh-"),
+            ("5522", "hh-2"),
+            ("37", "hH"),
+            ("66", "h-"),
+            ("661", "h-1"),
+            ("91", "hH"),
+            ("W1", "h0"),
+            ("RW", "h0"),
+        ] {
+            assert_eq!(verdicts(kinds), expected, "{kinds}");
+        }
+    }
+
+    #[test]
+    fn readers_wait_for_the_nearest_writer() {
+        assert_eq!(verdicts("WWRRR"), "h0111");
+        assert_eq!(verdicts("RWRR"), "h011");
+    }
+
+    #[test]
+    fn a_stranger_is_missing() {
+        assert_eq!(judge(&queue("WW"), &Token::new("x"), Discipline::Exclusive), Verdict::Missing);
+    }
+
+    #[test]
+    fn order_and_not_number_decides_across_the_wrap() {
+        let queue = Queue::of_names(["lock--2147483648", "lock-2147483647"]);
+        let (old, young) = (Token::new("lock-2147483647"), Token::new("lock--2147483648"));
+        assert_eq!(judge(&queue, &old, Discipline::Exclusive), Verdict::Held { followed: true });
+        assert_eq!(judge(&queue, &young, Discipline::Exclusive), Verdict::WaitFor(queue[0].clone()));
+    }
+
+    #[test]
+    fn would_hold_agrees_with_judge_on_the_appended_node() {
+        for before in ["", "W", "R", "RR", "RW", "5", "55", "91", "9W"] {
+            for last in ["W", "R", "1", "5", "6"] {
+                let whole = queue(&format!("{before}{last}"));
+                let me = whole.last().unwrap();
+                let held = matches!(judge(&whole, &me.token, Discipline::of(me.label)), Verdict::Held { .. });
+                assert_eq!(would_hold(&queue(before), me.label), held, "{before}+{last}");
+            }
+        }
+    }
+}

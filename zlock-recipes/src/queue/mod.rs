@@ -1,0 +1,9 @@
+//! The queue engine: every recipe is a discipline of it.
+
+mod acquisition;
+mod driver;
+mod judge;
+
+pub use acquisition::{Acquisition, Event, Standing, Step};
+pub(crate) use driver::{Request, acquire, acquire_within, try_acquire};
+pub use judge::{Discipline, Verdict, judge, would_hold};

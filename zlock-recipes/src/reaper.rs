@@ -1,0 +1,168 @@
+//! Removes nodes in the background: those of dropped guards, cancelled waiters and releases that could not
+//! reach the server.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use zlock_core::{CoordinationBackend, ErrorKind, LockPath, SessionEvents, SessionState, Target};
+
+/// Between two tries to delete a node whose delete failed although the session is connected.
+const FIRST_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
+
+/// A node to remove. Once the epoch is over the store has removed it by itself.
+#[derive(Debug)]
+struct Job {
+    path: LockPath,
+    target: Target,
+    epoch: u64,
+}
+
+/// The reaper of one client. Handing a node over never blocks, never spawns and needs no runtime, so a
+/// guard may be dropped anywhere. The task that works the list off is started by the next acquisition if it
+/// is not running; it does not keep the backend alive.
+#[derive(Debug)]
+pub(crate) struct Reaper {
+    shared: Arc<Shared>,
+    backend: Weak<dyn CoordinationBackend>,
+    session: SessionEvents,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Job>,
+    /// Jobs taken from `waiting` and not done yet.
+    active: usize,
+    running: bool,
+    /// The client is gone: the task ends when nothing is left to do.
+    orphaned: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reaper {
+    pub(crate) fn new(backend: &Arc<dyn CoordinationBackend>) -> Self {
+        let session = backend.session_events();
+        Reaper { shared: Arc::default(), backend: Arc::downgrade(backend), session }
+    }
+
+    /// Starts the task if it is not running. Called where a runtime is sure.
+    pub(crate) fn ensure_running(&self) {
+        let mut state = self.shared.lock();
+        if !state.running {
+            state.running = true;
+            let running = Running(self.shared.clone());
+            tokio::spawn(run(running, self.backend.clone(), self.session.clone()));
+        }
+    }
+
+    /// Takes over a node that is to be removed.
+    pub(crate) fn remove(&self, path: LockPath, target: Target, epoch: u64) {
+        self.shared.lock().waiting.push_back(Job { path, target, epoch });
+        self.shared.changed.notify_one();
+    }
+
+    /// How many nodes are still to be removed.
+    pub(crate) fn pending(&self) -> usize {
+        let state = self.shared.lock();
+        state.waiting.len() + state.active
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.shared.lock().orphaned = true;
+        self.shared.changed.notify_one();
+    }
+}
+
+/// Says that the task is not running any more, also when its runtime was shut down.
+struct Running(Arc<Shared>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.lock().running = false;
+    }
+}
+
+/// A job under way; goes back to the list if its runtime is shut down before it is done.
+struct Active {
+    job: Option<Job>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.active -= 1;
+        if let Some(job) = self.job.take() {
+            state.waiting.push_front(job);
+        }
+    }
+}
+
+async fn run(running: Running, backend: Weak<dyn CoordinationBackend>, session: SessionEvents) {
+    let shared = &running.0;
+    let mut jobs = JoinSet::new();
+    loop {
+        while let Some(active) = take(shared) {
+            jobs.spawn(reap(active, backend.clone(), session.clone()));
+        }
+        if shared.lock().orphaned && jobs.is_empty() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = shared.changed.notified() => {}
+            Some(_) = jobs.join_next() => {}
+        }
+    }
+}
+
+fn take(shared: &Arc<Shared>) -> Option<Active> {
+    let mut state = shared.lock();
+    let job = state.waiting.pop_front()?;
+    state.active += 1;
+    Some(Active { job: Some(job), shared: shared.clone() })
+}
+
+/// Deletes until it is done, or the epoch is over, or the backend is gone: each means that no node is left.
+async fn reap(mut active: Active, backend: Weak<dyn CoordinationBackend>, mut session: SessionEvents) {
+    let mut delay = FIRST_DELAY;
+    while let Some(job) = &active.job {
+        let now = session.current();
+        if now.epoch != job.epoch || !now.is_live() {
+            break;
+        }
+        if now.state == SessionState::Suspended {
+            session.changed().await;
+            continue;
+        }
+        let Some(backend) = backend.upgrade() else { break };
+        match backend.delete(&job.path, &job.target).await {
+            Ok(()) => break,
+            Err(e) if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost) => break,
+            Err(e) => {
+                drop(backend);
+                tracing::warn!(path = %job.path, error = %e, "a node could not be removed yet");
+                sleep(delay).await;
+                delay = (delay * 2).min(LONGEST_DELAY);
+            }
+        }
+    }
+    active.job = None;
+}

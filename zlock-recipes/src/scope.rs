@@ -1,0 +1,89 @@
+//! Who may enter again: whoever runs inside a held lock's scope.
+
+use std::future::Future;
+use std::sync::{Arc, Weak};
+
+use zlock_core::{Error, LockPath, Result};
+
+use crate::client::ClientInner;
+use crate::guard::Guard;
+use crate::hold::{Hold, loss};
+use crate::queue::Standing;
+
+tokio::task_local! {
+    static SCOPE: Scope;
+}
+
+/// The held locks in whose scope the present code runs.
+///
+/// A thread owns a lock in Curator. An async task is no such thing: two branches of one `join!` run in the
+/// same task and must still exclude each other. So ownership is lexical: code that runs *inside* a held
+/// lock's scope ([`Guard::scope`], [`LockTemplate::execute`](crate::LockTemplate::execute)) enters that lock
+/// again without waiting. Branches inside one scope all enter again: they are parts of one critical section.
+///
+/// `tokio::spawn` does not inherit the scope. Carry it over by hand:
+///
+/// ```
+/// # async fn f() {
+/// # use zlock_recipes::Scope;
+/// let scope = Scope::current();
+/// tokio::spawn(scope.scope(async {
+///     // enters again the locks that the spawning code holds
+/// }));
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Scope(Option<Arc<Link>>);
+
+#[derive(Debug)]
+struct Link {
+    /// Weak: a scope that was carried away does not keep a client alive.
+    hold: Weak<Hold>,
+    outer: Scope,
+}
+
+impl Scope {
+    /// The scope that the calling code runs in; an empty one outside of all.
+    #[must_use]
+    pub fn current() -> Self {
+        SCOPE.try_with(Scope::clone).unwrap_or_default()
+    }
+
+    /// Runs a future in this scope.
+    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        SCOPE.scope(self, future)
+    }
+
+    /// The present scope with one more lock in it.
+    pub(crate) fn within(hold: &Arc<Hold>) -> Self {
+        Scope(Some(Arc::new(Link { hold: Arc::downgrade(hold), outer: Scope::current() })))
+    }
+
+    /// Enters again the innermost hold of this lock, if the calling code runs in the scope of one: same
+    /// session and same path, whatever instance it was acquired with. `None` if it does not.
+    pub(crate) fn reenter(client: &ClientInner, path: &LockPath) -> Option<Result<Guard>> {
+        let mut scope = Scope::current();
+        while let Some(link) = scope.0 {
+            if let Some(hold) = link.hold.upgrade()
+                && hold.path() == path
+                && hold.client().session.is_same(&client.session)
+                && hold.enter()
+            {
+                return Some(entered(hold));
+            }
+            scope = link.outer.clone();
+        }
+        None
+    }
+}
+
+/// A guard for an entry that was just made; an error if the hold is lost: never a quiet success.
+pub(crate) fn entered(hold: Arc<Hold>) -> Result<Guard> {
+    let standing = hold.standing();
+    let error: Option<Error> = (standing != Standing::Good).then(|| loss(standing, "reenter", hold.path()));
+    let guard = Guard::new(hold);
+    match error {
+        None => Ok(guard),
+        Some(error) => Err(error),
+    }
+}

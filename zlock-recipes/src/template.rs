@@ -1,0 +1,163 @@
+//! The lock template: a closure under a named lock.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use zlock_core::{Error, ErrorKind, LockPath, Result};
+
+use crate::client::Client;
+use crate::guard::{Guard, Held};
+use crate::mutex::InterProcessMutex;
+
+/// Runs closures under locks that are named below one root.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock_core::Result<()> {
+/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+/// use zlock_recipes::LockTemplate;
+///
+/// let template = LockTemplate::new(&client, "/app/locks")?;
+/// let mut numbers = vec![1];
+/// let next = template
+///     .execute("create-order", |held| {
+///         // borrows from around it; `held` tells the fencing token
+///         let numbers = &mut numbers;
+///         async move {
+///             numbers.push(held.fencing_token().get());
+///             numbers.len()
+///         }
+///     })
+///     .await?;
+/// assert_eq!(next, 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockTemplate {
+    client: Client,
+    /// Without a trailing slash; empty for the store's root.
+    root: String,
+    wait: Duration,
+    attempts: u32,
+    run_on_after_loss: bool,
+}
+
+impl LockTemplate {
+    /// A template for locks below `root`, such as `/app/locks`; a trailing slash is fine, and so is `/`.
+    /// Waits 2 s twice unless set. Nothing is sent.
+    ///
+    /// # Errors
+    /// `InvalidPath`, with the offending part in the message.
+    pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
+        let given = root.as_ref();
+        let root = given.strip_suffix('/').unwrap_or(given);
+        if given != "/" {
+            LockPath::new(root)?;
+        }
+        Ok(LockTemplate {
+            client: client.clone(),
+            root: root.into(),
+            wait: Duration::from_secs(2),
+            attempts: 2,
+            run_on_after_loss: false,
+        })
+    }
+
+    /// How long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Each
+    /// elapsed wait is a tracing event.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for no attempts. No wait means one try.
+    pub fn with_wait(mut self, wait: Duration, attempts: u32) -> Result<Self> {
+        if attempts == 0 {
+            let message = "attempts is 0, at least 1 is needed";
+            return Err(Error::new(ErrorKind::InvalidArgument, "lock template").with_message(message));
+        }
+        (self.wait, self.attempts) = (wait, attempts);
+        Ok(self)
+    }
+
+    /// Lets the closure run to its end when the lock is lost meanwhile; its output then comes back in `Ok`
+    /// and the closure must look after itself through its [`Held`]. Off unless set.
+    #[must_use]
+    pub fn with_run_on_after_loss(mut self, run_on: bool) -> Self {
+        self.run_on_after_loss = run_on;
+        self
+    }
+
+    /// Acquires the lock of this name, runs the closure inside the lock's [`Scope`](crate::Scope), and
+    /// releases the lock: also when the closure panics, or this future is dropped. The closure's output,
+    /// whatever it is, comes back in `Ok`.
+    ///
+    /// `name` may have several segments (`orders/42`).
+    ///
+    /// # Errors
+    /// - `InvalidPath` for the name, before anything is sent.
+    /// - `Busy` with the lock's path when all waits are over and somebody else holds it; `Timeout` when not
+    ///   even the queue was reached in that time.
+    /// - `SessionLost`, `NodeRemoved` or `Closed` when the lock is lost while the closure runs: the closure
+    ///   is cancelled at its present await point. A closure that came to its end after the loss, before that
+    ///   could be seen, is told apart by nothing: the error says that it was not alone.
+    /// - those of [`InterProcessMutex::acquire`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the closure's and releases the lock in the background.
+    pub async fn execute<F, Fut>(&self, name: &str, closure: F) -> Result<Fut::Output>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future,
+    {
+        let mutex = self.lock(name)?;
+        let guard = self.acquire(&mutex).await?;
+        let held = guard.held();
+        let output = guard.scope(self.run(&guard, async { closure(held).await })).await;
+        match guard.release().await {
+            Ok(release) => tracing::trace!(path = %mutex.path(), ?release, "left"),
+            Err(e) => tracing::warn!(path = %mutex.path(), error = %e, "the lock could not be released yet"),
+        }
+        output
+    }
+
+    /// The mutex that [`execute`](Self::execute) takes for this name.
+    ///
+    /// # Errors
+    /// `InvalidPath`, with the offending part in the message.
+    pub fn lock(&self, name: &str) -> Result<InterProcessMutex> {
+        InterProcessMutex::new(&self.client, format!("{}/{name}", self.root))
+    }
+
+    async fn run<T>(&self, guard: &Guard, closure: impl Future<Output = T>) -> Result<T> {
+        if self.run_on_after_loss {
+            return Ok(closure.await);
+        }
+        let output = tokio::select! {
+            biased;
+            loss = guard.lost() => return Err(loss),
+            output = closure => output,
+        };
+        // A closure that blocked its thread past the deadline ends in the same poll.
+        if guard.is_held() { Ok(output) } else { Err(guard.lost().await) }
+    }
+
+    async fn acquire(&self, mutex: &InterProcessMutex) -> Result<Guard> {
+        let busy = || Error::new(ErrorKind::Busy, "execute").with_path(mutex.path());
+        let whole = self.wait.saturating_mul(self.attempts);
+        let mut acquire = pin!(mutex.acquire_timeout(whole));
+        for attempt in 1..self.attempts {
+            match timeout(self.wait, &mut acquire).await {
+                Ok(result) => return result.map_err(|e| if is_waiting(&e) { busy() } else { e }),
+                Err(_) => tracing::info!(path = %mutex.path(), attempt, "still waiting for the lock"),
+            }
+        }
+        acquire.await.map_err(|e| if is_waiting(&e) { busy() } else { e })
+    }
+}
+
+/// Whether the time was over while somebody else held the lock.
+fn is_waiting(e: &Error) -> bool {
+    e.kind() == ErrorKind::Timeout(zlock_core::Phase::Waiting)
+}

@@ -1,1 +1,22 @@
-//! zlock-zk
+#![doc = include_str!("../README.md")]
+
+mod backend;
+mod config;
+mod connect;
+mod create;
+mod delete;
+mod error;
+mod heartbeat;
+mod manager;
+mod operation;
+mod parents;
+mod read;
+mod relabel;
+mod session;
+#[cfg(feature = "tls")]
+mod tls;
+mod watch;
+
+pub use backend::ZkBackend;
+pub use config::ZkOptions;
+pub use zookeeper_client::{Acl, AuthId, Permission};

@@ -1,0 +1,357 @@
+//! How to reach a ZooKeeper ensemble, and as whom.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zlock_core::{ConnectUrl, Error, ErrorKind, LockPath, Result, RetryPolicy};
+use zookeeper_client::{Acl, Acls};
+
+/// ZooKeeper's own client port.
+const DEFAULT_PORT: u16 = 2181;
+
+/// The longest time that is taken for any option: ZooKeeper's protocol has milliseconds in 31 bits.
+const MAX_TIME: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// How to reach a ZooKeeper ensemble, and as whom.
+///
+/// Nothing is checked before [`ZkBackend::connect`](crate::ZkBackend::connect), and everything before it sends
+/// a packet.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use zlock_zk::{Acl, AuthId, Permission, ZkOptions};
+///
+/// # fn main() -> zlock_core::Result<()> {
+/// let by_url = ZkOptions::from_url("zk://zk1:2181,zk2:2181,zk3:2181/production?session_timeout=10s")?;
+/// let secured = ZkOptions::new(["zk1:2181", "zk2:2181"])
+///     .with_session_timeout(Duration::from_secs(10))
+///     .with_auth("digest", "orders:secret")
+///     .with_acls([Acl::new(Permission::ALL, AuthId::authed())]);
+/// # let _ = (by_url, secured);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ZkOptions {
+    pub(crate) hosts: Vec<String>,
+    pub(crate) chroot: Option<LockPath>,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) operation_timeout: Duration,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) acls: Arc<[Acl]>,
+    pub(crate) auth: Vec<(String, Vec<u8>)>,
+    pub(crate) server_tick: Option<Duration>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::tls::Tls>,
+    #[cfg(feature = "sasl")]
+    pub(crate) sasl: Option<(String, String)>,
+}
+
+impl ZkOptions {
+    /// Options for an ensemble of these hosts, each `host:port` or `host` (port 2181); an IPv6 address in
+    /// brackets. All else is as the `with_` methods say.
+    #[must_use]
+    pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        ZkOptions {
+            hosts: hosts.into_iter().map(Into::into).collect(),
+            chroot: None,
+            session_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(15),
+            operation_timeout: Duration::from_secs(15),
+            retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30),
+            acls: Arc::from(&*Acls::anyone_all()),
+            auth: Vec::new(),
+            server_tick: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+            #[cfg(feature = "sasl")]
+            sasl: None,
+        }
+    }
+
+    /// Reads `zk://host:port,host:port/chroot?name=value&name=value`. The names are `session_timeout`,
+    /// `connect_timeout`, `operation_timeout` and `server_tick`, each with a duration such as `10s` or `500ms`.
+    /// Credentials have no place in a URL: see [`with_auth`](Self::with_auth).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`], with what is wrong and where.
+    pub fn from_url(url: &str) -> Result<Self> {
+        Self::from_connect_url(&ConnectUrl::parse(url)?)
+    }
+
+    /// The same from a URL that has been read already.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url).
+    pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
+        if url.scheme() != "zk" {
+            return Err(url.refuse(format!("the scheme is {:?}, expected \"zk\"", url.scheme())));
+        }
+        let mut options = ZkOptions::new(url.authorities(DEFAULT_PORT)?);
+        options.chroot = url.path().cloned();
+        for (name, field) in [
+            ("session_timeout", &mut options.session_timeout),
+            ("connect_timeout", &mut options.connect_timeout),
+            ("operation_timeout", &mut options.operation_timeout),
+        ] {
+            if let Some(duration) = url.duration(name)? {
+                *field = duration;
+            }
+        }
+        options.server_tick = url.duration("server_tick")?;
+        url.refuse_params_but(&["session_timeout", "connect_timeout", "operation_timeout", "server_tick"])?;
+        options.validate()?;
+        Ok(options)
+    }
+
+    /// Works below this path, which is made when it is missing. None by default.
+    #[must_use]
+    pub fn with_chroot(mut self, chroot: LockPath) -> Self {
+        self.chroot = Some(chroot);
+        self
+    }
+
+    /// How long the server keeps the session, and with it every lock, of a client that it does not hear from.
+    /// 10 s by default; the server may grant another time, by default no less than 2 and no more than 20 of its
+    /// ticks. The shorter it is, the sooner a dead process's locks are free, and the shorter the outage that
+    /// costs a living process its locks.
+    #[must_use]
+    pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long [`ZkBackend::connect`](crate::ZkBackend::connect), and each later attempt at a new session,
+    /// waits for a server. 15 s by default.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The whole time of one operation, its retries and its wait for a session among it. 15 s by default. One that
+    /// is much below the session timeout gives up on outages that the session survives.
+    #[must_use]
+    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    /// How a failed request is repeated, within the operation timeout. By default up to 30 times, after a
+    /// random time that grows from 20 ms to 1 s. Waiting for a session or for the connection to come back is
+    /// no retry.
+    #[must_use]
+    pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// The access list of every node that is made: the nodes in the queues, the parents and the chroot. By
+    /// default everybody may do everything.
+    #[must_use]
+    pub fn with_acls(mut self, acls: impl IntoIterator<Item = Acl>) -> Self {
+        self.acls = acls.into_iter().collect();
+        self
+    }
+
+    /// Credentials, such as `"digest"` and `"user:password"`. May be called more than once.
+    #[must_use]
+    pub fn with_auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
+        self.auth.push((scheme.into(), credentials.into()));
+        self
+    }
+
+    /// The servers' `tickTime`, which a client cannot ask for. A session's local deadline comes before the
+    /// server's by a margin: a quarter of the session timeout by default, and half a tick and 2 % of the session
+    /// timeout when the tick is known. Only for servers that all have this tick.
+    #[must_use]
+    pub fn with_server_tick(mut self, tick: Duration) -> Self {
+        self.server_tick = Some(tick);
+        self
+    }
+
+    /// Connects by TLS and trusts servers whose certificates one of these signed, and whose names match.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(mut self, ca_pem: impl Into<String>) -> Self {
+        self.tls.get_or_insert_default().ca_pem = ca_pem.into();
+        self
+    }
+
+    /// The certificate, with its chain, and the private key that this client shows to a server that asks.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls_identity(
+        mut self,
+        certificate_pem: impl Into<String>,
+        key_pem: impl Into<String>,
+    ) -> Self {
+        self.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
+        self
+    }
+
+    /// Authenticates by SASL with DIGEST-MD5.
+    #[cfg(feature = "sasl")]
+    #[must_use]
+    pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.sasl = Some((user.into(), password.into()));
+        self
+    }
+
+    /// The path as the server has it.
+    pub(crate) fn server_path(&self, path: &LockPath) -> String {
+        self.chroot.as_ref().map_or_else(|| path.to_string(), |chroot| format!("{chroot}{path}"))
+    }
+
+    /// What an error shows as the place.
+    pub(crate) fn hosts_text(&self) -> String {
+        self.hosts.join(",")
+    }
+
+    /// By how much the local deadline comes before the server's, for a session of this timeout.
+    pub(crate) fn margin(&self, session_timeout: Duration) -> Duration {
+        match self.server_tick {
+            None => session_timeout / 4,
+            Some(tick) => (tick / 2 + session_timeout / 50).min(session_timeout / 2),
+        }
+    }
+
+    /// Checks everything that can be checked without a packet.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let bad = |why: String| {
+            Err(Error::new(ErrorKind::InvalidArgument, "connect")
+                .with_path(self.hosts_text())
+                .with_message(why))
+        };
+        if self.hosts.is_empty() {
+            return bad("no host is given".into());
+        }
+        for host in &self.hosts {
+            // The URL's rules, so that there is one set of them.
+            match ConnectUrl::parse(&format!("zk://{host}")) {
+                Ok(url) if url.hosts().len() == 1 && url.path().is_none() && !host.contains(['/', '?']) => {}
+                _ => return bad(format!("the host {host:?} is not host:port")),
+            }
+        }
+        for (name, time) in [
+            ("session timeout", Some(self.session_timeout)),
+            ("connect timeout", Some(self.connect_timeout)),
+            ("operation timeout", Some(self.operation_timeout)),
+            ("server tick", self.server_tick),
+        ] {
+            if let Some(time) = time
+                && !(Duration::from_millis(1)..=MAX_TIME).contains(&time)
+            {
+                return bad(format!("the {name} of {time:?} is not between 1ms and {MAX_TIME:?}"));
+            }
+        }
+        if self.acls.is_empty() {
+            return bad("the access list is empty: nobody could use the nodes".into());
+        }
+        if let Some((scheme, _)) = self.auth.iter().find(|(scheme, _)| scheme.is_empty()) {
+            return bad(format!("the scheme {scheme:?} of credentials is empty"));
+        }
+        #[cfg(feature = "sasl")]
+        if let Some((user, _)) = &self.sasl
+            && user.is_empty()
+        {
+            return bad("the SASL user is empty".into());
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls
+            && let Err(why) = tls.options()
+        {
+            return bad(why);
+        }
+        Ok(())
+    }
+}
+
+/// Without credentials.
+impl fmt::Debug for ZkOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkOptions")
+            .field("hosts", &self.hosts)
+            .field("chroot", &self.chroot)
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("operation_timeout", &self.operation_timeout)
+            .field("retry", &self.retry)
+            .field("acls", &self.acls)
+            .field("auth", &self.auth.iter().map(|(scheme, _)| scheme).collect::<Vec<_>>())
+            .field("server_tick", &self.server_tick)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(options: ZkOptions) -> String {
+        let error = options.validate().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        error.to_string()
+    }
+
+    #[test]
+    fn a_url_says_it_all() {
+        let options = ZkOptions::from_url(
+            "zk://h1,[::1]:2182/app/x?session_timeout=4s&connect_timeout=1m&operation_timeout=500ms&server_tick=2s",
+        )
+        .unwrap();
+        assert_eq!(options.hosts, ["h1:2181", "[::1]:2182"]);
+        assert_eq!(options.chroot.as_ref().unwrap().as_str(), "/app/x");
+        assert_eq!(options.session_timeout, Duration::from_secs(4));
+        assert_eq!(options.connect_timeout, Duration::from_secs(60));
+        assert_eq!(options.operation_timeout, Duration::from_millis(500));
+        assert_eq!(options.margin(Duration::from_secs(10)), Duration::from_millis(1200));
+    }
+
+    #[test]
+    fn bad_urls_are_refused_with_the_offending_part() {
+        for (url, part) in [
+            ("etcd://h", "\"etcd\""),
+            ("zk:///x", "no host"),
+            ("zk://h?sesion_timeout=4s", "\"sesion_timeout\""),
+            ("zk://h?session_timeout=4", "session_timeout=4"),
+            ("zk://h:0", "\"0\""),
+        ] {
+            let error = ZkOptions::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn bad_options_are_refused_with_the_offending_part() {
+        let good = || ZkOptions::new(["h:2181"]);
+        good().validate().unwrap();
+        for (options, part) in [
+            (ZkOptions::new(Vec::<String>::new()), "no host"),
+            (ZkOptions::new(["h:2181", "h:x"]), "\"h:x\""),
+            (ZkOptions::new(["h1,h2"]), "\"h1,h2\""),
+            (ZkOptions::new(["h/x"]), "\"h/x\""),
+            (ZkOptions::new(["h?a=1"]), "\"h?a=1\""),
+            (ZkOptions::new([""]), "\"\""),
+            (good().with_session_timeout(Duration::ZERO), "session timeout of 0ns"),
+            (good().with_connect_timeout(Duration::MAX), "connect timeout"),
+            (good().with_operation_timeout(Duration::ZERO), "operation timeout"),
+            (good().with_server_tick(Duration::ZERO), "server tick"),
+            (good().with_acls([]), "access list"),
+            (good().with_auth("", "x"), "scheme \"\""),
+        ] {
+            let text = refused(options);
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_not_shown() {
+        let shown = format!("{:?}", ZkOptions::new(["h"]).with_auth("digest", "me:secret"));
+        assert!(shown.contains("digest") && !shown.contains("secret"), "{shown}");
+    }
+}

@@ -1,0 +1,95 @@
+//! Getting a new session.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use zlock_core::{Error, ErrorKind, Result};
+use zookeeper_client as zk;
+use zookeeper_client::{Client, Connector};
+
+use crate::config::ZkOptions;
+use crate::error::judge;
+
+/// The client library tries all hosts in turn, and doubles its pause after each round without bound. With a list
+/// that is at least this long the rounds are long and the pauses between tries short, up to about
+/// a second, so that a server that was away for some seconds is found soon after it is back.
+const MIN_ROUND: usize = 12;
+
+/// A new session that has answered its first heartbeat.
+pub(crate) struct Established {
+    pub(crate) client: Client,
+    /// When that heartbeat was sent.
+    pub(crate) sent: Instant,
+}
+
+/// Gets a new session, within the connect timeout.
+pub(crate) async fn establish(options: &ZkOptions) -> Result<Established> {
+    let until = Instant::now() + options.connect_timeout;
+    let attempt = async {
+        // The library itself gives up after a session timeout.
+        loop {
+            match connect(options).await {
+                Err(zk::Error::Timeout | zk::Error::NoHosts) => {}
+                Err(error) => return Err(error),
+                Ok(client) => {
+                    let sent = Instant::now();
+                    match client.check_stat("/").await {
+                        Ok(_) => return Ok(Established { client, sent }),
+                        Err(error) if judge(&error).retryable => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let failed = |kind| Error::new(kind, "connect").with_path(options.hosts_text());
+    match timeout_at(until, attempt).await {
+        Ok(Ok(established)) => Ok(established),
+        Ok(Err(error)) => Err(failed(judge(&error).kind).with_source(error)),
+        Err(_) => Err(failed(ErrorKind::Unavailable)
+            .with_message(format!("no session within {:?}", options.connect_timeout))),
+    }
+}
+
+async fn connect(options: &ZkOptions) -> Result<Client, zk::Error> {
+    let rounds = MIN_ROUND.div_ceil(options.hosts.len());
+    let hosts = vec![options.hosts.join(","); rounds].join(",");
+    let mut connector = Client::connector().with_session_timeout(options.session_timeout);
+    for (scheme, credentials) in &options.auth {
+        connector = connector.with_auth(scheme, credentials);
+    }
+    secure(connector, options, &hosts).await
+}
+
+#[cfg(not(feature = "tls"))]
+async fn secure(connector: Connector, options: &ZkOptions, hosts: &str) -> Result<Client, zk::Error> {
+    sasl(connector, options).connect(hosts).await
+}
+
+#[cfg(feature = "tls")]
+async fn secure(connector: Connector, options: &ZkOptions, hosts: &str) -> Result<Client, zk::Error> {
+    let connector = sasl(connector, options);
+    match &options.tls {
+        None => connector.connect(hosts).await,
+        Some(tls) => {
+            let tls = tls.options().map_err(zk::Error::UnexpectedError)?;
+            connector.with_tls(tls).secure_connect(hosts).await
+        }
+    }
+}
+
+#[cfg(not(feature = "sasl"))]
+fn sasl(connector: Connector, _: &ZkOptions) -> Connector {
+    connector
+}
+
+#[cfg(feature = "sasl")]
+fn sasl(connector: Connector, options: &ZkOptions) -> Connector {
+    match &options.sasl {
+        None => connector,
+        Some((user, password)) => {
+            connector.with_sasl(zookeeper_client::SaslOptions::digest_md5(user.clone(), password.clone()))
+        }
+    }
+}

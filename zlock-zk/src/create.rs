@@ -1,0 +1,161 @@
+//! Taking a place in a queue, also when the answer gets lost.
+
+use zlock_core::{
+    Created, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Queue, Result, Sequence, Token,
+};
+use zookeeper_client::{Acls, CreateMode, Error, Stat};
+
+use crate::error::Failure;
+use crate::operation::Operation;
+use crate::session::{Freshness, Lease, Shared};
+
+/// What one request takes besides the data is well below the rest of the server's 1 MB.
+pub(crate) const MAX_DATA: usize = 1_000_000;
+
+/// Creates the node of `token`, or finds it if an earlier try made it.
+pub(crate) async fn create(
+    session: &Shared,
+    parent: &LockPath,
+    label: Label,
+    token: &Token,
+    data: &[u8],
+) -> Result<Created> {
+    let mut operation = Operation::new(session, "create", parent);
+    if data.len() > MAX_DATA {
+        return Err(operation
+            .error(ErrorKind::InvalidArgument)
+            .with_message(format!("{} bytes of node data, at most {MAX_DATA} are taken", data.len())));
+    }
+    // The session in which a create of unknown outcome was sent.
+    let mut lost_in: Option<Lease> = None;
+    loop {
+        let lease = operation.lease().await?;
+        let place = if lost_in == Some(lease) { recover(&operation, lease, token).await } else { Ok(None) };
+        let place = match place {
+            Ok(None) => {
+                lost_in = None;
+                append(&mut operation, lease, label, token, data).await
+            }
+            found => found,
+        };
+        match place {
+            Ok(Some(place)) => return finish(&mut operation, lease, place).await,
+            // The parent was missing, and is there now. It may be gone again before we are back.
+            Ok(None) => {}
+            Err(failure) => {
+                if operation.unknown {
+                    lost_in.get_or_insert(lease);
+                }
+                operation.again(failure).await?;
+            }
+        }
+    }
+}
+
+/// An own node, and the queue of which it is a part, if that came along.
+struct Place {
+    node: Node,
+    queue: Option<Queue>,
+}
+
+/// Sends create and list back to back: one round trip. `None` if there was no parent, which now is.
+async fn append(
+    operation: &mut Operation<'_>,
+    lease: Lease,
+    label: Label,
+    token: &Token,
+    data: &[u8],
+) -> Result<Option<Place>, Failure> {
+    let parent = operation.server_path();
+    let prefix = format!("{parent}/{}", NodeName::prefix(token, label));
+    let (data, acls) = (data.to_owned(), operation.session.options.acls.clone());
+    let sent = operation.write(lease, move |live| async move {
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
+        let create = live.client.create(&prefix, &data, &options);
+        let list = live.client.list_children(&parent);
+        let (created, listed) = tokio::join!(create, list);
+        Ok((created?, listed))
+    });
+    match sent.await {
+        Ok(((stat, sequence), listed)) => {
+            let sequence = Sequence::new(sequence.into_i64());
+            let node = own_node(lease, NodeName::of(token, label, sequence), &stat);
+            // A list that failed is repeated; the create stands.
+            let queue = listed.ok().map(Queue::of_names);
+            Ok(node.map(|node| Place { node, queue }))
+        }
+        Err(Failure::Zk(Error::NoNode)) => {
+            crate::parents::make(operation, lease).await?;
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Looks for what a create of unknown outcome left behind in the session in which it was sent.
+async fn recover(operation: &Operation<'_>, lease: Lease, token: &Token) -> Result<Option<Place>, Failure> {
+    let queue = operation.list(lease, Freshness::Latest).await?;
+    for node in queue.iter().filter(|node| node.token == *token) {
+        let path = format!("{}/{}", operation.server_path(), node.name);
+        let stat =
+            operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
+        // A node of an earlier session of ours would die under us.
+        if let Some(stat) = stat.filter(|stat| owner(stat) == lease.id.get())
+            && let Some(node) = own_node(lease, node.name.clone(), &stat)
+        {
+            return Ok(Some(Place { node, queue: Some(queue) }));
+        }
+    }
+    Ok(None)
+}
+
+/// Completes the answer. From here on the node is known, and the backend answers for it.
+async fn finish(operation: &mut Operation<'_>, lease: Lease, place: Place) -> Result<Created> {
+    let Place { node, mut queue } = place;
+    // If this fails the caller does not know the node by name.
+    operation.unknown = true;
+    let gone = operation.session.own.insert(&node.token);
+    loop {
+        let listed = match queue.take() {
+            Some(queue) => Ok(queue),
+            None => operation.list(lease, Freshness::Told).await,
+        };
+        let failure = match listed {
+            Ok(listed) => {
+                let double = listed.iter().find(|n| n.token == node.token && n.name != node.name);
+                match double.map(|double| double.name.clone()) {
+                    None => {
+                        return Ok(Created { queue: filled(listed, &node), node, epoch: lease.epoch, gone });
+                    }
+                    Some(name) => match crate::delete::by_name(operation, lease, &name).await {
+                        Ok(_) => continue,
+                        Err(failure) => failure,
+                    },
+                }
+            }
+            Err(failure) => failure,
+        };
+        operation.again(failure).await?;
+    }
+}
+
+/// Puts what only the create's answer tells into the listing.
+fn filled(queue: Queue, own: &Node) -> Queue {
+    let mut nodes = queue.into_vec();
+    if let Some(node) = nodes.iter_mut().find(|node| node.name == own.name) {
+        node.clone_from(own);
+    }
+    Queue::wrapping(nodes)
+}
+
+fn own_node(lease: Lease, name: NodeName, stat: &Stat) -> Option<Node> {
+    let mut node = Node::listed(name.as_str())?;
+    node.session = Some(lease.id);
+    node.fencing_token = Some(FencingToken::new(stat.czxid.cast_unsigned()));
+    Some(node)
+}
+
+/// The session that an ephemeral node belongs to.
+pub(crate) fn owner(stat: &Stat) -> u64 {
+    stat.ephemeral_owner.cast_unsigned()
+}

@@ -1,0 +1,63 @@
+//! Removing a node.
+
+use zlock_core::{Label, LockPath, NodeName, Result, Target};
+use zookeeper_client::Error;
+
+use crate::error::Failure;
+use crate::operation::Operation;
+use crate::session::{Freshness, Lease, Shared};
+
+/// Removes the node with the target's token.
+pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<()> {
+    session.own.remove(target.token());
+    let mut operation = Operation::new(session, "delete", parent);
+    loop {
+        if let Target::Node(node) = target
+            && node.session.is_some_and(|id| is_over(session, id))
+        {
+            return Ok(());
+        }
+        let lease = operation.lease().await?;
+        match once(&mut operation, lease, target).await {
+            Ok(()) => return Ok(()),
+            Err(failure) => operation.again(failure).await?,
+        }
+    }
+}
+
+/// A session that is over takes its nodes with it.
+fn is_over(session: &Shared, id: zlock_core::SessionId) -> bool {
+    let current = session.publisher.current();
+    session.closed().is_none() && (current.id != id || !current.is_live())
+}
+
+async fn once(operation: &mut Operation<'_>, lease: Lease, target: &Target) -> Result<(), Failure> {
+    if let Target::Node(node) = target {
+        let found = by_name(operation, lease, &node.name).await?;
+        // A label that is never changed: there is no other name that the node could have by now.
+        if found || node.label == Label::Lock {
+            return Ok(());
+        }
+    }
+    // Requests of one session take effect in the order in which they were sent: after this listing no earlier
+    // create of this session can come to light.
+    let queue = operation.list(lease, Freshness::Latest).await?;
+    for node in queue.iter().filter(|node| node.token == *target.token()) {
+        by_name(operation, lease, &node.name).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the node of this name; `false` if there is none.
+pub(crate) async fn by_name(
+    operation: &mut Operation<'_>,
+    lease: Lease,
+    name: &NodeName,
+) -> Result<bool, Failure> {
+    let path = format!("{}/{name}", operation.server_path());
+    match operation.write(lease, move |live| async move { live.client.delete(&path, None).await }).await {
+        Ok(()) => Ok(true),
+        Err(Failure::Zk(Error::NoNode)) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}

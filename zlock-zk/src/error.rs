@@ -1,0 +1,130 @@
+//! What the client library's errors mean.
+
+use zlock_core::{Error, ErrorKind};
+use zookeeper_client as zk;
+
+/// Why a request has no answer that its caller can use.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The server or the client library says why.
+    Zk(zk::Error),
+    /// The session ended before the answer came.
+    Over,
+    /// The backend was closed.
+    Closed,
+    /// The credentials were refused, and no session will come any more.
+    AuthFailed,
+    /// The operation's time is used up.
+    TimedOut,
+}
+
+/// What follows from a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// What to report if it ends here.
+    pub(crate) kind: ErrorKind,
+    /// Whether a write may have taken effect all the same.
+    pub(crate) ambiguous: bool,
+    /// Whether another try may succeed.
+    pub(crate) retryable: bool,
+}
+
+impl Failure {
+    pub(crate) fn verdict(&self) -> Verdict {
+        let (kind, ambiguous, retryable) = match self {
+            Failure::Zk(error) => return judge(error),
+            Failure::Over => (ErrorKind::SessionLost, true, true),
+            Failure::Closed => (ErrorKind::Closed, true, false),
+            Failure::AuthFailed => (ErrorKind::NotAuthorized, true, false),
+            Failure::TimedOut => (ErrorKind::Unavailable, true, false),
+        };
+        Verdict { kind, ambiguous, retryable }
+    }
+
+    /// Adds what there is to say to an error of this failure's kind.
+    pub(crate) fn explain(self, error: Error) -> Error {
+        match self {
+            Failure::Zk(source) => error.with_source(source),
+            Failure::AuthFailed => error.with_message("the server refused the credentials"),
+            Failure::TimedOut => error.with_message("no answer within the operation timeout"),
+            Failure::Over | Failure::Closed => error,
+        }
+    }
+}
+
+/// What each of the client library's errors means for a request that was sent.
+pub(crate) fn judge(error: &zk::Error) -> Verdict {
+    use zk::Error as E;
+    let (kind, ambiguous, retryable) = match error {
+        // Definite answers, which most callers deal with before they ask here.
+        E::NoNode | E::NodeExists | E::BadVersion | E::NotEmpty | E::NoChildrenForEphemerals => {
+            (ErrorKind::Unexpected, false, false)
+        }
+        E::NoAuth | E::InvalidAcl => (ErrorKind::NotAuthorized, false, false),
+        E::AuthFailed => (ErrorKind::NotAuthorized, true, false),
+        // Refused by the library before anything is sent, or by the server.
+        E::BadArguments(_) => (ErrorKind::InvalidArgument, false, false),
+        // Load, or a server without a quorum: definite, but it passes.
+        E::Throttled | E::NotReadOnly => (ErrorKind::Unavailable, false, true),
+        // The three faces of a broken link: FIN, then reset and silence.
+        E::ConnectionLoss | E::Custom(_) => (ErrorKind::Unavailable, true, true),
+        // No server was reached: said of connecting only.
+        E::NoHosts | E::Timeout => (ErrorKind::Unavailable, false, true),
+        // The library gives up on its session as a whole: the next one may serve the request. It says
+        // `ClientClosed` of reasons of its own; we never drop a client that is in use.
+        E::SessionExpired | E::ClientClosed => (ErrorKind::SessionLost, true, true),
+        E::SessionMoved => (ErrorKind::SessionLost, false, true),
+        E::NoWatcher
+        | E::QuotaExceeded
+        | E::MarshallingError
+        | E::Unimplemented
+        | E::ReconfigDisabled
+        | E::RuntimeInconsistent => (ErrorKind::Unexpected, false, false),
+        // Whatever else there is, now or later: nothing is known of the outcome.
+        E::UnexpectedErrorCode(_) | E::UnexpectedError(_) | E::UnmarshalError { .. } | _ => {
+            (ErrorKind::Unexpected, true, false)
+        }
+    };
+    Verdict { kind, ambiguous, retryable }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_a_verdict() {
+        use ErrorKind::*;
+        use zk::Error as E;
+        for (error, kind, ambiguous, retryable) in [
+            (E::NoNode, Unexpected, false, false),
+            (E::NodeExists, Unexpected, false, false),
+            (E::BadVersion, Unexpected, false, false),
+            (E::NotEmpty, Unexpected, false, false),
+            (E::NoChildrenForEphemerals, Unexpected, false, false),
+            (E::NoAuth, NotAuthorized, false, false),
+            (E::InvalidAcl, NotAuthorized, false, false),
+            (E::AuthFailed, NotAuthorized, true, false),
+            (E::BadArguments(&"x"), InvalidArgument, false, false),
+            (E::Throttled, Unavailable, false, true),
+            (E::NotReadOnly, Unavailable, false, true),
+            (E::ConnectionLoss, Unavailable, true, true),
+            (E::NoHosts, Unavailable, false, true),
+            (E::Timeout, Unavailable, false, true),
+            (E::SessionExpired, SessionLost, true, true),
+            (E::ClientClosed, SessionLost, true, true),
+            (E::SessionMoved, SessionLost, false, true),
+            (E::NoWatcher, Unexpected, false, false),
+            (E::QuotaExceeded, Unexpected, false, false),
+            (E::MarshallingError, Unexpected, false, false),
+            (E::Unimplemented, Unexpected, false, false),
+            (E::ReconfigDisabled, Unexpected, false, false),
+            (E::RuntimeInconsistent, Unexpected, false, false),
+            (E::UnexpectedErrorCode(-7), Unexpected, true, false),
+            (E::UnexpectedError("x".into()), Unexpected, true, false),
+            (E::UnmarshalError { entity: "x", reason: &"y" }, Unexpected, true, false),
+        ] {
+            assert_eq!(judge(&error), Verdict { kind, ambiguous, retryable }, "{error:?}");
+        }
+    }
+}

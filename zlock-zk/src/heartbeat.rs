@@ -1,0 +1,62 @@
+//! The requests that a session lives by.
+
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use zlock_core::{NodeName, Token};
+use zookeeper_client::{Client, Error};
+
+use crate::session::{Live, Shared};
+
+/// With more own nodes than this, a heartbeat no longer lists them: its answer would be longer than 100 kB.
+const MAX_LISTED: usize = 1000;
+
+/// One request under way. Its answer tells that the session lived when it was *sent*; the client library's own
+/// pings say nothing that we can see.
+pub(crate) struct Heartbeat {
+    sent: Instant,
+    answered: Pin<Box<dyn Future<Output = bool> + Send>>,
+}
+
+impl Heartbeat {
+    /// A request that is sent at the first poll, and given up after what the library takes for silence.
+    pub(crate) fn new(live: Arc<Live>, shared: Arc<Shared>, session_timeout: Duration) -> Self {
+        let sent = Instant::now();
+        let beat = async move { beat(&live.client, &shared).await };
+        let answered = async move { timeout(session_timeout * 2 / 5, beat).await.is_ok_and(|r| r.is_ok()) };
+        Heartbeat { sent, answered: Box::pin(answered) }
+    }
+
+    /// When the heartbeat was sent, once it is answered; `None` when it was not. Waits for ever if there is none.
+    pub(crate) async fn answer(heartbeat: &mut Option<Heartbeat>) -> Option<Instant> {
+        match heartbeat {
+            None => pending().await,
+            Some(heartbeat) => heartbeat.answered.as_mut().await.then_some(heartbeat.sent),
+        }
+    }
+}
+
+/// Keeps the session alive, and finds own nodes that somebody deleted: one request lists all of them.
+async fn beat(client: &Client, shared: &Shared) -> Result<(), Error> {
+    let mark = shared.own.mark();
+    if shared.own.len() > MAX_LISTED {
+        return client.check_stat("/").await.map(drop);
+    }
+    match client.list_ephemerals("/").await {
+        Ok(paths) => {
+            shared.own.compare(mark, &paths.iter().filter_map(|path| token_of(path)).collect());
+            Ok(())
+        }
+        // Servers before 3.6: an answer, if no list.
+        Err(Error::Unimplemented) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn token_of(path: &str) -> Option<Token> {
+    let name = path.rsplit('/').next()?;
+    Some(NodeName::parse(name)?.token)
+}

@@ -1,0 +1,189 @@
+//! The one task behind a backend: keeps a session, and begins the next one when it is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use zlock_core::{CloseReason, ErrorKind, RetryPolicy, SessionId};
+use zookeeper_client::{SessionState, StateWatcher};
+
+use crate::connect::{Established, establish};
+use crate::heartbeat::Heartbeat;
+use crate::session::{Lease, Live, Shared};
+
+/// Between attempts at a new session.
+const RECONNECT: RetryPolicy = RetryPolicy::forever(Duration::from_millis(200));
+
+/// How long the end of a backend waits for the server to end the session.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+
+/// Why a session is no longer kept.
+enum End {
+    /// Over: the server said so, or the deadline has passed.
+    Lost,
+    /// The server refuses the credentials.
+    AuthFailed,
+    /// The backend was closed or dropped.
+    Closed,
+}
+
+/// The session that is kept.
+pub(crate) struct Kept {
+    live: Arc<Live>,
+    states: StateWatcher,
+    /// The timeout that the server granted.
+    timeout: Duration,
+    /// The timeout less the margin.
+    life: Duration,
+}
+
+pub(crate) struct Manager {
+    shared: Arc<Shared>,
+    /// True, or without a sender, when the backend is closed or dropped.
+    closing: watch::Receiver<bool>,
+}
+
+impl Manager {
+    pub(crate) fn new(shared: Arc<Shared>, closing: watch::Receiver<bool>) -> Self {
+        Manager { shared, closing }
+    }
+
+    /// Makes a new session the current one; `None` if the backend is closed.
+    pub(crate) fn begin(&self, established: Established) -> Option<Kept> {
+        let Established { client, sent } = established;
+        let timeout = client.session_timeout();
+        let id = SessionId::new(client.session_id().0.cast_unsigned());
+        let life = timeout.saturating_sub(self.shared.options.margin(timeout));
+        let epoch = self.shared.publisher.establish(id, sent + life)?;
+        tracing::info!(session = %id, epoch, ?timeout, "session established");
+        let states = client.state_watcher();
+        let live = Arc::new(Live::new(Lease { epoch, id }, client));
+        self.shared.set_current(Some(live.clone()));
+        Some(Kept { live, states, timeout, life })
+    }
+
+    /// Keeps sessions until the backend is closed or the credentials are refused.
+    pub(crate) async fn run(mut self, first: Option<Kept>) {
+        let mut next = first;
+        while let Some(session) = next {
+            next = match self.serve(session).await {
+                End::Lost => self.reconnect().await.and_then(|established| self.begin(established)),
+                End::AuthFailed => {
+                    self.shared.close(CloseReason::AuthFailed);
+                    None
+                }
+                End::Closed => None,
+            };
+        }
+    }
+
+    /// Keeps one session to its end, and lets go of its client.
+    async fn serve(&mut self, mut session: Kept) -> End {
+        let end = self.keep(&mut session).await;
+        let Kept { live, mut states, .. } = session;
+        let Lease { epoch, id } = live.lease;
+        match end {
+            End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
+            End::AuthFailed => tracing::error!(session = %id, epoch, "credentials refused"),
+            End::Closed => tracing::info!(session = %id, epoch, "session closed"),
+        }
+        self.shared.publisher.lose(epoch);
+        self.shared.set_current(None);
+        self.shared.own.clear();
+        // With its last owner gone the client closes the session at the server as soon as it can reach one:
+        // the nodes of a lost session go at once when the link is mended. Requests under way let go by
+        // themselves, now that the session is no longer the current one.
+        drop(live);
+        if matches!(end, End::Closed) && states.peek_state() == SessionState::SyncConnected {
+            let ended = async { while !states.changed().await.is_terminated() {} };
+            if timeout(CLOSE_WAIT, ended).await.is_err() {
+                tracing::warn!(session = %id, "the server has not confirmed the end of the session in time");
+            }
+        }
+        end
+    }
+
+    async fn keep(&mut self, session: &mut Kept) -> End {
+        let Kept { live, states, timeout, life } = session;
+        let epoch = live.lease.epoch;
+        let shared = self.shared.clone();
+        let mut events = shared.publisher.subscribe();
+        let interval = *timeout / 5;
+        let mut connected = states.peek_state() == SessionState::SyncConnected;
+        let mut next = Instant::now() + interval;
+        let mut heartbeat: Option<Heartbeat> = None;
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.closing.wait_for(|closing| *closing) => return End::Closed,
+                state = states.changed() => {
+                    heartbeat = None;
+                    live.interrupted();
+                    match state {
+                        SessionState::SyncConnected => {
+                            connected = true;
+                            if !shared.publisher.resume(epoch) {
+                                return End::Lost;
+                            }
+                            next = Instant::now();
+                        }
+                        SessionState::AuthFailed => return End::AuthFailed,
+                        state if state.is_terminated() => return End::Lost,
+                        _ => {
+                            connected = false;
+                            shared.publisher.suspend(epoch);
+                        }
+                    }
+                }
+                session = events.over(epoch) => {
+                    return if session.epoch == epoch && shared.closed().is_none() { End::Lost } else { End::Closed };
+                }
+                answered = Heartbeat::answer(&mut heartbeat) => {
+                    heartbeat = None;
+                    if let Some(sent) = answered && !shared.publisher.extend(epoch, sent + *life) {
+                        return End::Lost;
+                    }
+                }
+                () = sleep_until(next), if connected && heartbeat.is_none() => {
+                    next = Instant::now() + interval;
+                    heartbeat = Some(Heartbeat::new(live.clone(), shared.clone(), *timeout));
+                }
+            }
+        }
+    }
+
+    /// Tries for ever; `None` when that has become pointless.
+    async fn reconnect(&mut self) -> Option<Established> {
+        let mut retry = RECONNECT.start();
+        let shared = self.shared.clone();
+        let attempts = async {
+            loop {
+                match establish(&shared.options).await {
+                    Ok(established) => return Some(established),
+                    Err(error) if error.kind() == ErrorKind::NotAuthorized => {
+                        tracing::error!(%error, "no further session");
+                        shared.close(CloseReason::AuthFailed);
+                        return None;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "no session yet");
+                        sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = self.closing.wait_for(|closing| *closing) => None,
+            established = attempts => established,
+        }
+    }
+}
+
+/// The manager ends with the backend, or is dropped with its runtime: nobody keeps the session from then on.
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.shared.close(CloseReason::Requested);
+    }
+}

@@ -1,0 +1,34 @@
+//! Making the nodes above a queue.
+
+use zookeeper_client::{Acls, CreateMode, Error};
+
+use crate::error::Failure;
+use crate::operation::Operation;
+use crate::session::Lease;
+
+/// Makes the path of the operation with all that is missing above it, as container nodes: the server removes
+/// them by itself some time after their last child has gone.
+///
+/// It begins at the bottom and goes up only while the server says that there is nothing to hang the node on. So an
+/// ancestor that exists needs no permission of ours, and one that vanishes meanwhile is made again.
+pub(crate) async fn make(operation: &Operation<'_>, lease: Lease) -> Result<(), Failure> {
+    let path = operation.server_path();
+    let mut end = path.len();
+    loop {
+        let (ancestor, acls) = (path[..end].to_owned(), operation.session.options.acls.clone());
+        let made = operation.ask(lease, move |live| async move {
+            let options = CreateMode::Container.with_acls(Acls::new(&acls));
+            live.client.create(&ancestor, b"", &options).await
+        });
+        match made.await {
+            Ok(_) | Err(Failure::Zk(Error::NodeExists)) if end == path.len() => return Ok(()),
+            Ok(_) | Err(Failure::Zk(Error::NodeExists)) => {
+                end = path[end + 1..].find('/').map_or(path.len(), |next| end + 1 + next);
+            }
+            Err(Failure::Zk(Error::NoNode)) if path[..end].rfind('/') > Some(0) => {
+                end = path[..end].rfind('/').unwrap_or(end);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The session as the operations see it: who owns the nodes, and the way to send a request.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState};
+use zookeeper_client::{Client, Error};
+
+use crate::config::ZkOptions;
+use crate::error::Failure;
+
+/// One session with the ensemble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) epoch: u64,
+    pub(crate) id: SessionId,
+}
+
+/// A live session and the client object that is it.
+///
+/// Only the manager and requests under way own the client: the session ends when the last owner lets go of
+/// it. So an operation keeps a [`Lease`] between its requests, never this.
+pub(crate) struct Live {
+    pub(crate) lease: Lease,
+    pub(crate) client: Client,
+    /// How often the connection was interrupted, plus one if the session is not the backend's first: each
+    /// may have brought us to a server that is behind what we were told before.
+    interruptions: AtomicU64,
+    /// The interruptions that a `sync` was answered after.
+    synced: AtomicU64,
+}
+
+impl Live {
+    pub(crate) fn new(lease: Lease, client: Client) -> Self {
+        let first = u64::from(lease.epoch > 1);
+        Live { lease, client, interruptions: AtomicU64::new(first), synced: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn interrupted(&self) {
+        self.interruptions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What the backend and its manager share.
+pub(crate) struct Shared {
+    pub(crate) options: ZkOptions,
+    pub(crate) publisher: SessionPublisher,
+    pub(crate) own: OwnNodes,
+    current: watch::Sender<Option<Arc<Live>>>,
+    runtime: Handle,
+}
+
+impl Shared {
+    pub(crate) fn new(options: ZkOptions, runtime: Handle) -> Self {
+        Shared {
+            options,
+            publisher: SessionPublisher::new(),
+            own: OwnNodes::default(),
+            current: watch::Sender::new(None),
+            runtime,
+        }
+    }
+
+    /// Begins or ends a session for the operations.
+    pub(crate) fn set_current(&self, live: Option<Arc<Live>>) {
+        self.current.send_replace(live);
+    }
+
+    /// The whole of the end of the backend, as far as it is local.
+    pub(crate) fn close(&self, reason: CloseReason) {
+        self.publisher.close(reason);
+        self.own.clear();
+        self.set_current(None);
+    }
+
+    /// Why there is no session and none will come; `None` while there may be one.
+    pub(crate) fn closed(&self) -> Option<Failure> {
+        match self.publisher.current().state {
+            SessionState::Closed(CloseReason::AuthFailed) => Some(Failure::AuthFailed),
+            SessionState::Closed(_) => Some(Failure::Closed),
+            _ => None,
+        }
+    }
+
+    /// Waits for a live session.
+    pub(crate) async fn lease(&self, until: Instant) -> Result<Lease, Failure> {
+        let mut current = self.current.subscribe();
+        loop {
+            if let Some(closed) = self.closed() {
+                return Err(closed);
+            }
+            let lease = current.borrow_and_update().as_ref().map(|live| live.lease);
+            let session = self.publisher.current();
+            if let Some(lease) = lease
+                && session.epoch == lease.epoch
+                && session.is_live()
+            {
+                return Ok(lease);
+            }
+            match timeout_at(until, current.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(Failure::Closed),
+                Err(_) => return Err(Failure::TimedOut),
+            }
+        }
+    }
+
+    /// Waits, unless the backend is closed first.
+    pub(crate) async fn pause(&self, until: Instant) -> Result<(), Failure> {
+        let mut events = self.publisher.subscribe();
+        let closed = async {
+            while self.closed().is_none() {
+                events.changed().await;
+            }
+        };
+        match timeout_at(until, closed).await {
+            Ok(()) => Err(self.closed().unwrap_or(Failure::Closed)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Sends what `call` asks for in this session, and waits for its answer. The library would wait for ever
+    /// while it is not connected, and send the request whenever it is again.
+    ///
+    /// The request is sent at the first poll, so that the order of polls is the order on the wire. From then
+    /// on it is a task of its own: a future that its owner keeps but does not poll would otherwise keep the
+    /// client, and so a session that is over here would live on at the server.
+    ///
+    /// # Cancel safety
+    /// The request may still take effect.
+    pub(crate) async fn request<T, F>(
+        &self,
+        lease: Lease,
+        until: Instant,
+        call: impl FnOnce(Arc<Live>) -> F,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let mut current = self.current.subscribe();
+        let live = current.borrow_and_update().clone().filter(|live| live.lease == lease);
+        let Some(live) = live else { return Err(self.over()) };
+        let mut answer = Box::pin(call(live));
+        if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+            return answer.map_err(|error| self.refused(lease, error));
+        }
+        let over = move |live: &Option<Arc<Live>>| live.as_ref().is_none_or(|live| live.lease != lease);
+        let task = self.runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                answer = answer => Some(answer),
+                _ = current.wait_for(over) => None,
+            }
+        });
+        match timeout_at(until, task).await {
+            Ok(Ok(Some(answer))) => answer.map_err(|error| self.refused(lease, error)),
+            Ok(Ok(None)) => Err(self.over()),
+            // Its runtime is gone, and so is the manager.
+            Ok(Err(_)) => Err(Failure::Closed),
+            Err(_) => Err(Failure::TimedOut),
+        }
+    }
+
+    /// An operation may hear of the session's end before the manager does; until that one runs, nobody may
+    /// try again in vain.
+    fn refused(&self, lease: Lease, error: Error) -> Failure {
+        let failure = Failure::Zk(error);
+        if failure.verdict().kind == ErrorKind::SessionLost {
+            self.publisher.lose(lease.epoch);
+        }
+        failure
+    }
+
+    fn over(&self) -> Failure {
+        self.closed().unwrap_or(Failure::Over)
+    }
+}
+
+/// How far a read must see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// What this client was told before. A server may be behind that only after the connection was interrupted.
+    Told,
+    /// All that any server was told before.
+    Latest,
+}
+
+/// Brings the server that we are connected to up to date, if need be. The request goes out at once: call it
+/// right before a read and await both together, which costs one message more and no round trip.
+pub(crate) fn catch_up(
+    live: &Live,
+    freshness: Freshness,
+) -> impl Future<Output = Result<(), Error>> + Send + '_ {
+    let interruptions = live.interruptions.load(Ordering::Relaxed);
+    let behind = live.synced.load(Ordering::Relaxed) < interruptions;
+    let sync = (behind || freshness == Freshness::Latest).then(|| live.client.sync("/"));
+    async move {
+        if let Some(sync) = sync {
+            sync.await?;
+            live.synced.fetch_max(interruptions, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("options", &self.options)
+            .field("session", &self.publisher.current())
+            .field("own", &self.own.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,72 @@
+//! Where one request ends and the next begins.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// How a stream of bytes is split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// By what arrives at once.
+    Raw,
+    /// ZooKeeper's: four bytes of length; then, after the first frame, four bytes of the request's number,
+    /// which its answer repeats; then in a request four bytes that say what it is.
+    ZooKeeper,
+}
+
+/// What a ZooKeeper request is, for [`zookeeper_request`].
+#[allow(missing_docs, reason = "ZooKeeper's own names")]
+pub mod zk_op {
+    pub const CREATE: i32 = 1;
+    pub const DELETE: i32 = 2;
+    pub const EXISTS: i32 = 3;
+    pub const GET_DATA: i32 = 4;
+    pub const SET_DATA: i32 = 5;
+    pub const GET_CHILDREN: i32 = 8;
+    pub const SYNC: i32 = 9;
+    pub const PING: i32 = 11;
+    pub const GET_CHILDREN2: i32 = 12;
+    pub const MULTI: i32 = 14;
+    pub const CREATE2: i32 = 15;
+    pub const CREATE_CONTAINER: i32 = 19;
+    pub const GET_EPHEMERALS: i32 = 103;
+    pub const CLOSE_SESSION: i32 = -11;
+}
+
+/// Accepts a ZooKeeper request of one of these kinds, for [`FaultProxy::lose_next`](super::FaultProxy::lose_next).
+pub fn zookeeper_request(kinds: &'static [i32]) -> impl Fn(&[u8]) -> bool + Send + 'static {
+    |frame| kinds.iter().any(|kind| frame.get(8..12) == Some(&kind.to_be_bytes()))
+}
+
+impl Framing {
+    /// The next unit, length included; `None` at the end.
+    pub(super) async fn read(self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
+        let mut unit = match self {
+            Framing::Raw => vec![0; 64 * 1024],
+            Framing::ZooKeeper => vec![0; 4],
+        };
+        let read = from.read(&mut unit).await?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if self == Framing::Raw {
+            unit.truncate(read);
+            return Ok(Some(unit));
+        }
+        from.read_exact(&mut unit[read..]).await?;
+        let length = u32::from_be_bytes([unit[0], unit[1], unit[2], unit[3]]) as usize;
+        unit.resize(4 + length, 0);
+        from.read_exact(&mut unit[4..]).await?;
+        Ok(Some(unit))
+    }
+
+    /// Whether `answer` is the one to `request`.
+    pub(super) fn answers(self, request: &[u8], answer: &[u8]) -> bool {
+        self == Framing::Raw || request.get(4..8) == answer.get(4..8)
+    }
+
+    /// Whether a fault may be meant for the connection's n-th unit: ZooKeeper's first is the handshake.
+    pub(super) fn is_request(self, n: usize) -> bool {
+        self == Framing::Raw || n > 0
+    }
+}

@@ -1,0 +1,302 @@
+//! A link that can be broken.
+
+mod framing;
+mod link;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use self::framing::Framing;
+pub use self::framing::{zk_op, zookeeper_request};
+use self::link::Link;
+use crate::port::Port;
+
+/// A TCP proxy on a loopback port of its own, between clients and one server. Everything can be changed
+/// while connections are open, and holds for those and for new ones.
+///
+/// It ends, with its connections, when it is dropped.
+#[derive(Debug)]
+pub struct FaultProxy {
+    shared: Arc<Shared>,
+    port: Port,
+    acceptor: JoinHandle<()>,
+    reached: watch::Receiver<Gate>,
+}
+
+/// What happens to bytes on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// They arrive.
+    Pass,
+    /// They are taken and never arrive; nor does the end of the connection. A connection that has lost bytes
+    /// stays silent in this direction: half a conversation is nothing that TCP ever delivers.
+    Swallow,
+    /// They are kept until another flow is set: a network that is away for a while.
+    Hold,
+    /// They arrive this much later.
+    Delay(Duration),
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// An orderly end (FIN) to both sides.
+    Fin,
+    /// A reset (RST) to both sides.
+    Reset,
+    /// Not at all: nothing arrives any more, in both directions.
+    Mute,
+}
+
+/// What is lost of a request and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lose {
+    /// The request never reaches the server.
+    Request,
+    /// The server has answered, so it did what it was asked; the answer never reaches the client.
+    Answer,
+}
+
+/// A fault that is waiting for its request. Dropping this does not disarm it.
+#[derive(Debug)]
+pub struct Staged(oneshot::Receiver<()>);
+
+impl Staged {
+    /// Waits until the request or its answer was lost and the connection was cut.
+    ///
+    /// # Panics
+    /// If another fault has taken its place, or the connection ended before the answer came.
+    pub async fn happened(self) {
+        self.0.await.expect("the fault could not happen");
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    Open,
+    /// The system takes connections, nobody answers them.
+    Frozen,
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    ToServer,
+    ToClient,
+}
+
+#[derive(Clone, Debug)]
+struct Control {
+    upstream: SocketAddr,
+    to_server: Flow,
+    to_client: Flow,
+    gate: Gate,
+    /// How often all connections were cut, and how the last time.
+    cuts: u64,
+    cut: Cut,
+}
+
+type Matches = Box<dyn Fn(&[u8]) -> bool + Send>;
+
+struct Fault {
+    lose: Lose,
+    matches: Matches,
+    then: Cut,
+    done: oneshot::Sender<()>,
+}
+
+struct Shared {
+    framing: Framing,
+    control: watch::Sender<Control>,
+    fault: Mutex<Option<Fault>>,
+    to_server: AtomicU64,
+    to_client: AtomicU64,
+    connections: AtomicU64,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("control", &*self.control.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The staged fault, if it is for this request.
+    fn take_fault(&self, request: &[u8]) -> Option<Fault> {
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.take_if(|fault| (fault.matches)(request))
+    }
+}
+
+impl FaultProxy {
+    /// Stands in front of any TCP server; a request is whatever arrives at once.
+    pub async fn start(upstream: SocketAddr) -> Self {
+        Self::start_framed(upstream, Framing::Raw).await
+    }
+
+    /// Stands in front of a ZooKeeper server, and tells its requests and answers apart.
+    pub async fn start_zookeeper(upstream: SocketAddr) -> Self {
+        Self::start_framed(upstream, Framing::ZooKeeper).await
+    }
+
+    async fn start_framed(upstream: SocketAddr, framing: Framing) -> Self {
+        let (to_server, to_client) = (Flow::Pass, Flow::Pass);
+        let control = Control { upstream, to_server, to_client, gate: Gate::Open, cuts: 0, cut: Cut::Fin };
+        let shared = Arc::new(Shared {
+            framing,
+            control: watch::Sender::new(control),
+            fault: Mutex::new(None),
+            to_server: AtomicU64::new(0),
+            to_client: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+        });
+        let port = Port::reserve();
+        let (gate, mut reached) = watch::channel(Gate::Refused);
+        let acceptor = tokio::spawn(accept(shared.clone(), port.addr(), gate));
+        reached.wait_for(|gate| *gate == Gate::Open).await.expect("the acceptor");
+        FaultProxy { shared, port, acceptor, reached }
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    /// [`addr`](FaultProxy::addr) as clients take it.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        self.addr().to_string()
+    }
+
+    /// Sends new connections to another server.
+    pub fn set_upstream(&self, upstream: SocketAddr) {
+        self.shared.control.send_modify(|control| control.upstream = upstream);
+    }
+
+    /// Sets what happens to bytes for the server.
+    pub fn to_server(&self, flow: Flow) {
+        self.shared.control.send_modify(|control| control.to_server = flow);
+    }
+
+    /// Sets what happens to bytes for the clients.
+    pub fn to_client(&self, flow: Flow) {
+        self.shared.control.send_modify(|control| control.to_client = flow);
+    }
+
+    /// Sets what happens to bytes in both directions.
+    pub fn both(&self, flow: Flow) {
+        self.shared.control.send_modify(|control| (control.to_server, control.to_client) = (flow, flow));
+    }
+
+    /// Ends all connections. New ones are taken.
+    pub fn cut(&self, how: Cut) {
+        self.shared.control.send_modify(|control| (control.cuts, control.cut) = (control.cuts + 1, how));
+    }
+
+    /// Refuses new connections: nobody listens. Returns when it is so.
+    pub async fn refuse(&self) {
+        self.gate(Gate::Refused).await;
+    }
+
+    /// Freezes: holds bytes in both directions, and leaves new connections to the system, which takes them.
+    /// Returns when it is so.
+    pub async fn freeze(&self) {
+        self.both(Flow::Hold);
+        self.gate(Gate::Frozen).await;
+    }
+
+    /// Passes everything and takes new connections, whatever was set before. Returns when it is so.
+    pub async fn heal(&self) {
+        self.both(Flow::Pass);
+        self.gate(Gate::Open).await;
+    }
+
+    async fn gate(&self, gate: Gate) {
+        self.shared.control.send_modify(|control| control.gate = gate);
+        self.reached.clone().wait_for(|reached| *reached == gate).await.expect("the acceptor");
+    }
+
+    /// Loses the next request that `matches` accepts, or its answer, and then cuts its connection. Of the
+    /// connection's other bytes nothing is lost before. For `matches` see [`zookeeper_request`].
+    pub fn lose_next(
+        &self,
+        lose: Lose,
+        matches: impl Fn(&[u8]) -> bool + Send + 'static,
+        then: Cut,
+    ) -> Staged {
+        let (done, happened) = oneshot::channel();
+        let fault = Fault { lose, matches: Box::new(matches), then, done };
+        *self.shared.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        Staged(happened)
+    }
+
+    /// How many bytes have arrived at the server.
+    #[must_use]
+    pub fn bytes_to_server(&self) -> u64 {
+        self.shared.to_server.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes have arrived at clients.
+    #[must_use]
+    pub fn bytes_to_client(&self) -> u64 {
+        self.shared.to_client.load(Ordering::Relaxed)
+    }
+
+    /// How many connections were taken.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.acceptor.abort();
+    }
+}
+
+/// Takes connections as the gate says, and tells when it has followed the gate.
+async fn accept(shared: Arc<Shared>, addr: SocketAddr, reached: watch::Sender<Gate>) {
+    let mut control = shared.control.subscribe();
+    let mut listener = None;
+    let mut links = JoinSet::new();
+    loop {
+        let gate = control.borrow_and_update().gate;
+        match gate {
+            Gate::Refused => listener = None,
+            _ if listener.is_none() => listener = Some(listen(addr)),
+            _ => {}
+        }
+        reached.send_replace(gate);
+        tokio::select! {
+            biased;
+            changed = control.changed() => if changed.is_err() { return },
+            client = take(listener.as_ref()), if gate == Gate::Open => {
+                shared.connections.fetch_add(1, Ordering::Relaxed);
+                links.spawn(Link::new(shared.clone()).run(client));
+            }
+            Some(_) = links.join_next() => {}
+        }
+    }
+}
+
+async fn take(listener: Option<&TcpListener>) -> tokio::net::TcpStream {
+    match listener {
+        Some(listener) => listener.accept().await.expect("a connection").0,
+        None => std::future::pending().await,
+    }
+}
+
+fn listen(addr: SocketAddr) -> TcpListener {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("an option");
+    socket.bind(addr).unwrap_or_else(|e| panic!("{addr}: {e}"));
+    socket.listen(1024).expect("a listener")
+}

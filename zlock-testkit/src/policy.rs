@@ -1,0 +1,50 @@
+//! What happens when a server is not installed.
+
+use std::io::Write;
+
+use crate::server::{ZooKeeper, missing};
+
+/// What a line that tells of a skipped test begins with; `cargo xtask test` counts them.
+pub const SKIP_MARK: &str = "ZLOCK-SKIP";
+
+const VARIABLE: &str = "ZLOCK_TEST_SERVERS";
+
+/// Whether ZooKeeper can be run, by `ZLOCK_TEST_SERVERS`:
+///
+/// - `require`: a missing server fails the test;
+/// - `auto`, the default: a missing server skips it, with a line on stderr that no test runner hides;
+/// - `off`: skips it, with the same line.
+///
+/// # Panics
+/// If it is required and missing, or the variable has another value.
+#[must_use = "false: return from the test"]
+pub fn have_zookeeper() -> bool {
+    let setting = std::env::var(VARIABLE).unwrap_or_else(|_| "auto".into());
+    let reason = match (setting.as_str(), missing()) {
+        ("off", _) => format!("{VARIABLE}=off"),
+        ("auto" | "require", None) => return true,
+        ("auto", Some(what)) => what,
+        ("require", Some(what)) => panic!("{VARIABLE}=require, but {what}"),
+        (other, _) => panic!("{VARIABLE}={other:?}; expected require, auto or off"),
+    };
+    say(&format!("{SKIP_MARK} {}: {reason}", test_name()));
+    false
+}
+
+/// The server that all tests of a process share, or `None` to skip; see [`have_zookeeper`].
+///
+/// # Panics
+/// As [`have_zookeeper`], or if the server does not start.
+pub async fn zookeeper_or_skip() -> Option<&'static ZooKeeper> {
+    if have_zookeeper() { Some(ZooKeeper::shared().await) } else { None }
+}
+
+pub(crate) fn test_name() -> String {
+    std::thread::current().name().unwrap_or("a test").to_owned()
+}
+
+/// Past libtest, which keeps what `eprintln!` writes in a test that passes to itself.
+pub(crate) fn say(line: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = writeln!(stderr, "\n{line}");
+}

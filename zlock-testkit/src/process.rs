@@ -1,0 +1,194 @@
+//! Child processes that a test can kill or freeze, and that cannot outlive it.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::mpsc;
+
+/// Runs the command and kills it when standard input, a pipe that the test process holds, comes to its end:
+/// that happens however the test process dies. The command's first line is its own pid. `$1` is a folder to
+/// remove if nobody said `keep` before, or empty. What the command itself has started is in the guard's process group and ends too.
+///
+/// The command is waited for only at the end, so until then its pid belongs to nobody else.
+const GUARD: &str = r#"
+folder=$1; shift
+sh -c 'echo $$; exec "$@"' sh "$@" </dev/null &
+exec >/dev/null 2>&1
+read -r end
+kill -KILL $!
+wait $!; code=$?
+trap '' TERM; kill -TERM 0; kill -CONT 0
+[ "$end" = keep ] || [ -z "$folder" ] || rm -rf -- "$folder"
+exit $code
+"#;
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// A child process. Its standard output comes line by line, its standard error goes to the test's.
+///
+/// It is killed when this is dropped, and when the test process ends in any way, `kill -9` included.
+#[derive(Debug)]
+pub struct Process {
+    guard: Child,
+    pid: Pid,
+    lines: mpsc::UnboundedReceiver<String>,
+}
+
+impl Process {
+    /// Starts a program with arguments and environment variables.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn spawn<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[A], env: &[(&str, &str)]) -> Self {
+        let mut command: Vec<OsString> = vec![program.as_ref().to_owned()];
+        command.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
+        Self::spawn_guarded(&command, env, None, None)
+    }
+
+    /// Starts one test of this test program once more, in a process of its own: with `env` it can know
+    /// that it is the child. Its lines come among those of the test runner.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn spawn_test(name: &str, env: &[(&str, &str)]) -> Self {
+        let exe = std::env::current_exe().expect("the path of this program");
+        Self::spawn(exe, &[name, "--exact", "--nocapture", "--include-ignored"], env)
+    }
+
+    /// The path of an example or a binary of this build, built with the tests (`examples/name`, `name`).
+    ///
+    /// # Panics
+    /// If it is not there.
+    #[must_use]
+    pub fn built(name: &str) -> PathBuf {
+        let exe = std::env::current_exe().expect("the path of this program");
+        let profile = exe.parent().and_then(Path::parent).expect("target/PROFILE/deps/NAME");
+        let path = profile.join(name);
+        assert!(path.is_file(), "{} is not built", path.display());
+        path
+    }
+
+    /// With a folder that goes when the test process dies, and with its output in a file.
+    pub(crate) fn spawn_guarded(
+        command: &[OsString],
+        env: &[(&str, &str)],
+        folder: Option<&Path>,
+        log: Option<&Path>,
+    ) -> Self {
+        let mut guard = Command::new("sh");
+        guard.arg("-c").arg(GUARD).arg("guard").arg(folder.unwrap_or(Path::new("")));
+        if let Some(log) = log {
+            // The pid is written before the redirection takes effect.
+            guard.args(["sh", "-c", r#"log=$1; shift; exec "$@" >>"$log" 2>&1"#, "sh"]).arg(log);
+        }
+        guard.args(command).envs(env.iter().copied());
+        // A group of its own: Ctrl-C on a terminal is for the test process, and its end does the rest.
+        guard.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut guard = guard.spawn().expect("sh");
+        let mut stdout = BufReader::new(guard.stdout.take().expect("a pipe"));
+        let mut first = String::new();
+        stdout.read_line(&mut first).expect("the pid");
+        let pid = first.trim().parse().ok().and_then(Pid::from_raw).expect("the pid");
+        let (sender, lines) = mpsc::unbounded_channel();
+        std::thread::spawn(move || send_lines(stdout, &sender));
+        Process { guard, pid, lines }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// The next line of its standard output; `None` when it has closed it.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn line(&mut self) -> Option<String> {
+        self.lines.recv().await
+    }
+
+    /// Waits for a line that begins with `prefix`, and returns the rest of it; drops the lines before.
+    ///
+    /// # Panics
+    /// If the output ends before.
+    pub async fn line_after(&mut self, prefix: &str) -> String {
+        while let Some(line) = self.line().await {
+            if let Some(rest) = line.strip_prefix(prefix) {
+                return rest.to_owned();
+            }
+        }
+        panic!("the process ended without the line {prefix:?}");
+    }
+
+    /// Kills it (SIGKILL). Harmless if it has ended.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Freezes it (SIGSTOP).
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it run on (SIGCONT).
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid, signal).expect("a child that nobody has waited for");
+    }
+
+    /// Whether it has not ended yet.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        is_running(self.pid())
+    }
+
+    /// Waits until it ends; returns its exit code, or 128 and the number of the signal that killed it.
+    ///
+    /// # Panics
+    /// If the exit code cannot be had.
+    pub async fn wait(mut self) -> i32 {
+        while self.is_running() {
+            tokio::time::sleep(POLL).await;
+        }
+        self.reap().expect("the exit code")
+    }
+
+    /// Lets the guard end, which kills what still runs; the folder stays. `None` if that was done before.
+    fn reap(&mut self) -> Option<i32> {
+        let mut end = self.guard.stdin.take()?;
+        // It only fails if the guard has gone.
+        let _ = end.write_all(b"keep\n");
+        drop(end);
+        self.guard.wait().ok()?.code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.reap();
+    }
+}
+
+fn send_lines(stdout: impl Read, sender: &mpsc::UnboundedSender<String>) {
+    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+        if sender.send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether a process exists and is no zombie.
+pub(crate) fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // "pid (name) state ...", and the name may hold anything.
+    matches!(stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]), Some(state) if state != b'Z')
+}

@@ -9,6 +9,7 @@ use zookeeper_client::{Client, Connector};
 
 use crate::config::ZkOptions;
 use crate::error::judge;
+use crate::heartbeat::ping;
 
 /// The client library tries all hosts in turn, and doubles its pause after each round without bound. With a list
 /// that is at least this long the rounds are long and the pauses between tries short, up to about
@@ -29,12 +30,12 @@ pub(crate) async fn establish(options: &ZkOptions) -> Result<Established> {
         // The library itself gives up after a session timeout.
         loop {
             match connect(options).await {
-                Err(zk::Error::Timeout | zk::Error::NoHosts) => {}
+                Err(error) if judge(&error).retryable => {}
                 Err(error) => return Err(error),
                 Ok(client) => {
                     let sent = Instant::now();
-                    match client.check_stat("/").await {
-                        Ok(_) => return Ok(Established { client, sent }),
+                    match ping(&client).await {
+                        Ok(()) => return Ok(Established { client, sent }),
                         Err(error) if judge(&error).retryable => {}
                         Err(error) => return Err(error),
                     }

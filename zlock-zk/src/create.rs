@@ -26,30 +26,66 @@ pub(crate) async fn create(
             .error(ErrorKind::InvalidArgument)
             .with_message(format!("{} bytes of node data, at most {MAX_DATA} are taken", data.len())));
     }
-    // The session in which a create of unknown outcome was sent.
+    let wanted = Wanted { label, token, data };
+    // The session in which a create of unknown outcome was sent, and the name of its node if that is known.
     let mut lost_in: Option<Lease> = None;
+    let mut made: Option<NodeName> = None;
     loop {
         let lease = operation.lease().await?;
-        let place = if lost_in == Some(lease) { recover(&operation, lease, token).await } else { Ok(None) };
-        let place = match place {
-            Ok(None) => {
-                lost_in = None;
-                append(&mut operation, lease, label, token, data).await
-            }
-            found => found,
-        };
-        match place {
-            Ok(Some(place)) => return finish(&mut operation, lease, place).await,
+        if lost_in != Some(lease) {
+            // What was made in an earlier session of ours goes with it.
+            (lost_in, made, operation.unknown) = (None, None, false);
+        }
+        match attempt(&mut operation, lease, lost_in.is_some(), &wanted, &mut made).await {
+            Ok(Some(created)) => return Ok(created),
             // The parent was missing, and is there now. It may be gone again before we are back.
             Ok(None) => {}
             Err(failure) => {
-                if operation.unknown {
-                    lost_in.get_or_insert(lease);
+                lost_in = operation.unknown.then_some(lease);
+                if let Err(error) = operation.again(failure).await {
+                    take_back(&mut operation, lease, made).await;
+                    return Err(error);
                 }
-                operation.again(failure).await?;
             }
         }
     }
+}
+
+/// Nobody but us knows the name of a node whose maker could not see the queue.
+async fn take_back(operation: &mut Operation<'_>, lease: Lease, made: Option<NodeName>) {
+    if let Some(name) = made
+        && let Err(failure) = crate::delete::by_name(operation, lease, &name).await
+    {
+        tracing::debug!(%name, ?failure, "could not take the node back");
+    }
+}
+
+/// One try. `None` if there was no parent, which now is.
+async fn attempt(
+    operation: &mut Operation<'_>,
+    lease: Lease,
+    recovering: bool,
+    wanted: &Wanted<'_>,
+    made: &mut Option<NodeName>,
+) -> Result<Option<Created>, Failure> {
+    let found = if recovering { recover(operation, lease, wanted.token).await? } else { None };
+    operation.unknown = false;
+    let place = match found {
+        Some(place) => Some(place),
+        None => append(operation, lease, wanted).await?,
+    };
+    let Some(place) = place else { return Ok(None) };
+    *made = Some(place.node.name.clone());
+    // Until the caller knows the node by name.
+    operation.unknown = true;
+    finish(operation, lease, place).await.map(Some)
+}
+
+/// The node to make.
+struct Wanted<'a> {
+    label: Label,
+    token: &'a Token,
+    data: &'a [u8],
 }
 
 /// An own node, and the queue of which it is a part, if that came along.
@@ -62,10 +98,9 @@ struct Place {
 async fn append(
     operation: &mut Operation<'_>,
     lease: Lease,
-    label: Label,
-    token: &Token,
-    data: &[u8],
+    wanted: &Wanted<'_>,
 ) -> Result<Option<Place>, Failure> {
+    let Wanted { label, token, data } = *wanted;
     let parent = operation.server_path();
     let prefix = format!("{parent}/{}", NodeName::prefix(token, label));
     let (data, acls) = (data.to_owned(), operation.session.options.acls.clone());
@@ -109,34 +144,22 @@ async fn recover(operation: &Operation<'_>, lease: Lease, token: &Token) -> Resu
     Ok(None)
 }
 
-/// Completes the answer. From here on the node is known, and the backend answers for it.
-async fn finish(operation: &mut Operation<'_>, lease: Lease, place: Place) -> Result<Created> {
-    let Place { node, mut queue } = place;
-    // If this fails the caller does not know the node by name.
-    operation.unknown = true;
+/// Completes the answer: from here on the backend answers for the node.
+async fn finish(operation: &mut Operation<'_>, lease: Lease, place: Place) -> Result<Created, Failure> {
+    let Place { node, queue } = place;
     let gone = operation.session.own.insert(&node.token);
-    loop {
-        let listed = match queue.take() {
-            Some(queue) => Ok(queue),
-            None => operation.list(lease, Freshness::Told).await,
-        };
-        let failure = match listed {
-            Ok(listed) => {
-                let double = listed.iter().find(|n| n.token == node.token && n.name != node.name);
-                match double.map(|double| double.name.clone()) {
-                    None => {
-                        return Ok(Created { queue: filled(listed, &node), node, epoch: lease.epoch, gone });
-                    }
-                    Some(name) => match crate::delete::by_name(operation, lease, &name).await {
-                        Ok(_) => continue,
-                        Err(failure) => failure,
-                    },
-                }
-            }
-            Err(failure) => failure,
-        };
-        operation.again(failure).await?;
+    let mut queue = match queue {
+        Some(queue) => queue,
+        None => operation.list(lease, Freshness::Told).await?,
+    };
+    // A create of unknown outcome in an earlier session may have come to light only now. Its node is about to
+    // go; until then it must not be taken for ours.
+    while let Some(double) = queue.iter().find(|n| n.token == node.token && n.name != node.name) {
+        let name = double.name.clone();
+        crate::delete::by_name(operation, lease, &name).await?;
+        queue = operation.list(lease, Freshness::Told).await?;
     }
+    Ok(Created { queue: filled(queue, &node), node, epoch: lease.epoch, gone })
 }
 
 /// Puts what only the create's answer tells into the listing.

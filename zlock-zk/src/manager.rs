@@ -12,8 +12,8 @@ use crate::connect::{Established, establish};
 use crate::heartbeat::Heartbeat;
 use crate::session::{Lease, Live, Shared};
 
-/// Between attempts at a new session.
-const RECONNECT: RetryPolicy = RetryPolicy::forever(Duration::from_millis(200));
+/// Before each attempt at a new session, which itself takes up to the connect timeout.
+const RECONNECT: RetryPolicy = RetryPolicy::forever(Duration::from_millis(50));
 
 /// How long the end of a backend waits for the server to end the session.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -159,6 +159,8 @@ impl Manager {
         let shared = self.shared.clone();
         let attempts = async {
             loop {
+                // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
+                sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
                 match establish(&shared.options).await {
                     Ok(established) => return Some(established),
                     Err(error) if error.kind() == ErrorKind::NotAuthorized => {
@@ -166,10 +168,7 @@ impl Manager {
                         shared.close(CloseReason::AuthFailed);
                         return None;
                     }
-                    Err(error) => {
-                        tracing::warn!(%error, "no session yet");
-                        sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
-                    }
+                    Err(error) => tracing::warn!(%error, "no session yet"),
                 }
             }
         };

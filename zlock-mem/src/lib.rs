@@ -1,1 +1,22 @@
-//! zlock-mem
+//! An embedded coordination server for zlock: the store of unit tests, with fault control.
+
+mod armed;
+mod backend;
+mod call;
+mod control;
+mod fault;
+mod link;
+mod options;
+mod request;
+mod server;
+mod session;
+mod state;
+mod tree;
+mod watch;
+
+pub use backend::MemBackend;
+pub use control::MemLink;
+pub use fault::{Arrival, Fate, Fault};
+pub use options::MemOptions;
+pub use request::Operation;
+pub use server::MemServer;

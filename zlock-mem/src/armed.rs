@@ -1,0 +1,58 @@
+//! The client's end of a watch.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use zlock_core::{Session, SessionEvents, Watch, WatchEvent};
+
+use crate::server::Server;
+use crate::session::Shared;
+use crate::watch::Watcher;
+
+/// A watch that is being armed, once for each attempt. Dropping it removes the watch at the server.
+#[derive(Debug, Default)]
+pub(crate) struct Arming(Option<Armed>);
+
+impl Arming {
+    /// A new watch instead of the one before.
+    pub(crate) fn renew(&mut self, server: &Arc<Server>) -> Watcher {
+        let (to, event) = oneshot::channel();
+        let id = server.next_watch();
+        self.0 = Some(Armed { server: server.clone(), id, event });
+        Watcher { id, to }
+    }
+
+    /// The watch that was armed last, in this session.
+    pub(crate) fn watch(self, shared: &Shared, session: Session) -> Watch {
+        Watch::new(fired(self.0, shared.events(), session.epoch))
+    }
+}
+
+#[derive(Debug)]
+struct Armed {
+    server: Arc<Server>,
+    id: u64,
+    event: oneshot::Receiver<WatchEvent>,
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        // First, so that a watch that is still on its way to the server is not armed there.
+        self.event.close();
+        self.server.with(|state, _| state.remove_watch(self.id));
+    }
+}
+
+async fn fired(armed: Option<Armed>, mut session: SessionEvents, epoch: u64) -> WatchEvent {
+    if let Some(mut armed) = armed {
+        tokio::select! {
+            biased;
+            event = &mut armed.event => if let Ok(event) = event {
+                return event;
+            },
+            _ = session.over(epoch) => {}
+        }
+    }
+    session.over(epoch).await;
+    WatchEvent::Changed
+}

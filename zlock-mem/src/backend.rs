@@ -1,0 +1,377 @@
+//! The contract, on the mem server.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::time::timeout;
+use zlock_core::{
+    CoordinationBackend, Created, ErrorKind, Existence, FencingToken, Label, LockPath, Node, NodeName, Queue,
+    Result, Sequence, Session, SessionEvents, SessionId, Target, Token, Watch,
+};
+
+use crate::armed::Arming;
+use crate::call::{Call, ParentDelays, Retries};
+use crate::control::MemLink;
+use crate::options::MemOptions;
+use crate::request::{Answer, Request};
+use crate::server::Server;
+use crate::session::{Asked, Shared};
+use crate::tree::Child;
+use crate::watch::Watcher;
+
+/// One client of a [`MemServer`](crate::MemServer): one session at a time. Made by
+/// [`MemServer::connect`](crate::MemServer::connect); dropping it closes its session.
+///
+/// Requests are cut, counted and ordered as ZooKeeper's are: those of one client take effect in the order in
+/// which they were sent, a create and its listing go out together, a parent that is missing costs two more.
+#[derive(Debug)]
+pub struct MemBackend {
+    shared: Arc<Shared>,
+}
+
+impl MemBackend {
+    pub(crate) fn new(server: Arc<Server>, options: MemOptions) -> Self {
+        MemBackend { shared: Shared::new(server, options) }
+    }
+
+    /// The link between this client and the server, to harm it.
+    #[must_use]
+    pub fn link(&self) -> MemLink {
+        MemLink::new(self.shared.server.clone(), self.shared.client)
+    }
+
+    fn call<'a>(&'a self, operation: &'static str, path: &'a LockPath) -> Call<'a> {
+        self.shared.keep_task();
+        Call::new(&self.shared, operation, path)
+    }
+
+    async fn create(
+        &self,
+        call: &Call<'_>,
+        parent: &LockPath,
+        label: Label,
+        token: &Token,
+        data: &[u8],
+    ) -> Result<Created> {
+        let prefix = NodeName::prefix(token, label);
+        if NodeName::parse(NodeName::of(token, label, Sequence::new(0)).as_str()).is_none() {
+            return Err(call
+                .error(ErrorKind::InvalidArgument)
+                .with_message(format!("the token {token} is no UUID")));
+        }
+        let (mut retries, mut delays) = (call.retries(), ParentDelays::new());
+        // The session in which a create was sent that may have taken effect.
+        let mut uncertain: Option<SessionId> = None;
+        loop {
+            let session = call.session().await;
+            if uncertain == Some(session.id) {
+                match call.ask(session, list(parent)).await {
+                    Asked::Answer(Answer::Children(children)) => {
+                        let own = |c: &&Child| c.is_of(session.id) && c.has_token(token);
+                        if let Some(child) = children.iter().find(own).cloned() {
+                            return self.created(call, session, &child.name, child.transaction, children);
+                        }
+                        uncertain = None;
+                    }
+                    _ => {
+                        call.again(&mut retries).await?;
+                        continue;
+                    }
+                }
+            }
+            tokio::task::yield_now().await;
+            let create =
+                Request::Create { parent: parent.clone(), prefix: prefix.clone(), data: data.to_vec() };
+            let create = self.shared.send(session, create);
+            call.note_sent(true);
+            let listing = self.shared.send(session, list(parent));
+            let asked = self.shared.answer(create).await;
+            call.note_answered(true, &asked);
+            match asked {
+                Asked::Answer(Answer::Created { name, transaction }) => {
+                    if let Asked::Answer(Answer::Children(children)) = self.shared.answer(listing).await {
+                        return self.created(call, session, &name, transaction, children);
+                    }
+                    uncertain = Some(session.id);
+                }
+                Asked::Answer(Answer::NoNode) => {
+                    delays.wait().await;
+                    let parents = || Request::CreateParents { parent: parent.clone() };
+                    call.answer_to(&mut retries, parents).await?;
+                    continue;
+                }
+                Asked::Answer(answer) => return Err(call.unexpected(&answer)),
+                Asked::Lost => uncertain = Some(session.id),
+                Asked::Over => {}
+            }
+            call.again(&mut retries).await?;
+        }
+    }
+
+    fn created(
+        &self,
+        call: &Call<'_>,
+        session: Session,
+        name: &str,
+        transaction: u64,
+        children: Vec<Child>,
+    ) -> Result<Created> {
+        let Some(mut node) = Node::listed(name) else {
+            return Err(call.error(ErrorKind::Unexpected).with_message(format!("the name {name}")));
+        };
+        node.session = Some(session.id);
+        node.fencing_token = Some(FencingToken::new(transaction));
+        let gone = self.shared.own.insert(&node.token);
+        Ok(Created { node, queue: queue(children, session), epoch: session.epoch, gone })
+    }
+
+    /// The node of this token as a listing has it now.
+    async fn find(
+        &self,
+        call: &Call<'_>,
+        retries: &mut Retries,
+        parent: &LockPath,
+        token: &Token,
+    ) -> Result<Option<Node>> {
+        let (_, queue) = self.list(call, retries, parent, || None).await?;
+        Ok(queue.find(token).cloned())
+    }
+
+    async fn list(
+        &self,
+        call: &Call<'_>,
+        retries: &mut Retries,
+        parent: &LockPath,
+        mut watcher: impl FnMut() -> Option<Watcher>,
+    ) -> Result<(Session, Queue)> {
+        let request = || Request::List { parent: parent.clone(), watcher: watcher() };
+        match call.answer_to(retries, request).await? {
+            (session, Answer::Children(children)) => Ok((session, queue(children, session))),
+            (_, answer) => Err(call.unexpected(&answer)),
+        }
+    }
+
+    async fn exists(&self, call: &Call<'_>, parent: &LockPath, seen: &Node) -> Result<Existence> {
+        let mut retries = call.retries();
+        loop {
+            let mut armed = Arming::default();
+            let request = || Request::Watch {
+                parent: parent.clone(),
+                name: seen.name.as_str().into(),
+                watcher: armed.renew(&self.shared.server),
+            };
+            let (session, answer) = call.answer_to(&mut retries, request).await?;
+            match answer {
+                Answer::Done => return Ok(Existence::Watching(armed.watch(&self.shared, session))),
+                Answer::NoNode if seen.label == Label::Lock => return Ok(Existence::Gone),
+                Answer::NoNode => match self.find(call, &mut retries, parent, &seen.token).await? {
+                    None => return Ok(Existence::Gone),
+                    Some(node) if node.label != seen.label => return Ok(Existence::Changed(node)),
+                    // It has its label back: try again to watch it.
+                    Some(_) => {}
+                },
+                answer => return Err(call.unexpected(&answer)),
+            }
+        }
+    }
+
+    async fn change_label(
+        &self,
+        call: &Call<'_>,
+        parent: &LockPath,
+        node: &Node,
+        label: Label,
+    ) -> Result<Node> {
+        let to = NodeName::of(&node.token, label, node.sequence);
+        let done = Node { name: to.clone(), label, ..node.clone() };
+        let mut from = node.name.clone();
+        let mut retries = call.retries();
+        loop {
+            let session = self.session_of(call, node).await?;
+            let (parent_, from_, to_) = (parent.clone(), from.as_str().into(), to.as_str().into());
+            let request = Request::Relabel { parent: parent_, from: from_, to: to_ };
+            match call.ask(session, request).await {
+                Asked::Answer(Answer::Done) => return Ok(done),
+                Asked::Answer(Answer::NoNode) => {
+                    match self.find(call, &mut retries, parent, &node.token).await? {
+                        Some(found) if found.name == to => return Ok(done),
+                        Some(found) => from = found.name,
+                        None => {
+                            self.session_of(call, node).await?;
+                            self.shared.own.report_gone(&node.token);
+                            return Err(call.error(ErrorKind::NodeRemoved));
+                        }
+                    }
+                }
+                Asked::Answer(answer) => return Err(call.unexpected(&answer)),
+                Asked::Lost | Asked::Over => call.again(&mut retries).await?,
+            }
+        }
+    }
+
+    /// The session of an own node, once it is connected; an error when it is over.
+    async fn session_of(&self, call: &Call<'_>, node: &Node) -> Result<Session> {
+        let session = self.shared.publisher.current();
+        if node.session != Some(session.id) || !session.is_live() {
+            return Err(call.error(ErrorKind::SessionLost));
+        }
+        let mut events = self.shared.events();
+        tokio::select! {
+            biased;
+            _ = events.over(session.epoch) => Err(call.error(ErrorKind::SessionLost)),
+            session = call.session() => Ok(session),
+        }
+    }
+
+    async fn remove(&self, call: &Call<'_>, parent: &LockPath, target: &Target) -> Result<()> {
+        self.shared.own.remove(target.token());
+        let mut retries = call.retries();
+        let (mut name, may_have_another) = match target {
+            Target::Node(node) => (Some(node.name.clone()), node.label != Label::Lock),
+            Target::Token(_) => (None, true),
+        };
+        loop {
+            if let Some(name) = name {
+                let request = || Request::Delete { parent: parent.clone(), name: name.as_str().into() };
+                match call.answer_to(&mut retries, request).await?.1 {
+                    Answer::Done => return Ok(()),
+                    Answer::NoNode if !may_have_another => return Ok(()),
+                    Answer::NoNode => {}
+                    answer => return Err(call.unexpected(&answer)),
+                }
+            }
+            match self.find(call, &mut retries, parent, target.token()).await? {
+                Some(node) => name = Some(node.name),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn read(&self, call: &Call<'_>, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+        let mut retries = call.retries();
+        let mut name = node.name.clone();
+        loop {
+            let request = || Request::Data { parent: parent.clone(), name: name.as_str().into() };
+            match call.answer_to(&mut retries, request).await?.1 {
+                Answer::Data(data) => return Ok(Some(data)),
+                Answer::NoNode if node.label == Label::Lock => return Ok(None),
+                Answer::NoNode => match self.find(call, &mut retries, parent, &node.token).await? {
+                    Some(node) => name = node.name,
+                    None => return Ok(None),
+                },
+                answer => return Err(call.unexpected(&answer)),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl CoordinationBackend for MemBackend {
+    async fn create_ephemeral_sequential(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        token: &Token,
+        data: &[u8],
+    ) -> Result<Created> {
+        let call = self.call("create", parent);
+        call.within_budget(self.create(&call, parent, label, token, data)).await
+    }
+
+    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+        let call = self.call("children", parent);
+        let mut retries = call.retries();
+        let (_, queue) = call.within_budget(self.list(&call, &mut retries, parent, || None)).await?;
+        Ok(queue)
+    }
+
+    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
+        let call = self.call("children_with_watch", parent);
+        let mut retries = call.retries();
+        let mut armed = Arming::default();
+        let watcher = || Some(armed.renew(&self.shared.server));
+        let (session, queue) = call.within_budget(self.list(&call, &mut retries, parent, watcher)).await?;
+        Ok((queue, armed.watch(&self.shared, session)))
+    }
+
+    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
+        let call = self.call("exists_with_watch", parent);
+        call.within_budget(self.exists(&call, parent, seen)).await
+    }
+
+    async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
+        let call = self.call("relabel", parent);
+        let _hidden = Relabelling::new(&self.shared, &node.token);
+        call.within_budget(self.change_label(&call, parent, node, label)).await
+    }
+
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+        let call = self.call("delete", parent);
+        call.within_budget(self.remove(&call, parent, target)).await
+    }
+
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+        let call = self.call("data", parent);
+        call.within_budget(self.read(&call, parent, node)).await
+    }
+
+    fn session_events(&self) -> SessionEvents {
+        self.shared.events()
+    }
+
+    async fn close(&self) -> Result<()> {
+        if let Some(answer) = self.shared.close() {
+            // If it does not come, the session ends by itself.
+            let _ = timeout(self.shared.options.operation_timeout, answer).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MemBackend {
+    fn drop(&mut self) {
+        drop(self.shared.close());
+        self.shared.server.with(|state, _| {
+            if let Some(link) = state.links.get_mut(&self.shared.client) {
+                link.forgotten = true;
+            }
+            state.mark(self.shared.client);
+        });
+    }
+}
+
+fn list(parent: &LockPath) -> Request {
+    Request::List { parent: parent.clone(), watcher: None }
+}
+
+/// The queue of a listing. As on ZooKeeper, only own nodes tell their owner and their fencing token.
+fn queue(children: Vec<Child>, session: Session) -> Queue {
+    let node = |child: Child| {
+        let mut node = Node::listed(&child.name)?;
+        if child.is_of(session.id) {
+            node.session = Some(session.id);
+            node.fencing_token = Some(FencingToken::new(child.transaction));
+        }
+        Some(node)
+    };
+    Queue::wrapping(children.into_iter().filter_map(node).collect())
+}
+
+/// Hides a node from the comparison with heartbeats while it is relabelled.
+struct Relabelling<'a> {
+    shared: &'a Shared,
+    token: &'a Token,
+}
+
+impl<'a> Relabelling<'a> {
+    fn new(shared: &'a Shared, token: &'a Token) -> Self {
+        shared.own.relabelling(token);
+        Relabelling { shared, token }
+    }
+}
+
+impl Drop for Relabelling<'_> {
+    fn drop(&mut self) {
+        self.shared.own.relabelled(self.token);
+    }
+}

@@ -1,0 +1,283 @@
+//! What a test may do to the server by hand: look, harm and mend.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zlock_core::{LockPath, SessionId};
+
+use crate::fault::{Arrival, Fate, Fault};
+use crate::link::{ClientId, Link, Mode};
+use crate::request::Operation;
+use crate::server::{MemServer, Server};
+use crate::tree::Owner;
+
+/// Nodes by hand.
+impl MemServer {
+    /// The names of the children of `parent`, in the order of the alphabet.
+    #[must_use]
+    pub fn names(&self, parent: &LockPath) -> Vec<String> {
+        self.0.lock().tree.children(parent.as_str()).into_iter().map(|child| child.name).collect()
+    }
+
+    /// The full path of every node and parent, in the order of the alphabet.
+    #[must_use]
+    pub fn paths(&self) -> Vec<String> {
+        self.0.lock().tree.paths().map(Into::into).collect()
+    }
+
+    /// Makes a child of exactly this name, which belongs to no session and stays until it is removed; its
+    /// missing parents too. Nothing happens if it is there.
+    pub fn put(&self, parent: &LockPath, name: &str, data: &[u8]) {
+        self.0.with(|state, now| {
+            let transaction = state.next_transaction();
+            let mut changes = state.tree.make_containers(parent.as_str(), transaction);
+            changes.extend(state.tree.insert(
+                parent.as_str(),
+                name,
+                Owner::Nobody,
+                data.to_vec(),
+                transaction,
+            ));
+            state.changed(changes, now);
+        });
+    }
+
+    /// Deletes a node, whoever owns it, and what is below it; `false` if it is not there. To its owner and
+    /// to those who watch it, it is an operator's doing.
+    pub fn remove(&self, parent: &LockPath, name: &str) -> bool {
+        self.0.with(|state, now| {
+            let changes = state.tree.remove(parent.as_str(), name);
+            let found = changes.is_some();
+            state.next_transaction();
+            state.changed(changes.unwrap_or_default(), now);
+            found
+        })
+    }
+
+    /// Removes every parent that has become empty, at once. By itself the server does so a minute after the
+    /// first one did.
+    pub fn reap_containers(&self) {
+        self.0.with(|state, now| {
+            let changes = state.tree.reap();
+            state.changed(changes, now);
+        });
+    }
+
+    /// Removes one parent if it is empty, also when it still waits for its first child.
+    pub fn remove_parent(&self, parent: &LockPath) {
+        self.0.with(|state, now| {
+            let changes = state.tree.reap_one(parent.as_str());
+            state.changed(changes, now);
+        });
+    }
+
+    /// Sets how long empty parents stay.
+    pub fn set_container_check(&self, interval: Duration) {
+        self.0.lock().container_check = interval;
+    }
+
+    /// Sets the sequence number of the first child of every parent made from now on: numbers are signed
+    /// 32-bit and wrap, and a start near `i32::MAX` takes a test across.
+    pub fn set_first_sequence(&self, number: i32) {
+        self.0.lock().tree.set_first_sequence(number);
+    }
+}
+
+/// Sessions, watches and requests.
+impl MemServer {
+    /// The sessions that live at the server, oldest first.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionId> {
+        self.0.lock().sessions.keys().copied().collect()
+    }
+
+    /// Ends a session, with its nodes and watches, as if it had timed out; `false` if there is none of this
+    /// number.
+    pub fn expire(&self, session: SessionId) -> bool {
+        self.0.with(|state, now| {
+            let found = state.sessions.contains_key(&session);
+            state.end_session(session, now);
+            found
+        })
+    }
+
+    /// The link of the client that has this session.
+    #[must_use]
+    pub fn link_of(&self, session: SessionId) -> Option<MemLink> {
+        let client = self.0.lock().sessions.get(&session)?.client;
+        Some(MemLink::new(self.0.clone(), client))
+    }
+
+    /// How many watches are armed.
+    #[must_use]
+    pub fn watches(&self) -> usize {
+        self.0.lock().watches.len()
+    }
+
+    /// How many watches are armed on `path` and below it.
+    #[must_use]
+    pub fn watches_under(&self, path: &LockPath) -> usize {
+        self.0.lock().watches.count(path.as_str())
+    }
+
+    /// How many requests of this kind have arrived since the last reset.
+    #[must_use]
+    pub fn requests(&self, operation: Operation) -> u64 {
+        self.0.lock().counts.get(&operation).copied().unwrap_or_default()
+    }
+
+    /// How many requests of each kind have arrived since the last reset.
+    #[must_use]
+    pub fn request_counts(&self) -> BTreeMap<Operation, u64> {
+        self.0.lock().counts.clone()
+    }
+
+    /// Counts requests from zero again.
+    pub fn reset_requests(&self) {
+        self.0.lock().counts.clear();
+    }
+}
+
+/// Faults.
+impl MemServer {
+    /// Loses certain requests, or their answers. Several faults may be in force; the one that was injected
+    /// first decides.
+    pub fn inject(&self, fault: Fault) {
+        self.0.faults.inject(fault);
+    }
+
+    /// Has `hook` asked about every request that no [`Fault`] takes, when it arrives and before it takes
+    /// effect. It may call the server (remove a node, end a session ..): what it does comes before the
+    /// request. It replaces the hook before it.
+    pub fn on_request(&self, hook: impl FnMut(&MemServer, &Arrival) -> Fate + Send + 'static) {
+        self.0.faults.set_hook(Box::new(hook));
+    }
+
+    /// Removes all faults and the hook.
+    pub fn clear_faults(&self) {
+        self.0.faults.clear();
+    }
+
+    /// Stops the server: every connection breaks and none is taken. Its store stays, and no session's time
+    /// runs, as when a ZooKeeper server is restarted.
+    pub fn stop(&self) {
+        self.0.with(|state, _| {
+            state.stopped = true;
+            for link in state.links.values_mut() {
+                link.hang_up();
+                link.signal.notify_one();
+            }
+        });
+    }
+
+    /// Starts the server again. Every session has its whole timeout to come back.
+    pub fn start(&self) {
+        self.0.with(|state, now| {
+            state.stopped = false;
+            state.touch_all(now);
+            for link in state.links.values() {
+                link.signal.notify_one();
+            }
+        });
+    }
+}
+
+/// The link between one client and the server: harms and mends it. Holding it keeps neither the client's
+/// session nor its backend; once the backend is dropped it does nothing.
+#[derive(Clone)]
+pub struct MemLink {
+    server: Arc<Server>,
+    client: ClientId,
+}
+
+impl MemLink {
+    pub(crate) fn new(server: Arc<Server>, client: ClientId) -> Self {
+        MemLink { server, client }
+    }
+
+    pub(crate) fn client(&self) -> ClientId {
+        self.client
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Link)) {
+        self.server.with(|state, _| {
+            if let Some(link) = state.links.get_mut(&self.client) {
+                change(link);
+                link.signal.notify_one();
+                if let Some(due) = link.next_due() {
+                    state.arm(due);
+                }
+                state.mark(self.client);
+            }
+        });
+    }
+
+    /// The session that the server has of this client.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        let state = self.server.lock();
+        let session = state.links.get(&self.client)?.session?;
+        state.sessions.contains_key(&session).then_some(session)
+    }
+
+    /// Ends the client's session at the server, as if it had timed out.
+    pub fn expire(&self) {
+        if let Some(session) = self.session() {
+            self.server.with(|state, now| state.end_session(session, now));
+        }
+    }
+
+    /// Breaks the connection and refuses new ones, until [`heal`](Self::heal). The client sees it at once;
+    /// the session lives on at the server until it times out.
+    pub fn suspend(&self) {
+        self.with(|link| {
+            link.mode = Mode::Down;
+            link.hang_up();
+        });
+    }
+
+    /// Breaks the connection; the client may connect again at once. What was on its way is lost.
+    pub fn reset(&self) {
+        self.with(Link::hang_up);
+    }
+
+    /// Lets nothing through in either direction, until [`heal`](Self::heal), without telling the client:
+    /// a cable pulled out, or packets swallowed. Requests that the client has not given up by then arrive
+    /// late.
+    pub fn cut(&self) {
+        self.with(|link| link.mode = Mode::Silent);
+    }
+
+    /// Lets requests through, but no answer and no event, until [`heal`](Self::heal), which then breaks the
+    /// connection: the answers are lost.
+    pub fn mute(&self) {
+        self.with(|link| link.mode = Mode::Mute);
+    }
+
+    /// Mends the link. Delays stay.
+    pub fn heal(&self) {
+        self.with(|link| {
+            if link.mode == Mode::Mute {
+                link.hang_up();
+            }
+            link.mode = Mode::Up;
+        });
+    }
+
+    /// Delays requests on their way to the server, and answers and events on their way back; each kind stays
+    /// in order. Zero for none.
+    pub fn delay(&self, requests: Duration, answers: Duration) {
+        self.with(|link| {
+            link.request_delay = requests;
+            link.answer_delay = answers;
+        });
+    }
+}
+
+impl fmt::Debug for MemLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemLink({})", self.client.0)
+    }
+}

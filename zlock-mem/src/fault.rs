@@ -1,0 +1,174 @@
+//! Requests that get lost, or their answers, one by one.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zlock_core::{LockPath, SessionId};
+
+use crate::control::MemLink;
+use crate::link::ClientId;
+use crate::request::{Operation, Sent};
+use crate::server::{MemServer, Server};
+
+/// What becomes of a request that arrives at the server.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is carried out and answered.
+    Pass,
+    /// It is lost *before* it takes effect. The client sees that no answer will come.
+    LoseRequest,
+    /// Its answer is lost *after* it took effect. The client sees that no answer will come.
+    LoseAnswer,
+}
+
+impl Fate {
+    pub(crate) fn loses_request(self) -> bool {
+        self == Fate::LoseRequest
+    }
+
+    pub(crate) fn loses_answer(self) -> bool {
+        self == Fate::LoseAnswer
+    }
+}
+
+/// A request as a hook sees it, before it takes effect.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// What it asks for.
+    pub operation: Operation,
+    /// The session that it is sent in; none when it opens a new one.
+    pub session: Option<SessionId>,
+    /// The lock that it is about, if any.
+    pub parent: Option<LockPath>,
+}
+
+/// Loses certain requests, or their answers. Given to [`MemServer::inject`].
+///
+/// # Examples
+/// ```
+/// use zlock_mem::{Fault, MemServer, Operation};
+///
+/// let server = MemServer::new();
+/// // The answer of the second create from now on.
+/// server.inject(Fault::lose_answer(Operation::Create).after(1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fault {
+    operation: Operation,
+    fate: Fate,
+    client: Option<ClientId>,
+    after: u64,
+    times: u64,
+}
+
+impl Fault {
+    fn new(operation: Operation, fate: Fate) -> Self {
+        Fault { operation, fate, client: None, after: 0, times: 1 }
+    }
+
+    /// Loses the next request of this kind before it takes effect.
+    #[must_use]
+    pub fn lose_request(operation: Operation) -> Self {
+        Self::new(operation, Fate::LoseRequest)
+    }
+
+    /// Loses the answer of the next request of this kind, after it took effect.
+    #[must_use]
+    pub fn lose_answer(operation: Operation) -> Self {
+        Self::new(operation, Fate::LoseAnswer)
+    }
+
+    /// Lets the first `n` pass.
+    #[must_use]
+    pub fn after(mut self, n: u64) -> Self {
+        self.after = n;
+        self
+    }
+
+    /// Loses `n` in a row; `u64::MAX` for all.
+    #[must_use]
+    pub fn times(mut self, n: u64) -> Self {
+        self.times = n;
+        self
+    }
+
+    /// Loses only those of one client.
+    #[must_use]
+    pub fn only(mut self, link: &MemLink) -> Self {
+        self.client = Some(link.client());
+        self
+    }
+
+    /// Counts a request that it fits; tells what becomes of it.
+    fn judge(&mut self, client: ClientId, operation: Operation) -> Fate {
+        if self.operation != operation || self.client.is_some_and(|only| only != client) {
+            return Fate::Pass;
+        }
+        if self.after > 0 {
+            self.after -= 1;
+            return Fate::Pass;
+        }
+        self.times = self.times.saturating_sub(1);
+        self.fate
+    }
+}
+
+type Hook = Box<dyn FnMut(&MemServer, &Arrival) -> Fate + Send>;
+
+/// The faults in force.
+#[derive(Default)]
+pub(crate) struct Faults {
+    rules: Mutex<Vec<Fault>>,
+    hook: Mutex<Option<Hook>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Faults {
+    pub(crate) fn inject(&self, fault: Fault) {
+        if fault.times > 0 {
+            lock(&self.rules).push(fault);
+        }
+    }
+
+    pub(crate) fn set_hook(&self, hook: Hook) {
+        *lock(&self.hook) = Some(hook);
+    }
+
+    pub(crate) fn clear(&self) {
+        lock(&self.rules).clear();
+        *lock(&self.hook) = None;
+    }
+
+    /// What becomes of this request. The hook is asked last, with no lock held.
+    pub(crate) fn fate(&self, server: &Arc<Server>, client: ClientId, sent: &Sent) -> Fate {
+        let operation = sent.request.operation();
+        {
+            let mut rules = lock(&self.rules);
+            for i in 0..rules.len() {
+                let fate = rules[i].judge(client, operation);
+                if fate != Fate::Pass {
+                    if rules[i].times == 0 {
+                        rules.remove(i);
+                    }
+                    return fate;
+                }
+            }
+        }
+        let Some(mut hook) = lock(&self.hook).take() else { return Fate::Pass };
+        let arrival = Arrival { operation, session: sent.session, parent: sent.request.parent().cloned() };
+        let fate = hook(&MemServer(server.clone()), &arrival);
+        lock(&self.hook).get_or_insert(hook);
+        fate
+    }
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faults").field("rules", &*lock(&self.rules)).finish_non_exhaustive()
+    }
+}

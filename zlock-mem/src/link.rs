@@ -1,0 +1,124 @@
+//! The link between one client and the server: two queues that keep their order, and what is wrong with them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+use zlock_core::{SessionId, WatchEvent};
+
+use crate::request::{Answer, Sent};
+
+/// The server's number of a client: one backend, whatever its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClientId(pub(crate) u64);
+
+/// What a link lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Everything.
+    Up,
+    /// Nothing, and the client sees it: connections are refused.
+    Down,
+    /// Nothing, without a word. What is sent arrives when the link is mended.
+    Silent,
+    /// Requests, but no answer and no event.
+    Mute,
+}
+
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    Answer(oneshot::Sender<Answer>, Answer),
+    Event(oneshot::Sender<WatchEvent>, WatchEvent),
+}
+
+impl Delivery {
+    /// Hands over. Whoever waited for it may have gone.
+    pub(crate) fn deliver(self) {
+        match self {
+            Delivery::Answer(to, answer) => drop(to.send(answer)),
+            Delivery::Event(to, event) => drop(to.send(event)),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) mode: Mode,
+    /// Whether the client has a connection. A broken one carries nothing any more.
+    pub(crate) connected: bool,
+    pub(crate) request_delay: Duration,
+    pub(crate) answer_delay: Duration,
+    /// The latest session.
+    pub(crate) session: Option<SessionId>,
+    /// The client is gone: the link goes when its last request has arrived.
+    pub(crate) forgotten: bool,
+    requests: VecDeque<(Instant, Sent)>,
+    deliveries: VecDeque<(Instant, Delivery)>,
+    /// Tells the client that the connection broke, or that another attempt may be worth it.
+    pub(crate) signal: Arc<Notify>,
+}
+
+impl Link {
+    pub(crate) fn new(signal: Arc<Notify>) -> Self {
+        Link {
+            mode: Mode::Up,
+            connected: false,
+            request_delay: Duration::ZERO,
+            answer_delay: Duration::ZERO,
+            session: None,
+            forgotten: false,
+            requests: VecDeque::new(),
+            deliveries: VecDeque::new(),
+            signal,
+        }
+    }
+
+    /// Puts a request on its way; tells when it arrives.
+    pub(crate) fn send(&mut self, now: Instant, sent: Sent) -> Instant {
+        let due = self.requests.back().map_or(now, |(last, _)| *last).max(now + self.request_delay);
+        self.requests.push_back((due, sent));
+        due
+    }
+
+    /// Puts an answer or event on its way; tells when it arrives.
+    pub(crate) fn reply(&mut self, now: Instant, delivery: Delivery) -> Instant {
+        let due = self.deliveries.back().map_or(now, |(last, _)| *last).max(now + self.answer_delay);
+        self.deliveries.push_back((due, delivery));
+        due
+    }
+
+    /// The next request that has arrived at the server.
+    pub(crate) fn arrived(&mut self, now: Instant) -> Option<Sent> {
+        let passes = matches!(self.mode, Mode::Up | Mode::Mute);
+        self.requests.pop_front_if(|(due, _)| passes && *due <= now).map(|(_, sent)| sent)
+    }
+
+    /// The next answer or event that has arrived at the client. Events wait for the next connection if there
+    /// is none.
+    pub(crate) fn delivered(&mut self, now: Instant) -> Option<Delivery> {
+        let passes = self.mode == Mode::Up && self.connected;
+        self.deliveries.pop_front_if(|(due, _)| passes && *due <= now).map(|(_, delivery)| delivery)
+    }
+
+    /// When something arrives by the passing of time alone.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let requests = self.requests.front().filter(|_| matches!(self.mode, Mode::Up | Mode::Mute));
+        let deliveries = self.deliveries.front().filter(|_| self.mode == Mode::Up && self.connected);
+        requests.map(|(due, _)| *due).into_iter().chain(deliveries.map(|(due, _)| *due)).min()
+    }
+
+    /// Breaks the connection: whatever is on its way is lost, but for events, which the next connection
+    /// brings.
+    pub(crate) fn hang_up(&mut self) {
+        self.connected = false;
+        self.requests.clear();
+        self.deliveries.retain(|(_, delivery)| matches!(delivery, Delivery::Event(..)));
+    }
+
+    /// Whether a request is on its way.
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+}

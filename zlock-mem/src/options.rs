@@ -1,0 +1,71 @@
+//! How a client behaves.
+
+use std::time::Duration;
+
+use zlock_core::RetryPolicy;
+
+/// How one client of a [`MemServer`](crate::MemServer) behaves.
+///
+/// The defaults are a session of 10 s, a margin of a quarter of it, 15 s an operation, and up to 30 retries
+/// 20 ms to 1 s apart, whose delays are the same in every run.
+#[derive(Clone, Debug)]
+pub struct MemOptions {
+    pub(crate) session_timeout: Duration,
+    pub(crate) margin: Option<Duration>,
+    pub(crate) operation_timeout: Duration,
+    pub(crate) retry: RetryPolicy,
+}
+
+impl Default for MemOptions {
+    fn default() -> Self {
+        MemOptions {
+            session_timeout: Duration::from_secs(10),
+            margin: None,
+            operation_timeout: Duration::from_secs(15),
+            retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30)
+                .with_seed(0),
+        }
+    }
+}
+
+impl MemOptions {
+    /// Sets after how much silence the server ends the session; at least 1 ms.
+    #[must_use]
+    pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout.max(Duration::from_millis(1));
+        self
+    }
+
+    /// Sets how long before the server would end the session the client takes it for lost. A quarter of the
+    /// session timeout unless told; counts as half of it at most.
+    #[must_use]
+    pub fn with_margin(mut self, margin: Duration) -> Self {
+        self.margin = Some(margin);
+        self
+    }
+
+    /// Sets the time that one operation may take with all its retries, waiting for a session included.
+    #[must_use]
+    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    /// Sets how one operation tries its request again when no answer came.
+    #[must_use]
+    pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// How long after its sending an answered request keeps the session certain.
+    pub(crate) fn certain(&self) -> Duration {
+        let margin = self.margin.unwrap_or(self.session_timeout / 4).min(self.session_timeout / 2);
+        self.session_timeout - margin
+    }
+
+    /// The time between heartbeats, and the silence after which a connection is given up.
+    pub(crate) fn interval(&self) -> Duration {
+        self.session_timeout / 3
+    }
+}

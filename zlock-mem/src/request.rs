@@ -1,0 +1,141 @@
+//! What a client asks the server, and what it answers.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use zlock_core::{LockPath, SessionId, Token};
+
+use crate::tree::Child;
+use crate::watch::Watcher;
+
+/// A kind of request, as the server counts it. They are cut as ZooKeeper's are, so that what costs three
+/// requests here costs three there.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operation {
+    /// Opens a session, or takes one up again on a new connection.
+    Connect,
+    /// Keeps a session alive and lists its nodes.
+    Heartbeat,
+    /// Ends a session.
+    Close,
+    /// Makes missing parents; sent when a create found none.
+    CreateParents,
+    /// Appends a node.
+    Create,
+    /// Lists a queue, with a watch or without.
+    List,
+    /// Looks at one node and watches it.
+    Watch,
+    /// Gives a node another label.
+    Relabel,
+    /// Deletes a node.
+    Delete,
+    /// Reads a node's data.
+    Data,
+    /// Removes a watch that has not fired.
+    RemoveWatch,
+}
+
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// A new session. The one before is closed first if it still lives.
+    Connect {
+        previous: Option<SessionId>,
+        timeout: Duration,
+    },
+    Resume,
+    Heartbeat,
+    Close,
+    CreateParents {
+        parent: LockPath,
+    },
+    Create {
+        parent: LockPath,
+        prefix: String,
+        data: Vec<u8>,
+    },
+    List {
+        parent: LockPath,
+        watcher: Option<Watcher>,
+    },
+    Watch {
+        parent: LockPath,
+        name: String,
+        watcher: Watcher,
+    },
+    Relabel {
+        parent: LockPath,
+        from: String,
+        to: String,
+    },
+    Delete {
+        parent: LockPath,
+        name: String,
+    },
+    Data {
+        parent: LockPath,
+        name: String,
+    },
+}
+
+impl Request {
+    pub(crate) fn operation(&self) -> Operation {
+        match self {
+            Request::Connect { .. } | Request::Resume => Operation::Connect,
+            Request::Heartbeat => Operation::Heartbeat,
+            Request::Close => Operation::Close,
+            Request::CreateParents { .. } => Operation::CreateParents,
+            Request::Create { .. } => Operation::Create,
+            Request::List { .. } => Operation::List,
+            Request::Watch { .. } => Operation::Watch,
+            Request::Relabel { .. } => Operation::Relabel,
+            Request::Delete { .. } => Operation::Delete,
+            Request::Data { .. } => Operation::Data,
+        }
+    }
+
+    pub(crate) fn parent(&self) -> Option<&LockPath> {
+        match self {
+            Request::Connect { .. } | Request::Resume | Request::Heartbeat | Request::Close => None,
+            Request::CreateParents { parent }
+            | Request::Create { parent, .. }
+            | Request::List { parent, .. }
+            | Request::Watch { parent, .. }
+            | Request::Relabel { parent, .. }
+            | Request::Delete { parent, .. }
+            | Request::Data { parent, .. } => Some(parent),
+        }
+    }
+
+    /// Whether it opens a connection.
+    pub(crate) fn connects(&self) -> bool {
+        self.operation() == Operation::Connect
+    }
+
+    /// Whether a lost answer leaves it open what has become of a node.
+    pub(crate) fn writes(&self) -> bool {
+        matches!(self.operation(), Operation::Create | Operation::Relabel | Operation::Delete)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Session(SessionId),
+    SessionOver,
+    Done,
+    NoNode,
+    Created { name: String, transaction: u64 },
+    Children(Vec<Child>),
+    Tokens(BTreeSet<Token>),
+    Data(Vec<u8>),
+}
+
+/// A request on its way, and where its answer goes. Dropping it says that the connection broke.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) session: Option<SessionId>,
+    pub(crate) request: Request,
+    pub(crate) to: oneshot::Sender<Answer>,
+}

@@ -1,0 +1,236 @@
+//! The server: its state under one lock, and what moves it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+use zlock_core::SessionId;
+
+use crate::backend::MemBackend;
+use crate::fault::Faults;
+use crate::link::ClientId;
+use crate::options::MemOptions;
+use crate::request::{Answer, Request, Sent};
+use crate::state::{State, Work};
+
+/// An embedded coordination server: the store that backends of one process share.
+///
+/// Each [`connect`](Self::connect) is another client with a session of its own, so that one test holds many
+/// "processes". A handle is cheap to clone; the store lives as long as a handle or a backend does.
+///
+/// # Examples
+/// ```
+/// use zlock_core::{CoordinationBackend, LockPath};
+/// use zlock_mem::MemServer;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock_core::Result<()> {
+/// let server = MemServer::new();
+/// let backend = server.connect();
+/// assert!(backend.children(&LockPath::new("/app/orders")?).await?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemServer(pub(crate) Arc<Server>);
+
+impl MemServer {
+    /// A new, empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        MemServer(Arc::new(Server::new()))
+    }
+
+    /// The store of this name in this process; a new one if nobody has it any more. What `mem://name` means.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        static NAMED: Mutex<BTreeMap<String, Weak<Server>>> = Mutex::new(BTreeMap::new());
+        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = named.get(name).and_then(Weak::upgrade) {
+            return MemServer(server);
+        }
+        let server = MemServer::new();
+        named.retain(|_, server| server.strong_count() > 0);
+        named.insert(name.into(), Arc::downgrade(&server.0));
+        server
+    }
+
+    /// A new client with a session of its own, with the default options. See
+    /// [`connect_with`](Self::connect_with).
+    #[must_use]
+    pub fn connect(&self) -> MemBackend {
+        self.connect_with(MemOptions::default())
+    }
+
+    /// A new client with a session of its own.
+    ///
+    /// Inside a tokio runtime it is connected when this returns, unless the server is stopped; elsewhere its
+    /// first operation connects it.
+    #[must_use]
+    pub fn connect_with(&self, options: MemOptions) -> MemBackend {
+        MemBackend::new(self.0.clone(), options)
+    }
+}
+
+impl Default for MemServer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemServer").field("sessions", &self.sessions()).finish_non_exhaustive()
+    }
+}
+
+/// The client sees at once that its request cannot be sent: there is no connection.
+#[derive(Debug)]
+pub(crate) struct Refused;
+
+pub(crate) struct Server {
+    state: Mutex<State>,
+    pub(crate) faults: Faults,
+    next_watch: AtomicU64,
+    /// Tells the clock that something is due earlier than it knows.
+    earlier: Arc<Notify>,
+    clock: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Server {
+    fn new() -> Self {
+        Server {
+            state: Mutex::new(State::new()),
+            faults: Faults::default(),
+            next_watch: AtomicU64::new(0),
+            earlier: Arc::new(Notify::new()),
+            clock: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn next_watch(&self) -> u64 {
+        self.next_watch.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends a request, in call order with the client's others. The answer does not come if the connection
+    /// breaks.
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        client: ClientId,
+        session: Option<SessionId>,
+        request: Request,
+    ) -> Result<oneshot::Receiver<Answer>, Refused> {
+        let (to, answer) = oneshot::channel();
+        let sent = self.lock().send(client, Sent { session, request, to }, Instant::now());
+        self.pump();
+        sent.map(|()| answer).map_err(|_| Refused)
+    }
+
+    /// Changes the state by hand, and lets what follows from it happen.
+    pub(crate) fn with<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, Instant) -> T) -> T {
+        let value = change(&mut self.lock(), Instant::now());
+        self.pump();
+        value
+    }
+
+    /// Carries out all that has arrived, and delivers all that is to be delivered by now.
+    ///
+    /// Only one caller at a time does it, and does it for all: so that everybody is served in order, and a
+    /// fault hook may call the server.
+    fn pump(self: &Arc<Self>) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.pumping, true) {
+            return;
+        }
+        loop {
+            let now = Instant::now();
+            match state.next(now) {
+                Some(Work::Arrived(client, sent)) => {
+                    drop(state);
+                    let fate = self.faults.fate(self, client, &sent);
+                    state = self.lock();
+                    if !fate.loses_request() {
+                        *state.counts.entry(sent.request.operation()).or_default() += 1;
+                        state.execute(client, sent, fate.loses_answer(), Instant::now());
+                    }
+                }
+                Some(Work::Deliver(deliveries)) => {
+                    drop(state);
+                    for delivery in deliveries {
+                        delivery.deliver();
+                    }
+                    state = self.lock();
+                }
+                None => break,
+            }
+        }
+        state.pumping = false;
+        let wake = std::mem::take(&mut state.wake_clock);
+        drop(state);
+        if wake {
+            self.earlier.notify_one();
+        }
+        self.keep_clock();
+    }
+
+    /// Starts the clock if there is none, or the runtime that it ran on has ended.
+    fn keep_clock(self: &Arc<Self>) {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        if clock.as_ref().is_some_and(|clock| !clock.is_finished()) {
+            return;
+        }
+        if let Ok(runtime) = Handle::try_current() {
+            *clock = Some(runtime.spawn(tick(Arc::downgrade(self), self.earlier.clone())));
+        }
+    }
+
+    /// Lets happen what is due; tells when the next thing is.
+    fn elapse(self: &Arc<Self>) -> Option<Instant> {
+        {
+            let mut state = self.lock();
+            state.armed = None;
+            state.mark_all();
+        }
+        self.pump();
+        let mut state = self.lock();
+        state.armed = state.next_due();
+        state.armed
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.earlier.notify_one();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Server")
+    }
+}
+
+/// The server's clock: sessions expire and delayed messages arrive without anybody asking.
+async fn tick(server: Weak<Server>, earlier: Arc<Notify>) {
+    while let Some(next) = server.upgrade().map(|server| server.elapse()) {
+        tokio::select! {
+            biased;
+            () = earlier.notified() => {}
+            () = async {
+                match next {
+                    Some(next) => sleep_until(next).await,
+                    None => std::future::pending().await,
+                }
+            } => {}
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! All that the server knows, and what a request does to it. No waiting; time is given.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use zlock_core::{NodeName, SessionId};
+
+use crate::link::{ClientId, Delivery, Link};
+use crate::request::{Answer, Operation, Request, Sent};
+use crate::tree::{Change, Owner, Tree};
+use crate::watch::{Watched, Watches};
+
+/// How long an empty container stays: ZooKeeper's default check interval.
+const CONTAINER_CHECK: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) tree: Tree,
+    pub(crate) watches: Watches,
+    pub(crate) sessions: BTreeMap<SessionId, ServerSession>,
+    pub(crate) links: BTreeMap<ClientId, Link>,
+    pub(crate) counts: BTreeMap<Operation, u64>,
+    /// The server does not answer, and counts no session's time.
+    pub(crate) stopped: bool,
+    pub(crate) container_check: Duration,
+    /// When the empty containers go; none if there are none.
+    pub(crate) reap_at: Option<Instant>,
+    /// Clients whose link may have something to carry now.
+    dirty: BTreeSet<ClientId>,
+    /// When the clock will look next; earlier events have to tell it.
+    pub(crate) armed: Option<Instant>,
+    pub(crate) wake_clock: bool,
+    /// Somebody is at work; he takes care of what comes in meanwhile.
+    pub(crate) pumping: bool,
+    transaction: u64,
+    next_client: u64,
+    next_session: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct ServerSession {
+    pub(crate) client: ClientId,
+    timeout: Duration,
+    expires: Instant,
+}
+
+/// What is to be done next.
+pub(crate) enum Work {
+    Arrived(ClientId, Sent),
+    Deliver(Vec<Delivery>),
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        State {
+            tree: Tree::default(),
+            watches: Watches::default(),
+            sessions: BTreeMap::new(),
+            links: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            stopped: false,
+            container_check: CONTAINER_CHECK,
+            reap_at: None,
+            dirty: BTreeSet::new(),
+            armed: None,
+            wake_clock: false,
+            pumping: false,
+            transaction: 0,
+            next_client: 0,
+            next_session: 0,
+        }
+    }
+
+    pub(crate) fn next_transaction(&mut self) -> u64 {
+        self.transaction += 1;
+        self.transaction
+    }
+
+    pub(crate) fn add_client(&mut self, signal: Arc<Notify>) -> ClientId {
+        self.next_client += 1;
+        let client = ClientId(self.next_client);
+        self.links.insert(client, Link::new(signal));
+        client
+    }
+
+    pub(crate) fn mark(&mut self, client: ClientId) {
+        self.dirty.insert(client);
+    }
+
+    pub(crate) fn mark_all(&mut self) {
+        self.dirty.extend(self.links.keys());
+    }
+
+    /// Makes sure that the clock looks at `at`.
+    pub(crate) fn arm(&mut self, at: Instant) {
+        if self.armed.is_none_or(|armed| at < armed) {
+            self.armed = Some(at);
+            self.wake_clock = true;
+        }
+    }
+
+    /// Puts a request on its way; gives it back if the client sees at once that it cannot be sent.
+    pub(crate) fn send(&mut self, client: ClientId, sent: Sent, now: Instant) -> Result<(), Sent> {
+        let stopped = self.stopped;
+        let Some(link) = self.links.get_mut(&client) else { return Err(sent) };
+        let connects = sent.request.connects();
+        if stopped || link.mode == crate::link::Mode::Down || !(link.connected || connects) {
+            return Err(sent);
+        }
+        if connects {
+            link.hang_up();
+            link.connected = true;
+        }
+        let due = link.send(now, sent);
+        if due > now {
+            self.arm(due);
+        }
+        self.mark(client);
+        Ok(())
+    }
+
+    /// Takes the next piece of work; none if there is none at this time.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Work> {
+        self.expire(now);
+        while let Some(client) = self.dirty.first().copied() {
+            if let Some(link) = self.links.get_mut(&client) {
+                if !self.stopped
+                    && let Some(sent) = link.arrived(now)
+                {
+                    return Some(Work::Arrived(client, sent));
+                }
+                let deliveries: Vec<_> = std::iter::from_fn(|| link.delivered(now)).collect();
+                if !deliveries.is_empty() {
+                    return Some(Work::Deliver(deliveries));
+                }
+                if link.forgotten && !link.has_requests() {
+                    self.links.remove(&client);
+                }
+            }
+            self.dirty.remove(&client);
+        }
+        None
+    }
+
+    /// When the next thing happens by the passing of time alone.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        if self.stopped {
+            return None;
+        }
+        let links = self.links.values().filter_map(Link::next_due);
+        let sessions = self.sessions.values().map(|s| s.expires);
+        links.chain(sessions).chain(self.reap_at).min()
+    }
+
+    fn expire(&mut self, now: Instant) {
+        if self.stopped || self.armed.is_some_and(|armed| armed > now) {
+            return;
+        }
+        let over: Vec<_> =
+            self.sessions.iter().filter(|(_, s)| s.expires <= now).map(|(id, _)| *id).collect();
+        for session in over {
+            self.end_session(session, now);
+        }
+        if self.reap_at.is_some_and(|at| at <= now) {
+            let changes = self.tree.reap();
+            self.changed(changes, now);
+        }
+    }
+
+    /// Gives every session its whole timeout again.
+    pub(crate) fn touch_all(&mut self, now: Instant) {
+        for session in self.sessions.values_mut() {
+            session.expires = now + session.timeout;
+        }
+        if let Some(next) = self.next_due() {
+            self.arm(next);
+        }
+    }
+
+    /// Ends a session with its nodes and watches, and breaks its client's connection.
+    pub(crate) fn end_session(&mut self, id: SessionId, now: Instant) {
+        let Some(session) = self.sessions.remove(&id) else { return };
+        self.next_transaction();
+        self.watches.end_session(id);
+        let changes = self.tree.end_session(id);
+        self.changed(changes, now);
+        if self.links.get(&session.client).is_some_and(|link| link.session == Some(id)) {
+            self.break_connection(session.client);
+        }
+    }
+
+    /// Breaks a client's connection, in a way that it sees unless its link is silent.
+    pub(crate) fn break_connection(&mut self, client: ClientId) {
+        use crate::link::Mode;
+        let Some(link) = self.links.get_mut(&client) else { return };
+        if link.forgotten {
+            self.links.remove(&client);
+        } else if matches!(link.mode, Mode::Up | Mode::Down) {
+            link.hang_up();
+            link.signal.notify_one();
+        }
+    }
+
+    /// Fires the watches of these changes, and looks whether a container has become empty.
+    pub(crate) fn changed(&mut self, changes: Vec<Change>, now: Instant) {
+        for change in changes {
+            for fired in self.watches.fire(&change) {
+                self.reply(fired.client, Delivery::Event(fired.to, fired.event), now);
+            }
+        }
+        self.reap_at = match self.reap_at {
+            _ if !self.tree.can_reap() => None,
+            Some(at) if at > now => Some(at),
+            _ => Some(now + self.container_check),
+        };
+        if let Some(at) = self.reap_at {
+            self.arm(at);
+        }
+    }
+
+    pub(crate) fn remove_watch(&mut self, id: u64) {
+        if self.watches.remove(id) {
+            *self.counts.entry(Operation::RemoveWatch).or_default() += 1;
+        }
+    }
+
+    fn reply(&mut self, client: ClientId, delivery: Delivery, now: Instant) {
+        if let Some(link) = self.links.get_mut(&client) {
+            let due = link.reply(now, delivery);
+            if due > now {
+                self.arm(due);
+            }
+            self.mark(client);
+        }
+    }
+
+    /// Carries out a request; the answer is sent unless it is to be lost.
+    pub(crate) fn execute(&mut self, client: ClientId, sent: Sent, lose_answer: bool, now: Instant) {
+        let Sent { session, request, to } = sent;
+        let answer = match (request, session) {
+            (Request::Connect { previous, timeout }, _) => self.connect(client, previous, timeout, now),
+            (request, Some(id)) => match self.sessions.get_mut(&id) {
+                Some(session) => {
+                    session.expires = now + session.timeout;
+                    self.perform(client, id, request, now)
+                }
+                None => Answer::SessionOver,
+            },
+            (_, None) => Answer::SessionOver,
+        };
+        if !lose_answer {
+            self.reply(client, Delivery::Answer(to, answer), now);
+        }
+    }
+
+    fn connect(
+        &mut self,
+        client: ClientId,
+        previous: Option<SessionId>,
+        timeout: Duration,
+        now: Instant,
+    ) -> Answer {
+        if let Some(link) = self.links.get_mut(&client) {
+            // So that ending the one before does not break the connection of the new one.
+            link.session = None;
+        }
+        if let Some(previous) = previous {
+            self.end_session(previous, now);
+        }
+        self.next_transaction();
+        self.next_session += 1;
+        let id = SessionId::new(self.next_session);
+        self.sessions.insert(id, ServerSession { client, timeout, expires: now + timeout });
+        self.arm(now + timeout);
+        if let Some(link) = self.links.get_mut(&client) {
+            link.session = Some(id);
+        }
+        Answer::Session(id)
+    }
+
+    fn perform(&mut self, client: ClientId, session: SessionId, request: Request, now: Instant) -> Answer {
+        match request {
+            Request::Connect { .. } | Request::Resume => Answer::Done,
+            Request::Heartbeat => {
+                let own = self.tree.of_session(session);
+                Answer::Tokens(own.filter_map(|(_, name)| NodeName::parse(name)).map(|p| p.token).collect())
+            }
+            Request::Close => {
+                if let Some(link) = self.links.get_mut(&client) {
+                    link.session = None;
+                }
+                self.end_session(session, now);
+                Answer::Done
+            }
+            Request::CreateParents { parent } => {
+                let transaction = self.next_transaction();
+                let changes = self.tree.make_containers(parent.as_str(), transaction);
+                self.changed(changes, now);
+                Answer::Done
+            }
+            Request::Create { parent, prefix, data } => {
+                let transaction = self.next_transaction();
+                match self.tree.append(parent.as_str(), &prefix, session, data, transaction) {
+                    Some((name, changes)) => {
+                        self.changed(changes, now);
+                        Answer::Created { name, transaction }
+                    }
+                    None => Answer::NoNode,
+                }
+            }
+            Request::List { parent, watcher } => {
+                let children = self.tree.children(parent.as_str());
+                if let Some(watcher) = watcher {
+                    let watched = Watched::Children(parent.as_str().into());
+                    self.watches.arm(watched, client, session, watcher);
+                }
+                Answer::Children(children)
+            }
+            Request::Watch { parent, name, watcher } => {
+                if !self.tree.has_child(parent.as_str(), &name) {
+                    return Answer::NoNode;
+                }
+                let watched = Watched::Child(parent.as_str().into(), name);
+                self.watches.arm(watched, client, session, watcher);
+                Answer::Done
+            }
+            Request::Relabel { parent, from, to } => {
+                let owned = Owner::Session(session);
+                if !self.tree.children(parent.as_str()).iter().any(|c| c.name == from && c.owner == owned) {
+                    return Answer::NoNode;
+                }
+                let changes = self.tree.rename(parent.as_str(), &from, &to);
+                self.done(changes, now)
+            }
+            Request::Delete { parent, name } => {
+                let changes = self.tree.remove(parent.as_str(), &name);
+                self.done(changes, now)
+            }
+            Request::Data { parent, name } => match self.tree.data(parent.as_str(), &name) {
+                Some(data) => Answer::Data(data.to_vec()),
+                None => Answer::NoNode,
+            },
+        }
+    }
+
+    fn done(&mut self, changes: Option<Vec<Change>>, now: Instant) -> Answer {
+        let Some(changes) = changes else { return Answer::NoNode };
+        self.next_transaction();
+        self.changed(changes, now);
+        Answer::Done
+    }
+}

@@ -1,0 +1,317 @@
+//! The nodes of the store: what is where, who owns it, and which number comes next. No time, no waiting.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zlock_core::{NodeName, SessionId};
+
+/// A tree of nodes, named by their full paths (`/app/orders/..`). The root is not a node.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    nodes: BTreeMap<String, Entry>,
+    of_session: BTreeMap<SessionId, BTreeSet<(String, String)>>,
+    /// Containers that have lost their last child. One that still waits for its first is not among them.
+    emptied: BTreeSet<String>,
+    /// The number of the first child of a new parent.
+    first_sequence: i32,
+}
+
+/// Why a node is there, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A parent: goes when it has become empty.
+    Container,
+    /// Made by hand: stays until it is removed by hand.
+    Nobody,
+    /// Goes with this session.
+    Session(SessionId),
+}
+
+#[derive(Debug)]
+struct Entry {
+    owner: Owner,
+    data: Vec<u8>,
+    /// The number of the transaction that made it; a new name keeps it.
+    transaction: u64,
+    children: BTreeSet<String>,
+    next_sequence: i32,
+}
+
+/// A child as a listing tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Child {
+    pub(crate) name: String,
+    pub(crate) owner: Owner,
+    pub(crate) transaction: u64,
+}
+
+/// What happened to the child `name` of `parent`, for those who watch it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) parent: String,
+    pub(crate) name: String,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Created,
+    Deleted,
+    Renamed,
+}
+
+impl Tree {
+    pub(crate) fn set_first_sequence(&mut self, number: i32) {
+        self.first_sequence = number;
+    }
+
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.nodes.contains_key(path)
+    }
+
+    pub(crate) fn has_child(&self, parent: &str, name: &str) -> bool {
+        self.nodes.get(parent).is_some_and(|p| p.children.contains(name))
+    }
+
+    /// The children in the order of their names; none of a missing parent.
+    pub(crate) fn children(&self, parent: &str) -> Vec<Child> {
+        let Some(entry) = self.nodes.get(parent) else { return Vec::new() };
+        let child = |name: &String| {
+            let entry = self.nodes.get(&join(parent, name))?;
+            Some(Child { name: name.clone(), owner: entry.owner, transaction: entry.transaction })
+        };
+        entry.children.iter().filter_map(child).collect()
+    }
+
+    pub(crate) fn data(&self, parent: &str, name: &str) -> Option<&[u8]> {
+        self.nodes.get(&join(parent, name)).map(|e| e.data.as_slice())
+    }
+
+    /// Every path, in order.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(String::as_str)
+    }
+
+    /// The names of a session's nodes, with their parents.
+    pub(crate) fn of_session(&self, session: SessionId) -> impl Iterator<Item = &(String, String)> {
+        self.of_session.get(&session).into_iter().flatten()
+    }
+
+    /// Makes the missing nodes of this path, as containers.
+    pub(crate) fn make_containers(&mut self, path: &str, transaction: u64) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let ends = path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]);
+        for end in ends {
+            let (parent, name) = split(&path[..end]);
+            changes.extend(self.insert(parent, name, Owner::Container, Vec::new(), transaction));
+        }
+        changes
+    }
+
+    /// Appends `<prefix><sequence>`; `None` if there is no parent.
+    pub(crate) fn append(
+        &mut self,
+        parent: &str,
+        prefix: &str,
+        owner: SessionId,
+        data: Vec<u8>,
+        transaction: u64,
+    ) -> Option<(String, Vec<Change>)> {
+        let sequence = self.nodes.get(parent)?.next_sequence;
+        let name = format!("{prefix}{}", zlock_core::Sequence::new(sequence.into()));
+        let changes = self.insert(parent, &name, Owner::Session(owner), data, transaction);
+        Some((name, changes))
+    }
+
+    /// Makes one child; nothing if it is there. The parent is there, or is the root.
+    pub(crate) fn insert(
+        &mut self,
+        parent: &str,
+        name: &str,
+        owner: Owner,
+        data: Vec<u8>,
+        transaction: u64,
+    ) -> Vec<Change> {
+        let path = join(parent, name);
+        if self.has(&path) {
+            return Vec::new();
+        }
+        if let Owner::Session(session) = owner {
+            self.of_session.entry(session).or_default().insert((parent.into(), name.into()));
+        }
+        let (children, next_sequence) = (BTreeSet::new(), self.first_sequence);
+        self.nodes.insert(path, Entry { owner, data, transaction, children, next_sequence });
+        self.emptied.remove(parent);
+        if let Some(parent) = self.nodes.get_mut(parent) {
+            parent.children.insert(name.into());
+            // ZooKeeper counts every create under a parent, not only the sequential ones.
+            parent.next_sequence = parent.next_sequence.wrapping_add(1);
+        }
+        vec![change(parent, name, What::Created)]
+    }
+
+    /// Gives a child another name at the same place. `false` if it is not there, or the new name is taken.
+    pub(crate) fn rename(&mut self, parent: &str, from: &str, to: &str) -> Option<Vec<Change>> {
+        if from == to {
+            return self.has_child(parent, from).then(Vec::new);
+        }
+        if self.has_child(parent, to) {
+            return None;
+        }
+        let entry = self.nodes.remove(&join(parent, from))?;
+        if let Owner::Session(session) = entry.owner {
+            let own = self.of_session.entry(session).or_default();
+            own.remove(&(parent.into(), from.into()));
+            own.insert((parent.into(), to.into()));
+        }
+        self.nodes.insert(join(parent, to), entry);
+        if let Some(parent) = self.nodes.get_mut(parent) {
+            parent.children.remove(from);
+            parent.children.insert(to.into());
+            parent.next_sequence = parent.next_sequence.wrapping_add(1);
+        }
+        Some(vec![change(parent, from, What::Renamed), change(parent, to, What::Created)])
+    }
+
+    /// Removes a child and what is below it; `None` if it is not there.
+    pub(crate) fn remove(&mut self, parent: &str, name: &str) -> Option<Vec<Change>> {
+        let path = join(parent, name);
+        let below: Vec<_> = self.nodes.get(&path)?.children.iter().cloned().collect();
+        let mut changes: Vec<_> = below.iter().filter_map(|n| self.remove(&path, n)).flatten().collect();
+        let entry = self.nodes.remove(&path)?;
+        if let Owner::Session(session) = entry.owner
+            && let Some(own) = self.of_session.get_mut(&session)
+        {
+            own.remove(&(parent.into(), name.into()));
+        }
+        self.emptied.remove(&path);
+        if let Some(entry) = self.nodes.get_mut(parent) {
+            entry.children.remove(name);
+            if entry.owner == Owner::Container && entry.children.is_empty() {
+                self.emptied.insert(parent.into());
+            }
+        }
+        changes.push(change(parent, name, What::Deleted));
+        Some(changes)
+    }
+
+    /// Removes every node of a session.
+    pub(crate) fn end_session(&mut self, session: SessionId) -> Vec<Change> {
+        let own = self.of_session.remove(&session).unwrap_or_default();
+        own.iter().filter_map(|(parent, name)| self.remove(parent, name)).flatten().collect()
+    }
+
+    /// Whether [`reap`](Self::reap) would remove anything.
+    pub(crate) fn can_reap(&self) -> bool {
+        !self.emptied.is_empty()
+    }
+
+    /// Removes the containers that have become empty, and those that become so by it.
+    pub(crate) fn reap(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        while let Some(path) = self.emptied.pop_first() {
+            let (parent, name) = split(&path);
+            changes.extend(self.remove(parent, name).unwrap_or_default());
+        }
+        changes
+    }
+
+    /// Removes this path if it is an empty container, also one that still waits for its first child.
+    pub(crate) fn reap_one(&mut self, path: &str) -> Vec<Change> {
+        let empty = |e: &Entry| e.owner == Owner::Container && e.children.is_empty();
+        if !self.nodes.get(path).is_some_and(empty) {
+            return Vec::new();
+        }
+        let (parent, name) = split(path);
+        self.remove(parent, name).unwrap_or_default()
+    }
+}
+
+impl Child {
+    pub(crate) fn is_of(&self, session: SessionId) -> bool {
+        self.owner == Owner::Session(session)
+    }
+
+    /// Whether its name carries this token.
+    pub(crate) fn has_token(&self, token: &zlock_core::Token) -> bool {
+        NodeName::parse(&self.name).is_some_and(|parsed| parsed.token == *token)
+    }
+}
+
+fn change(parent: &str, name: &str, what: What) -> Change {
+    Change { parent: parent.into(), name: name.into(), what }
+}
+
+pub(crate) fn join(parent: &str, name: &str) -> String {
+    format!("{parent}/{name}")
+}
+
+/// Parent and name; the parent of a first segment is the empty string.
+pub(crate) fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: SessionId = SessionId::new(1);
+
+    fn names(tree: &Tree, parent: &str) -> Vec<String> {
+        tree.children(parent).into_iter().map(|c| c.name).collect()
+    }
+
+    #[test]
+    fn numbers_count_every_create_and_wrap() {
+        let mut tree = Tree::default();
+        tree.set_first_sequence(i32::MAX - 1);
+        assert_eq!(tree.append("/a", "lock-", S, vec![], 1), None);
+        tree.make_containers("/a", 1);
+        for expected in ["lock-2147483646", "lock-2147483647", "lock--2147483648"] {
+            assert_eq!(tree.append("/a", "lock-", S, vec![], 2).unwrap().0, expected);
+        }
+        tree.insert("/a", "by-hand", Owner::Nobody, vec![], 3);
+        assert_eq!(tree.append("/a", "lock-", S, vec![], 4).unwrap().0, "lock--2147483646");
+    }
+
+    #[test]
+    fn a_session_takes_its_nodes_along_under_their_new_names_too() {
+        let mut tree = Tree::default();
+        tree.make_containers("/a/b", 1);
+        let (w, _) = tree.append("/a/b", "w-", S, vec![1], 2).unwrap();
+        tree.append("/a/b", "x-", SessionId::new(2), vec![], 3);
+        let changes = tree.rename("/a/b", &w, "r-0000000000").unwrap();
+        assert_eq!(
+            changes,
+            [change("/a/b", &w, What::Renamed), change("/a/b", "r-0000000000", What::Created)]
+        );
+        assert_eq!(tree.children("/a/b")[0].transaction, 2);
+        assert_eq!(tree.data("/a/b", "r-0000000000"), Some(&[1][..]));
+        assert_eq!(tree.rename("/a/b", &w, "other"), None);
+        assert_eq!(tree.end_session(S), [change("/a/b", "r-0000000000", What::Deleted)]);
+        assert_eq!(names(&tree, "/a/b"), ["x-0000000001"]);
+    }
+
+    #[test]
+    fn only_used_and_empty_containers_are_reaped() {
+        let mut tree = Tree::default();
+        tree.make_containers("/a/b", 1);
+        assert!(!tree.can_reap(), "b waits for its first child");
+        let (name, _) = tree.append("/a/b", "lock-", S, vec![], 2).unwrap();
+        assert!(!tree.can_reap());
+        tree.remove("/a/b", &name);
+        assert!(tree.can_reap());
+        tree.reap();
+        assert_eq!(tree.paths().count(), 0);
+    }
+
+    #[test]
+    fn removing_takes_what_is_below() {
+        let mut tree = Tree::default();
+        tree.make_containers("/a/b", 1);
+        tree.append("/a/b", "lock-", S, vec![], 2);
+        let changes = tree.remove("/a", "b").unwrap();
+        assert_eq!(changes.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["lock-0000000000", "b"]);
+        assert_eq!(tree.of_session(S).count(), 0);
+        assert_eq!(tree.remove("/a", "b"), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! The one-shot watches of the server.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::oneshot;
+use zlock_core::{SessionId, WatchEvent};
+
+use crate::link::ClientId;
+use crate::tree::{Change, What};
+
+/// A watch as its client asks for it: a number that the client gave it, and where to send the event.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    pub(crate) id: u64,
+    pub(crate) to: oneshot::Sender<WatchEvent>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Watched {
+    /// One child of a parent.
+    Child(String, String),
+    /// All children of a parent, which need not be there.
+    Children(String),
+}
+
+impl Watched {
+    fn parent(&self) -> &str {
+        match self {
+            Watched::Child(parent, _) | Watched::Children(parent) => parent,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Armed {
+    client: ClientId,
+    session: SessionId,
+    to: oneshot::Sender<WatchEvent>,
+}
+
+/// An event that is to be sent to a client.
+#[derive(Debug)]
+pub(crate) struct Fired {
+    pub(crate) client: ClientId,
+    pub(crate) to: oneshot::Sender<WatchEvent>,
+    pub(crate) event: WatchEvent,
+}
+
+/// All watches that are armed. They fire in the order of their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    armed: BTreeMap<Watched, BTreeMap<u64, Armed>>,
+    by_id: BTreeMap<u64, Watched>,
+}
+
+impl Watches {
+    /// Arms a watch, unless it was dropped on the way.
+    pub(crate) fn arm(&mut self, watched: Watched, client: ClientId, session: SessionId, watcher: Watcher) {
+        let Watcher { id, to } = watcher;
+        if to.is_closed() {
+            return;
+        }
+        self.by_id.insert(id, watched.clone());
+        self.armed.entry(watched).or_default().insert(id, Armed { client, session, to });
+    }
+
+    /// Removes a watch; `false` if it has fired or never was.
+    pub(crate) fn remove(&mut self, id: u64) -> bool {
+        let Some(watched) = self.by_id.remove(&id) else { return false };
+        if let Some(on) = self.armed.get_mut(&watched) {
+            on.remove(&id);
+            if on.is_empty() {
+                self.armed.remove(&watched);
+            }
+        }
+        true
+    }
+
+    /// Takes out the watches that a change fires.
+    pub(crate) fn fire(&mut self, change: &Change) -> Vec<Fired> {
+        let mut fired = Vec::new();
+        let event = match change.what {
+            What::Created => None,
+            What::Deleted => Some(WatchEvent::Deleted),
+            What::Renamed => Some(WatchEvent::Relabelled),
+        };
+        if let Some(event) = event {
+            self.take(&Watched::Child(change.parent.clone(), change.name.clone()), event, &mut fired);
+        }
+        self.take(&Watched::Children(change.parent.clone()), WatchEvent::Changed, &mut fired);
+        fired
+    }
+
+    fn take(&mut self, watched: &Watched, event: WatchEvent, fired: &mut Vec<Fired>) {
+        for (id, Armed { client, to, .. }) in self.armed.remove(watched).unwrap_or_default() {
+            self.by_id.remove(&id);
+            fired.push(Fired { client, to, event });
+        }
+    }
+
+    /// Removes the watches of a session without an event: its client is told of the session's end.
+    pub(crate) fn end_session(&mut self, session: SessionId) {
+        let by_id = &mut self.by_id;
+        self.armed.retain(|_, on| {
+            on.retain(|id, armed| armed.session != session || by_id.remove(id).is_none());
+            !on.is_empty()
+        });
+    }
+
+    /// How many watches are on this path and below it.
+    pub(crate) fn count(&self, path: &str) -> usize {
+        let is_below =
+            |parent: &str| parent.strip_prefix(path).is_some_and(|r| r.is_empty() || r.starts_with('/'));
+        let is_it = |parent: &str, name: &str| crate::tree::split(path) == (parent, name);
+        let counts = |watched: &Watched| {
+            is_below(watched.parent()) || matches!(watched, Watched::Child(p, n) if is_it(p, n))
+        };
+        self.by_id.values().filter(|w| counts(w)).count()
+    }
+
+    /// How many watches there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+}

@@ -1,1 +1,29 @@
-//! zlock
+#![cfg_attr(feature = "mem", doc = include_str!("../README.md"))]
+#![cfg_attr(
+    not(feature = "mem"),
+    doc = "Distributed locks for Rust. See the README; its examples need the feature `mem`."
+)]
+
+mod connect;
+
+pub use connect::connect;
+pub use zlock_core::{
+    CloseReason, Error, ErrorKind, FencingToken, LockPath, NodeName, Phase, Result, RetryPolicy, Session,
+    SessionEvents, SessionId, SessionListener, SessionState,
+};
+pub use zlock_recipes::{
+    Client, ClientBuilder, Guard, Held, InterProcessMutex, LockTemplate, MAX_NODE_DATA, Participant, Release,
+    Scope,
+};
+
+/// For authors of backends: the trait to implement and what it speaks in.
+#[doc(no_inline)]
+pub use zlock_core as backend;
+/// The embedded server, for tests without one.
+#[cfg(feature = "mem")]
+#[doc(no_inline)]
+pub use zlock_mem as mem;
+/// ZooKeeper.
+#[cfg(feature = "zk")]
+#[doc(no_inline)]
+pub use zlock_zk as zk;

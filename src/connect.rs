@@ -1,0 +1,147 @@
+//! A client by URL.
+
+use zlock_core::{ConnectUrl, Result};
+use zlock_recipes::Client;
+
+/// The schemes of this version, for the error of any other.
+const KNOWN: &str = "known are mem:// and zk://";
+
+/// A client with default settings on the store that the URL names.
+///
+/// | URL | store | feature |
+/// |---|---|---|
+/// | `mem://` | a server inside this process, of this client alone | `mem` |
+/// | `mem://NAME` | a server inside this process, shared by all that connect to this name; it lives as long as one of them does | `mem` |
+/// | `zk://h1:2181,h2:2181/chroot?session_timeout=10s` | ZooKeeper; what it takes: see `zlock::zk` | `zk` |
+///
+/// For settings that a URL does not have, make the backend by its options and give it to
+/// [`Client::new`] or [`Client::builder`].
+///
+/// # Errors
+/// - `InvalidUrl`, with what is wrong and where; nothing was sent.
+/// - `FeatureDisabled`, with the name of the cargo feature; nothing was sent.
+/// - those of the backend's own `connect`.
+///
+/// # Cancel safety
+/// Safe: a connection that is not returned is closed.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// # if cfg!(not(feature = "mem")) { return Ok(()); }
+/// let client = zlock::connect("mem://").await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect(url: &str) -> Result<Client> {
+    let url = ConnectUrl::parse(url)?;
+    match url.scheme() {
+        "mem" => mem(&url),
+        "zk" => zk(&url).await,
+        "etcd" => Err(url.refuse(format!("etcd:// is not there yet; {KNOWN}"))),
+        _ => Err(url.refuse(format!("unknown scheme; {KNOWN}"))),
+    }
+}
+
+#[cfg(feature = "mem")]
+fn mem(url: &ConnectUrl) -> Result<Client> {
+    use zlock_mem::MemServer;
+
+    url.refuse_params_but(&[])?;
+    if url.path().is_some() {
+        return Err(url.refuse("mem:// takes no path"));
+    }
+    let server = match url.hosts() {
+        [] => MemServer::new(),
+        [host] if host.port().is_none() => MemServer::named(host.name()),
+        _ => return Err(url.refuse("mem:// takes one name without a port, or none")),
+    };
+    Ok(Client::new(server.connect()))
+}
+
+#[cfg(feature = "zk")]
+async fn zk(url: &ConnectUrl) -> Result<Client> {
+    use zlock_zk::{ZkBackend, ZkOptions};
+
+    Ok(Client::new(ZkBackend::connect(ZkOptions::from_connect_url(url)?).await?))
+}
+
+#[cfg(not(feature = "mem"))]
+fn mem(url: &ConnectUrl) -> Result<Client> {
+    Err(disabled(url, "mem"))
+}
+
+#[cfg(not(feature = "zk"))]
+#[allow(clippy::unused_async, reason = "the same signature with and without the feature")]
+async fn zk(url: &ConnectUrl) -> Result<Client> {
+    Err(disabled(url, "zk"))
+}
+
+#[cfg(not(all(feature = "mem", feature = "zk")))]
+fn disabled(url: &ConnectUrl, feature: &str) -> zlock_core::Error {
+    let message = format!("switch on the feature {feature:?} of the crate zlock");
+    zlock_core::Error::new(zlock_core::ErrorKind::FeatureDisabled, "connect")
+        .with_path(url)
+        .with_message(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use zlock_core::ErrorKind;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn refuses_and_says_why() {
+        for (url, part) in [
+            ("mem", "no scheme"),
+            ("redis://h", "unknown scheme; known are mem:// and zk://"),
+            ("etcd://h:2379", "etcd:// is not there yet; known are mem:// and zk://"),
+        ] {
+            let e = connect(url).await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::InvalidUrl, "{url}");
+            assert!(e.to_string().contains(part), "{url}: {e}");
+        }
+    }
+
+    #[cfg(feature = "mem")]
+    #[tokio::test]
+    async fn mem_takes_a_name_and_nothing_else() {
+        for (url, part) in [
+            ("mem://a:1", "one name without a port"),
+            ("mem://a,b", "one name without a port"),
+            ("mem://a/b", "takes no path"),
+            ("mem://a?b=1", "mem:// takes none"),
+        ] {
+            let e = connect(url).await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::InvalidUrl, "{url}");
+            assert!(e.to_string().contains(part), "{url}: {e}");
+        }
+    }
+
+    #[cfg(feature = "mem")]
+    #[tokio::test(start_paused = true)]
+    async fn only_a_name_is_shared() {
+        use zlock_recipes::InterProcessMutex;
+
+        let mut guards = Vec::new();
+        for url in ["mem://", "mem://only_a_name", "mem://only_a_name", "mem://another", "mem://"] {
+            let mutex = InterProcessMutex::new(&connect(url).await.unwrap(), "/a").unwrap();
+            guards.push(mutex.try_acquire().await.unwrap());
+        }
+        let free: Vec<_> = guards.iter().map(Option::is_some).collect();
+        assert_eq!(free, [true, true, false, true, true]);
+    }
+
+    #[cfg(not(all(feature = "mem", feature = "zk")))]
+    #[tokio::test]
+    async fn a_feature_that_is_off_is_named() {
+        let off = [("mem://", cfg!(feature = "mem"), "\"mem\""), ("zk://h", cfg!(feature = "zk"), "\"zk\"")];
+        for (url, _, feature) in off.into_iter().filter(|(_, on, _)| !on) {
+            let e = connect(url).await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::FeatureDisabled, "{url}");
+            assert!(e.to_string().contains(feature), "{url}: {e}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `cargo xtask ci`: everything that must hold before a change lands.
+
+use crate::arrows;
+use crate::run::{Result, cargo, run};
+use crate::setup::set_up;
+use crate::test::{EVERYTHING, test};
+
+/// The facade's features, each alone, and none.
+const FEATURES: [&str; 5] = ["", "mem", "zk", "zk-tls", "zk-sasl"];
+
+pub(crate) fn ci() -> Result {
+    run(cargo(&["fmt", "--all", "--check"]))?;
+    println!("\n$ who depends on whom");
+    arrows::check()?;
+
+    // What is missing for the tests is found out before the long part.
+    set_up()?;
+    let mut clippy = cargo(&["clippy", "--all-targets"]);
+    clippy.args(EVERYTHING).args(["--", "-D", "warnings"]);
+    run(clippy)?;
+    let mut doc = cargo(&["doc", "--no-deps"]);
+    doc.args(EVERYTHING).env("RUSTDOCFLAGS", "-D warnings");
+    run(doc)?;
+    for feature in FEATURES {
+        run(cargo(&["check", "-p", "zlock", "--no-default-features", "--features", feature]))?;
+    }
+    test(&["--require".to_owned()])
+}

@@ -1,0 +1,37 @@
+//! The project's tasks. Run without an argument for a list.
+
+mod arrows;
+mod bench;
+mod ci;
+mod run;
+mod setup;
+mod summary;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask test [--require] [FILTER..]   set up what the tests need, run them all, and count them
+cargo xtask ci                            all checks, and the tests with every server required
+cargo xtask bench zk|mem [WORKLOAD..]     one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w7)
+
+ZLOCK_TEST_SERVERS=require|auto|off says what a server that is not installed means for `test`:
+a failure, a skipped test (the default), or that none is used even if there is one.";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (task, rest) = args.split_first().map_or(("", &[][..]), |(task, rest)| (task.as_str(), rest));
+    let done = match task {
+        "test" => test::test(rest),
+        "ci" => ci::ci(),
+        "bench" => bench::bench(rest),
+        _ => Err(USAGE.to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("\n{why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What the tests need beside cargo.
+
+use std::path::Path;
+
+use crate::run::{Result, command, output, run};
+
+/// A Debian package, and what of it the tests use.
+struct Need {
+    package: &'static str,
+    used: &'static str,
+}
+
+const NEEDS: &[Need] = &[
+    Need { package: "default-jre-headless", used: "/usr/bin/java" },
+    Need { package: "libzookeeper-java", used: "/usr/share/java/zookeeper.jar" },
+];
+
+/// Installs what is missing, if this is Debian and we may. Otherwise says what to install.
+///
+/// The packages are libraries: none starts a server.
+pub(crate) fn set_up() -> Result {
+    let missing: Vec<_> = missing().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = missing.iter().map(|need| need.package).collect();
+    println!("missing for the tests on real servers: {}", names.join(" "));
+    let mut install = vec!["install", "--yes", "--quiet", "--no-install-recommends"];
+    install.extend(names);
+    if !Path::new("/usr/bin/apt-get").exists() || !is_root() {
+        println!("to install: sudo apt-get {}", install.join(" "));
+        return Ok(());
+    }
+    for args in [&["update", "--quiet"][..], &install] {
+        let mut apt = command("apt-get", args);
+        apt.env("DEBIAN_FRONTEND", "noninteractive");
+        run(apt)?;
+    }
+    Ok(())
+}
+
+fn missing() -> impl Iterator<Item = &'static Need> {
+    NEEDS.iter().filter(|need| !Path::new(need.used).exists())
+}
+
+fn is_root() -> bool {
+    output(command("id", &["-u"])).is_ok_and(|id| id.trim() == "0")
+}

@@ -1,0 +1,47 @@
+//! How long zlock's locks take: `zlock-bench zk|mem [WORKLOAD..]`, one line of JSON a workload.
+//!
+//! One operation is one acquire and one release, with nothing in between but a check that nobody else
+//! holds. All tasks take from one counter until the operations are used up; a quarter as many run before,
+//! unmeasured.
+//!
+//! | workload | what |
+//! |---|---|
+//! | `w1` | one task, one lock |
+//! | `w2-8`, `w2-32` | so many tasks, a session each, one lock |
+//! | `w3` | 64 tasks, one session, one lock |
+//! | `w4` | 64 tasks, one session, a lock each |
+//! | `w7` | 500 tasks queue behind a holder (`w7-enqueue`); a second later it lets go, and each in turn holds and lets go (`w7-drain`) |
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `ZK_CONNECT` | host:port, comma-separated; for `zk` |
+//! | `PEERS_SCALE` | multiplies the operations |
+//! | `PEERS_SERVER` | the field `server`, as it is |
+//! | `PEERS_SNAP` | a script that prints the servers' counters: run just before and just after the measured part, for `before` and `after` |
+#![allow(clippy::expect_used, clippy::panic, reason = "a bench that fails says so and ends")]
+
+mod drive;
+mod report;
+mod store;
+mod workload;
+
+use store::Store;
+
+#[tokio::main]
+async fn main() {
+    let mut args = std::env::args().skip(1);
+    let store = match args.next().as_deref() {
+        Some("zk") => Store::zookeeper(),
+        Some("mem") => Store::mem(),
+        _ => {
+            eprintln!("zlock-bench zk|mem [WORKLOAD..]");
+            std::process::exit(2);
+        }
+    };
+    let named: Vec<String> = args.collect();
+    for workload in workload::ALL {
+        if named.is_empty() || named.iter().any(|name| name == workload) {
+            workload::run(&store, workload).await;
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Where the locks are.
+
+use std::sync::Arc;
+
+use zlock::backend::{CoordinationBackend, Tokens};
+use zlock::mem::MemServer;
+use zlock::zk::{ZkBackend, ZkOptions};
+
+/// A store, and names on it that no earlier run has used.
+pub(crate) struct Store {
+    kind: Kind,
+    run: String,
+}
+
+enum Kind {
+    Zookeeper(String),
+    Mem(MemServer),
+}
+
+impl Store {
+    pub(crate) fn zookeeper() -> Self {
+        let hosts = std::env::var("ZK_CONNECT").expect("ZK_CONNECT=host:port[,host:port..]");
+        // The session timeout is that of the peers' benches.
+        Self::new(Kind::Zookeeper(format!("zk://{hosts}?session_timeout=30s")))
+    }
+
+    pub(crate) fn mem() -> Self {
+        Self::new(Kind::Mem(MemServer::new()))
+    }
+
+    fn new(kind: Kind) -> Self {
+        Store { kind, run: Tokens::random().next().to_string() }
+    }
+
+    /// `zk` or `mem`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Zookeeper(_) => "zk",
+            Kind::Mem(_) => "mem",
+        }
+    }
+
+    /// A session of its own.
+    pub(crate) async fn connect(&self) -> Arc<dyn CoordinationBackend> {
+        match &self.kind {
+            Kind::Zookeeper(url) => {
+                let options = ZkOptions::from_url(url).expect("ZK_CONNECT");
+                Arc::new(ZkBackend::connect(options).await.expect("a connection to ZooKeeper"))
+            }
+            Kind::Mem(server) => Arc::new(server.connect()),
+        }
+    }
+
+    /// The path of this run for this workload.
+    pub(crate) fn path(&self, workload: &str) -> String {
+        format!("/zlock-{}-{workload}", self.run)
+    }
+}

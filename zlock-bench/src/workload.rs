@@ -1,0 +1,101 @@
+//! The workloads.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use zlock::backend::{CoordinationBackend, LockPath};
+use zlock::{Client, InterProcessMutex, Release};
+
+use crate::drive::{Measured, Sample, drive};
+use crate::report::{print, scaled, snap};
+use crate::store::Store;
+
+pub(crate) const ALL: [&str; 6] = ["w1", "w2-8", "w2-32", "w3", "w4", "w7"];
+
+const WAITERS: usize = 500;
+
+pub(crate) async fn run(store: &Store, workload: &str) {
+    match workload {
+        "w1" => timed(store, workload, &one_lock(store, workload, 1, 1).await, 2000, true).await,
+        "w2-8" => timed(store, workload, &one_lock(store, workload, 8, 1).await, 4000, true).await,
+        "w2-32" => timed(store, workload, &one_lock(store, workload, 32, 1).await, 4000, true).await,
+        "w3" => timed(store, workload, &one_lock(store, workload, 1, 64).await, 4000, true).await,
+        "w4" => {
+            let (client, path) = (Client::new(store.connect().await), store.path(workload));
+            let locks: Vec<_> = (0..64).map(|i| mutex(&client, &format!("{path}/{i}"))).collect();
+            timed(store, workload, &locks, 12_800, false).await;
+        }
+        _ => queue(store).await,
+    }
+}
+
+/// So many sessions, and so many tasks in each, on one lock.
+async fn one_lock(store: &Store, workload: &str, sessions: usize, tasks: usize) -> Vec<InterProcessMutex> {
+    let path = store.path(workload);
+    let mut locks = Vec::new();
+    for _ in 0..sessions {
+        let client = Client::new(store.connect().await);
+        locks.extend((0..tasks).map(|_| mutex(&client, &path)));
+    }
+    locks
+}
+
+fn mutex(client: &Client, path: &str) -> InterProcessMutex {
+    InterProcessMutex::new(client, path).expect("a path")
+}
+
+async fn timed(
+    store: &Store,
+    workload: &str,
+    locks: &[InterProcessMutex],
+    operations: usize,
+    exclusive: bool,
+) {
+    let operations = scaled(operations).max(locks.len());
+    drive(locks, (operations / 4).max(locks.len()), exclusive).await;
+    let before = snap(store.name());
+    let measured = drive(locks, operations, exclusive).await;
+    let after = snap(store.name());
+    print(store.name(), workload, &measured, &before, &after);
+}
+
+/// All waiters queue behind a holder; then it lets go.
+async fn queue(store: &Store) {
+    let backend = store.connect().await;
+    let (client, path) = (Client::new(backend.clone()), store.path("w7"));
+    let held = mutex(&client, &path).acquire().await.expect("acquire");
+    let start = snap(store.name());
+    let began = Instant::now();
+    let waiters: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let lock = mutex(&client, &path);
+            tokio::spawn(async move { lock.acquire().await.expect("acquire").release().await })
+        })
+        .collect();
+    let path = LockPath::new(&path).expect("a path");
+    while backend.children(&path).await.expect("children").len() <= WAITERS {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let enqueued = began.elapsed();
+    sleep(Duration::from_secs(1)).await;
+    let ready = snap(store.name());
+    print(store.name(), "w7-enqueue", &span(enqueued), &start, &ready);
+
+    let began = Instant::now();
+    assert_eq!(held.release().await.expect("release"), Release::Released);
+    for waiter in waiters {
+        assert_eq!(waiter.await.expect("a task").expect("release"), Release::Released);
+    }
+    let drained = began.elapsed();
+    print(store.name(), "w7-drain", &span(drained), &ready, &snap(store.name()));
+}
+
+/// Only the whole is measured: one operation a waiter.
+fn span(time: Duration) -> Measured {
+    Measured {
+        samples: vec![Sample::default(); WAITERS],
+        seconds: time.as_secs_f64(),
+        per_client: vec![1; WAITERS],
+        violations: 0,
+    }
+}

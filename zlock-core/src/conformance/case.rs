@@ -13,6 +13,9 @@ use crate::path::LockPath;
 use crate::session::{Session, SessionState};
 use crate::token::Tokens;
 
+/// Long enough for a request to a server that answers, and short beside a session timeout.
+pub(crate) const MOMENT: Duration = Duration::from_millis(200);
+
 /// Runs a case on a store, under a timeout, and checks that it left nothing behind. `None` is a store that is
 /// not there; whoever said so must have told the user.
 pub async fn run<S: Store>(store: Option<S>, name: &str, case: impl AsyncFnOnce(&Case<'_>)) {

@@ -20,17 +20,75 @@ macro_rules! conformance {
 macro_rules! conformance_group {
     (contract, $time:ident, $store:expr) => {
         $crate::conformance_cases!($time, $store, {
-            create: [at_the_end_of_the_queue, returned_queue_has_the_node],
+            create: [
+                at_the_end_of_the_queue,
+                returned_queue_has_the_node,
+                missing_parents_are_made,
+                vanishing_parent_costs_a_retry,
+                belongs_to_the_session_of_the_epoch,
+                fencing_tokens_grow,
+                deletion_by_others_is_reported,
+            ],
+            children: [
+                missing_parent_is_an_empty_queue,
+                foreign_and_nested_children_are_left_out,
+                has_what_the_backend_was_told,
+            ],
+            children_with_watch: [fires_on_any_change, no_change_is_lost, works_on_a_missing_parent],
+            exists_with_watch: [
+                gone_node_is_gone,
+                other_label_is_changed,
+                no_deletion_is_lost,
+                no_relabel_is_lost,
+                relabel_is_not_a_deletion,
+                fires_when_its_session_ends,
+            ],
+            relabel: [
+                place_token_and_session_stay,
+                repeating_is_harmless,
+                gone_node_is_node_removed,
+                node_of_a_lost_session_is_session_lost,
+                own_notice_stays_silent,
+            ],
+            delete: [
+                gone_already_is_ok,
+                never_another_with_the_same_number,
+                whatever_its_label,
+                by_token_finds_what_a_create_left,
+                by_token_after_any_poll_of_a_create,
+            ],
+            data: [is_what_was_given],
+            session_events: [ended_session_is_lost_then_connected],
+            close: [
+                later_operations_end_with_closed,
+                nodes_are_gone_at_once,
+                dropping_does_it_too,
+                watches_fire,
+                repeating_is_harmless,
+            ],
         });
     };
     (numbers, $time:ident, $store:expr) => {
-        $crate::conformance_cases!($time, $store, {});
+        $crate::conformance_cases!($time, $store, { children: [order_across_the_wrap] });
     };
     (watches, $time:ident, $store:expr) => {
-        $crate::conformance_cases!($time, $store, {});
+        $crate::conformance_cases!($time, $store, {
+            children_with_watch: [dropped_watch_leaves_none],
+            exists_with_watch: [dropped_watch_leaves_none, gone_and_changed_leave_no_watch],
+        });
     };
     (links, $time:ident, $store:expr) => {
-        $crate::conformance_cases!($time, $store, {});
+        $crate::conformance_cases!($time, $store, {
+            create: [lost_answer_leaves_the_returned_node],
+            relabel: [lost_answer_is_made_up_for],
+            delete: [by_token_over_a_harmed_link],
+            session_events: [
+                deadline_is_before_the_end,
+                short_outage_keeps_the_epoch,
+                long_outage_is_a_new_epoch,
+            ],
+            close: [waiting_operations_end_with_closed, nodes_of_an_unreachable_client_expire],
+        });
     };
 }
 

@@ -25,6 +25,8 @@
 
 mod case;
 pub mod cases;
+#[cfg(test)]
+mod listed;
 mod macros;
 mod store;
 

@@ -1,6 +1,12 @@
 //! `create_ephemeral_sequential`.
 
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::backend::Target;
 use crate::conformance::Case;
+use crate::conformance::case::MOMENT;
 use crate::label::Label;
 
 /// The node is at the end of the queue, behind every node that any client had seen before.
@@ -17,7 +23,8 @@ pub async fn at_the_end_of_the_queue(case: &Case<'_>) {
         made.push(created.node.token);
     }
     let queue = b.children(&path).await.unwrap();
-    assert_eq!(queue.iter().map(|n| n.token.clone()).collect::<Vec<_>>(), made);
+    let queue: Vec<_> = queue.iter().filter(|n| made.contains(&n.token)).map(|n| n.token.clone()).collect();
+    assert_eq!(queue, made);
 }
 
 /// The returned queue has the node.
@@ -31,4 +38,103 @@ pub async fn returned_queue_has_the_node(case: &Case<'_>) {
         assert_eq!((&listed.name, listed.label), (&created.node.name, label));
         assert_eq!(created.node.label, label);
     }
+}
+
+/// Missing parents are made, and may vanish by themselves once they are empty.
+pub async fn missing_parents_are_made(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("one/two/three"));
+    for _ in 0..2 {
+        let created = case.create(&a, &path, Label::Lock).await;
+        assert!(case.has(&path, &[&created.node]).await);
+        a.delete(&path, &Target::Node(created.node)).await.unwrap();
+        for parent in [&path, &path.parent().unwrap()] {
+            case.store.remove_parent(parent).await;
+        }
+        assert!(a.children(&path).await.unwrap().is_empty());
+    }
+}
+
+/// A parent that vanishes at any moment costs a retry, not an error.
+pub async fn vanishing_parent_costs_a_retry(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("one/two"));
+    let use_it = async {
+        for _ in 0..50 {
+            let created = case.create(&a, &path, Label::Lock).await;
+            a.delete(&path, &Target::Node(created.node)).await.unwrap();
+        }
+    };
+    let remove_it = async {
+        // Bursts of different lengths hit every step of a create; the pauses let it get ahead.
+        for burst in (1..=8).cycle() {
+            for _ in 0..burst {
+                for parent in [&path, &path.parent().unwrap()] {
+                    case.store.remove_parent(parent).await;
+                    tokio::task::yield_now().await;
+                }
+            }
+            sleep(Duration::from_millis(3)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = use_it => {}
+        () = remove_it => {}
+    }
+}
+
+/// The node belongs to the session of the returned epoch and goes when that session ends.
+pub async fn belongs_to_the_session_of_the_epoch(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    for epoch in 1..=2 {
+        let session = case.connected(&a, epoch).await;
+        let created = case.create(&a, &path, Label::Lock).await;
+        assert_eq!((created.epoch, created.node.session), (epoch, Some(session.id)));
+        assert!(case.has(&path, &[&created.node]).await);
+        case.store.expire(&a).await;
+        case.until_has(&path, &[]).await;
+        a.session_events().over(epoch).await;
+    }
+}
+
+/// Fencing tokens grow with each create under one parent, also when the parent was removed in between.
+pub async fn fencing_tokens_grow(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
+    let mut last = None;
+    for backend in [&a, &b, &b, &a] {
+        for _ in 0..2 {
+            let created = case.create(backend, &path, Label::Lock).await;
+            assert!(created.node.fencing_token > last, "{:?} after {last:?}", created.node.fencing_token);
+            last = created.node.fencing_token;
+            backend.delete(&path, &Target::Node(created.node)).await.unwrap();
+        }
+        case.store.remove_parent(&path).await;
+    }
+}
+
+/// An answer that was lost leaves exactly one node, and it is the one that is returned.
+pub async fn lost_answer_leaves_the_returned_node(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    let before = case.create(&a, &path, Label::Lock).await;
+    case.links().mute(&a).await;
+    let lose_it = async {
+        case.until("the create takes effect", async || case.store.names(&path).await.len() == 2).await;
+        case.links().heal(&a).await;
+    };
+    let (created, ()) = tokio::join!(case.create(&a, &path, Label::Lock), lose_it);
+    assert!(case.has(&path, &[&before.node, &created.node]).await, "{:?}", case.store.names(&path).await);
+    assert!(created.queue.find(&created.node.token).is_some());
+    assert_eq!((created.epoch, created.node.session), (before.epoch, before.node.session));
+    assert!(created.node.fencing_token > before.node.fencing_token);
+}
+
+/// A node that is deleted by somebody else while its session lives is reported through `gone`.
+pub async fn deletion_by_others_is_reported(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    let (mut deleted, kept) =
+        (case.create(&a, &path, Label::Lock).await, case.create(&a, &path, Label::Lock).await);
+    sleep(MOMENT).await;
+    case.store.remove(&path, deleted.node.name.as_str()).await;
+    deleted.gone.gone().await;
+    assert!(!kept.gone.is_gone());
+    assert!(a.session_events().is_live(kept.epoch));
 }

@@ -1,3 +1,11 @@
-//! The cases, one module a method of the contract. The doc of a case begins with the bullet it stands for.
+//! The cases, one module a method of the contract. The doc of a case is the bullet that it stands for.
 
+pub mod children;
+pub mod children_with_watch;
+pub mod close;
 pub mod create;
+pub mod data;
+pub mod delete;
+pub mod exists_with_watch;
+pub mod relabel;
+pub mod session_events;

@@ -1,0 +1,144 @@
+//! `delete`.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use tokio::time::sleep;
+
+use crate::backend::Target;
+use crate::conformance::case::MOMENT;
+use crate::conformance::{Case, Connection};
+use crate::label::Label;
+use crate::node::Token;
+use crate::path::LockPath;
+
+/// A node that is gone already is `Ok`, and so is a parent that is.
+pub async fn gone_already_is_ok(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    for label in [Label::Lock, Label::Write] {
+        let node = case.create(&a, &path, label).await.node;
+        let target = Target::Node(node);
+        for _ in 0..2 {
+            a.delete(&path, &target).await.unwrap();
+            assert!(case.has(&path, &[]).await);
+        }
+        case.store.remove_parent(&path).await;
+        a.delete(&path, &target).await.unwrap();
+        a.delete(&case.path("never/made"), &target).await.unwrap();
+    }
+    a.delete(&path, &Target::Token(case.token())).await.unwrap();
+}
+
+/// It never removes another node with the same number.
+pub async fn never_another_with_the_same_number(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    for label in [Label::Lock, Label::Write] {
+        let old = case.create(&a, &path, label).await.node;
+        a.delete(&path, &Target::Node(old.clone())).await.unwrap();
+        case.store.remove_parent(&path).await;
+        let new = case.create(&a, &path, label).await.node;
+        a.delete(&path, &Target::Node(old.clone())).await.unwrap();
+        a.delete(&path, &Target::Token(old.token)).await.unwrap();
+        assert!(case.has(&path, &[&new]).await);
+        a.delete(&path, &Target::Node(new)).await.unwrap();
+        case.store.remove_parent(&path).await;
+    }
+}
+
+/// Removes exactly the node with this token, whatever its label is by now.
+pub async fn whatever_its_label(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    let other = case.create(&a, &path, Label::Write).await.node;
+    let node = case.create(&a, &path, Label::Write).await.node;
+    a.relabel(&path, &node, Label::Read).await.unwrap();
+    a.delete(&path, &Target::Node(node)).await.unwrap();
+    assert!(case.has(&path, &[&other]).await);
+}
+
+/// After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
+/// a create whose future was dropped before this call cannot take effect after its `Ok`.
+pub async fn by_token_finds_what_a_create_left(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    let other = case.create(&a, &path, Label::Lock).await.node;
+    for label in [Label::Lock, Label::Read] {
+        let left = case.create(&a, &path, label).await.node;
+        a.delete(&path, &Target::Token(left.token)).await.unwrap();
+        assert!(case.has(&path, &[&other]).await);
+    }
+}
+
+/// Polls a create so many times and drops it; `false` if it ended before.
+async fn abandon(backend: &Connection, path: &LockPath, token: &Token, polls: usize) -> bool {
+    let mut create = pin!(backend.create_ephemeral_sequential(path, Label::Lock, token, b"abandoned"));
+    let mut done = 0;
+    poll_fn(|cx| {
+        if done == polls {
+            return Poll::Ready(true);
+        }
+        done += 1;
+        match create.as_mut().poll(cx) {
+            Poll::Ready(created) => {
+                created.unwrap();
+                Poll::Ready(false)
+            }
+            Poll::Pending if done == polls => Poll::Ready(true),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
+/// a create whose future was dropped before this call cannot take effect after its `Ok`.
+pub async fn by_token_after_any_poll_of_a_create(case: &Case<'_>) {
+    let a = case.connect().await;
+    for parent_is_there in [false, true] {
+        let path = case.path(if parent_is_there { "there" } else { "missing" });
+        if parent_is_there {
+            let node = case.create(&a, &path, Label::Lock).await.node;
+            a.delete(&path, &Target::Node(node)).await.unwrap();
+        }
+        for polls in 1.. {
+            let token = case.token();
+            let abandoned = abandon(&a, &path, &token, polls).await;
+            a.delete(&path, &Target::Token(token)).await.unwrap();
+            assert!(case.has(&path, &[]).await, "after {polls} polls");
+            sleep(MOMENT / 10).await;
+            assert!(case.has(&path, &[]).await, "a while after {polls} polls");
+            if !parent_is_there {
+                case.store.remove_parent(&path).await;
+            }
+            if !abandoned {
+                break;
+            }
+        }
+    }
+}
+
+/// After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
+/// a create whose future was dropped before this call cannot take effect after its `Ok`.
+pub async fn by_token_over_a_harmed_link(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    let other = case.create(&a, &path, Label::Lock).await.node;
+    for mute in [true, false] {
+        if mute {
+            case.links().mute(&a).await;
+        } else {
+            case.links().freeze(&a).await;
+        }
+        let token = case.token();
+        let create = a.create_ephemeral_sequential(&path, Label::Lock, &token, b"abandoned");
+        assert!(tokio::time::timeout(MOMENT, create).await.is_err(), "answered over a link that is {mute}");
+        let mend = async {
+            sleep(MOMENT).await;
+            case.links().heal(&a).await;
+        };
+        let target = Target::Token(token);
+        let (deleted, ()) = tokio::join!(a.delete(&path, &target), mend);
+        deleted.unwrap();
+        assert!(case.has(&path, &[&other]).await, "{:?}", case.store.names(&path).await);
+        sleep(2 * MOMENT).await;
+        assert!(case.has(&path, &[&other]).await, "it took effect after the delete");
+    }
+}

@@ -88,9 +88,10 @@ fn check_segment(segment: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What ZooKeeper's `PathUtils` refuses: controls, the private use area's end, and specials.
+/// What ZooKeeper's `PathUtils` refuses: controls, the private use area, specials, and all that takes two
+/// characters in Java.
 fn is_allowed(c: char) -> bool {
-    !matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+    !matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 impl fmt::Display for LockPath {
@@ -146,6 +147,8 @@ mod tests {
             ("/a\0b", "'\\0' at byte 1"),
             ("/ab\u{7f}", "at byte 2"),
             ("/a/\u{fff0}", "segment 2"),
+            ("/a/\u{e000}", "segment 2"),
+            ("/a/\u{1f512}", "segment 2"),
             ("/a/lock-0000000001", "looks like a place in a lock's queue"),
         ] {
             let e = LockPath::new(bad).unwrap_err();

@@ -13,7 +13,8 @@ pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target)
     let mut operation = Operation::new(session, "delete", parent);
     loop {
         if let Target::Node(node) = target
-            && node.session.is_some_and(|id| is_over(session, id))
+            && session.closed().is_none()
+            && node.session.is_some_and(|id| session.is_over(id))
         {
             return Ok(());
         }
@@ -23,12 +24,6 @@ pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target)
             Err(failure) => operation.again(failure).await?,
         }
     }
-}
-
-/// A session that is over takes its nodes with it.
-fn is_over(session: &Shared, id: zlock_core::SessionId) -> bool {
-    let current = session.publisher.current();
-    session.closed().is_none() && (current.id != id || !current.is_live())
 }
 
 async fn once(operation: &mut Operation<'_>, lease: Lease, target: &Target) -> Result<(), Failure> {

@@ -88,9 +88,7 @@ impl Manager {
             End::AuthFailed => tracing::error!(session = %id, epoch, "credentials refused"),
             End::Closed => tracing::info!(session = %id, epoch, "session closed"),
         }
-        self.shared.publisher.lose(epoch);
-        self.shared.set_current(None);
-        self.shared.own.clear();
+        self.shared.end(live.lease);
         // With its last owner gone the client closes the session at the server as soon as it can reach one:
         // the nodes of a lost session go at once when the link is mended. Requests under way let go by
         // themselves, now that the session is no longer the current one.

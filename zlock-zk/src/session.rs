@@ -1,9 +1,10 @@
 //! The session as the operations see it: who owns the nodes, and the way to send a request.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use tokio::runtime::Handle;
@@ -53,8 +54,13 @@ pub(crate) struct Shared {
     pub(crate) publisher: SessionPublisher,
     pub(crate) own: OwnNodes,
     current: watch::Sender<Option<Arc<Live>>>,
+    /// The backend's sessions that are over, the last ones.
+    past: Mutex<VecDeque<SessionId>>,
     runtime: Handle,
 }
+
+/// How many past sessions are remembered: nobody deletes a node that was made so many sessions ago.
+const PAST: usize = 1000;
 
 impl Shared {
     pub(crate) fn new(options: ZkOptions, runtime: Handle) -> Self {
@@ -63,13 +69,34 @@ impl Shared {
             publisher: SessionPublisher::new(),
             own: OwnNodes::default(),
             current: watch::Sender::new(None),
+            past: Mutex::default(),
             runtime,
         }
     }
 
-    /// Begins or ends a session for the operations.
+    /// Begins a session for the operations.
     pub(crate) fn set_current(&self, live: Option<Arc<Live>>) {
         self.current.send_replace(live);
+    }
+
+    /// Ends a session for the operations.
+    pub(crate) fn end(&self, lease: Lease) {
+        self.publisher.lose(lease.epoch);
+        {
+            let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+            past.push_back(lease.id);
+            let surplus = past.len().saturating_sub(PAST);
+            past.drain(..surplus);
+        }
+        self.set_current(None);
+        self.own.clear();
+    }
+
+    /// Whether this is a session of ours that is over, and so are its nodes.
+    pub(crate) fn is_over(&self, id: SessionId) -> bool {
+        let current = self.publisher.current();
+        current.id == id && current.state == SessionState::Lost
+            || self.past.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
     }
 
     /// The whole of the end of the backend, as far as it is local.

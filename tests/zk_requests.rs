@@ -1,0 +1,320 @@
+//! What a lock costs a real ZooKeeper server, by the server's own counters.
+//!
+//! Each test has a server of its own: nobody else's requests are counted, and no heartbeat either, since the
+//! sessions are so long that the first one is due after nine minutes. Counts are exact.
+#![cfg(feature = "zk")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod zk_support;
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use zlock::{Client, ErrorKind, InterProcessMutex, Phase, Release};
+use zlock_testkit::{ZooKeeper, have_zookeeper, limit};
+
+use self::zk_support::{Observer, connect, mutex, report};
+
+const PATH: &str = "/app/lock";
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Reads the server's counters, and takes its own questions out.
+struct Meter {
+    server: ZooKeeper,
+    asked: u64,
+}
+
+/// What the server had counted at a moment.
+#[derive(Clone, Copy)]
+struct Counts {
+    requests: u64,
+    /// Every write has a transaction number, and nothing else has.
+    writes: u64,
+    watches: u64,
+    ephemerals: u64,
+    /// How many watches were told of a deletion, and how many deletions had any.
+    told: u64,
+    told_of: u64,
+    /// Watches that were told of a change of the children.
+    herd: u64,
+}
+
+impl Meter {
+    async fn start() -> Self {
+        // Nothing in the background: the server would remove empty parents, which are writes.
+        let kind = ZooKeeper::builder()
+            .session_timeouts(Duration::from_secs(1), LONG)
+            .container_check_interval(LONG);
+        Meter { server: kind.start().await, asked: 0 }
+    }
+
+    fn hosts(&self) -> String {
+        self.server.connect_string()
+    }
+
+    async fn counts(&mut self) -> Counts {
+        let status = self.server.four_letter_word("srvr").await.unwrap();
+        let zxid = status.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).unwrap();
+        let numbers = self.server.mntr().await;
+        self.asked += 2;
+        let number = |name: &str| numbers[name] as u64;
+        Counts {
+            requests: number("packets_received") - self.asked,
+            writes: u64::from_str_radix(zxid, 16).unwrap(),
+            watches: number("watch_count"),
+            ephemerals: number("ephemerals_count"),
+            told: number("sum_node_deleted_watch_count"),
+            told_of: number("cnt_node_deleted_watch_count"),
+            herd: number("sum_node_children_watch_count"),
+        }
+    }
+
+    /// Waits until the server has this many watches.
+    async fn wait_for_watches(&mut self, watches: u64) {
+        while self.counts().await.watches != watches {
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// Requests and writes since.
+fn cost(before: Counts, after: Counts) -> (u64, u64) {
+    (after.requests - before.requests, after.writes - before.writes)
+}
+
+async fn release(guard: zlock::Guard) {
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn an_uncontended_lock_is_three_requests_and_two_writes() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        let mutex = mutex(meter.hosts(), LONG, PATH).await;
+        // The first one makes the parents.
+        release(mutex.acquire().await.unwrap()).await;
+        let before = meter.counts().await;
+        for _ in 0..100 {
+            release(mutex.acquire().await.unwrap()).await;
+        }
+        let after = meter.counts().await;
+        report(format!("100 uncontended: {:?} requests and writes", cost(before, after)));
+        assert_eq!(cost(before, after), (300, 200));
+        for _ in 0..100 {
+            release(mutex.acquire_timeout(Duration::from_secs(5)).await.unwrap()).await;
+        }
+        assert_eq!(cost(after, meter.counts().await), (300, 200), "with a timeout");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_contended_lock_is_at_most_five_requests_and_two_writes() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        let mutexes = [mutex(meter.hosts(), LONG, PATH).await, mutex(meter.hosts(), LONG, PATH).await];
+        let mut held = mutexes[0].acquire().await.unwrap();
+        let before = meter.counts().await;
+        // From one to the other and back: each waits for the one before.
+        for round in 1..=100 {
+            let next = mutexes[round % 2].clone();
+            let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
+            meter.wait_for_watches(1).await;
+            release(held).await;
+            held = waiting.await.unwrap();
+        }
+        let after = meter.counts().await;
+        let (requests, writes) = cost(before, after);
+        report(format!("100 contended: {:?} requests and writes", (requests, writes)));
+        assert_eq!(writes, 200);
+        assert!(requests <= 500, "{requests}");
+        assert_eq!(after.told - before.told, 100);
+        assert_eq!(after.watches, 0);
+        release(held).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_try_is_one_request_and_no_write() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        let holder = mutex(meter.hosts(), LONG, PATH).await;
+        let other = mutex(meter.hosts(), LONG, PATH).await;
+        let held = holder.acquire().await.unwrap();
+        let before = meter.counts().await;
+        for _ in 0..100 {
+            assert!(other.try_acquire().await.unwrap().is_none());
+        }
+        let after = meter.counts().await;
+        report(format!("100 failed tries: {:?} requests and writes", cost(before, after)));
+        assert_eq!(cost(before, after), (100, 0));
+        let no_time = other.acquire_timeout(Duration::ZERO).await.unwrap_err();
+        assert_eq!(no_time.kind(), ErrorKind::Timeout(Phase::Waiting));
+        assert_eq!(cost(after, meter.counts().await), (1, 0), "no time is one try");
+        assert_eq!(after.watches, 0);
+        release(held).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn entering_again_and_looking_is_no_request() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        let client = connect(meter.hosts(), LONG).await;
+        let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+        let held = mutex.acquire().await.unwrap();
+        let before = meter.counts().await;
+        held.scope(async {
+            for _ in 0..100 {
+                let inner = mutex.acquire().await.unwrap();
+                // By another instance on the same path.
+                let other = InterProcessMutex::new(&client, PATH).unwrap();
+                let innermost = other.try_acquire().await.unwrap().unwrap();
+                assert!(inner.is_held() && innermost.is_held() && mutex.is_acquired_in_this_process());
+                assert_eq!(inner.fencing_token(), innermost.fencing_token());
+                assert_eq!(innermost.release().await.unwrap(), Release::StillHeld);
+                drop(inner);
+            }
+        })
+        .await;
+        let again = held.reenter().unwrap();
+        assert_eq!(cost(before, meter.counts().await), (0, 0));
+        drop(held);
+        assert!(again.is_held());
+        release(again).await;
+        assert_eq!(cost(before, meter.counts().await), (1, 1), "the last one out releases");
+    })
+    .await;
+}
+
+/// N sessions in one queue: each release is told to one of them, in the order in which they came.
+#[tokio::test]
+async fn a_release_wakes_one_of_many_waiters() {
+    const WAITERS: u64 = 10;
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        // Their sessions last to the end: closing one is a request, too.
+        let mut mutexes = vec![mutex(meter.hosts(), LONG, PATH).await];
+        let mut guard = mutexes[0].acquire().await.unwrap();
+        let mut waiters = JoinSet::new();
+        for n in 1..=WAITERS {
+            let mutex = mutex(meter.hosts(), LONG, PATH).await;
+            mutexes.push(mutex.clone());
+            waiters.spawn(async move { (n, mutex.acquire().await.unwrap()) });
+            meter.wait_for_watches(n).await;
+        }
+        let before = meter.counts().await;
+        for n in 1..=WAITERS {
+            let token = guard.fencing_token();
+            release(guard).await;
+            let (who, next) = waiters.join_next().await.unwrap().unwrap();
+            assert_eq!(who, n, "in the order in which they came");
+            assert!(next.fencing_token() > token);
+            guard = next;
+            let now = meter.counts().await;
+            assert_eq!((now.told - before.told, now.told_of - before.told_of), (n, n), "one each");
+            assert_eq!(now.watches, WAITERS - n);
+        }
+        let (requests, writes) = cost(before, meter.counts().await);
+        report(format!("{WAITERS} hand-overs to {WAITERS} waiters: {requests} requests, {writes} writes"));
+        assert_eq!(writes, WAITERS);
+        assert!(requests <= 2 * WAITERS, "a delete and a look at the queue");
+        assert_eq!(meter.counts().await.herd, 0, "nobody watches the queue as a whole");
+        release(guard).await;
+    })
+    .await;
+}
+
+/// Rule 8 and T60, as far as the server sees them.
+#[tokio::test]
+async fn watches_are_flat_after_a_thousand_timeouts_and_a_thousand_hand_overs() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        let holder = mutex(meter.hosts(), LONG, PATH).await;
+        let client = connect(meter.hosts(), LONG).await;
+        let held = holder.acquire().await.unwrap();
+        let before = meter.counts().await;
+
+        let waiting = timeouts(&client, 1000).await;
+        idle(&client).await;
+        let after = meter.counts().await;
+        report(format!("1000 timeouts, {waiting} of them in the queue: {} watches left", after.watches));
+        assert_eq!((after.watches, after.ephemerals), (0, before.ephemerals));
+        assert!(waiting > 500, "only {waiting} had got as far as the queue");
+        let observer = Observer::connect(meter.hosts()).await;
+        assert_eq!(observer.children(PATH).await.len(), 1);
+
+        release(held).await;
+        let before = meter.counts().await;
+        let other = InterProcessMutex::new(&client, PATH).unwrap();
+        let mut tasks = JoinSet::new();
+        for mutex in [&holder, &other].into_iter().cycle().take(10) {
+            let mutex = mutex.clone();
+            tasks.spawn(async move {
+                for _ in 0..100 {
+                    release(mutex.acquire().await.unwrap()).await;
+                }
+            });
+        }
+        while tasks.join_next().await.transpose().unwrap().is_some() {}
+        idle(&client).await;
+        let after = meter.counts().await;
+        report(format!("1000 hand-overs: {} watches left", after.watches));
+        assert_eq!((after.watches, after.ephemerals), (0, before.ephemerals));
+        assert_eq!(after.writes - before.writes, 2000);
+        assert!(after.requests - before.requests <= 5000);
+        assert!(after.told - before.told <= 1000);
+    })
+    .await;
+}
+
+/// Acquisitions that run out of time; how many of them stood in the queue by then.
+async fn timeouts(client: &Client, count: usize) -> usize {
+    let mut tasks = JoinSet::new();
+    for n in 0..50 {
+        let mutex = InterProcessMutex::new(client, PATH).unwrap();
+        tasks.spawn(async move {
+            let mut waiting = 0;
+            for _ in 0..count / 50 {
+                let time = Duration::from_millis(200 + n);
+                let kind = mutex.acquire_timeout(time).await.unwrap_err().kind();
+                assert!(matches!(kind, ErrorKind::Timeout(_)), "{kind}");
+                waiting += usize::from(kind == ErrorKind::Timeout(Phase::Waiting));
+            }
+            waiting
+        });
+    }
+    let mut waiting = 0;
+    while let Some(n) = tasks.join_next().await {
+        waiting += n.unwrap();
+    }
+    waiting
+}
+
+/// Waits until nothing is left to do in the background.
+async fn idle(client: &Client) {
+    while client.pending_removals() > 0 {
+        sleep(Duration::from_millis(5)).await;
+    }
+}

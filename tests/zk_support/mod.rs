@@ -1,0 +1,83 @@
+//! What the tests of the whole stack on real ZooKeeper servers share.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests; each file uses some of it"
+)]
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use zlock::{Client, InterProcessMutex};
+use zookeeper_client::{Acls, CreateMode};
+
+/// A session that outlives every test: its heartbeats are minutes apart.
+pub const LONG: Duration = Duration::from_secs(120);
+
+/// A client, by the facade's own entry point.
+pub async fn connect(hosts: impl Display, session: Duration) -> Client {
+    let url = format!("zk://{hosts}?session_timeout={}ms", session.as_millis());
+    zlock::connect(&url).await.unwrap()
+}
+
+/// A client of its own for a mutex of this path.
+pub async fn mutex(hosts: impl Display, session: Duration, path: &str) -> InterProcessMutex {
+    InterProcessMutex::new(&connect(hosts, session).await, path).unwrap()
+}
+
+/// ZooKeeper's own view, to look and to meddle with.
+#[derive(Clone)]
+pub struct Observer(pub zookeeper_client::Client);
+
+impl Observer {
+    pub async fn connect(hosts: impl Display) -> Self {
+        let connector = zookeeper_client::Client::connector().with_session_timeout(LONG);
+        Observer(connector.connect(&hosts.to_string()).await.unwrap())
+    }
+
+    /// The children as the server has them; none of a missing parent.
+    pub async fn children(&self, path: &str) -> Vec<String> {
+        self.0.sync("/").await.unwrap();
+        match self.0.list_children(path).await {
+            Ok(names) => names,
+            Err(zookeeper_client::Error::NoNode) => Vec::new(),
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// Waits until the path has this many children.
+    pub async fn wait_for_children(&self, path: &str, count: usize) {
+        while self.children(path).await.len() != count {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Makes a node by hand, with the ones above it. It stays when the session ends.
+    pub async fn make(&self, path: &str) {
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        self.0.mkdir(path, &options).await.unwrap();
+    }
+
+    pub async fn remove(&self, path: &str) {
+        self.0.delete(path, None).await.unwrap();
+    }
+}
+
+/// The output of a future that is ready at its first poll.
+pub fn ready<F: Future>(future: F) -> Option<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    }
+}
+
+/// Prints past libtest, which keeps the output of a test that passes to itself.
+pub fn report(line: impl Display) {
+    use std::io::Write;
+
+    let _ = writeln!(std::io::stderr(), "\n  {line}");
+}

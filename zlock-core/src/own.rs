@@ -123,6 +123,12 @@ impl OwnNodes {
         self.lock().nodes.clear();
     }
 
+    /// Whether it answers for this node.
+    #[must_use]
+    pub fn contains(&self, token: &Token) -> bool {
+        self.lock().nodes.contains_key(token)
+    }
+
     /// How many nodes it answers for.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -179,6 +185,7 @@ mod tests {
         own.compare(own.mark(), &BTreeSet::new());
         assert!(!notice.is_gone());
         drop(own.insert(&Token::new("b")));
+        assert!(own.contains(&Token::new("b")));
         let _ = own.mark();
         assert!(own.is_empty());
     }

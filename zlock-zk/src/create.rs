@@ -5,6 +5,7 @@ use zlock_core::{
 };
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
+use crate::contents::Contents;
 use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
@@ -78,6 +79,9 @@ async fn attempt(
     *made = Some(place.node.name.clone());
     // Until the caller knows the node by name.
     operation.unknown = true;
+    if wanted.label != Label::Lock {
+        operation.session.contents.insert(wanted.token, Contents::new(wanted.data));
+    }
     finish(operation, lease, place).await.map(Some)
 }
 

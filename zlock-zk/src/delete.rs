@@ -10,6 +10,7 @@ use crate::session::{Freshness, Lease, Shared};
 /// Removes the node with the target's token.
 pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<()> {
     session.own.remove(target.token());
+    session.contents.remove(target.token());
     let mut operation = Operation::new(session, "delete", parent);
     loop {
         if let Target::Node(node) = target

@@ -42,6 +42,7 @@ impl Heartbeat {
 /// Keeps the session alive, and finds own nodes that somebody deleted: one request lists all of them.
 async fn beat(client: &Client, shared: &Shared) -> Result<(), Error> {
     let mark = shared.own.mark();
+    shared.contents.retain(&shared.own);
     if shared.own.len() > MAX_LISTED {
         return ping(client).await;
     }

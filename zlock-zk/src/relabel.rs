@@ -1,8 +1,9 @@
 //! Giving an own node another label: on ZooKeeper, another name.
 
-use zlock_core::{ErrorKind, Label, LockPath, Node, NodeName, Result};
+use zlock_core::{ErrorKind, Label, LockPath, Node, NodeName, Result, Token};
 use zookeeper_client::{Acls, CreateMode, Error};
 
+use crate::contents::Contents;
 use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
@@ -22,7 +23,7 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
         let renamed = if name == relabelled.name {
             exists(&operation, lease, &name).await
         } else {
-            rename(&mut operation, lease, &name, &relabelled.name).await
+            rename(&mut operation, lease, &node.token, &name, &relabelled.name).await
         };
         let failure = match renamed {
             Ok(true) => return Ok(relabelled),
@@ -52,33 +53,49 @@ async fn exists(operation: &Operation<'_>, lease: Lease, name: &NodeName) -> Res
     Ok(stat.is_some())
 }
 
-/// One transaction: create the one, delete the other. `false` if the node was not as we saw it.
+/// One transaction: create the one, delete the other. `false` if the node was not as we knew it.
 async fn rename(
     operation: &mut Operation<'_>,
     lease: Lease,
+    token: &Token,
     from: &NodeName,
     to: &NodeName,
 ) -> Result<bool, Failure> {
     let parent = operation.server_path();
     let (from, to) = (format!("{parent}/{from}"), format!("{parent}/{to}"));
-    let path = from.clone();
-    let read = operation.ask(lease, move |live| async move { live.client.get_data(&path).await });
-    let (data, stat) = match read.await {
-        Ok(read) => read,
-        Err(Failure::Zk(Error::NoNode)) => return Ok(false),
-        Err(failure) => return Err(failure),
+    let known = operation.session.contents.get(token);
+    let contents = match known {
+        Some(contents) => contents,
+        None => match read(operation, lease, from.clone()).await? {
+            Some(contents) => contents,
+            None => return Ok(false),
+        },
     };
-    let acls = operation.session.options.acls.clone();
+    let (acls, Contents { data, version }) = (operation.session.options.acls.clone(), contents.clone());
     let sent = operation.write(lease, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_create(&to, &data, &CreateMode::Ephemeral.with_acls(Acls::new(&acls)))?;
-        // The version: a revocation that was written in between goes along.
-        transaction.add_delete(&from, Some(stat.version))?;
+        // The version: what somebody wrote in between, a revocation, must not get lost.
+        transaction.add_delete(&from, Some(version))?;
         transaction.commit().await.map_err(Error::from)
     });
     match sent.await {
-        Ok(_) => Ok(true),
-        Err(Failure::Zk(Error::NoNode | Error::NodeExists | Error::BadVersion)) => Ok(false),
+        Ok(_) => {
+            operation.session.contents.insert(token, Contents::new(contents.data));
+            Ok(true)
+        }
+        Err(Failure::Zk(Error::NoNode | Error::NodeExists | Error::BadVersion)) => {
+            operation.session.contents.remove(token);
+            Ok(false)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn read(operation: &Operation<'_>, lease: Lease, path: String) -> Result<Option<Contents>, Failure> {
+    match operation.ask(lease, move |live| async move { live.client.get_data(&path).await }).await {
+        Ok((data, stat)) => Ok(Some(Contents { data: data.into(), version: stat.version })),
+        Err(Failure::Zk(Error::NoNode)) => Ok(None),
         Err(failure) => Err(failure),
     }
 }

@@ -14,6 +14,7 @@ use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, 
 use zookeeper_client::{Client, Error};
 
 use crate::config::ZkOptions;
+use crate::contents::OwnContents;
 use crate::error::Failure;
 
 /// One session with the ensemble.
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) options: ZkOptions,
     pub(crate) publisher: SessionPublisher,
     pub(crate) own: OwnNodes,
+    pub(crate) contents: OwnContents,
     current: watch::Sender<Option<Arc<Live>>>,
     /// The backend's sessions that are over, the last ones.
     past: Mutex<VecDeque<SessionId>>,
@@ -68,6 +70,7 @@ impl Shared {
             options,
             publisher: SessionPublisher::new(),
             own: OwnNodes::default(),
+            contents: OwnContents::default(),
             current: watch::Sender::new(None),
             past: Mutex::default(),
             runtime,
@@ -89,7 +92,12 @@ impl Shared {
             past.drain(..surplus);
         }
         self.set_current(None);
+        self.forget();
+    }
+
+    fn forget(&self) {
         self.own.clear();
+        self.contents.retain(&self.own);
     }
 
     /// Whether this is a session of ours that is over, and so are its nodes.
@@ -102,7 +110,7 @@ impl Shared {
     /// The whole of the end of the backend, as far as it is local.
     pub(crate) fn close(&self, reason: CloseReason) {
         self.publisher.close(reason);
-        self.own.clear();
+        self.forget();
         self.set_current(None);
     }
 

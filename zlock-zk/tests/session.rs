@@ -132,15 +132,18 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
         };
         let mut listener = backend.session_events().listen();
         listener.next().await.unwrap();
+        let told = tokio::spawn(async move {
+            let mut told = Vec::new();
+            while told.len() < 2 {
+                let session = listener.next().await.unwrap();
+                told.push((session.epoch, session.state));
+            }
+            told
+        });
         server.stop();
         sleep(Duration::from_secs(2)).await;
         server.restart().await;
-        let mut told = Vec::new();
-        while told.len() < 2 {
-            let session = listener.next().await.unwrap();
-            told.push((session.epoch, session.state));
-        }
-        assert_eq!(told, [(1, SessionState::Suspended), (1, SessionState::Connected)]);
+        assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Connected)]);
         backend.delete(&path, &Target::Node(made.node)).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Deleted);
         assert_eq!(backend.children(&path).await.unwrap().position(&waiter.node.token), Some(0));

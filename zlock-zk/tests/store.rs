@@ -339,6 +339,33 @@ async fn written_data_is_a_change() {
     .await;
 }
 
+/// A rename takes what was written along, and what the rename itself wrote is known.
+#[tokio::test]
+async fn written_data_survives_a_relabel() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let backend = backend(&server.connect_string()).await;
+        let observer = observer(&server.connect_string()).await;
+        let path = path("renamed-data");
+        let mut node = create(&backend, &path, Label::Write).await.node;
+        for (text, label) in [
+            (None, Label::Read),
+            (Some("one"), Label::Write),
+            (None, Label::Read),
+            (Some("two"), Label::Write),
+        ] {
+            if let Some(text) = text {
+                observer.set_data(&format!("{path}/{}", node.name), text.as_bytes(), None).await.unwrap();
+            }
+            let before = backend.data(&path, &node).await.unwrap().unwrap();
+            node = backend.relabel(&path, &node, label).await.unwrap();
+            assert_eq!(backend.data(&path, &node).await.unwrap().unwrap(), before);
+        }
+        assert_eq!(backend.data(&path, &node).await.unwrap().unwrap(), b"two");
+    })
+    .await;
+}
+
 /// Refused before it makes the server cut the connection.
 #[tokio::test]
 async fn too_much_data_is_refused() {

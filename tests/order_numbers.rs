@@ -57,7 +57,7 @@ async fn a_process_killed_while_it_holds_stops_nobody() {
         let holder = parent.line_after("  process ").await;
         let (pid, holds) = holder.split_once(' ').unwrap();
         assert!(holds.starts_with("holds the lock"), "{holder}");
-        assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success());
+        parent.kill_descendant(pid.parse().unwrap());
 
         let killed = format!("  process {pid} was killed (signal: 9");
         parent.line_after(&killed).await;

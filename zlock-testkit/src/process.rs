@@ -69,7 +69,7 @@ impl Process {
         let exe = std::env::current_exe().expect("the path of this program");
         let profile = exe.parent().and_then(Path::parent).expect("target/PROFILE/deps/NAME");
         let path = profile.join(name);
-        assert!(path.is_file(), "{} is not built", path.display());
+        assert!(path.is_file(), "{} is not built: cargo test without --test does it", path.display());
         path
     }
 
@@ -139,6 +139,16 @@ impl Process {
     /// Lets it run on (SIGCONT).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
+    }
+
+    /// Kills (SIGKILL) a process that this child started and named; it must not have been waited for. The
+    /// `kill` program is not on every machine.
+    ///
+    /// # Panics
+    /// If there is no such process.
+    pub fn kill_descendant(&self, pid: u32) {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, Signal::KILL).expect("a process of this pid");
     }
 
     fn signal(&self, signal: Signal) {

@@ -59,6 +59,17 @@ async fn a_paused_child_stands_still() {
 }
 
 #[tokio::test]
+async fn a_grandchild_can_be_killed_by_its_pid() {
+    limit(async {
+        let mut child = Process::spawn("sh", &["-c", "sleep 1000 & echo $!; wait $!; echo $?"], &[]);
+        let grandchild = child.line().await.unwrap().parse().unwrap();
+        child.kill_descendant(grandchild);
+        assert_eq!(child.line().await.unwrap(), "137");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn grandchildren_go_too() {
     limit(async {
         let mut child = Process::spawn("sh", &["-c", "sleep 1000 & echo $!; wait"], &[]);

@@ -92,34 +92,34 @@ async fn drive(request: Request<'_>, progress: &Progress) -> Result<Guard> {
         match acquisition.next(event, place.standing()) {
             Step::Granted { .. } => return Ok(place.grant()),
             Step::Ended(reason) => return Err(loss(reason, "acquire", path)),
-            Step::List => {
-                watch = None;
-                event = Event::Listed(client.backend.children(path).await?);
-            }
-            Step::ListAndArm => {
-                let (queue, armed) = client.backend.children_with_watch(path).await?;
-                watch = Some(armed);
-                event = Event::ListedAndArmed(queue);
-            }
-            Step::Arm(node) => {
-                if !waited {
-                    waited = true;
-                    warn_of_waiting_for_itself(request);
-                }
-                event = match client.backend.exists_with_watch(path, &node).await? {
-                    Existence::Watching(armed) => {
-                        watch = Some(armed);
-                        Event::Armed
-                    }
-                    Existence::Gone | Existence::Changed(_) => Event::NotArmed,
-                };
-            }
             Step::Wait => {
                 place.wait(watch.take()).await;
                 event = Event::Woken;
             }
+            asking => {
+                if matches!(asking, Step::Arm(_)) && !waited {
+                    waited = true;
+                    warn_of_waiting_for_itself(request);
+                }
+                (event, watch) = place.unless_lost(ask(request, asking)).await?;
+            }
         }
     }
+}
+
+/// Carries out a step that asks the store.
+async fn ask(Request { client, path, .. }: Request<'_>, step: Step) -> Result<(Event, Option<Watch>)> {
+    Ok(match step {
+        Step::Arm(node) => match client.backend.exists_with_watch(path, &node).await? {
+            Existence::Watching(armed) => (Event::Armed, Some(armed)),
+            Existence::Gone | Existence::Changed(_) => (Event::NotArmed, None),
+        },
+        Step::ListAndArm => {
+            let (queue, armed) = client.backend.children_with_watch(path).await?;
+            (Event::ListedAndArmed(queue), Some(armed))
+        }
+        _ => (Event::Listed(client.backend.children(path).await?), None),
+    })
 }
 
 /// Acquiring again outside the held lock's scope waits for one's own release. It may be meant (a sibling
@@ -175,15 +175,36 @@ impl<'a> Place<'a> {
         standing(self.client.session.current(), self.created.epoch, &self.created.gone)
     }
 
-    /// Waits for the watch, or for news of the session or the own node.
-    async fn wait(&mut self, watch: Option<Watch>) {
+    /// Waits for the watch, or until the place is lost.
+    async fn wait(&self, watch: Option<Watch>) {
         let Some(watch) = watch else { return };
-        let mut session = self.client.session.clone();
+        tokio::select! {
+            biased;
+            () = self.lost() => {}
+            event = watch => tracing::trace!(path = %self.cleanup.path, ?event, "woken"),
+        }
+    }
+
+    /// What came of asking; a wake-up if the place was lost meanwhile. A call that hangs on a silent link
+    /// must not hide that.
+    async fn unless_lost(
+        &self,
+        asked: impl Future<Output = Result<(Event, Option<Watch>)>>,
+    ) -> Result<(Event, Option<Watch>)> {
+        tokio::select! {
+            biased;
+            () = self.lost() => Ok((Event::Woken, None)),
+            asked = asked => asked,
+        }
+    }
+
+    /// Waits until the session or the own node is gone.
+    async fn lost(&self) {
+        let (mut session, mut gone) = (self.client.session.clone(), self.created.gone.clone());
         tokio::select! {
             biased;
             _ = session.over(self.created.epoch) => {}
-            () = self.created.gone.gone() => {}
-            event = watch => tracing::trace!(path = %self.cleanup.path, ?event, "woken"),
+            () = gone.gone() => {}
         }
     }
 

@@ -106,8 +106,9 @@ impl Guard {
 
     /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
     /// See [`Scope`].
-    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
-        Scope::within(self.hold()).scope(future)
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        // Looked up when the future runs, not when it is made: `x.scope(y.scope(f))` makes the inner one first.
+        Scope::within(self.hold()).scope(future).await
     }
 
     /// Releases the lock and waits until the server has done so.

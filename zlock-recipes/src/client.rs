@@ -117,6 +117,12 @@ impl ClientInner {
     }
 }
 
+impl Drop for ClientInner {
+    fn drop(&mut self) {
+        self.reaper.end(&self.backend);
+    }
+}
+
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -46,11 +46,27 @@ struct State {
     running: bool,
     /// The client is gone: the task ends when nothing is left to do.
     orphaned: bool,
+    /// Keeps the backend until then.
+    last: Option<Arc<dyn CoordinationBackend>>,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Whether there is nothing to do and never will be.
+    fn is_done(&self) -> bool {
+        let state = self.lock();
+        state.orphaned && state.pending() == 0
+    }
+}
+
+impl State {
+    fn pending(&self) -> usize {
+        self.waiting.len() + self.active
     }
 }
 
@@ -76,17 +92,20 @@ impl Reaper {
         self.shared.changed.notify_one();
     }
 
+    /// The client is gone. What is left to do is done before the backend is let go: somebody else may have
+    /// it too, and then its session, and our nodes, would live on.
+    pub(crate) fn end(&self, backend: &Arc<dyn CoordinationBackend>) {
+        let mut state = self.shared.lock();
+        state.orphaned = true;
+        if state.running && state.pending() > 0 {
+            state.last = Some(backend.clone());
+        }
+        self.shared.changed.notify_one();
+    }
+
     /// How many nodes are still to be removed.
     pub(crate) fn pending(&self) -> usize {
-        let state = self.shared.lock();
-        state.waiting.len() + state.active
-    }
-}
-
-impl Drop for Reaper {
-    fn drop(&mut self) {
-        self.shared.lock().orphaned = true;
-        self.shared.changed.notify_one();
+        self.shared.lock().pending()
     }
 }
 
@@ -95,7 +114,11 @@ struct Running(Arc<Shared>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.lock().running = false;
+        let _last = {
+            let mut state = self.0.lock();
+            state.running = false;
+            state.last.take()
+        };
     }
 }
 
@@ -122,7 +145,7 @@ async fn run(running: Running, backend: Weak<dyn CoordinationBackend>, session: 
         while let Some(active) = take(shared) {
             jobs.spawn(reap(active, backend.clone(), session.clone()));
         }
-        if shared.lock().orphaned && jobs.is_empty() {
+        if shared.is_done() {
             return;
         }
         tokio::select! {
@@ -156,6 +179,11 @@ async fn reap(mut active: Active, backend: Weak<dyn CoordinationBackend>, mut se
         match backend.delete(&job.path, &job.target).await {
             Ok(()) => break,
             Err(e) if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost) => break,
+            // Nobody is left who could mend it.
+            Err(e) if active.shared.lock().orphaned && !e.is_retryable() => {
+                tracing::warn!(path = %job.path, error = %e, "a node could not be removed");
+                break;
+            }
             Err(e) => {
                 drop(backend);
                 tracing::warn!(path = %job.path, error = %e, "a node could not be removed yet");

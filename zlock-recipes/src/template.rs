@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zlock_core::{Error, ErrorKind, LockPath, Result};
+use zlock_core::{Error, ErrorKind, LockPath, Phase, Result};
 
 use crate::client::Client;
 use crate::guard::{Guard, Held};
@@ -144,20 +144,26 @@ impl LockTemplate {
     }
 
     async fn acquire(&self, mutex: &InterProcessMutex) -> Result<Guard> {
-        let busy = || Error::new(ErrorKind::Busy, "execute").with_path(mutex.path());
+        let elapsed = |attempt| tracing::info!(path = %mutex.path(), attempt, wait = ?self.wait, "still waiting for the lock");
         let whole = self.wait.saturating_mul(self.attempts);
         let mut acquire = pin!(mutex.acquire_timeout(whole));
-        for attempt in 1..self.attempts {
-            match timeout(self.wait, &mut acquire).await {
-                Ok(result) => return result.map_err(|e| if is_waiting(&e) { busy() } else { e }),
-                Err(_) => tracing::info!(path = %mutex.path(), attempt, "still waiting for the lock"),
+        let mut attempt = 1;
+        let acquired = loop {
+            if attempt == self.attempts || self.wait.is_zero() {
+                break acquire.await;
             }
-        }
-        acquire.await.map_err(|e| if is_waiting(&e) { busy() } else { e })
+            match timeout(self.wait, &mut acquire).await {
+                Ok(acquired) => break acquired,
+                Err(_) => elapsed(attempt),
+            }
+            attempt += 1;
+        };
+        acquired.map_err(|e| {
+            if e.kind() != ErrorKind::Timeout(Phase::Waiting) {
+                return e;
+            }
+            elapsed(attempt);
+            Error::new(ErrorKind::Busy, "execute").with_path(mutex.path())
+        })
     }
-}
-
-/// Whether the time was over while somebody else held the lock.
-fn is_waiting(e: &Error) -> bool {
-    e.kind() == ErrorKind::Timeout(zlock_core::Phase::Waiting)
 }

@@ -11,6 +11,9 @@ mod scope;
 mod template;
 
 pub mod queue;
+#[cfg(feature = "suite")]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
+pub mod suite;
 
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
 pub use guard::{Guard, Held, Release};

@@ -1,0 +1,87 @@
+//! Mem as a store under test, for the conformance suite here and the recipe suite at the workspace's root.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use zlock_core::LockPath;
+use zlock_core::conformance::{Connection, Links, Store};
+use zlock_mem::{MemLink, MemServer};
+
+/// One server a test.
+#[derive(Default)]
+pub(crate) struct MemStore {
+    pub(crate) server: MemServer,
+    links: Mutex<Vec<MemLink>>,
+}
+
+impl MemStore {
+    fn link(&self, connection: &Connection) -> MemLink {
+        self.links.lock().unwrap()[connection.key].clone()
+    }
+}
+
+#[async_trait]
+impl Store for MemStore {
+    async fn connect(&self) -> Connection {
+        let backend = self.server.connect();
+        let mut links = self.links.lock().unwrap();
+        links.push(backend.link());
+        Connection { backend: Arc::new(backend), key: links.len() - 1 }
+    }
+
+    fn root(&self) -> LockPath {
+        LockPath::new("/suite").unwrap()
+    }
+
+    fn session_timeout(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    async fn names(&self, parent: &LockPath) -> Vec<String> {
+        self.server.names(parent)
+    }
+
+    async fn put(&self, parent: &LockPath, name: &str) {
+        self.server.put(parent, name, b"by hand");
+    }
+
+    async fn remove(&self, parent: &LockPath, name: &str) {
+        self.server.remove(parent, name);
+    }
+
+    async fn remove_parent(&self, parent: &LockPath) {
+        self.server.remove_parent(parent);
+    }
+
+    async fn expire(&self, connection: &Connection) {
+        self.link(connection).expire();
+    }
+
+    async fn watches(&self, parent: &LockPath) -> Option<usize> {
+        Some(self.server.watches_under(parent))
+    }
+
+    fn links(&self) -> Option<&dyn Links> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Links for MemStore {
+    async fn cut(&self, connection: &Connection) {
+        self.link(connection).suspend();
+    }
+
+    async fn freeze(&self, connection: &Connection) {
+        self.link(connection).cut();
+    }
+
+    async fn mute(&self, connection: &Connection) {
+        self.link(connection).mute();
+    }
+
+    async fn heal(&self, connection: &Connection) {
+        self.link(connection).heal();
+    }
+}

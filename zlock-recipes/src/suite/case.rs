@@ -1,0 +1,190 @@
+//! Runs one case, and looks behind it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::conformance::{Connection, Links, Store};
+use zlock_core::{LockPath, Session, SessionState};
+
+use super::fault::Faulty;
+use super::{Faults, Mutual};
+use crate::{Client, ClientBuilder};
+
+/// Longer than anything here takes: for calls that must not hang.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// Runs a case on a store, under a timeout, and checks that it left nothing behind. `None` is a store that is
+/// not there; whoever said so must have told the user.
+pub async fn run<S: Store>(store: Option<S>, paused: bool, name: &str, case: impl AsyncFnOnce(&Case<'_>)) {
+    let Some(store) = store else { return };
+    let limit = Duration::from_secs(300) + 10 * store.session_timeout();
+    let ended = timeout(limit, async {
+        let run = Case::new(&store, paused);
+        case(&run).await;
+        run.look_behind().await;
+    });
+    assert!(ended.await.is_ok(), "{name} hangs: not done after {limit:?}");
+}
+
+/// What a case works with: a store, a root of its own, and the clients it opened.
+pub struct Case<'a> {
+    /// The store under test.
+    pub store: &'a dyn Store,
+    /// Whether the clock is paused: then times are exact.
+    pub paused: bool,
+    root: LockPath,
+    opened: Mutex<Vec<Client>>,
+    paths: Mutex<Vec<LockPath>>,
+}
+
+/// A client on a session of its own: what another process would be.
+#[derive(Debug)]
+pub struct Process {
+    /// The client.
+    pub client: Client,
+    /// Its backend, as the store knows it.
+    pub connection: Connection,
+    /// What happens to its calls.
+    pub faults: Arc<Faults>,
+}
+
+impl Process {
+    /// The session as it stands.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        self.client.session_events().current()
+    }
+}
+
+impl<'a> Case<'a> {
+    fn new(store: &'a dyn Store, paused: bool) -> Self {
+        Case { store, paused, root: store.root(), opened: Mutex::default(), paths: Mutex::default() }
+    }
+
+    /// A new client.
+    pub async fn process(&self) -> Process {
+        self.process_with(|builder| builder).await
+    }
+
+    /// A new client with settings of its own.
+    pub async fn process_with(&self, settings: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Process {
+        let connection = self.store.connect().await;
+        let faults = Arc::<Faults>::default();
+        let faulty = Faulty { inner: connection.backend.clone(), faults: faults.clone() };
+        let client = settings(Client::builder(faulty)).build();
+        lock(&self.opened).push(client.clone());
+        Process { client, connection, faults }
+    }
+
+    /// New clients.
+    pub async fn processes<const N: usize>(&self) -> [Process; N] {
+        let mut processes = Vec::with_capacity(N);
+        for _ in 0..N {
+            processes.push(self.process().await);
+        }
+        processes.try_into().expect("N of them")
+    }
+
+    /// The path of a lock under this case's root. It is looked at when the case is over.
+    pub fn path(&self, name: &str) -> LockPath {
+        let path = self.root.join(name).expect("a case's path");
+        lock(&self.paths).push(path.clone());
+        path
+    }
+
+    /// A lock under this case's root.
+    pub fn lock<M: Mutual>(&self, process: &Process, name: &str) -> M {
+        M::at(&process.client, self.path(name).as_str()).expect("a lock")
+    }
+
+    /// The case's root.
+    pub fn root(&self) -> &LockPath {
+        &self.root
+    }
+
+    /// The store's links.
+    pub fn links(&self) -> &'a dyn Links {
+        self.store.links().expect("the groups of links need Store::links")
+    }
+
+    /// How many: many in paused time, fewer where each takes its time.
+    pub fn many(&self, paused: usize, real: usize) -> usize {
+        if self.paused { paused } else { real }
+    }
+
+    /// Checks that this much time has passed: exactly in paused time, and not less and not much more in real
+    /// time.
+    pub fn took(&self, began: Instant, expected: Duration) {
+        let (took, slack) = (began.elapsed(), Duration::from_millis(if self.paused { 2 } else { 2000 }));
+        assert!(took >= expected && took <= expected + slack, "took {took:?}, expected {expected:?}");
+    }
+
+    /// How many places are taken in a queue, as the server has it.
+    pub async fn queued(&self, path: &LockPath) -> usize {
+        self.store.names(path).await.len()
+    }
+
+    /// Waits until this many places are taken.
+    pub async fn until_queued(&self, path: &LockPath, places: usize) {
+        let what = format!("{places} places taken at {path}");
+        self.until(&what, async || self.queued(path).await == places).await;
+    }
+
+    /// Waits until nobody holds or waits, while the clients live.
+    pub async fn until_free(&self, path: &LockPath) {
+        self.until_queued(path, 0).await;
+    }
+
+    /// Waits for something that must come true within a session timeout and some time for slow machines.
+    pub async fn until(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
+        let limit = 2 * self.store.session_timeout() + Duration::from_secs(10);
+        let found = timeout(limit, async {
+            while !is().await {
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+        assert!(found.await.is_ok(), "not after {limit:?}: {what}");
+    }
+
+    /// Waits until the session is in this state, in an epoch not below this one.
+    pub async fn until_session(&self, process: &Process, epoch: u64, state: SessionState) {
+        let mut events = process.client.session_events();
+        let reached = timeout(3 * self.store.session_timeout() + LONG, async {
+            let mut session = events.current();
+            while session.epoch < epoch || session.state != state {
+                session = events.changed().await;
+            }
+        });
+        assert!(reached.await.is_ok(), "never {state:?} in epoch {epoch}: {:?}", process.session());
+    }
+
+    async fn look_behind(&self) {
+        let opened = std::mem::take(&mut *lock(&self.opened));
+        for client in &opened {
+            let what = format!("nothing to remove: {client:?}");
+            self.until(&what, async || client.pending_removals() == 0).await;
+        }
+        let paths = std::mem::take(&mut *lock(&self.paths));
+        for path in paths.into_iter().collect::<BTreeSet<_>>() {
+            let what = format!("no node left under {path}, before any client is closed");
+            self.until(&what, async || self.store.names(&path).await.is_empty()).await;
+        }
+        self.until("no watch left", async || matches!(self.store.watches(&self.root).await, None | Some(0)))
+            .await;
+        for client in opened {
+            client.close().await.expect("close");
+        }
+    }
+}
+
+impl std::fmt::Debug for Case<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

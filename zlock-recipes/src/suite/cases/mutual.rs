@@ -1,0 +1,326 @@
+//! What every lock that keeps others out must do.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::{ErrorKind, Phase};
+
+use crate::Release;
+use crate::suite::case::LONG;
+use crate::suite::{Case, Inside, Mutual, MutualGuard};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+/// MX-01: held inside, free after; a timed acquire of a free lock succeeds, also with no time.
+pub async fn mx_01_guard_scope<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    {
+        let guard = mine.acquire().await.unwrap();
+        assert!(guard.is_held() && mine.is_acquired_in_this_process());
+        assert!(!others.is_acquired_in_this_process(), "it is held in the other process");
+        assert!(others.try_acquire().await.unwrap().is_none());
+    }
+    assert!(!mine.is_acquired_in_this_process());
+    case.until_free(&case.path("lock")).await;
+    let guard = others.acquire_timeout(SHORT).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let guard = mine.acquire_timeout(Duration::ZERO).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let guard = others.try_acquire().await.unwrap().unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// MX-04: many fresh locks at once; their parents are gone a little later.
+pub async fn mx_04_fresh_names<M: Mutual>(case: &Case<'_>) {
+    let process = case.process().await;
+    let mut tasks = JoinSet::new();
+    for i in 0..100 {
+        let lock = case.lock::<M>(&process, &format!("fresh-{i}"));
+        tasks.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+    }
+    assert!(tasks.join_all().await.into_iter().all(|r| r == Release::Released));
+    // Servers look for empty containers once a minute, unless told otherwise.
+    let gone = timeout(Duration::from_secs(150), async {
+        while !case.store.names(case.root()).await.is_empty() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert!(gone.await.is_ok(), "parents are left: {:?}", case.store.names(case.root()).await);
+}
+
+/// MX-04: no acquire fails because its parent vanished under it.
+pub async fn mx_04_vanishing_parent<M: Mutual>(case: &Case<'_>) {
+    let process = case.process().await;
+    let (lock, path) = (case.lock::<M>(&process, "lock"), case.path("lock"));
+    let rounds = case.many(200, 100);
+    let work = async {
+        for _ in 0..rounds {
+            assert_eq!(lock.acquire().await.unwrap().release().await.unwrap(), Release::Released);
+        }
+    };
+    let reaper = async {
+        loop {
+            for _ in 0..3 {
+                case.store.remove_parent(&path).await;
+                tokio::task::yield_now().await;
+            }
+            // A paused clock stands still while somebody is busy.
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = work => {}
+        () = reaper => {}
+    }
+}
+
+/// MX-06: one instance, ten tasks, never two inside.
+pub async fn mx_06_one_instance<M: Mutual>(case: &Case<'_>) {
+    let lock = case.lock::<M>(&case.process().await, "lock");
+    exclude(vec![lock; 10], case.many(20, 5)).await;
+}
+
+/// MX-06: ten instances of one client.
+pub async fn mx_06_ten_instances<M: Mutual>(case: &Case<'_>) {
+    let process = case.process().await;
+    exclude((0..10).map(|_| case.lock::<M>(&process, "lock")).collect(), case.many(20, 5)).await;
+}
+
+/// MX-06: ten sessions.
+pub async fn mx_06_ten_sessions<M: Mutual>(case: &Case<'_>) {
+    let mut locks = Vec::new();
+    for _ in 0..10 {
+        locks.push(case.lock::<M>(&case.process().await, "lock"));
+    }
+    exclude(locks, case.many(20, 5)).await;
+}
+
+async fn exclude<M: Mutual>(locks: Vec<M>, rounds: usize) {
+    let (inside, mut tasks, workers) = (Inside::default(), JoinSet::new(), locks.len());
+    for lock in locks {
+        let inside = inside.clone();
+        tasks.spawn(async move {
+            for _ in 0..rounds {
+                let guard = lock.acquire().await.unwrap();
+                inside.visit().await;
+                assert!(guard.is_held());
+                assert_eq!(guard.release().await.unwrap(), Release::Released);
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(inside.visits(), workers * rounds);
+}
+
+/// MX-07: three deep inside a scope: held after the first two releases, free after the third; somebody
+/// else's timed acquire fails throughout.
+pub async fn mx_07_reentrant<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (lock, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    let refused = async |when: &str| {
+        let error = others.acquire_timeout(SHORT).await.expect_err(when);
+        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Waiting), "{when}");
+    };
+    let first = lock.acquire().await.unwrap();
+    let token = first.fencing_token();
+    let (second, third) = first
+        .scope(async {
+            let second = lock.acquire().await.unwrap();
+            let third = second.scope(async { lock.acquire_timeout(SHORT).await.unwrap() }).await;
+            (second, third)
+        })
+        .await;
+    assert_eq!((second.fencing_token(), third.fencing_token()), (token, token));
+    refused("three deep").await;
+    assert_eq!(first.release().await.unwrap(), Release::StillHeld);
+    refused("two deep").await;
+    assert!(third.is_held() && lock.is_acquired_in_this_process());
+    assert_eq!(third.release().await.unwrap(), Release::StillHeld);
+    refused("one deep").await;
+    assert_eq!(second.release().await.unwrap(), Release::Released);
+    assert_eq!(others.acquire_timeout(SHORT).await.unwrap().release().await.unwrap(), Release::Released);
+}
+
+/// MX-07: a try inside the scope enters again, too; another instance on the same path is the same lock.
+pub async fn mx_07_reentrant_by_try_and_by_another_instance<M: Mutual>(case: &Case<'_>) {
+    let process = case.process().await;
+    let (lock, other) = (case.lock::<M>(&process, "lock"), case.lock::<M>(&process, "lock"));
+    let guard = lock.acquire().await.unwrap();
+    let creates = process.faults.total();
+    let again = guard.scope(async { other.try_acquire().await.unwrap().unwrap() }).await;
+    assert_eq!(process.faults.total(), creates, "no request");
+    assert_eq!(guard.release().await.unwrap(), Release::StillHeld);
+    assert_eq!(again.release().await.unwrap(), Release::Released);
+}
+
+/// MX-08: the branches of one `join!` exclude each other.
+pub async fn mx_08_siblings<M: Mutual>(case: &Case<'_>) {
+    let lock = case.lock::<M>(&case.process().await, "lock");
+    let inside = Inside::default();
+    let branch = async || {
+        let guard = lock.acquire().await.unwrap();
+        inside.visit().await;
+        guard.release().await.unwrap()
+    };
+    assert_eq!(
+        tokio::join!(branch(), branch(), branch()),
+        (Release::Released, Release::Released, Release::Released)
+    );
+}
+
+/// MX-09: two sessions: one holds; after its release the other does.
+pub async fn mx_09_two_sessions<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    let guard = mine.acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { others.acquire().await.unwrap() });
+    case.until_queued(&path, 2).await;
+    sleep(SHORT).await;
+    assert!(!waiter.is_finished() && guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let guard = waiter.await.unwrap();
+    assert!(guard.is_held() && mine.try_acquire().await.unwrap().is_none());
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Waiters get the lock in the order in which they queued.
+pub async fn order_of_the_queue<M: Mutual>(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let path = case.path("lock");
+    let first = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = JoinSet::new();
+    for i in 0..12 {
+        let lock = case.lock::<M>([&a, &b, &c][i % 3], "lock");
+        let tell = tell.clone();
+        tasks.spawn(async move {
+            let guard = lock.acquire_timeout(LONG).await.unwrap();
+            tell.send(i).unwrap();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        });
+        case.until_queued(&path, i + 2).await;
+    }
+    assert_eq!(first.release().await.unwrap(), Release::Released);
+    tasks.join_all().await;
+    let order: Vec<_> = (0..12).map(|_| told.try_recv().unwrap()).collect();
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+/// A time that is over is the error `Timeout`, in time, and leaves nothing in the queue.
+pub async fn timeout_leaves_nothing<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    let guard = mine.acquire().await.unwrap();
+    for time in [Duration::from_secs(1), SHORT] {
+        let began = Instant::now();
+        let error = others.acquire_timeout(time).await.unwrap_err();
+        case.took(began, time);
+        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Waiting));
+        assert_eq!(error.path(), Some(path.as_str()));
+        case.until_queued(&path, 1).await;
+    }
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// T45: a deadline that has passed already is a timeout, not a panic, and leaves nothing; so does no time.
+pub async fn t45_deadline_in_the_past<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let others = case.lock::<M>(&b, "lock");
+    for time in [Duration::ZERO, Duration::from_nanos(1)] {
+        let error = others.acquire_timeout(time).await.unwrap_err();
+        assert!(error.is_timeout(), "{error}");
+        case.until_queued(&path, 1).await;
+    }
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// T55: a cancelled waiter's clean-up is done long before the next heartbeat.
+pub async fn t55_cancelled_waiter_is_cleaned_up_at_once<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let others = case.lock::<M>(&b, "lock");
+    let waiter = tokio::spawn(async move { others.acquire().await });
+    case.until_queued(&path, 2).await;
+    let began = Instant::now();
+    waiter.abort();
+    case.until_queued(&path, 1).await;
+    let (took, heartbeat) = (began.elapsed(), case.store.session_timeout() / 10);
+    assert!(took < heartbeat, "{took:?}");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// T56: a guard that is moved to another task and dropped there releases.
+pub async fn t56_guard_moved_to_another_task<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let others = case.lock::<M>(&b, "lock");
+    tokio::spawn(async move {
+        assert!(guard.is_held());
+        drop(guard);
+    })
+    .await
+    .unwrap();
+    let guard = others.acquire_timeout(LONG).await.unwrap();
+    let released = tokio::spawn(async move { guard.release().await.unwrap() }).await.unwrap();
+    assert_eq!(released, Release::Released);
+}
+
+/// T58: nobody takes part in a lock that was never used; holder and waiters are told apart, in order.
+pub async fn t58_participants<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    assert_eq!(mine.participants().await.unwrap(), []);
+    let guard = mine.acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { others.acquire().await });
+    case.until_queued(&path, 2).await;
+    let told = mine.participants().await.unwrap();
+    assert_eq!(told.iter().map(|p| p.is_holder).collect::<Vec<_>>(), [true, false]);
+    let mut names = case.store.names(&path).await;
+    names.sort_unstable();
+    let mut told: Vec<_> = told.iter().map(|p| p.name.as_str().to_owned()).collect();
+    told.sort_unstable();
+    assert_eq!(told, names);
+    waiter.abort();
+    case.until_queued(&path, 1).await;
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert_eq!(mine.participants().await.unwrap(), []);
+}
+
+/// T60: watches, nodes and the reaper's list are flat after many timeouts and many hand-offs.
+pub async fn t60_nothing_piles_up<M: Mutual>(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let path = case.path("lock");
+    let locks = [&a, &b, &c].map(|p| case.lock::<M>(p, "lock"));
+    let rounds = case.many(10_000, 300);
+    let guard = locks[0].acquire().await.unwrap();
+    for _ in 0..rounds {
+        let error = locks[1].acquire_timeout(Duration::from_millis(2)).await.unwrap_err();
+        assert!(error.is_timeout(), "{error}");
+    }
+    case.until_queued(&path, 1).await;
+    case.until("no watch left", async || matches!(case.store.watches(case.root()).await, None | Some(0)))
+        .await;
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let inside = Inside::default();
+    let contend = async |lock: &M| {
+        for _ in 0..rounds / 3 {
+            let guard = lock.acquire_timeout(LONG).await.unwrap();
+            inside.visit().await;
+            if let Some(watches) = case.store.watches(case.root()).await {
+                assert!(watches <= 2, "{watches} watches of 2 waiters");
+            }
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
+    };
+    tokio::join!(contend(&locks[0]), contend(&locks[1]), contend(&locks[2]));
+    assert_eq!(inside.visits(), rounds / 3 * 3);
+}

@@ -1,0 +1,218 @@
+//! Faults at the contract, between a client and its backend: they work on every store.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use zlock_core::{
+    CoordinationBackend, Created, Error, ErrorKind, Existence, Label, LockPath, Node, Queue, Result,
+    SessionEvents, Target, Token, Watch,
+};
+
+/// An operation of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// `create_ephemeral_sequential`
+    Create,
+    /// `children`
+    Children,
+    /// `children_with_watch`
+    ChildrenWithWatch,
+    /// `exists_with_watch`
+    Exists,
+    /// `relabel`
+    Relabel,
+    /// `delete`
+    Delete,
+    /// `data`
+    Data,
+}
+
+/// Before the call reaches the backend, or after it came back: "request lost" and "answer lost" are two things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The backend is not called.
+    Before,
+    /// The backend was called, and its answer is dropped or held back.
+    After,
+}
+
+/// What happens to the calls of one client. Counts them, too.
+#[derive(Debug, Default)]
+pub struct Faults(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    counts: BTreeMap<Call, usize>,
+    plans: Vec<Plan>,
+}
+
+#[derive(Debug)]
+struct Plan {
+    call: Call,
+    side: Side,
+    times: usize,
+    action: Action,
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Fail(ErrorKind),
+    Hold(Arc<Turnstile>),
+}
+
+#[derive(Debug)]
+struct Turnstile {
+    reached: watch::Sender<bool>,
+    open: watch::Sender<bool>,
+}
+
+/// Holds one call back. Opens when dropped.
+#[derive(Debug)]
+pub struct Gate(Arc<Turnstile>);
+
+impl Gate {
+    /// Waits until the call stands at the gate.
+    pub async fn reached(&self) {
+        self.0.reached.subscribe().wait_for(|reached| *reached).await.expect("the gate");
+    }
+
+    /// Lets the call go on.
+    pub fn open(&self) {
+        self.0.open.send_replace(true);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+impl Faults {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often the operation was called.
+    #[must_use]
+    pub fn count(&self, call: Call) -> usize {
+        self.lock().counts.get(&call).copied().unwrap_or(0)
+    }
+
+    /// How many operations were called.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.lock().counts.values().sum()
+    }
+
+    /// The next `times` calls fail with this kind; after the backend was called, the error is ambiguous.
+    pub fn fail(&self, call: Call, side: Side, times: usize, kind: ErrorKind) {
+        self.lock().plans.push(Plan { call, side, times, action: Action::Fail(kind) });
+    }
+
+    /// The next call is held back until the gate opens.
+    #[must_use]
+    pub fn hold(&self, call: Call, side: Side) -> Gate {
+        let stile =
+            Arc::new(Turnstile { reached: watch::Sender::new(false), open: watch::Sender::new(false) });
+        self.lock().plans.push(Plan { call, side, times: 1, action: Action::Hold(stile.clone()) });
+        Gate(stile)
+    }
+
+    /// Ends all faults that have not come to pass.
+    pub fn mend(&self) {
+        self.lock().plans.clear();
+    }
+
+    fn planned(&self, call: Call, side: Side) -> Option<Action> {
+        let mut state = self.lock();
+        let at = state.plans.iter().position(|p| p.call == call && p.side == side)?;
+        let plan = &mut state.plans[at];
+        let action = plan.action.clone();
+        plan.times -= 1;
+        if plan.times == 0 {
+            state.plans.remove(at);
+        }
+        Some(action)
+    }
+
+    async fn pass(&self, call: Call, side: Side) -> Result<()> {
+        match self.planned(call, side) {
+            None => Ok(()),
+            Some(Action::Fail(kind)) => {
+                let error = Error::new(kind, "injected");
+                Err(if side == Side::After { error.ambiguous() } else { error })
+            }
+            Some(Action::Hold(stile)) => {
+                stile.reached.send_replace(true);
+                // A gate that is gone is open.
+                let _ = stile.open.subscribe().wait_for(|open| *open).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn around<T>(&self, call: Call, inner: impl Future<Output = Result<T>>) -> Result<T> {
+        *self.lock().counts.entry(call).or_default() += 1;
+        self.pass(call, Side::Before).await?;
+        let result = inner.await;
+        self.pass(call, Side::After).await?;
+        result
+    }
+}
+
+/// A backend whose calls go through [`Faults`].
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    pub(crate) inner: Arc<dyn CoordinationBackend>,
+    pub(crate) faults: Arc<Faults>,
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CoordinationBackend for Faulty {
+    async fn create_ephemeral_sequential(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        token: &Token,
+        data: &[u8],
+    ) -> Result<Created> {
+        let inner = self.inner.create_ephemeral_sequential(parent, label, token, data);
+        self.faults.around(Call::Create, inner).await
+    }
+
+    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+        self.faults.around(Call::Children, self.inner.children(parent)).await
+    }
+
+    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
+        self.faults.around(Call::ChildrenWithWatch, self.inner.children_with_watch(parent)).await
+    }
+
+    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
+        self.faults.around(Call::Exists, self.inner.exists_with_watch(parent, seen)).await
+    }
+
+    async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
+        self.faults.around(Call::Relabel, self.inner.relabel(parent, node, label)).await
+    }
+
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+        self.faults.around(Call::Delete, self.inner.delete(parent, target)).await
+    }
+
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+        self.faults.around(Call::Data, self.inner.data(parent, node)).await
+    }
+
+    fn session_events(&self) -> SessionEvents {
+        self.inner.session_events()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}

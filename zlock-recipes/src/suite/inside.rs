@@ -1,0 +1,36 @@
+//! A witness of mutual exclusion.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Notices two that are inside at once, and counts who was inside.
+#[derive(Clone, Debug, Default)]
+pub struct Inside(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    busy: AtomicBool,
+    visits: AtomicUsize,
+}
+
+impl Inside {
+    /// Goes in, lets others run, and comes out.
+    ///
+    /// # Panics
+    /// If somebody else is inside.
+    pub async fn visit(&self) {
+        let alone = self.0.busy.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst);
+        assert!(alone.is_ok(), "two are inside");
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        self.0.visits.fetch_add(1, Ordering::SeqCst);
+        self.0.busy.store(false, Ordering::SeqCst);
+    }
+
+    /// How many visits came to their end.
+    #[must_use]
+    pub fn visits(&self) -> usize {
+        self.0.visits.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,67 @@
+//! Collects tracing events, for cases about what is logged.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Metadata, Subscriber};
+
+/// The events of this thread while it lives, one line each: level, target, fields.
+#[derive(Debug)]
+pub struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    _guard: DefaultGuard,
+}
+
+impl Log {
+    /// Begins to collect.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let _guard = tracing::subscriber::set_default(Collector(lines.clone()));
+        Log { lines, _guard }
+    }
+
+    /// The lines that have this text in them.
+    #[must_use]
+    pub fn with(&self, text: &str) -> Vec<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().filter(|line| line.contains(text)).cloned().collect()
+    }
+}
+
+struct Collector(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let _ = write!(self.0, " {}={value:?}", field.name());
+    }
+}
+
+impl Subscriber for Collector {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(format!("{} {}", event.metadata().level(), event.metadata().target()));
+        event.record(&mut line);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}

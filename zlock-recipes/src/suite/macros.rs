@@ -1,0 +1,257 @@
+//! The list of cases, and the macros that make tests of them.
+
+/// Generates the tests of the named groups for a lock that can act as a mutex:
+/// `mutual_suite!(paused | real, store, Lock, [group, ..])`. `store` is a future of `Option<impl Store>`, made
+/// anew for each test. See [`suite`](crate::suite).
+#[macro_export]
+macro_rules! mutual_suite {
+    ($time:ident, $store:expr, $lock:ty, [$($group:ident),* $(,)?]) => {
+        $($crate::mutual_group!($group, $time, $store, $lock);)*
+    };
+}
+
+/// The cases of each group. A part of [`mutual_suite!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! mutual_group {
+    (mutual, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            mutual,
+            [$lock],
+            [
+                mx_01_guard_scope,
+                mx_04_fresh_names,
+                mx_04_vanishing_parent,
+                mx_06_one_instance,
+                mx_06_ten_instances,
+                mx_06_ten_sessions,
+                mx_07_reentrant,
+                mx_07_reentrant_by_try_and_by_another_instance,
+                mx_08_siblings,
+                mx_09_two_sessions,
+                order_of_the_queue,
+                timeout_leaves_nothing,
+                t45_deadline_in_the_past,
+                t55_cancelled_waiter_is_cleaned_up_at_once,
+                t56_guard_moved_to_another_task,
+                t58_participants,
+                t60_nothing_piles_up,
+            ]
+        );
+    };
+    (safety, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            safety,
+            [$lock],
+            [
+                no_grant_on_a_dead_session,
+                no_grant_by_try_on_a_dead_session,
+                no_grant_on_a_stale_listing,
+                no_grant_without_a_node,
+                release_spares_the_successor,
+                release_after_the_session_spares_the_successor,
+                every_waiter_wakes,
+                t29_close_wakes_the_waiter,
+                fencing_tokens_grow,
+                no_herd,
+            ]
+        );
+    };
+    (faults, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            faults,
+            [$lock],
+            [
+                t1_answer_lost_for_good,
+                t2_dropped_at_each_call,
+                t3_listing_fails_for_good,
+                t8_the_first_error_counts,
+                t8_refused_release,
+                t9_background_does_not_spin,
+                t9_not_found_ends_the_background,
+                t28_a_slow_call_delays_nobody_else,
+                t28_a_slow_listener_delays_nobody,
+                t43_the_engine_repeats_nothing,
+                a_hanging_call_does_not_hide_the_loss,
+            ]
+        );
+    };
+    (links, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            links,
+            [$lock],
+            [
+                mx_02_outage_keeps_the_order,
+                turn_comes_during_an_outage,
+                t4_fr_06_release_while_disconnected,
+                t53_release_on_a_broken_link,
+                t53_release_overtaken_by_the_end_of_the_session,
+                fr_01_answer_lost_once,
+                fr_14_short_outage,
+                fr_14_long_outage,
+                fr_17_t26_late_expiry,
+                t17_holder_knows_before_another_holds,
+                t17_waiter_on_a_silent_link,
+                t18_no_reentry_after_the_loss,
+                time_limit_covers_a_broken_link,
+                a_try_is_bounded,
+                t9_unreachable_store,
+                t29_close_while_disconnected,
+            ]
+        );
+    };
+    (sweep, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            sweep,
+            [$lock],
+            [
+                t2_free_lock,
+                t2_try_free,
+                t2_try_overtaken,
+                t2_queued,
+                t2_queued_with_a_time_limit,
+                t2_time_runs_out,
+                t2_session_ends,
+                t2_release,
+                t2_answer_lost,
+                t2_link_cut,
+                t2_link_cut_while_queued,
+                t2_release_answer_lost,
+            ]
+        );
+    };
+}
+
+/// Generates the tests of the named groups that are about the mutex and what is built on it:
+/// `recipe_suite!(paused | real, store, [group, ..])`. See [`suite`](crate::suite).
+#[macro_export]
+macro_rules! recipe_suite {
+    ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {
+        $($crate::recipe_group!($group, $time, $store);)*
+    };
+}
+
+/// The cases of each group. A part of [`recipe_suite!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! recipe_group {
+    (template, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            template,
+            [],
+            [
+                output_comes_back_untouched,
+                holds_while_it_runs,
+                panic_releases,
+                panic_at_once_releases,
+                dropping_releases,
+                busy_after_all_waits,
+                no_wait_is_one_try,
+                second_wait_keeps_the_place,
+                t17_loss_cancels_the_closure,
+                removal_and_close_cancel_the_closure,
+                done_after_the_loss_is_an_error,
+                run_on_after_loss,
+                roots_and_names,
+                nested_execute_reenters,
+                mx_08_siblings_exclude_each_other,
+                mx_06_counter,
+                held_outlives_the_closure,
+                scope_carried_over_by_spawn,
+                t2_execute,
+            ]
+        );
+    };
+    (guard, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            guard,
+            [],
+            [
+                dropped_outside_any_runtime,
+                dropped_while_unwinding,
+                reenter_by_hand,
+                branches_of_one_scope_enter_together,
+                scope_by_hand,
+                scopes_nest,
+                another_session_is_another_owner,
+                two_clients_of_one_session,
+                last_handle_ends_the_session,
+                release_is_pending_after_the_operation_timeout,
+                release_is_pending_when_no_server_answers,
+                removal_is_noticed,
+                lost_is_level_triggered,
+                waiting_for_oneself_is_warned_of,
+                node_data,
+                backend_shared_with_others,
+            ]
+        );
+    };
+    (cost, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            cost,
+            [],
+            [uncontended, contended, failed_try, looks_cost_nothing]
+        );
+    };
+    (input, $time:ident, $store:expr) => {
+        $crate::suite_tests!($time, $store, input, [], [paths, names, data, attempts, extreme_times]);
+    };
+}
+
+/// One test a case, in a module named like the group. A part of the suite's macros.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! suite_tests {
+    (paused, $store:expr, $group:ident, $lock:tt, [$($case:ident),* $(,)?]) => {
+        mod $group {
+            use super::*;
+            $(
+                #[tokio::test(start_paused = true)]
+                async fn $case() {
+                    let case = $crate::suite_case!($group, $case, $lock);
+                    $crate::suite::run($store.await, true, stringify!($case), case).await;
+                }
+            )*
+        }
+    };
+    (real, $store:expr, $group:ident, $lock:tt, [$($case:ident),* $(,)?]) => {
+        mod $group {
+            use super::*;
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    let case = $crate::suite_case!($group, $case, $lock);
+                    $crate::suite::run($store.await, false, stringify!($case), case).await;
+                }
+            )*
+        }
+    };
+}
+
+/// The function of one case. A part of the suite's macros.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! suite_case {
+    ($group:ident, $case:ident, []) => {
+        $crate::suite::cases::$group::$case
+    };
+    ($group:ident, $case:ident, [$lock:ty]) => {
+        $crate::suite::cases::$group::$case::<$lock>
+    };
+}

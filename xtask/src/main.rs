@@ -3,6 +3,7 @@
 mod arrows;
 mod bench;
 mod ci;
+mod programs;
 mod run;
 mod setup;
 mod summary;

@@ -1,106 +1,75 @@
-//! What `cargo test` printed, in numbers: by crate and backend.
+//! What test programs printed, in numbers: by crate and backend.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What a skipped test's line begins with: zlock-testkit's `SKIP_MARK`.
-const SKIP_MARK: &str = "ZLOCK-SKIP ";
+pub(crate) const SKIP_MARK: &str = "ZLOCK-SKIP ";
 
 const BACKENDS: [&str; 3] = ["mem", "zookeeper", "none"];
-
-/// The test programs, by file name: which crate each belongs to.
-#[derive(Debug, Default)]
-pub(crate) struct Programs(BTreeMap<String, String>);
-
-impl Programs {
-    /// From cargo's JSON messages, one a line.
-    pub(crate) fn read(messages: &str) -> Self {
-        let program = |message: &str| {
-            let path = text(message, "executable")?;
-            let manifest = text(message, "manifest_path")?;
-            let folder = manifest.strip_suffix("/Cargo.toml")?;
-            let mut name = file_name(folder).to_owned();
-            if std::path::Path::new(&format!("{folder}/Cargo.lock")).exists() {
-                // The root, whatever its folder is called.
-                name = "zlock".into();
-            }
-            Some((file_name(&path).to_owned(), name))
-        };
-        Programs(messages.lines().filter_map(program).collect())
-    }
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
-/// The text of a field in a line of JSON; cargo writes no blanks and paths have no quotes.
-fn text(json: &str, field: &str) -> Option<String> {
-    let (_, rest) = json.split_once(&format!("\"{field}\":\""))?;
-    Some(rest.split_once('"')?.0.to_owned())
-}
 
 #[derive(Debug, Default)]
 struct Count {
     passed: u32,
     failed: u32,
+    skipped: u32,
     ignored: u32,
 }
 
-/// Reads the output of `cargo test` line by line; shows a table.
-#[derive(Debug)]
+/// Counts the tests of one program after the other; shows a table.
+#[derive(Debug, Default)]
 pub(crate) struct Summary {
-    programs: Programs,
-    /// The crate and the test program whose lines are coming.
-    current: (String, String),
     counts: BTreeMap<(String, &'static str), Count>,
     /// Why, and which tests.
-    skipped: BTreeMap<String, BTreeSet<String>>,
+    skipped: BTreeMap<String, Vec<String>>,
     failures: Vec<String>,
 }
 
 impl Summary {
-    pub(crate) fn new(programs: Programs) -> Self {
-        let (current, counts) = Default::default();
-        Summary { programs, current, counts, skipped: BTreeMap::new(), failures: Vec::new() }
+    pub(crate) fn failed(&self) -> bool {
+        !self.failures.is_empty()
     }
 
-    pub(crate) fn failed(&self) -> usize {
-        self.failures.len()
-    }
-
-    pub(crate) fn line(&mut self, line: &str) {
-        let trimmed = line.trim();
-        if let Some(name) = trimmed.strip_prefix("Doc-tests ") {
-            self.current = (name.replace('_', "-"), "doc".into());
-        } else if let Some((what, path)) = running(trimmed) {
-            let name = self.programs.0.get(file_name(path)).cloned();
-            self.current = (name.unwrap_or_else(|| "?".into()), what.to_owned());
-        } else if let Some(skip) = trimmed.strip_prefix(SKIP_MARK) {
-            let (test, reason) = skip.split_once(": ").unwrap_or((skip, ""));
-            self.skipped.entry(reason.to_owned()).or_default().insert(format!("{}: {test}", self.current.0));
-        } else if let Some((name, result)) = test(line) {
-            self.count(name, result);
-        }
-    }
-
-    fn count(&mut self, name: &str, result: &str) {
-        let (package, program) = &self.current;
-        let count = self.counts.entry((package.clone(), backend(package, program, name))).or_default();
-        match result {
-            "ok" => count.passed += 1,
-            "FAILED" => {
-                count.failed += 1;
-                self.failures.push(format!("{package} {program} {name}"));
+    /// What one program wrote to its standard output, the tests that it skipped (`name: reason`), and
+    /// whether it said that all is well. The crate of a documentation test is known by its name.
+    pub(crate) fn add(
+        &mut self,
+        package: &str,
+        source: &str,
+        lines: &[String],
+        skips: &[String],
+        passed: bool,
+    ) {
+        let skips: BTreeMap<_, _> = skips.iter().filter_map(|skip| skip.split_once(": ")).collect();
+        let failures = self.failures.len();
+        for (name, result) in lines.iter().filter_map(|line| test(line)) {
+            let package = if package.is_empty() { documented(name) } else { package };
+            let count = self.counts.entry((package.to_owned(), backend(package, source, name))).or_default();
+            match (result, skips.get(name)) {
+                // To libtest a test that returns early has passed.
+                ("ok", Some(reason)) => {
+                    count.skipped += 1;
+                    self.skipped.entry((*reason).to_owned()).or_default().push(format!("{package} {name}"));
+                }
+                ("ok", None) => count.passed += 1,
+                ("FAILED", _) => {
+                    count.failed += 1;
+                    self.failures.push(format!("{package} {source} {name}"));
+                }
+                _ => count.ignored += 1,
             }
-            _ => count.ignored += 1,
+        }
+        if !passed && self.failures.len() == failures {
+            self.failures.push(format!("{package} {source}: not by a test, see what it wrote"));
         }
     }
-}
 
-/// `Running tests/a.rs (target/debug/deps/a-1234)`.
-fn running(line: &str) -> Option<(&str, &str)> {
-    line.strip_prefix("Running ")?.strip_suffix(')')?.rsplit_once(" (")
+    fn sum(&self, package: Option<&str>, backend: Option<&str>, what: fn(&Count) -> u32) -> u32 {
+        let of = self.counts.iter().filter(|((p, b), _)| {
+            package.is_none_or(|package| package == p) && backend.is_none_or(|backend| backend == *b)
+        });
+        of.map(|(_, count)| what(count)).sum()
+    }
 }
 
 /// `test a::b ... ok`, also with `- should panic` and `- compile`, and with a reason behind `ignored`.
@@ -110,16 +79,21 @@ fn test(line: &str) -> Option<(&str, &str)> {
     ["ok", "FAILED", "ignored"].contains(&result).then_some((name.split(" - should").next()?, result))
 }
 
-/// By the crate's name; else by the name of the test program, or of a module that the test is in.
-fn backend(package: &str, program: &str, name: &str) -> &'static str {
+/// The crate of a documentation test: `zlock-core/src/path.rs - LockPath (line 3)`.
+fn documented(name: &str) -> &str {
+    name.split_once("/src/").map_or("zlock", |(package, _)| package)
+}
+
+/// By the crate's name; else by the name of the program's source, or of a module that the test is in.
+fn backend(package: &str, source: &str, name: &str) -> &'static str {
     match package {
         "zlock-mem" => return "mem",
         "zlock-zk" => return "zookeeper",
         _ => {}
     }
     let modules = name.rsplit_once("::").map_or("", |(modules, _)| modules);
-    let mut words = program.split(['/', '.', '_', '-']).chain(modules.split("::"));
-    match words.find(|word| matches!(*word, "mem" | "zk" | "zookeeper" | "ensemble")) {
+    let mut words = source.split(['/', '.', '_', '-']).chain(modules.split("::"));
+    match words.find(|word| matches!(*word, "mem" | "zk" | "zookeeper")) {
         Some("mem") => "mem",
         Some(_) => "zookeeper",
         None => "none",
@@ -129,33 +103,22 @@ fn backend(package: &str, program: &str, name: &str) -> &'static str {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let packages: BTreeSet<_> = self.counts.keys().map(|(package, _)| package.as_str()).collect();
-        let number = |package: Option<&str>, backend: Option<&str>, what: fn(&Count) -> u32| -> u32 {
-            let of = self.counts.iter().filter(|((p, b), _)| {
-                package.is_none_or(|package| package == p) && backend.is_none_or(|backend| backend == *b)
-            });
-            of.map(|(_, count)| what(count)).sum()
-        };
-        let row = |f: &mut fmt::Formatter<'_>, title: &str, package: Option<&str>| {
-            write!(f, "{title:16}")?;
-            for backend in BACKENDS {
-                write!(f, " {:>10}", number(package, Some(backend), |count| count.passed))?;
-            }
-            write!(f, " {:>10}", number(package, None, |count| count.passed))?;
-            write!(f, " {:>8}", number(package, None, |count| count.failed))?;
-            writeln!(f, " {:>8}", number(package, None, |count| count.ignored))
-        };
         let [mem, zookeeper, none] = BACKENDS;
-        writeln!(
-            f,
-            "\n{:16} {mem:>10} {zookeeper:>10} {none:>10} {:>10} {:>8} {:>8}",
-            "tests passed", "together", "failed", "ignored"
-        )?;
-        for package in packages {
-            row(f, package, Some(package))?;
+        write!(f, "\n{:14} {mem:>9} {zookeeper:>9} {none:>9} {:>9}", "tests passed", "together")?;
+        writeln!(f, " {:>9} {:>9} {:>9}", "failed", "skipped", "ignored")?;
+        for package in packages.into_iter().map(Some).chain([None]) {
+            write!(f, "{:14}", package.unwrap_or("all"))?;
+            for backend in BACKENDS {
+                write!(f, " {:>9}", self.sum(package, Some(backend), |count| count.passed))?;
+            }
+            let rest: [fn(&Count) -> u32; 4] = [|c| c.passed, |c| c.failed, |c| c.skipped, |c| c.ignored];
+            for what in rest {
+                write!(f, " {:>9}", self.sum(package, None, what))?;
+            }
+            writeln!(f)?;
         }
-        row(f, "all", None)?;
         for (reason, tests) in &self.skipped {
-            writeln!(f, "\n{} test(s) above are no more than SKIPPED, {reason}:", tests.len())?;
+            writeln!(f, "\nSKIPPED {} test(s), {reason}:", tests.len())?;
             tests.iter().try_for_each(|test| writeln!(f, "  {test}"))?;
         }
         if self.skipped.is_empty() {
@@ -169,53 +132,41 @@ impl fmt::Display for Summary {
 mod tests {
     use super::*;
 
-    const MESSAGES: &str = r#"
-{"reason":"compiler-artifact","manifest_path":"/w/zlock-zk/Cargo.toml","executable":"/t/debug/deps/live-12"}
-{"reason":"compiler-artifact","manifest_path":"/w/zlock-recipes/Cargo.toml","executable":"/t/debug/deps/zlock_recipes-34"}
-{"reason":"compiler-artifact","manifest_path":"/w/zlock-recipes/Cargo.toml","executable":null}
-{"reason":"build-finished","success":true}"#;
-
-    const OUTPUT: &str = "
-     Running tests/live.rs (target/debug/deps/live-12)
-running 3 tests
-
-ZLOCK-SKIP a::skipped: there is no java
-test a::skipped ... ok
-test b ... FAILED
-test c - should panic ... ok
-test result: FAILED. 2 passed; 1 failed
-     Running unittests src/lib.rs (target/debug/deps/zlock_recipes-34)
-test mutex::mem::order ... ok
-test mutex::zk::order ... ok
-test judge ... ignored, slow
-test what_zookeeper::zookeeper ... ok
-   Doc-tests zlock_recipes
-test zlock-recipes/src/lib.rs - (line 3) - compile ... ok";
+    fn add(summary: &mut Summary, package: &str, source: &str, text: &str, passed: bool) {
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        summary.add(package, source, &lines, &["a::skipped: there is no java".to_owned()], passed);
+    }
 
     #[test]
     fn counts_by_crate_and_backend() {
-        let mut summary = Summary::new(Programs::read(MESSAGES));
-        OUTPUT.lines().for_each(|line| summary.line(line));
-        let counts: Vec<_> = summary
-            .counts
-            .iter()
-            .map(|((package, backend), n)| (&package[6..], *backend, n.passed, n.failed, n.ignored))
-            .collect();
+        let mut summary = Summary::default();
+        let zk = "running 3 tests\ntest a::skipped ... ok\ntest b ... FAILED\ntest c - should panic ... ok\n";
+        add(&mut summary, "zlock-zk", "tests/live.rs", zk, false);
+        let recipes = "test mutex::mem::order ... ok\ntest mutex::zk::order ... ok\n\
+                       test judge ... ignored, slow\ntest what_zookeeper::zookeeper ... ok\n";
+        add(&mut summary, "zlock-recipes", "src/lib.rs", recipes, true);
+        let docs =
+            "test zlock-core/src/lib.rs - (line 3) - compile ... ok\ntest src/lib.rs - (line 3) ... ok";
+        add(&mut summary, "", "doc", docs, true);
+        add(&mut summary, "zlock-core", "src/lib.rs", "", false);
+        let row = |((package, backend), n): (&(String, &'static str), &Count)| {
+            format!("{package} {backend} {} {} {} {}", n.passed, n.failed, n.skipped, n.ignored)
+        };
         assert_eq!(
-            counts,
+            summary.counts.iter().map(row).collect::<Vec<_>>(),
             [
-                ("recipes", "mem", 1, 0, 0),
-                ("recipes", "none", 2, 0, 1),
-                ("recipes", "zookeeper", 1, 0, 0),
-                ("zk", "zookeeper", 2, 1, 0),
+                "zlock none 1 0 0 0",
+                "zlock-core none 1 0 0 0",
+                "zlock-recipes mem 1 0 0 0",
+                "zlock-recipes none 1 0 0 1",
+                "zlock-recipes zookeeper 1 0 0 0",
+                "zlock-zk zookeeper 1 1 1 0",
             ]
         );
         let text = summary.to_string();
-        assert!(
-            text.contains(
-                "1 test(s) above are no more than SKIPPED, there is no java:\n  zlock-zk: a::skipped"
-            )
-        );
+        assert!(text.contains("SKIPPED 1 test(s), there is no java:\n  zlock-zk a::skipped"), "{text}");
         assert!(text.contains("FAILED zlock-zk tests/live.rs b"), "{text}");
+        assert!(text.contains("FAILED zlock-core src/lib.rs: not by a test"), "{text}");
+        assert!(summary.failed());
     }
 }

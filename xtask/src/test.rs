@@ -1,11 +1,12 @@
 //! `cargo xtask test`: every test of the workspace, with a count at the end.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
 
+use crate::programs::{Program, programs};
 use crate::run::{Result, cargo, output, show};
 use crate::setup::set_up;
-use crate::summary::{Programs, Summary};
+use crate::summary::{SKIP_MARK, Summary};
 
 /// One selection for clippy, tests and docs, so that they share what they build.
 pub(crate) const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
@@ -26,38 +27,57 @@ pub(crate) fn test(args: &[String]) -> Result {
     let mut build = cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
     build.args(EVERYTHING);
     println!("\n$ {}", show(&build));
-    let programs = Programs::read(&output(build)?);
+    let programs = programs(&output(build)?);
     let built = now();
-    let mut tests = cargo(&["test", "--no-fail-fast"]);
-    tests.args(EVERYTHING).args(&filter).env(SERVERS, servers);
-    let mut summary = Summary::new(programs);
-    let passed = watch(tests, |line| summary.line(line))?;
+
+    let mut summary = Summary::default();
+    for Program { package, source, folder, path } in &programs {
+        let mut program = Command::new(path);
+        program.args(&filter).current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        watch(&mut summary, program.env(SERVERS, &servers), package, source)?;
+    }
+    let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
+    docs.args(EVERYTHING).arg("--").args(&filter);
+    watch(&mut summary, &mut docs, "", "doc")?;
     println!("{summary}");
     println!("time: {:.0?} to build, {:.0?} to run", built - began, built.elapsed());
-    match (passed, summary.failed()) {
-        (true, 0) => Ok(()),
-        (_, n) => Err(format!("FAILED: {n} test(s), or something that is no test: see above")),
-    }
+    if summary.failed() { Err("FAILED".into()) } else { Ok(()) }
 }
 
-/// Runs it, shows its output line by line, in the order in which it was written, and hands each line on.
-fn watch(mut command: Command, mut each: impl FnMut(&str)) -> Result<bool> {
-    let shown = show(&command);
-    println!("\n$ {shown}");
-    let failed = |e| format!("{shown}: {e}");
-    let (reader, writer) = std::io::pipe().map_err(failed)?;
-    command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+/// Runs it, shows what it writes, and counts. Its standard error is not mixed with its standard output:
+/// another line would come between a test's name and its result.
+fn watch(summary: &mut Summary, command: &mut Command, package: &str, source: &str) -> Result {
+    let title = format!("{package} {source}");
+    println!("\n$ {}", title.trim());
+    let failed = |e| format!("{title}: {e}");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
-    // The command holds the pipe's other end; without it there would be no end to read.
-    drop(command);
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = line.map_err(failed)?;
-        let line = String::from_utf8_lossy(&line);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let errors = std::thread::spawn(move || {
+        let mut skips = Vec::new();
+        lines(stderr, |line| {
+            let _ = writeln!(std::io::stderr(), "{line}");
+            skips.extend(line.strip_prefix(SKIP_MARK).map(str::to_owned));
+        });
+        skips
+    });
+    let mut results = Vec::new();
+    lines(stdout, |line| {
         // A closed standard output (`| head`) is no reason to leave the tests alone.
         let _ = writeln!(std::io::stdout(), "{line}");
-        each(&line);
+        results.push(line.to_owned());
+    });
+    let passed = child.wait().map_err(failed)?.success();
+    let skips = errors.join().map_err(|_| format!("{title}: its standard error cannot be read"))?;
+    summary.add(package, source, &results, &skips, passed);
+    Ok(())
+}
+
+fn lines(from: Option<impl Read>, mut each: impl FnMut(&str)) {
+    let Some(from) = from else { return };
+    for line in BufReader::new(from).split(b'\n').map_while(|line| line.ok()) {
+        each(&String::from_utf8_lossy(&line));
     }
-    Ok(child.wait().map_err(failed)?.success())
 }
 
 #[allow(clippy::disallowed_methods, reason = "how long a task takes is measured on the wall")]

@@ -43,8 +43,8 @@ pub(crate) fn test_name() -> String {
     std::thread::current().name().unwrap_or("a test").to_owned()
 }
 
-/// Past libtest, which keeps what `eprintln!` writes in a test that passes to itself.
+/// Past libtest, which keeps what `eprintln!` writes in a test that passes to itself. In one piece, or what
+/// another test prints comes in between.
 pub(crate) fn say(line: &str) {
-    let mut stderr = std::io::stderr().lock();
-    let _ = writeln!(stderr, "\n{line}");
+    let _ = std::io::stderr().write_all(format!("\n{line}\n").as_bytes());
 }

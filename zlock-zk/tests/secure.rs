@@ -4,12 +4,10 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{create, path};
 use zlock_core::{CoordinationBackend, ErrorKind, Label, Target};
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit};
-use zlock_zk::{ZkBackend, ZkOptions};
+use zlock_zk::ZkBackend;
 
 async fn lock_and_unlock(backend: &ZkBackend) {
     let path = path("secure");
@@ -32,7 +30,7 @@ async fn tls_trusts_the_right_server_only() {
         lock_and_unlock(&backend).await;
 
         let other = ZooKeeper::builder().tls().start().await;
-        let short = Duration::from_secs(1);
+        let short = std::time::Duration::from_secs(1);
         let wrong = common::options(&addr.to_string()).with_tls(other.tls().1.certificate());
         let plain = common::options(&addr.to_string());
         for options in [wrong, plain] {
@@ -46,7 +44,7 @@ async fn tls_trusts_the_right_server_only() {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn bad_certificates_are_refused_before_a_packet_goes_out() {
-    let options = || ZkOptions::new(["127.0.0.1:1"]);
+    let options = || zlock_zk::ZkOptions::new(["127.0.0.1:1"]);
     for (options, part) in [
         (options().with_tls("no certificate"), "authorities"),
         (options().with_tls_identity("x", "y"), "authorities"),

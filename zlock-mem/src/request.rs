@@ -40,9 +40,8 @@ pub enum Operation {
 
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// A new session. The one before is closed first if it still lives.
+    /// A new session. The client's one before is closed first if it still lives.
     Connect {
-        previous: Option<SessionId>,
         timeout: Duration,
     },
     Resume,

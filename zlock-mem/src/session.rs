@@ -17,6 +17,9 @@ use crate::server::{Refused, Server};
 /// How long a client waits before it connects again when an attempt was lost without a sign of why.
 const RECONNECT: Duration = Duration::from_millis(100);
 
+/// How long a connection takes. Not nothing, so that whoever watches the session sees the outage.
+const DIAL: Duration = Duration::from_millis(1);
+
 /// One client. The backend owns it; its session task shares it, and ends when the view is closed.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -154,7 +157,7 @@ impl Shared {
     /// Connects without waiting, if the server answers at once.
     fn connect_now(&self) {
         let sent = Instant::now();
-        let request = Request::Connect { previous: None, timeout: self.options.session_timeout };
+        let request = Request::Connect { timeout: self.options.session_timeout };
         if let Ok(mut answer) = self.server.send(self.client, None, request)
             && let Ok(Answer::Session(id)) = answer.try_recv()
         {
@@ -169,16 +172,16 @@ impl Shared {
                 self.keep(session).await;
             } else {
                 self.own.clear();
-                self.establish((session.epoch > 0).then_some(session.id)).await;
+                self.establish().await;
             }
         }
     }
 
-    /// Opens the next session, and closes the one before.
-    async fn establish(&self, previous: Option<SessionId>) {
+    /// Opens the next session; the server closes the one before.
+    async fn establish(&self) {
         loop {
             let sent = Instant::now();
-            let request = Request::Connect { previous, timeout: self.options.session_timeout };
+            let request = Request::Connect { timeout: self.options.session_timeout };
             match self.connect(None, request).await {
                 Some(Answer::Session(id)) => {
                     let epoch = self.publisher.establish(id, sent + self.options.certain());
@@ -257,6 +260,7 @@ impl Shared {
     /// One attempt at a new connection, after the old one is given up. `None`: try again.
     async fn connect(&self, session: Option<SessionId>, request: Request) -> Option<Answer> {
         self.hang_up();
+        sleep(DIAL).await;
         match self.server.send(self.client, session, request) {
             Err(Refused) => {
                 self.signal.notified().await;

@@ -241,7 +241,7 @@ impl State {
     pub(crate) fn execute(&mut self, client: ClientId, sent: Sent, lose_answer: bool, now: Instant) {
         let Sent { session, request, to } = sent;
         let answer = match (request, session) {
-            (Request::Connect { previous, timeout }, _) => self.connect(client, previous, timeout, now),
+            (Request::Connect { timeout }, _) => self.connect(client, timeout, now),
             (request, Some(id)) => match self.sessions.get_mut(&id) {
                 Some(session) => {
                     session.expires = now + session.timeout;
@@ -256,19 +256,10 @@ impl State {
         }
     }
 
-    fn connect(
-        &mut self,
-        client: ClientId,
-        previous: Option<SessionId>,
-        timeout: Duration,
-        now: Instant,
-    ) -> Answer {
-        if let Some(link) = self.links.get_mut(&client) {
-            // So that ending the one before does not break the connection of the new one.
-            link.session = None;
-        }
-        if let Some(previous) = previous {
-            self.end_session(previous, now);
+    fn connect(&mut self, client: ClientId, timeout: Duration, now: Instant) -> Answer {
+        // Taken out first, so that ending it does not break the new connection.
+        if let Some(before) = self.links.get_mut(&client).and_then(|link| link.session.take()) {
+            self.end_session(before, now);
         }
         self.next_transaction();
         self.next_session += 1;

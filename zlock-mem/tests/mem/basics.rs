@@ -1,13 +1,9 @@
 //! The basic path, and what one test sees of many clients.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
-
-use zlock_core::{CoordinationBackend, Existence, Label, LockPath, SessionState, Target, Tokens, WatchEvent};
+use zlock_core::{CoordinationBackend, Existence, Label, SessionState, Target, Tokens, WatchEvent};
 use zlock_mem::{MemServer, Operation};
 
-fn path() -> LockPath {
-    LockPath::new("/app/orders").unwrap()
-}
+use crate::common::path;
 
 #[tokio::test(start_paused = true)]
 async fn two_clients_queue_up() {

@@ -9,7 +9,7 @@ use zlock_core::conformance::{Connection, Links, Store};
 use zlock_core::{LockPath, Session, SessionState};
 
 use super::fault::Faulty;
-use super::{Faults, Mutual};
+use super::{Call, Faults, Mutual};
 use crate::{Client, ClientBuilder};
 
 /// Longer than anything here takes: for calls that must not hang.
@@ -130,6 +130,13 @@ impl<'a> Case<'a> {
     pub async fn until_queued(&self, path: &LockPath, places: usize) {
         let what = format!("{places} places taken at {path}");
         self.until(&what, async || self.queued(path).await == places).await;
+    }
+
+    /// Waits until this many waits of a process have begun: their creates are answered, and they look at what
+    /// is in front of them. A node at the server does not tell that much.
+    pub async fn until_waiting(&self, process: &Process, waits: usize) {
+        let begun = || process.faults.count(Call::Exists) + process.faults.count(Call::ChildrenWithWatch);
+        self.until(&format!("{waits} waits have begun"), async || begun() >= waits).await;
     }
 
     /// Waits until nobody holds or waits, while the clients live.

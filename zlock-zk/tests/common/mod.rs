@@ -7,6 +7,8 @@
     reason = "tests; each file uses some of it"
 )]
 
+pub mod zk_store;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 

@@ -248,7 +248,7 @@ pub async fn t17_waiter_on_a_silent_link<M: Mutual>(case: &Case<'_>) {
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
     let lock = case.lock::<M>(&b, "lock");
     let waiter = tokio::spawn(async move { lock.acquire().await.map(|_| ()) });
-    case.until_queued(&path, 2).await;
+    case.until_waiting(&b, 1).await;
     case.links().freeze(&b.connection).await;
     let error = timeout(case.store.session_timeout(), waiter).await.expect("woken at the deadline");
     assert_eq!(error.unwrap().unwrap_err().kind(), ErrorKind::SessionLost);

@@ -135,6 +135,7 @@ pub async fn every_waiter_wakes<M: Mutual>(case: &Case<'_>) {
     case.until_queued(&path, 5).await;
     let turn = wait(&turn, None);
     case.until_queued(&path, 6).await;
+    case.until_waiting(&lost, 1).await;
     assert!(timeout.await.unwrap().unwrap_err().is_timeout());
     cancel.abort();
     assert!(cancel.await.unwrap_err().is_cancelled());

@@ -53,10 +53,18 @@ pub(crate) async fn establish(options: &ZkOptions) -> Result<Established> {
     }
 }
 
+/// How long a silent connection, or an attempt at one, is borne with. By itself the library takes two fifths of the
+/// session timeout: then one server that cannot be reached costs the session that another could have kept.
+fn patience(session_timeout: Duration) -> Duration {
+    (session_timeout / 5).max(Duration::from_millis(500)).min(session_timeout * 2 / 5)
+}
+
 async fn connect(options: &ZkOptions) -> Result<Client, zk::Error> {
     let rounds = MIN_ROUND.div_ceil(options.hosts.len());
     let hosts = vec![options.hosts.join(","); rounds].join(",");
-    let mut connector = Client::connector().with_session_timeout(options.session_timeout);
+    let mut connector = Client::connector()
+        .with_session_timeout(options.session_timeout)
+        .with_connection_timeout(patience(options.session_timeout));
     for (scheme, credentials) in &options.auth {
         connector = connector.with_auth(scheme, credentials);
     }

@@ -123,6 +123,11 @@ impl Shared {
         }
     }
 
+    fn is_live(&self, lease: Lease) -> bool {
+        let session = self.publisher.current();
+        session.epoch == lease.epoch && session.is_live()
+    }
+
     /// Waits for a live session.
     pub(crate) async fn lease(&self, until: Instant) -> Result<Lease, Failure> {
         let mut current = self.current.subscribe();
@@ -131,11 +136,7 @@ impl Shared {
                 return Err(closed);
             }
             let lease = current.borrow_and_update().as_ref().map(|live| live.lease);
-            let session = self.publisher.current();
-            if let Some(lease) = lease
-                && session.epoch == lease.epoch
-                && session.is_live()
-            {
+            if let Some(lease) = lease.filter(|lease| self.is_live(*lease)) {
                 return Ok(lease);
             }
             match timeout_at(until, current.changed()).await {
@@ -181,7 +182,8 @@ impl Shared {
     {
         let mut current = self.current.subscribe();
         let live = current.borrow_and_update().clone().filter(|live| live.lease == lease);
-        let Some(live) = live else { return Err(self.over()) };
+        // Past its deadline it is no longer ours to use, even if the manager has not come to end it yet.
+        let Some(live) = live.filter(|_| self.is_live(lease)) else { return Err(self.over()) };
         let mut answer = Box::pin(call(live));
         if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
             return answer.map_err(|error| self.refused(lease, error));

@@ -12,7 +12,10 @@ use common::{
 };
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, ErrorKind, Existence, Label, SessionState, Target, WatchEvent};
-use zlock_testkit::{Cut, Ensemble, Flow, ZooKeeper, have_zookeeper, limit, limit_to, zookeeper_or_skip};
+use zlock_testkit::{
+    Cut, Ensemble, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to, zk_op, zookeeper_or_skip,
+    zookeeper_request,
+};
 use zlock_zk::{ZkBackend, ZkOptions};
 
 /// When our view says that the session is over, and when another client sees the node gone.
@@ -377,6 +380,69 @@ async fn a_deleted_node_is_reported_within_a_heartbeat() {
         }
         sleep(SESSION / 2).await;
         assert!(!kept.gone.is_gone());
+    })
+    .await;
+}
+
+/// A paused process: its client library still says that it is connected, its clock knows better.
+#[tokio::test]
+async fn a_paused_process_wakes_up_without_its_session() {
+    const NAME: &str = "a_paused_process_wakes_up_without_its_session";
+    const SERVER: &str = "ZLOCK_TEST_ZK_PAUSED";
+    const PATH: &str = "/paused/lock";
+    let path = zlock_core::LockPath::new(PATH).unwrap();
+    // The child.
+    if let Ok(server) = std::env::var(SERVER) {
+        let backend = backend(&server).await;
+        let made = create(&backend, &path, Label::Lock).await;
+        println!("\nheld");
+        let events = backend.session_events();
+        let mut last = Instant::now();
+        loop {
+            sleep(Duration::from_millis(1)).await;
+            let (live, pause) = (events.is_live(made.epoch), last.elapsed());
+            last = Instant::now();
+            if pause > SESSION / 2 {
+                println!("\nwoke {}", if live { "and believes in it" } else { "without it" });
+            }
+        }
+    }
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let observer = observer(&server.connect_string()).await;
+        let mut child = Process::spawn_test(NAME, &[(SERVER, &server.connect_string())]);
+        child.line_after("held").await;
+        sleep(SESSION / 2).await;
+        child.pause();
+        until("the node is gone", async || names(&observer, &path).await.is_empty()).await;
+        child.resume();
+        assert_eq!(child.line_after("woke").await.trim(), "without it");
+        child.kill();
+    })
+    .await;
+}
+
+/// A server that we come to after an interruption may be behind the one that we left.
+#[tokio::test]
+async fn the_first_read_after_an_interruption_catches_up() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        let path = path("sync");
+        create(&l.backend, &path, Label::Lock).await;
+        let synced =
+            || l.proxy.lose_next(Lose::Answer, zookeeper_request(&[zk_op::SYNC]), Cut::Fin).happened();
+        let none = timeout(Duration::from_millis(300), synced());
+        let (none, queue) = tokio::join!(none, l.backend.children(&path));
+        assert!(none.is_err(), "nothing was interrupted");
+        assert_eq!(queue.unwrap().len(), 1);
+        let synced = synced();
+        l.proxy.cut(Cut::Reset);
+        let mut events = l.backend.session_events();
+        events.changed().await;
+        connected(&l.backend, 1).await;
+        assert_eq!(l.backend.children(&path).await.unwrap().len(), 1);
+        synced.await;
     })
     .await;
 }

@@ -18,7 +18,7 @@ use zlock_testkit::FaultProxy;
 use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-/// The session timeout of these tests: the library takes 1.6 s to call a link dead.
+/// The session timeout of these tests: after 0.8 s of silence a link counts as dead.
 pub const SESSION: Duration = Duration::from_secs(4);
 
 pub fn options(hosts: &str) -> ZkOptions {

@@ -77,12 +77,31 @@ async fn attempt(
     };
     let Some(place) = place else { return Ok(None) };
     *made = Some(place.node.name.clone());
+    if place.node.sequence == LAST {
+        return Err(start_over(operation, lease, &place.node.name).await);
+    }
     // Until the caller knows the node by name.
     operation.unknown = true;
     if wanted.label != Label::Lock {
         operation.session.contents.insert(wanted.token, Contents::new(wanted.data));
     }
     finish(operation, lease, place).await.map(Some)
+}
+
+/// The last number before the wrap. Servers that do not wrap (3.8) give it to every node from there on, and nobody
+/// can tell who of them came first: so it is nobody's place.
+const LAST: Sequence = Sequence::new(i32::MAX as i64);
+
+/// Gives the place up, and removes the parent if it is empty: the next one counts from 0.
+async fn start_over(operation: &mut Operation<'_>, lease: Lease, name: &NodeName) -> Failure {
+    if let Err(failure) = crate::delete::by_name(operation, lease, name).await {
+        return failure;
+    }
+    let path = operation.server_path();
+    match operation.ask(lease, move |live| async move { live.client.delete(&path, None).await }).await {
+        Ok(()) | Err(Failure::Zk(Error::NoNode | Error::NotEmpty | Error::NoAuth)) => Failure::UsedUp,
+        Err(failure) => failure,
+    }
 }
 
 /// The node to make.

@@ -1,8 +1,13 @@
-//! The recipe suite on mem, in paused time.
+//! The recipe suite on mem, in paused time, and what can be seen and harmed on mem alone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests are tests")]
 
-#[path = "../zlock-mem/tests/store/mod.rs"]
+mod bounds;
+mod faults;
+mod requests;
+mod runtime;
+mod seed;
+#[path = "../../zlock-mem/tests/store/mod.rs"]
 mod store;
 
 use zlock::InterProcessMutex;

@@ -1,0 +1,78 @@
+//! What can be moved and shared between tasks: told by the compiler.
+
+use zlock::mem::MemServer;
+use zlock::{
+    Client, ClientBuilder, Error, Guard, Held, InterProcessMutex, LockTemplate, Participant, Release, Result,
+    Scope, SessionEvents,
+};
+
+fn send<T: Send>(value: T) -> T {
+    value
+}
+
+#[test]
+fn handles_are_send_sync_and_static() {
+    fn check<T: Send + Sync + 'static>() {}
+    check::<Client>();
+    check::<ClientBuilder>();
+    check::<Error>();
+    check::<Guard>();
+    check::<Held>();
+    check::<InterProcessMutex>();
+    check::<LockTemplate>();
+    check::<Participant>();
+    check::<Release>();
+    check::<Scope>();
+    check::<SessionEvents>();
+}
+
+#[tokio::test(start_paused = true)]
+async fn futures_are_send() {
+    let client = Client::new(MemServer::new().connect());
+    let mutex = InterProcessMutex::new(&client, "/app/lock").unwrap();
+    let guard = send(mutex.acquire()).await.unwrap();
+    let again = send(guard.scope(send(mutex.try_acquire()))).await.unwrap().unwrap();
+    let third = send(again.scope(mutex.acquire_timeout(std::time::Duration::ZERO))).await.unwrap();
+    assert_eq!(send(mutex.participants()).await.unwrap().len(), 1);
+    drop(send(third.lost()));
+    drop(send(third.held().lost()));
+    assert_eq!(send(Scope::current().scope(third.release())).await.unwrap(), Release::StillHeld);
+    drop((guard, again));
+    let template = LockTemplate::new(&client, "/app").unwrap();
+    let borrowed = String::from("x");
+    let execute = template.execute("lock", |held| {
+        let borrowed = &borrowed;
+        async move { (borrowed.len(), held) }
+    });
+    assert_eq!(send(execute).await.unwrap().0, 1);
+    send(client.close()).await.unwrap();
+}
+
+/// A wrapper that knows nothing of its closure but the bounds.
+fn wrap<F, Fut>(template: &LockTemplate, closure: F) -> impl Future<Output = Result<Fut::Output>> + Send
+where
+    F: FnOnce(Held) -> Fut + Send,
+    Fut: Future + Send,
+    Fut::Output: Send,
+{
+    template.execute("lock", closure)
+}
+
+fn spawn_it<F, Fut>(template: LockTemplate, closure: F) -> tokio::task::JoinHandle<Result<Fut::Output>>
+where
+    F: FnOnce(Held) -> Fut + Send + 'static,
+    Fut: Future<Output: Send> + Send + 'static,
+{
+    tokio::spawn(async move { template.execute("lock", closure).await })
+}
+
+#[tokio::test(start_paused = true)]
+async fn execute_can_be_wrapped_and_spawned_generically() {
+    let client = Client::new(MemServer::new().connect());
+    let template = LockTemplate::new(&client, "/app").unwrap();
+    let text = String::from("borrowed");
+    let wrapped = wrap(&template, |_| async { text.as_str() });
+    assert_eq!(wrapped.await.unwrap(), "borrowed");
+    let spawned = spawn_it(template, |held| async move { held.is_held() });
+    assert!(spawned.await.unwrap().unwrap());
+}

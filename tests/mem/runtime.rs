@@ -1,0 +1,125 @@
+//! Runtimes that come and go, and one with many threads.
+
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use zlock::mem::MemServer;
+use zlock::{Client, InterProcessMutex, Release};
+
+const PATH: &str = "/app/lock";
+const LONG: Duration = Duration::from_secs(30);
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn mutex(client: &Client) -> InterProcessMutex {
+    InterProcessMutex::new(client, PATH).unwrap()
+}
+
+/// A guard that is dropped after its runtime was shut down cannot be released then; the next acquisition of
+/// its client, on another runtime, takes the node away.
+#[test]
+fn guard_dropped_after_its_runtime() {
+    let server = MemServer::new();
+    let first = runtime();
+    let (client, guard) = first.block_on(async {
+        let client = Client::new(server.connect());
+        let guard = mutex(&client).acquire().await.unwrap();
+        (client, guard)
+    });
+    drop(first);
+    drop(guard);
+    assert_eq!(client.pending_removals(), 1);
+    runtime().block_on(async {
+        let guard = mutex(&client).acquire_timeout(LONG).await.expect("the leftover is removed");
+        assert_eq!(client.pending_removals(), 0);
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    });
+}
+
+/// The same with a guard that the runtime's shutdown drops, and with a release that it cuts off.
+#[test]
+fn guard_dropped_by_the_shutdown() {
+    let server = MemServer::new();
+    let first = runtime();
+    let client = first.block_on(async {
+        let client = Client::new(server.connect());
+        for lock in [mutex(&client), InterProcessMutex::new(&client, "/app/other").unwrap()] {
+            let guard = lock.acquire().await.unwrap();
+            tokio::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(guard);
+            });
+        }
+        tokio::task::yield_now().await;
+        client
+    });
+    drop(first);
+    assert_eq!(client.pending_removals(), 2);
+    runtime().block_on(async {
+        let others = Client::new(server.connect());
+        assert!(mutex(&others).try_acquire().await.unwrap().is_none(), "nobody could remove it yet");
+        let guard = mutex(&client).acquire_timeout(LONG).await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        let other = InterProcessMutex::new(&others, "/app/other").unwrap();
+        drop(other.acquire_timeout(LONG).await.unwrap());
+    });
+}
+
+/// A reaper that is busy when its runtime ends goes on with the same node on the next one.
+#[test]
+fn reaper_cut_off_by_the_shutdown() {
+    let server = MemServer::new();
+    let first = runtime();
+    let client = first.block_on(async {
+        let backend = server.connect();
+        let link = backend.link();
+        let client = Client::new(backend);
+        let guard = mutex(&client).acquire().await.unwrap();
+        link.cut();
+        drop(guard);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!((client.pending_removals(), server.names(mutex(&client).path()).len()), (1, 1));
+        link.heal();
+        client
+    });
+    drop(first);
+    runtime().block_on(async {
+        let guard = mutex(&client).acquire_timeout(LONG).await.unwrap();
+        assert_eq!(client.pending_removals(), 0);
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    });
+}
+
+/// Threads that really run beside each other: never two inside, nothing left.
+#[test]
+fn many_threads() {
+    let server = MemServer::new();
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let inside = zlock_recipes::suite::Inside::default();
+    runtime.block_on(async {
+        let clients: Vec<_> = (0..4).map(|_| Client::new(server.connect())).collect();
+        let mut tasks = tokio::task::JoinSet::new();
+        for i in 0..16 {
+            let (lock, inside) = (mutex(&clients[i % 4]), inside.clone());
+            tasks.spawn(async move {
+                for round in 0..50 {
+                    let guard = lock.acquire_timeout(LONG).await.unwrap();
+                    inside.visit().await;
+                    if (i + round) % 3 == 0 {
+                        drop(guard);
+                    } else {
+                        assert_eq!(guard.release().await.unwrap(), Release::Released);
+                    }
+                }
+            });
+        }
+        tasks.join_all().await;
+        while clients.iter().any(|c| c.pending_removals() > 0) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!((server.names(mutex(&clients[0]).path()).len(), server.watches()), (0, 0));
+    });
+    assert_eq!(inside.visits(), 16 * 50);
+}

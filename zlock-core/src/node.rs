@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::label::Label;
 use crate::name::NodeName;
-use crate::sequence::{Sequence, sort_wrapping};
+use crate::sequence::{Sequence, rotate_to_oldest};
 use crate::session::SessionId;
 
 /// Who made a node. Ours are UUIDs, made new for each create; equal tokens mean the same place in the queue,
@@ -110,15 +110,15 @@ impl Queue {
     /// Orders nodes whose sequences never wrap (etcd's revisions).
     #[must_use]
     pub fn linear(mut nodes: Vec<Node>) -> Self {
-        nodes.sort_by(|a, b| (a.sequence, &a.name).cmp(&(b.sequence, &b.name)));
+        nodes.sort_unstable_by(|a, b| (a.sequence, &a.name).cmp(&(b.sequence, &b.name)));
         Queue(nodes)
     }
 
     /// Orders nodes whose sequences are signed 32-bit and wrap (ZooKeeper's, mem's).
     #[must_use]
-    pub fn wrapping(mut nodes: Vec<Node>) -> Self {
-        nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        sort_wrapping(&mut nodes, |n| n.sequence);
+    pub fn wrapping(nodes: Vec<Node>) -> Self {
+        let Queue(mut nodes) = Queue::linear(nodes);
+        rotate_to_oldest(&mut nodes, |n| n.sequence);
         Queue(nodes)
     }
 

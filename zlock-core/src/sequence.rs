@@ -35,17 +35,16 @@ impl Sequence {
             _ => return None,
         };
         let number: i32 = name[start..].parse().ok()?;
-        let sequence = Sequence(number.into());
-        // Only what ZooKeeper itself would write: no "-0000000001" beside "-000000001".
-        (sequence.to_string() == name[start..]).then_some((&name[..start], sequence))
+        // Only what ZooKeeper itself would write: no "-0000000001" beside "-000000001", and no "-000000000".
+        let is_canonical = start == at || number < 0 && (digits == 9 || name.as_bytes()[at] != b'0');
+        is_canonical.then_some((&name[..start], Sequence(number.into())))
     }
 }
 
-/// The order around a ring of 2^32 numbers: cut where the gap between neighbours is widest. Queues are far
+/// Turns sorted items into the order around a ring of 2^32 numbers: cut where the gap between neighbours is widest. Queues are far
 /// shorter than half the ring, so that the widest gap is the one behind the youngest node.
-pub(crate) fn sort_wrapping<T>(items: &mut [T], key: impl Fn(&T) -> Sequence) {
+pub(crate) fn rotate_to_oldest<T>(items: &mut [T], key: impl Fn(&T) -> Sequence) {
     const RING: i64 = 1 << 32;
-    items.sort_by_key(&key);
     let (Some(first), Some(last)) = (items.first(), items.last()) else { return };
     // The gap across the wrap; a wider one inside means that the numbers have wrapped there.
     let mut widest = key(first).get() + RING - key(last).get();
@@ -105,7 +104,8 @@ mod tests {
     fn orders_across_the_wrap() {
         let order = |numbers: &[i64]| {
             let mut v: Vec<_> = numbers.iter().map(|&n| Sequence(n)).collect();
-            sort_wrapping(&mut v, |&s| s);
+            v.sort();
+            rotate_to_oldest(&mut v, |&s| s);
             v.into_iter().map(Sequence::get).collect::<Vec<_>>()
         };
         let (max, min) = (i64::from(i32::MAX), i64::from(i32::MIN));

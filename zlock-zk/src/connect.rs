@@ -11,10 +11,11 @@ use crate::config::ZkOptions;
 use crate::error::judge;
 use crate::heartbeat::ping;
 
-/// The client library tries all hosts in turn, and doubles its pause after each round without bound. With a list
-/// that is at least this long the rounds are long and the pauses between tries short, up to about
-/// a second, so that a server that was away for some seconds is found soon after it is back.
-const MIN_ROUND: usize = 12;
+/// How often a single host is given to the client library. It tries its list in rounds, in random order, and doubles its
+/// pause after each round without bound: 0.1 s, 0.2 s, 0.4 s, ... A round of this length takes some seconds, with
+/// pauses of less than a second between its tries, so that a server that was away is found soon after it
+/// is back. Several hosts are given once each: the same one twice in a row would be time lost when it is silent.
+const TRIES: usize = 12;
 
 /// A new session that has answered its first heartbeat.
 pub(crate) struct Established {
@@ -60,8 +61,10 @@ fn patience(session_timeout: Duration) -> Duration {
 }
 
 async fn connect(options: &ZkOptions) -> Result<Client, zk::Error> {
-    let rounds = MIN_ROUND.div_ceil(options.hosts.len());
-    let hosts = vec![options.hosts.join(","); rounds].join(",");
+    let hosts = match &options.hosts[..] {
+        [host] => [&**host; TRIES].join(","),
+        hosts => hosts.join(","),
+    };
     let mut connector = Client::connector()
         .with_session_timeout(options.session_timeout)
         .with_connection_timeout(patience(options.session_timeout));

@@ -13,8 +13,8 @@ use common::{
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, ErrorKind, Existence, Label, SessionState, Target, WatchEvent};
 use zlock_testkit::{
-    Cut, Ensemble, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to, zk_op, zookeeper_or_skip,
-    zookeeper_request,
+    Cut, Ensemble, FaultProxy, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to, zk_op,
+    zookeeper_or_skip, zookeeper_request,
 };
 use zlock_zk::{ZkBackend, ZkOptions};
 
@@ -113,6 +113,41 @@ async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
             assert!(lost < vanished);
             ensemble.members()[follower].restart().await;
         }
+    })
+    .await;
+}
+
+/// The server that we are connected to falls silent, and new connections to it get no answer: the session is kept
+/// by another one, whichever is tried first.
+#[tokio::test]
+async fn a_silent_member_costs_nothing() {
+    limit_to(Duration::from_secs(120), async {
+        if !have_zookeeper() {
+            return;
+        }
+        let ensemble = Ensemble::start(3).await;
+        let mut proxies = Vec::new();
+        for member in ensemble.members() {
+            proxies.push(FaultProxy::start_zookeeper(member.addr()).await);
+        }
+        let hosts: Vec<_> = proxies.iter().map(FaultProxy::connect_string).collect();
+        let backend = backend(&hosts.join(",")).await;
+        let path = path("silent-member");
+        let made = create(&backend, &path, Label::Lock).await;
+        for round in 0..6 {
+            // The one that heartbeats go to.
+            let before: Vec<_> = proxies.iter().map(FaultProxy::bytes_to_client).collect();
+            sleep(SESSION / 2).await;
+            let used = (0..3).find(|&i| proxies[i].bytes_to_client() > before[i]).unwrap();
+            let began = Instant::now();
+            proxies[used].freeze().await;
+            assert_eq!(backend.children(&path).await.unwrap().len(), 1);
+            println!("round {round}: found another one after {:?}", began.elapsed());
+            connected(&backend, 1).await;
+            proxies[used].cut(Cut::Reset);
+            proxies[used].heal().await;
+        }
+        assert!(!made.gone.is_gone());
     })
     .await;
 }

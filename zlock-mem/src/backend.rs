@@ -301,7 +301,7 @@ impl CoordinationBackend for MemBackend {
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
         let call = self.call("relabel", parent);
-        let _hidden = Relabelling::new(&self.shared, &node.token);
+        // Not hidden from the heartbeat: that lists tokens, and a relabel keeps the token.
         call.within_budget(self.change_label(&call, parent, node, label)).await
     }
 
@@ -355,23 +355,4 @@ fn queue(children: Vec<Child>, session: Session) -> Queue {
         Some(node)
     };
     Queue::wrapping(children.into_iter().filter_map(node).collect())
-}
-
-/// Hides a node from the comparison with heartbeats while it is relabelled.
-struct Relabelling<'a> {
-    shared: &'a Shared,
-    token: &'a Token,
-}
-
-impl<'a> Relabelling<'a> {
-    fn new(shared: &'a Shared, token: &'a Token) -> Self {
-        shared.own.relabelling(token);
-        Relabelling { shared, token }
-    }
-}
-
-impl Drop for Relabelling<'_> {
-    fn drop(&mut self) {
-        self.shared.own.relabelled(self.token);
-    }
 }

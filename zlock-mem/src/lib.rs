@@ -1,4 +1,4 @@
-//! An embedded coordination server for zlock: the store of unit tests, with fault control.
+#![doc = include_str!("../README.md")]
 
 mod armed;
 mod backend;

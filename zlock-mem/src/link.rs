@@ -54,6 +54,7 @@ pub(crate) struct Link {
     pub(crate) session: Option<SessionId>,
     /// The client is gone: the link goes when its last request has arrived.
     pub(crate) forgotten: bool,
+    /// When each arrives at the earliest; none overtakes the one before.
     requests: VecDeque<(Instant, Sent)>,
     deliveries: VecDeque<(Instant, Delivery)>,
     /// Tells the client that the connection broke, or that another attempt may be worth it.
@@ -77,14 +78,14 @@ impl Link {
 
     /// Puts a request on its way; tells when it arrives.
     pub(crate) fn send(&mut self, now: Instant, sent: Sent) -> Instant {
-        let due = self.requests.back().map_or(now, |(last, _)| *last).max(now + self.request_delay);
+        let due = now + self.request_delay;
         self.requests.push_back((due, sent));
         due
     }
 
     /// Puts an answer or event on its way; tells when it arrives.
     pub(crate) fn reply(&mut self, now: Instant, delivery: Delivery) -> Instant {
-        let due = self.deliveries.back().map_or(now, |(last, _)| *last).max(now + self.answer_delay);
+        let due = now + self.answer_delay;
         self.deliveries.push_back((due, delivery));
         due
     }

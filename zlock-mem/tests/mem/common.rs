@@ -30,3 +30,9 @@ pub(crate) async fn until(backend: &MemBackend, epoch: u64, state: SessionState)
     }
     session
 }
+
+/// Ends a test that hangs, in paused time at once.
+pub(crate) async fn limit(body: impl Future<Output = ()>) {
+    let limit = Duration::from_secs(3 * 60 * 60);
+    assert!(tokio::time::timeout(limit, body).await.is_ok(), "not done after {limit:?}");
+}

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use crate::common::{MS, T, create, path, try_create};
+use crate::common::{MS, T, create, limit, path, try_create};
 use tokio::time::{Instant, sleep};
 use zlock_core::{
     CoordinationBackend, ErrorKind, Existence, Label, RetryPolicy, SessionState, Target, Tokens, WatchEvent,
@@ -14,287 +14,351 @@ use zlock_mem::{Fate, Fault, MemOptions, MemServer, Operation};
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_create_is_sent_again() {
-    let server = MemServer::new();
-    let a = server.connect();
-    create(&a).await;
-    server.reset_requests();
-    server.inject(Fault::lose_request(Operation::Create));
-    let created = create(&a).await;
-    assert_eq!(server.names(&path()).len(), 2);
-    assert_eq!(created.queue.position(&created.node.token), Some(1));
-    assert_eq!(server.requests(Operation::Create), 1, "a lost request has not arrived");
-    assert_eq!(a.session_events().current().state, SessionState::Connected, "only one request was harmed");
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        create(&a).await;
+        server.reset_requests();
+        server.inject(Fault::lose_request(Operation::Create));
+        let created = create(&a).await;
+        assert_eq!(server.names(&path()).len(), 2);
+        assert_eq!(created.queue.position(&created.node.token), Some(1));
+        assert_eq!(server.requests(Operation::Create), 1, "a lost request has not arrived");
+        assert_eq!(
+            a.session_events().current().state,
+            SessionState::Connected,
+            "only one request was harmed"
+        );
+    })
+    .await;
 }
 
 /// FR-01.
 #[tokio::test(start_paused = true)]
 async fn fr01_a_lost_answer_leaves_exactly_one_node_and_it_is_ours() {
-    for operation in [Operation::Create, Operation::List, Operation::CreateParents] {
-        let server = MemServer::new();
-        let a = server.connect();
-        if operation != Operation::CreateParents {
-            server.put(&path(), "foreign", b"");
+    limit(async {
+        for operation in [Operation::Create, Operation::List, Operation::CreateParents] {
+            let server = MemServer::new();
+            let a = server.connect();
+            if operation != Operation::CreateParents {
+                server.put(&path(), "foreign", b"");
+            }
+            server.inject(Fault::lose_answer(operation));
+            let created = create(&a).await;
+            assert_eq!(server.names(&path()).iter().filter(|name| *name != "foreign").count(), 1);
+            assert!(server.names(&path()).contains(&created.node.name.to_string()));
+            assert!(created.queue.find(&created.node.token).is_some());
+            let creates = if operation == Operation::CreateParents { 2 } else { 1 };
+            assert_eq!(server.requests(Operation::Create), creates, "{operation:?}");
         }
-        server.inject(Fault::lose_answer(operation));
-        let created = create(&a).await;
-        assert_eq!(server.names(&path()).iter().filter(|name| *name != "foreign").count(), 1);
-        assert!(server.names(&path()).contains(&created.node.name.to_string()));
-        assert!(created.queue.find(&created.node.token).is_some());
-        let creates = if operation == Operation::CreateParents { 2 } else { 1 };
-        assert_eq!(server.requests(Operation::Create), creates, "{operation:?}");
-    }
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_node_of_a_lost_answer_keeps_its_fencing_token() {
-    let server = MemServer::new();
-    let (a, b) = (server.connect(), server.connect());
-    server.inject(Fault::lose_answer(Operation::Create).after(1));
-    let first = create(&a).await;
-    let second = create(&b).await;
-    assert!(first.node.fencing_token < second.node.fencing_token);
-    assert_eq!(first.node.session, Some(a.session_events().current().id));
+    limit(async {
+        let server = MemServer::new();
+        let (a, b) = (server.connect(), server.connect());
+        server.inject(Fault::lose_answer(Operation::Create).after(1));
+        let first = create(&a).await;
+        let second = create(&b).await;
+        assert!(first.node.fencing_token < second.node.fencing_token);
+        assert_eq!(first.node.session, Some(a.session_events().current().id));
+    })
+    .await;
 }
 
 /// T1, as far as the backend goes.
 #[tokio::test(start_paused = true)]
 async fn t1_a_create_that_fails_for_good_says_that_it_may_be_there() {
-    let server = MemServer::new();
-    let a = server.connect();
-    create(&a).await;
-    server.inject(Fault::lose_answer(Operation::Create));
-    server.inject(Fault::lose_request(Operation::List).times(u64::MAX));
-    let token = Tokens::seeded(1).next();
-    let began = Instant::now();
-    let error = a.create_ephemeral_sequential(&path(), Label::Lock, &token, b"").await.unwrap_err();
-    assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
-    assert!(began.elapsed() <= 15_000 * MS, "{:?}", began.elapsed());
-    assert_eq!(server.names(&path()).len(), 2);
-    server.clear_faults();
-    a.delete(&path(), &Target::Token(token)).await.unwrap();
-    assert_eq!(server.names(&path()).len(), 1);
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        create(&a).await;
+        server.inject(Fault::lose_answer(Operation::Create));
+        server.inject(Fault::lose_request(Operation::List).times(u64::MAX));
+        let token = Tokens::seeded(1).next();
+        let began = Instant::now();
+        let error = a.create_ephemeral_sequential(&path(), Label::Lock, &token, b"").await.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
+        assert!(began.elapsed() <= 15_000 * MS, "{:?}", began.elapsed());
+        assert_eq!(server.names(&path()).len(), 2);
+        server.clear_faults();
+        a.delete(&path(), &Target::Token(token)).await.unwrap();
+        assert_eq!(server.names(&path()).len(), 1);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_without_retries_gives_up_at_the_first_loss() {
-    let server = MemServer::new();
-    let a = server.connect_with(MemOptions::default().with_retry(RetryPolicy::never()));
-    server.inject(Fault::lose_request(Operation::List));
-    let error = a.children(&path()).await.unwrap_err();
-    assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, false), "{error}");
-    a.children(&path()).await.unwrap();
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect_with(MemOptions::default().with_retry(RetryPolicy::never()));
+        server.inject(Fault::lose_request(Operation::List));
+        let error = a.children(&path()).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, false), "{error}");
+        a.children(&path()).await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn faults_count_and_pick_their_client() {
-    let server = MemServer::new();
-    let options = || MemOptions::default().with_retry(RetryPolicy::never());
-    let (a, b) = (server.connect_with(options()), server.connect_with(options()));
-    server.inject(Fault::lose_answer(Operation::List).only(&a.link()).after(1).times(2));
-    let mut results = Vec::new();
-    for _ in 0..4 {
-        b.children(&path()).await.unwrap();
-        results.push(a.children(&path()).await.is_ok());
-    }
-    assert_eq!(results, [true, false, false, true]);
+    limit(async {
+        let server = MemServer::new();
+        let options = || MemOptions::default().with_retry(RetryPolicy::never());
+        let (a, b) = (server.connect_with(options()), server.connect_with(options()));
+        server.inject(Fault::lose_answer(Operation::List).only(&a.link()).after(1).times(2));
+        let mut results = Vec::new();
+        for _ in 0..4 {
+            b.children(&path()).await.unwrap();
+            results.push(a.children(&path()).await.is_ok());
+        }
+        assert_eq!(results, [true, false, false, true]);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_of_a_delete_or_relabel_is_made_up_for() {
-    let server = MemServer::new();
-    let a = server.connect();
-    for fault in [Fault::lose_answer, Fault::lose_request] {
-        let written = try_create(&a, Label::Write).await.unwrap();
-        server.inject(fault(Operation::Relabel));
-        let read = a.relabel(&path(), &written.node, Label::Read).await.unwrap();
-        assert_eq!(server.names(&path()), [read.name.as_str()]);
-        server.inject(fault(Operation::Delete));
-        a.delete(&path(), &Target::Node(read)).await.unwrap();
-        assert!(server.names(&path()).is_empty());
-        assert!(!written.gone.is_gone());
-    }
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        for fault in [Fault::lose_answer, Fault::lose_request] {
+            let written = try_create(&a, Label::Write).await.unwrap();
+            server.inject(fault(Operation::Relabel));
+            let read = a.relabel(&path(), &written.node, Label::Read).await.unwrap();
+            assert_eq!(server.names(&path()), [read.name.as_str()]);
+            server.inject(fault(Operation::Delete));
+            a.delete(&path(), &Target::Node(read)).await.unwrap();
+            assert!(server.names(&path()).is_empty());
+            assert!(!written.gone.is_gone());
+        }
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_can_take_the_parent_away_at_the_worst_moment() {
-    let server = MemServer::new();
-    let a = server.connect();
-    let left = Arc::new(Mutex::new(5));
-    server.on_request(move |server, arrival| {
-        let mut left = left.lock().unwrap();
-        if arrival.operation == Operation::Create && *left > 0 {
-            *left -= 1;
-            server.remove_parent(arrival.parent.as_ref().unwrap());
-        }
-        Fate::Pass
-    });
-    let created = create(&a).await;
-    assert_eq!(server.names(&path()), [created.node.name.as_str()]);
-    assert_eq!(server.requests(Operation::Create), 6);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_create_whose_session_ends_on_the_way_is_made_in_the_next() {
-    for fate in [Fate::LoseAnswer, Fate::Pass] {
+    limit(async {
         let server = MemServer::new();
         let a = server.connect();
-        create(&a).await;
-        let mut first = true;
+        let left = Arc::new(Mutex::new(5));
         server.on_request(move |server, arrival| {
-            if arrival.operation == Operation::List && std::mem::take(&mut first) {
-                assert!(server.expire(arrival.session.unwrap()));
-                return fate;
+            let mut left = left.lock().unwrap();
+            if arrival.operation == Operation::Create && *left > 0 {
+                *left -= 1;
+                server.remove_parent(arrival.parent.as_ref().unwrap());
             }
             Fate::Pass
         });
         let created = create(&a).await;
-        assert_eq!(created.epoch, 2);
-        assert_eq!(server.names(&path()), [created.node.name.as_str()], "none of the first session");
-        assert_eq!(created.node.session, Some(a.session_events().current().id));
-    }
+        assert_eq!(server.names(&path()), [created.node.name.as_str()]);
+        assert_eq!(server.requests(Operation::Create), 6);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parent_that_always_vanishes_uses_up_the_time_not_the_processor() {
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        server.on_request(|server, arrival| {
+            if arrival.operation == Operation::Create {
+                server.remove_parent(arrival.parent.as_ref().unwrap());
+            }
+            Fate::Pass
+        });
+        let error = try_create(&a, Label::Lock).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, false), "{error}");
+        assert!(server.requests(Operation::Create) < 300);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_whose_session_ends_on_the_way_is_made_in_the_next() {
+    limit(async {
+        for fate in [Fate::LoseAnswer, Fate::Pass] {
+            let server = MemServer::new();
+            let a = server.connect();
+            create(&a).await;
+            let mut first = true;
+            server.on_request(move |server, arrival| {
+                if arrival.operation == Operation::List && std::mem::take(&mut first) {
+                    assert!(server.expire(arrival.session.unwrap()));
+                    return fate;
+                }
+                Fate::Pass
+            });
+            let created = create(&a).await;
+            assert_eq!(created.epoch, 2);
+            assert_eq!(server.names(&path()), [created.node.name.as_str()], "none of the first session");
+            assert_eq!(created.node.session, Some(a.session_events().current().id));
+        }
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn delays_keep_the_order_and_add_up() {
-    let server = MemServer::new();
-    let (a, b) = (server.connect(), server.connect());
-    let created = create(&b).await;
-    a.link().delay(100 * MS, 30 * MS);
-    let began = Instant::now();
-    let Existence::Watching(watch) = a.exists_with_watch(&path(), &created.node).await.unwrap() else {
-        panic!()
-    };
-    assert_eq!(began.elapsed(), 130 * MS);
-    b.delete(&path(), &Target::Node(created.node)).await.unwrap();
-    assert_eq!(watch.await, WatchEvent::Deleted);
-    assert_eq!(began.elapsed(), 160 * MS, "events are delayed as answers are");
+    limit(async {
+        let server = MemServer::new();
+        let (a, b) = (server.connect(), server.connect());
+        let created = create(&b).await;
+        a.link().delay(100 * MS, 30 * MS);
+        let began = Instant::now();
+        let Existence::Watching(watch) = a.exists_with_watch(&path(), &created.node).await.unwrap() else {
+            panic!()
+        };
+        assert_eq!(began.elapsed(), 130 * MS);
+        b.delete(&path(), &Target::Node(created.node)).await.unwrap();
+        assert_eq!(watch.await, WatchEvent::Deleted);
+        assert_eq!(began.elapsed(), 160 * MS, "events are delayed as answers are");
 
-    // A request that is sent after the delay has become less does not get ahead.
-    let slow = async {
-        create(&a).await;
-        Instant::now()
-    };
-    let fast = async {
-        sleep(MS).await;
-        a.link().delay(MS, MS);
-        a.children(&path()).await.unwrap().len()
-    };
-    let (_, seen) = tokio::join!(slow, fast);
-    assert_eq!(seen, 1);
+        // A request that is sent after the delay has become less does not get ahead.
+        let slow = async {
+            create(&a).await;
+            Instant::now()
+        };
+        let fast = async {
+            sleep(MS).await;
+            a.link().delay(MS, MS);
+            a.children(&path()).await.unwrap().len()
+        };
+        let (_, seen) = tokio::join!(slow, fast);
+        assert_eq!(seen, 1);
+    })
+    .await;
 }
 
 /// Dropped after any poll, over a link with a fault: whatever the create left, the delete that follows finds
 /// it, and nothing comes later.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_create_leaves_nothing_whatever_is_lost() {
-    let faults = [
-        vec![],
-        vec![Fault::lose_answer(Operation::Create)],
-        vec![Fault::lose_request(Operation::Create)],
-        vec![Fault::lose_answer(Operation::List)],
-        vec![Fault::lose_answer(Operation::Create).times(3), Fault::lose_request(Operation::List).times(2)],
-    ];
-    let mut cuts = 0;
-    for fault in &faults {
-        for delay in [0, 5] {
-            for polls in 1.. {
-                let server = MemServer::new();
-                let a = server.connect();
-                a.link().delay(delay * MS, delay * MS);
-                fault.iter().cloned().for_each(|f| server.inject(f));
-                let token = Tokens::seeded(polls).next();
-                let path = path();
-                let mut create = Box::pin(a.create_ephemeral_sequential(&path, Label::Lock, &token, b""));
-                let mut left = polls;
-                let ended = poll_fn(|cx| {
-                    left -= 1;
-                    match create.as_mut().poll(cx) {
-                        Poll::Ready(_) => Poll::Ready(true),
-                        Poll::Pending if left == 0 => Poll::Ready(false),
-                        Poll::Pending => Poll::Pending,
+    limit(async {
+        let faults = [
+            vec![],
+            vec![Fault::lose_answer(Operation::Create)],
+            vec![Fault::lose_request(Operation::Create)],
+            vec![Fault::lose_answer(Operation::List)],
+            vec![
+                Fault::lose_answer(Operation::Create).times(3),
+                Fault::lose_request(Operation::List).times(2),
+            ],
+        ];
+        let mut cuts = 0;
+        for fault in &faults {
+            for delay in [0, 5] {
+                for polls in 1.. {
+                    let server = MemServer::new();
+                    let a = server.connect();
+                    a.link().delay(delay * MS, delay * MS);
+                    fault.iter().cloned().for_each(|f| server.inject(f));
+                    let token = Tokens::seeded(polls).next();
+                    let path = path();
+                    let mut create = Box::pin(a.create_ephemeral_sequential(&path, Label::Lock, &token, b""));
+                    let mut left = polls;
+                    let ended = poll_fn(|cx| {
+                        left -= 1;
+                        match create.as_mut().poll(cx) {
+                            Poll::Ready(_) => Poll::Ready(true),
+                            Poll::Pending if left == 0 => Poll::Ready(false),
+                            Poll::Pending => Poll::Pending,
+                        }
+                    })
+                    .await;
+                    drop(create);
+                    a.delete(&path, &Target::Token(token)).await.unwrap();
+                    assert_eq!(server.names(&path), [""; 0], "{fault:?}, {polls} polls");
+                    sleep(T).await;
+                    assert_eq!(server.names(&path), [""; 0], "{fault:?}, a while after {polls} polls");
+                    cuts += 1;
+                    if ended {
+                        break;
                     }
-                })
-                .await;
-                drop(create);
-                a.delete(&path, &Target::Token(token)).await.unwrap();
-                assert_eq!(server.names(&path), [""; 0], "{fault:?}, {polls} polls");
-                sleep(T).await;
-                assert_eq!(server.names(&path), [""; 0], "{fault:?}, a while after {polls} polls");
-                cuts += 1;
-                if ended {
-                    break;
                 }
             }
         }
-    }
-    assert!(cuts > 60, "only {cuts}");
+        assert!(cuts > 60, "only {cuts}");
+    })
+    .await;
 }
 
 /// Any operation can be dropped at any poll, and no watch is left.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_watch_leaves_none() {
-    let server = MemServer::new();
-    let a = server.connect();
-    let created = create(&a).await;
-    for delay in [0, 5] {
-        a.link().delay(delay * MS, delay * MS);
-        for on_queue in [false, true] {
-            for polls in 1.. {
-                let path = path();
-                let look = async {
-                    if on_queue {
-                        drop(a.children_with_watch(&path).await.unwrap());
-                    } else {
-                        drop(a.exists_with_watch(&path, &created.node).await.unwrap());
-                    }
-                };
-                let mut left = polls;
-                let ended = {
-                    let mut look = pin!(look);
-                    poll_fn(|cx| {
-                        left -= 1;
-                        match look.as_mut().poll(cx) {
-                            Poll::Ready(()) => Poll::Ready(true),
-                            Poll::Pending if left == 0 => Poll::Ready(false),
-                            Poll::Pending => Poll::Pending,
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        let created = create(&a).await;
+        for delay in [0, 5] {
+            a.link().delay(delay * MS, delay * MS);
+            for on_queue in [false, true] {
+                for polls in 1.. {
+                    let path = path();
+                    let look = async {
+                        if on_queue {
+                            drop(a.children_with_watch(&path).await.unwrap());
+                        } else {
+                            drop(a.exists_with_watch(&path, &created.node).await.unwrap());
                         }
-                    })
-                    .await
-                };
-                sleep(100 * MS).await;
-                assert_eq!(server.watches(), 0, "after {polls} polls");
-                if ended {
-                    break;
+                    };
+                    let mut left = polls;
+                    let ended = {
+                        let mut look = pin!(look);
+                        poll_fn(|cx| {
+                            left -= 1;
+                            match look.as_mut().poll(cx) {
+                                Poll::Ready(()) => Poll::Ready(true),
+                                Poll::Pending if left == 0 => Poll::Ready(false),
+                                Poll::Pending => Poll::Pending,
+                            }
+                        })
+                        .await
+                    };
+                    sleep(100 * MS).await;
+                    assert_eq!(server.watches(), 0, "after {polls} polls");
+                    if ended {
+                        break;
+                    }
                 }
             }
         }
-    }
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_faults_give_the_same_run() {
-    let mut runs = Vec::new();
-    for _ in 0..2 {
-        let server = MemServer::new();
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let (began, seen) = (Instant::now(), log.clone());
-        server.on_request(move |_, arrival| {
-            seen.lock().unwrap().push((began.elapsed(), arrival.operation, arrival.session));
-            Fate::Pass
-        });
-        let clients: Vec<_> = (0..5).map(|_| server.connect()).collect();
-        server.inject(Fault::lose_answer(Operation::Create).after(3).times(4));
-        let mut creating = tokio::task::JoinSet::new();
-        for client in clients {
-            creating.spawn(async move {
-                create(&client).await;
-                sleep(2 * T).await;
-                client.close().await.unwrap();
+    limit(async {
+        let mut runs = Vec::new();
+        for _ in 0..2 {
+            let server = MemServer::new();
+            let log = Arc::new(Mutex::new(Vec::new()));
+            let (began, seen) = (Instant::now(), log.clone());
+            server.on_request(move |_, arrival| {
+                seen.lock().unwrap().push((began.elapsed(), arrival.operation, arrival.session));
+                Fate::Pass
             });
+            let clients: Vec<_> = (0..5).map(|_| server.connect()).collect();
+            server.inject(Fault::lose_answer(Operation::Create).after(3).times(4));
+            let mut creating = tokio::task::JoinSet::new();
+            for client in clients {
+                creating.spawn(async move {
+                    create(&client).await;
+                    sleep(2 * T).await;
+                    client.close().await.unwrap();
+                });
+            }
+            while creating.join_next().await.is_some() {}
+            runs.push(log.lock().unwrap().clone());
         }
-        while creating.join_next().await.is_some() {}
-        runs.push(log.lock().unwrap().clone());
-    }
-    assert!(runs[0].len() > 40, "{}", runs[0].len());
-    assert_eq!(runs[0], runs[1]);
+        assert!(runs[0].len() > 40, "{}", runs[0].len());
+        assert_eq!(runs[0], runs[1]);
+    })
+    .await;
 }

@@ -2,42 +2,48 @@
 
 use std::time::Duration;
 
-use crate::common::{MS, T, create, path, until};
+use crate::common::{MS, T, create, limit, path, until};
 use tokio::time::{Instant, advance, sleep};
 use zlock_core::{CoordinationBackend, Existence, SessionState, Target};
 use zlock_mem::{Fault, MemLink, MemOptions, MemServer, Operation};
 
 #[tokio::test(start_paused = true)]
 async fn heartbeats_keep_a_session_for_hours() {
-    let server = MemServer::new();
-    let a = server.connect();
-    let created = create(&a).await;
-    server.reset_requests();
-    for _ in 0..3600 {
-        sleep(1000 * MS).await;
-        assert!(a.session_events().is_live(1));
-    }
-    let counts: Vec<_> = server.request_counts().into_iter().collect();
-    let [(Operation::Heartbeat, beats)] = counts[..] else { panic!("{counts:?}") };
-    assert!((1075..=1080).contains(&beats), "{beats}");
-    assert!(!created.gone.is_gone());
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        let created = create(&a).await;
+        server.reset_requests();
+        for _ in 0..3600 {
+            sleep(1000 * MS).await;
+            assert!(a.session_events().is_live(1));
+        }
+        let counts: Vec<_> = server.request_counts().into_iter().collect();
+        let [(Operation::Heartbeat, beats)] = counts[..] else { panic!("{counts:?}") };
+        assert!((1075..=1080).contains(&beats), "{beats}");
+        assert!(!created.gone.is_gone());
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_node_is_reported_within_a_heartbeat() {
-    let server = MemServer::new();
-    let a = server.connect();
-    let (mut deleted, mut released) = (create(&a).await, create(&a).await);
-    a.delete(&path(), &Target::Node(released.node)).await.unwrap();
-    server.remove(&path(), deleted.node.name.as_str());
-    let began = Instant::now();
-    deleted.gone.gone().await;
-    assert!(began.elapsed() <= T / 3 + 2 * MS);
-    tokio::select! {
-        biased;
-        () = released.gone.gone() => panic!("its own delete was reported"),
-        () = sleep(T) => {}
-    }
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        let (mut deleted, mut released) = (create(&a).await, create(&a).await);
+        a.delete(&path(), &Target::Node(released.node)).await.unwrap();
+        server.remove(&path(), deleted.node.name.as_str());
+        let began = Instant::now();
+        deleted.gone.gone().await;
+        assert!(began.elapsed() <= T / 3 + 2 * MS);
+        tokio::select! {
+            biased;
+            () = released.gone.gone() => panic!("its own delete was reported"),
+            () = sleep(T) => {}
+        }
+    })
+    .await;
 }
 
 /// Harms the link after a while; the moments at which the client takes its session for lost, and at which the
@@ -70,135 +76,162 @@ async fn ends(after: Duration, delays: (u64, u64), harm: fn(&MemLink)) -> (Insta
 /// Rule 2: swept over the moments between heartbeats, all ways to break a link, and slow links.
 #[tokio::test(start_paused = true)]
 async fn the_deadline_is_never_later_than_the_end() {
-    // Over a mute link the client's next epoch closes the session; else the server ends it by itself.
-    let mut shortest = T;
-    for delays in [(0, 0), (900, 900), (1800, 0), (0, 1800)] {
-        for (mute, harm) in
-            [(false, MemLink::cut as fn(&_)), (false, MemLink::suspend), (true, MemLink::mute)]
-        {
-            for after in (0..=7000).step_by(250) {
-                let (client, end) = ends(after * MS, delays, harm).await;
-                assert!(client < end, "delays {delays:?}, harmed after {after} ms");
-                if !mute {
-                    shortest = shortest.min(end - client);
+    limit(async {
+        // Over a mute link the client's next epoch closes the session; else the server ends it by itself.
+        let mut shortest = T;
+        for delays in [(0, 0), (900, 900), (1800, 0), (0, 1800)] {
+            for (mute, harm) in
+                [(false, MemLink::cut as fn(&_)), (false, MemLink::suspend), (true, MemLink::mute)]
+            {
+                for after in (0..=7000).step_by(250) {
+                    let (client, end) = ends(after * MS, delays, harm).await;
+                    assert!(client < end, "delays {delays:?}, harmed after {after} ms");
+                    if !mute {
+                        shortest = shortest.min(end - client);
+                    }
                 }
             }
         }
-    }
-    assert!(shortest >= T / 4 - 2 * MS, "the margin is not kept: {shortest:?}");
+        assert!(shortest >= T / 4 - 2 * MS, "the margin is not kept: {shortest:?}");
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_frozen_process_finds_its_session_lost_and_the_server_closes_it() {
-    let server = MemServer::new();
-    let a = server.connect();
-    let created = create(&a).await;
-    // Nobody runs meanwhile: the deadline alone tells.
-    advance(T * 4 / 5).await;
-    assert!(!a.session_events().is_live(created.epoch));
-    assert_eq!(server.sessions().len(), 1);
-    let session = until(&a, 2, SessionState::Connected).await;
-    assert_eq!(server.sessions(), [session.id], "the old session was closed, not left to expire");
-    assert!(server.names(&path()).is_empty());
-    assert!(!created.gone.is_gone(), "that is what the session is for");
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        let created = create(&a).await;
+        // Nobody runs meanwhile: the deadline alone tells.
+        advance(T * 4 / 5).await;
+        assert!(!a.session_events().is_live(created.epoch));
+        assert_eq!(server.sessions().len(), 1);
+        let session = until(&a, 2, SessionState::Connected).await;
+        assert_eq!(server.sessions(), [session.id], "the old session was closed, not left to expire");
+        assert!(server.names(&path()).is_empty());
+        assert!(!created.gone.is_gone(), "that is what the session is for");
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_client_learns_it_when_it_asks() {
-    let server = MemServer::new();
-    let a = server.connect();
-    let old = create(&a).await;
-    a.link().expire();
-    assert!(server.names(&path()).is_empty(), "the server knows at once");
-    let new = create(&a).await;
-    assert_eq!((old.epoch, new.epoch), (1, 2));
-    assert_eq!(server.link_of(new.node.session.unwrap()).unwrap().session(), new.node.session);
-    assert!(server.link_of(old.node.session.unwrap()).is_none());
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        let old = create(&a).await;
+        a.link().expire();
+        assert!(server.names(&path()).is_empty(), "the server knows at once");
+        let new = create(&a).await;
+        assert_eq!((old.epoch, new.epoch), (1, 2));
+        assert_eq!(server.link_of(new.node.session.unwrap()).unwrap().session(), new.node.session);
+        assert!(server.link_of(old.node.session.unwrap()).is_none());
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_to_a_connect_leaves_no_second_session() {
-    let server = MemServer::new();
-    server.inject(Fault::lose_answer(Operation::Connect).times(3));
-    let a = server.connect();
-    let session = until(&a, 1, SessionState::Connected).await;
-    assert_eq!(server.sessions(), [session.id]);
+    limit(async {
+        let server = MemServer::new();
+        server.inject(Fault::lose_answer(Operation::Connect).times(3));
+        let a = server.connect();
+        let session = until(&a, 1, SessionState::Connected).await;
+        assert_eq!(server.sessions(), [session.id]);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_heartbeat_is_a_short_outage() {
-    for fault in [Fault::lose_answer, Fault::lose_request] {
-        let server = MemServer::new();
-        let a = server.connect();
-        server.inject(fault(Operation::Heartbeat));
-        let mut listener = a.session_events().listen();
-        let mut states = Vec::new();
-        for _ in 0..3 {
-            states.push(listener.next().await.unwrap().state);
+    limit(async {
+        for fault in [Fault::lose_answer, Fault::lose_request] {
+            let server = MemServer::new();
+            let a = server.connect();
+            server.inject(fault(Operation::Heartbeat));
+            let mut listener = a.session_events().listen();
+            let mut states = Vec::new();
+            for _ in 0..3 {
+                states.push(listener.next().await.unwrap().state);
+            }
+            assert_eq!(states, [SessionState::Connected, SessionState::Suspended, SessionState::Connected]);
+            sleep(2 * T).await;
+            assert!(a.session_events().is_live(1));
         }
-        assert_eq!(states, [SessionState::Connected, SessionState::Suspended, SessionState::Connected]);
-        sleep(2 * T).await;
-        assert!(a.session_events().is_live(1));
-    }
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn options_are_kept() {
-    let server = MemServer::new();
-    let options = MemOptions::default().with_session_timeout(3 * T).with_margin(T);
-    let a = server.connect_with(options);
-    assert_eq!(a.session_events().current().deadline, Instant::now() + 2 * T);
-    a.link().suspend();
-    until(&a, 1, SessionState::Lost).await;
-    assert_eq!(server.sessions().len(), 1);
-    sleep(T + MS).await;
-    assert_eq!(server.sessions().len(), 0);
+    limit(async {
+        let server = MemServer::new();
+        let options = MemOptions::default().with_session_timeout(3 * T).with_margin(T);
+        let a = server.connect_with(options);
+        assert_eq!(a.session_events().current().deadline, Instant::now() + 2 * T);
+        a.link().suspend();
+        until(&a, 1, SessionState::Lost).await;
+        assert_eq!(server.sessions().len(), 1);
+        sleep(T + MS).await;
+        assert_eq!(server.sessions().len(), 0);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn parents_go_a_minute_after_they_became_empty() {
-    let server = MemServer::new();
-    let a = server.connect();
-    let created = create(&a).await;
-    sleep(20 * T).await;
-    assert_eq!(server.paths().len(), 3);
-    a.delete(&path(), &Target::Node(created.node)).await.unwrap();
-    sleep(5 * T).await;
-    assert_eq!(server.paths(), ["/app", "/app/orders"]);
-    sleep(T + MS).await;
-    assert_eq!(server.paths(), [""; 0]);
-    create(&a).await;
-    server.reap_containers();
-    assert_eq!(server.paths().len(), 3);
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        let created = create(&a).await;
+        sleep(20 * T).await;
+        assert_eq!(server.paths().len(), 3);
+        a.delete(&path(), &Target::Node(created.node)).await.unwrap();
+        sleep(5 * T).await;
+        assert_eq!(server.paths(), ["/app", "/app/orders"]);
+        sleep(T + MS).await;
+        assert_eq!(server.paths(), [""; 0]);
+        create(&a).await;
+        server.reap_containers();
+        assert_eq!(server.paths().len(), 3);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn closing_over_a_silent_link_does_not_wait_for_ever() {
-    let server = MemServer::new();
-    let a = server.connect();
-    create(&a).await;
-    a.link().cut();
-    a.close().await.unwrap();
-    drop(a);
-    sleep(T).await;
-    assert!(server.sessions().is_empty() && server.names(&path()).is_empty());
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        create(&a).await;
+        a.link().cut();
+        a.close().await.unwrap();
+        drop(a);
+        sleep(T).await;
+        assert!(server.sessions().is_empty() && server.names(&path()).is_empty());
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_client_leaves_no_task() {
-    let server = MemServer::new();
-    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    for _ in 0..20 {
-        let a = server.connect();
-        create(&a).await;
-        drop(a);
-    }
-    sleep(MS).await;
-    assert_eq!(tasks(), 1, "the server's clock");
-    assert!(server.sessions().is_empty());
-    drop(server);
-    sleep(MS).await;
-    assert_eq!(tasks(), 0);
+    limit(async {
+        let server = MemServer::new();
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        for _ in 0..20 {
+            let a = server.connect();
+            create(&a).await;
+            drop(a);
+        }
+        sleep(MS).await;
+        assert_eq!(tasks(), 1, "the server's clock");
+        assert!(server.sessions().is_empty());
+        drop(server);
+        sleep(MS).await;
+        assert_eq!(tasks(), 0);
+    })
+    .await;
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -235,24 +268,82 @@ fn a_client_goes_on_when_its_runtime_has_ended() {
 #[test]
 fn a_session_expires_although_its_runtime_has_ended() {
     let server = MemServer::new();
-    let a = runtime().block_on(async { server.connect() });
+    let (a, node) = runtime().block_on(async {
+        let a = server.connect_with(MemOptions::default().with_session_timeout(T / 10));
+        let node = create(&a).await.node;
+        (a, node)
+    });
     runtime().block_on(async {
         let b = server.connect();
-        sleep(2 * T).await;
-        assert_eq!(server.sessions(), [b.session_events().current().id]);
+        let Existence::Watching(gone) = b.exists_with_watch(&path(), &node).await.unwrap() else { panic!() };
+        // Nobody asks anything of the server until b's next heartbeat.
+        sleep(MS).await;
+        let began = Instant::now();
+        gone.await;
+        assert!(began.elapsed() <= T / 5, "{:?}", began.elapsed());
     });
     drop(a);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_watches_of_an_ended_session_are_gone_at_the_server() {
+    limit(async {
+        let server = MemServer::new();
+        let (a, b) = (server.connect(), server.connect());
+        let node = create(&b).await.node;
+        let Existence::Watching(on_node) = a.exists_with_watch(&path(), &node).await.unwrap() else {
+            panic!()
+        };
+        let (_, on_queue) = a.children_with_watch(&path()).await.unwrap();
+        assert_eq!(server.watches(), 2);
+        a.link().expire();
+        assert_eq!(server.watches(), 0);
+        tokio::join!(on_node, on_queue);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_client_says_good_bye_over_a_slow_link() {
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        create(&a).await;
+        a.link().delay(100 * MS, 100 * MS);
+        drop(a);
+        sleep(50 * MS).await;
+        assert_eq!(server.sessions().len(), 1);
+        sleep(60 * MS).await;
+        assert!(server.sessions().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_deadline_counts_from_the_sending_of_the_connect() {
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        a.link().delay(1000 * MS, 1000 * MS);
+        a.link().expire();
+        let session = until(&a, 2, SessionState::Connected).await;
+        assert!(session.deadline <= Instant::now() + T * 3 / 4 - 2000 * MS);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_store_can_be_found_by_its_name() {
-    let (a, b) = (MemServer::named("sessions-a"), MemServer::named("sessions-b"));
-    let backend = MemServer::named("sessions-a").connect();
-    create(&backend).await;
-    assert_eq!((a.names(&path()).len(), b.names(&path()).len()), (1, 0));
-    drop((a, b));
-    assert_eq!(MemServer::named("sessions-a").names(&path()).len(), 1, "a backend keeps it");
-    drop(backend);
-    sleep(MS).await;
-    assert!(MemServer::named("sessions-a").paths().is_empty());
+    limit(async {
+        let (a, b) = (MemServer::named("sessions-a"), MemServer::named("sessions-b"));
+        let backend = MemServer::named("sessions-a").connect();
+        create(&backend).await;
+        assert_eq!((a.names(&path()).len(), b.names(&path()).len()), (1, 0));
+        drop((a, b));
+        assert_eq!(MemServer::named("sessions-a").names(&path()).len(), 1, "a backend keeps it");
+        drop(backend);
+        sleep(MS).await;
+        assert!(MemServer::named("sessions-a").paths().is_empty());
+    })
+    .await;
 }

@@ -1,0 +1,192 @@
+//! Locks on an ensemble of three real ZooKeeper servers, some of which die.
+//!
+//! Times are printed. What is asserted is their order.
+#![cfg(feature = "zk")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod zk_support;
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+use zlock::{Client, Guard, InterProcessMutex, Release, SessionState};
+use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to};
+
+use self::zk_support::{Observer, connect, report};
+
+/// Two ensembles at a time are more than a small machine can do in time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+const LIMIT: Duration = Duration::from_secs(120);
+const TICK: Duration = Duration::from_millis(500);
+/// The shortest that these servers grant: two ticks.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// As many processes lose their follower at once.
+const HOLDERS: u32 = 16;
+
+/// Stands in line; returns when it does.
+async fn wait_behind(mutex: &InterProcessMutex, observer: &Observer, before: usize) -> JoinHandle<Guard> {
+    let waiter = mutex.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap() });
+    observer.wait_for_children(mutex.path().as_str(), before + 1).await;
+    waiting
+}
+
+async fn release(guard: Guard) {
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Waits for the next answered heartbeat.
+async fn heartbeat(client: &Client) {
+    let deadline = || client.session_events().current().deadline;
+    let before = deadline();
+    while deadline() == before {
+        sleep(Duration::from_micros(500)).await;
+    }
+}
+
+/// The worst moment: the follower has answered the holder, and does not live to tell the leader, which counts the
+/// session's time from an older moment then.
+#[tokio::test]
+async fn a_holder_knows_in_time_that_its_follower_died_right_after_an_answer() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK)).await;
+        let [follower, other] = ensemble.followers().await[..] else { panic!("two followers") };
+        let (follower, other) = (&ensemble.members()[follower], &ensemble.members()[other]);
+        let observer = Observer::connect(other.connect_string()).await;
+        let waiter = connect(other.connect_string(), Duration::from_secs(30)).await;
+        let mut margins = Vec::new();
+        // A frozen server is as dead as a killed one, and back sooner.
+        for (round, kill) in [false, false, false, true].into_iter().enumerate() {
+            let mut holders = Vec::new();
+            for n in 0..HOLDERS {
+                let path = format!("/follower/{round}/{n}");
+                let holder = connect(follower.connect_string(), SHORTEST).await;
+                let held = InterProcessMutex::new(&holder, &path).unwrap().acquire().await.unwrap();
+                let waiter = InterProcessMutex::new(&waiter, &path).unwrap();
+                let waiting = wait_behind(&waiter, &observer, 1).await;
+                holders.push((holder, held, waiting));
+                // Their heartbeats, and the ends of their sessions, fall on moments of their own.
+                sleep(SHORTEST / HOLDERS / 3).await;
+            }
+            heartbeat(&holders[0].0).await;
+            if kill {
+                follower.stop();
+            } else {
+                follower.pause();
+            }
+            let mut rounds = JoinSet::new();
+            for (holder, held, waiting) in holders {
+                rounds.spawn(margin(holder, held, waiting));
+            }
+            while let Some(margin) = rounds.join_next().await {
+                margins.push(margin.unwrap());
+            }
+            if kill {
+                follower.restart().await;
+            } else {
+                follower.resume();
+            }
+            // It serves again when it knows what the others know.
+            while follower.mode().await.is_none() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        margins.sort();
+        report(format!(
+            "follower dead, session {SHORTEST:?}, tick {TICK:?}, {} locks: the next one holds {:.3?} to {:.3?} after \
+             the deadline, {:.3?} in the middle",
+            margins.len(),
+            margins[0],
+            margins[margins.len() - 1],
+            margins[margins.len() / 2],
+        ));
+    })
+    .await;
+}
+
+/// How long after the holder's deadline the waiter is granted.
+async fn margin(holder: Client, held: Guard, waiting: JoinHandle<Guard>) -> Duration {
+    let lost = async {
+        held.lost().await;
+        Instant::now()
+    };
+    let granted = async {
+        let guard = waiting.await.unwrap();
+        (guard, held.is_held(), Instant::now())
+    };
+    let (lost, (guard, still_held, granted)) = tokio::join!(lost, granted);
+    let deadline = holder.session_events().current().deadline;
+    assert!(!still_held, "two held at the same time");
+    assert!(deadline < granted && lost < granted);
+    assert_eq!(held.release().await.unwrap(), Release::AlreadyLost);
+    release(guard).await;
+    granted - deadline
+}
+
+/// An election costs nobody anything, if the session is longer.
+#[tokio::test]
+async fn an_election_costs_no_lock_and_no_place() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK)).await;
+        let leader = &ensemble.members()[ensemble.leader().await];
+        // Clients of all three servers, one of which is the leader.
+        let mut clients = Vec::new();
+        for member in ensemble.members() {
+            let mut hosts = vec![member.connect_string()];
+            hosts.extend(ensemble.members().iter().map(ZooKeeper::connect_string));
+            let url = format!("zk://{}?session_timeout=20s&server_tick=500ms", hosts.join(","));
+            clients.push(zlock::connect(&url).await.unwrap());
+        }
+        let mutex = |n: usize| InterProcessMutex::new(&clients[n], "/election").unwrap();
+        let observer = Observer::connect(ensemble.connect_string()).await;
+        let held = mutex(0).acquire().await.unwrap();
+        let second = wait_behind(&mutex(1), &observer, 1).await;
+        let third = wait_behind(&mutex(2), &observer, 2).await;
+
+        leader.stop();
+        let began = Instant::now();
+        let mut suspended = [false; 3];
+        loop {
+            let sessions = [0, 1, 2].map(|n: usize| clients[n].session_events().current());
+            assert!(held.is_held(), "{sessions:?}");
+            assert!(sessions.iter().all(|session| session.epoch == 1), "{sessions:?}");
+            for (was, session) in suspended.iter_mut().zip(&sessions) {
+                *was |= session.state == SessionState::Suspended;
+            }
+            // Followers let their clients go while they elect.
+            if suspended == [true; 3] && sessions.iter().all(|s| s.state == SessionState::Connected) {
+                break;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        report(format!("leader killed, session 20 s: all back after {:.3?}", began.elapsed()));
+        assert!(!second.is_finished() && !third.is_finished(), "the first still holds");
+        let first_token = held.fencing_token();
+        release(held).await;
+        let second = second.await.unwrap();
+        assert!(!third.is_finished(), "order is kept");
+        // A node of before the election, and one of after it.
+        let fourth = wait_behind(&mutex(0), &observer, 2).await;
+        let second_token = second.fencing_token();
+        release(second).await;
+        let third = third.await.unwrap();
+        let third_token = third.fencing_token();
+        release(third).await;
+        let fourth = fourth.await.unwrap();
+        let tokens = [first_token, second_token, third_token, fourth.fencing_token()];
+        assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+        release(fourth).await;
+    })
+    .await;
+}

@@ -45,6 +45,21 @@ async fn what_cannot_run_says_why_and_fails_with_2() {
     .await;
 }
 
+/// MX-06: ten processes, one lock.
+#[cfg(feature = "zk")]
+#[tokio::test]
+async fn mx_06_ten_processes() {
+    limit(async {
+        let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
+        // Longer than the example's own choice: the machine that tests run on may be busy.
+        let url = format!("zk://{}/ten_processes?session_timeout=8s", server.connect_string());
+        let (code, text) = run(&["--url", &url, "--processes", "10", "--hold-ms", "1"]);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains("100 orders, 0 duplicates, in order"), "{text}");
+    })
+    .await;
+}
+
 #[cfg(feature = "zk")]
 #[tokio::test]
 async fn a_process_killed_while_it_holds_stops_nobody() {

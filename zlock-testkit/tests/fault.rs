@@ -172,6 +172,24 @@ async fn ends_and_resets() {
     .await;
 }
 
+/// Closing with bytes unread would be a reset.
+#[tokio::test]
+async fn an_orderly_end_is_one_also_while_bytes_come() {
+    limit(async {
+        let (server, _told) = echo().await;
+        let proxy = FaultProxy::start(server).await;
+        let client = Client::connect(&proxy).await;
+        proxy.to_client(Flow::Swallow);
+        let (mut from, mut to) = client.0.into_split();
+        let flood = tokio::spawn(async move { while to.write_all(&[0; 1 << 20]).await.is_ok() {} });
+        tokio::time::sleep(SHORT / 10).await;
+        proxy.cut(Cut::Fin);
+        assert_eq!(from.read(&mut [0; 16]).await.unwrap(), 0);
+        flood.abort();
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn refuses_and_freezes() {
     limit(async {

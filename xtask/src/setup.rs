@@ -13,6 +13,9 @@ struct Need {
 const NEEDS: &[Need] = &[
     Need { package: "default-jre-headless", used: "/usr/bin/java" },
     Need { package: "libzookeeper-java", used: "/usr/share/java/zookeeper.jar" },
+    // Peers on the same lock path.
+    Need { package: "libcurator-recipes-java", used: "/usr/share/java/curator-recipes.jar" },
+    Need { package: "python3-kazoo", used: "/usr/lib/python3/dist-packages/kazoo/client.py" },
 ];
 
 /// Installs what is missing, if this is Debian and we may. Otherwise says what to install.

@@ -9,21 +9,31 @@ pub const SKIP_MARK: &str = "ZLOCK-SKIP";
 
 const VARIABLE: &str = "ZLOCK_TEST_SERVERS";
 
-/// Whether ZooKeeper can be run, by `ZLOCK_TEST_SERVERS`:
-///
-/// - `require`: a missing server fails the test;
-/// - `auto`, the default: a missing server skips it, with a line on stderr that no test runner hides;
-/// - `off`: skips it, with the same line.
+/// Whether ZooKeeper can be run; see [`have`].
 ///
 /// # Panics
-/// If it is required and missing, or the variable has another value.
+/// As [`have`].
 #[must_use = "false: return from the test"]
 pub fn have_zookeeper() -> bool {
+    have(missing().as_deref())
+}
+
+/// Whether a test can use what is not part of this workspace, by `ZLOCK_TEST_SERVERS`. `missing` says what is
+/// not installed, and how to install it:
+///
+/// - `require`: it fails the test;
+/// - `auto`, the default: it skips it, with a line on stderr that no test runner hides;
+/// - `off`: skips it, with the same line, whether or not anything is missing.
+///
+/// # Panics
+/// If something is required and missing, or the variable has another value.
+#[must_use = "false: return from the test"]
+pub fn have(missing: Option<&str>) -> bool {
     let setting = std::env::var(VARIABLE).unwrap_or_else(|_| "auto".into());
-    let reason = match (setting.as_str(), missing()) {
+    let reason = match (setting.as_str(), missing) {
         ("off", _) => format!("{VARIABLE}=off"),
         ("auto" | "require", None) => return true,
-        ("auto", Some(what)) => what,
+        ("auto", Some(what)) => what.to_owned(),
         ("require", Some(what)) => panic!("{VARIABLE}=require, but {what}"),
         (other, _) => panic!("{VARIABLE}={other:?}; expected require, auto or off"),
     };

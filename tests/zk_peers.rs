@@ -1,0 +1,222 @@
+//! Real clients of other languages on the same lock path: Apache Curator and kazoo exclude zlock, and zlock
+//! them.
+#![cfg(feature = "zk")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod zk_support;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpListener;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::task::JoinSet;
+use zlock::{Guard, InterProcessMutex, Release};
+use zlock_testkit::{Process, ZooKeeper, have, have_zookeeper, limit};
+
+use self::zk_support::{Observer, mutex, report};
+
+const SESSION: Duration = Duration::from_secs(20);
+/// Of each client that counts, and how many of each kind there are.
+const COUNT: usize = 50;
+const CLIENTS: usize = 2;
+
+/// A kind of peer.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Curator,
+    Kazoo,
+}
+
+/// Debian's; its manifest names the jars that it needs.
+const CURATOR: &str = "/usr/share/java/curator-recipes.jar";
+const LOGGING: &str = "/usr/share/java/slf4j-simple.jar";
+
+impl Kind {
+    /// What is missing to run it, and how to install it.
+    fn missing(self) -> Option<String> {
+        let (is_there, what, package) = match self {
+            Kind::Curator => (Path::new(CURATOR).is_file(), CURATOR, "libcurator-recipes-java"),
+            Kind::Kazoo => {
+                let import = std::process::Command::new(python()).args(["-c", "import kazoo"]).output();
+                let works = import.is_ok_and(|output| output.status.success());
+                (works, "kazoo for python3", "python3-kazoo")
+            }
+        };
+        let install = format!("there is no {what} (apt-get install --no-install-recommends {package})");
+        (!is_there).then_some(install)
+    }
+
+    fn command(self) -> (PathBuf, Vec<String>) {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers");
+        match self {
+            Kind::Curator => {
+                let args = [
+                    "-Xmx128m",
+                    "-XX:+UseSerialGC",
+                    "-XX:TieredStopAtLevel=1",
+                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+                    "-cp",
+                    &format!("{CURATOR}:{LOGGING}"),
+                    &format!("{folder}/CuratorLock.java"),
+                ];
+                ("java".into(), args.map(str::to_owned).into())
+            }
+            Kind::Kazoo => (python(), vec![format!("{folder}/kazoo_lock.py")]),
+        }
+    }
+}
+
+/// Debian's own, whatever else is in the path; another one, with kazoo, by `ZLOCK_KAZOO_PYTHON`.
+fn python() -> PathBuf {
+    std::env::var_os("ZLOCK_KAZOO_PYTHON").unwrap_or_else(|| "/usr/bin/python3".into()).into()
+}
+
+/// A process of another language that acquires and releases one lock as it is told.
+struct Peer {
+    /// Ends with this.
+    _process: Process,
+    answers: Lines<BufReader<OwnedReadHalf>>,
+    commands: OwnedWriteHalf,
+}
+
+impl Peer {
+    async fn start(kind: Kind, server: &ZooKeeper, path: &str) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let (program, mut args) = kind.command();
+        let port = listener.local_addr().unwrap().port();
+        args.extend([port.to_string(), server.connect_string(), path.to_owned()]);
+        let process = Process::spawn(program, &args, &[]);
+        let (answers, commands) = listener.accept().await.unwrap().0.into_split();
+        Peer { _process: process, answers: BufReader::new(answers).lines(), commands }
+    }
+
+    async fn tell(&mut self, command: &str) {
+        self.commands.write_all(format!("{command}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn expect(&mut self, answer: &str) {
+        assert_eq!(self.answers.next_line().await.unwrap().as_deref(), Some(answer));
+    }
+
+    async fn ask(&mut self, command: &str, answer: &str) {
+        self.tell(command).await;
+        self.expect(answer).await;
+    }
+}
+
+async fn release(guard: Guard) {
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+async fn test(kind: Kind) {
+    if !have_zookeeper() || !have(kind.missing().as_deref()) {
+        return;
+    }
+    limit(async {
+        let server = ZooKeeper::shared().await;
+        let path = format!("/peers/{kind:?}");
+        let (mut one, mut two) =
+            tokio::join!(Peer::start(kind, server, &path), Peer::start(kind, server, &path));
+        let observer = Observer::connect(server.connect_string()).await;
+        let ours = [
+            mutex(server.connect_string(), SESSION, &path).await,
+            mutex(server.connect_string(), SESSION, &path).await,
+        ];
+        exclusion(&mut one, &ours[0], &observer).await;
+        order([&mut one, &mut two], &ours, &observer).await;
+        counting([one, two], ours, kind).await;
+        observer.wait_for_children(&path, 0).await;
+    })
+    .await;
+}
+
+/// Whoever holds keeps the other out, and lets it in when it releases.
+async fn exclusion(peer: &mut Peer, ours: &InterProcessMutex, observer: &Observer) {
+    let path = ours.path().as_str();
+    peer.ask("acquire 10000", "true").await;
+    assert!(ours.try_acquire().await.unwrap().is_none());
+    let timeout = ours.acquire_timeout(Duration::from_millis(200)).await.unwrap_err();
+    assert!(timeout.is_timeout(), "{timeout}");
+    observer.wait_for_children(path, 1).await;
+    let participants = ours.participants().await.unwrap();
+    assert_eq!((participants.len(), participants[0].is_holder), (1, true), "{participants:?}");
+    peer.ask("release", "released").await;
+
+    let held = ours.try_acquire().await.unwrap().unwrap();
+    peer.ask("acquire 500", "false").await;
+    assert!(held.is_held());
+    assert_eq!(observer.children(path).await.len(), 1, "it has left the queue");
+    release(held).await;
+    peer.ask("acquire 10000", "true").await;
+    peer.ask("release", "released").await;
+}
+
+/// Theirs and ours stand in one line.
+async fn order([first, third]: [&mut Peer; 2], ours: &[InterProcessMutex; 2], observer: &Observer) {
+    let path = ours[0].path().as_str();
+    first.ask("acquire 10000", "true").await;
+    let second = tokio::spawn({
+        let mutex = ours[0].clone();
+        async move { mutex.acquire().await.unwrap() }
+    });
+    observer.wait_for_children(path, 2).await;
+    third.tell("acquire 30000").await;
+    observer.wait_for_children(path, 3).await;
+    let fourth = tokio::spawn({
+        let mutex = ours[1].clone();
+        async move { mutex.acquire().await.unwrap() }
+    });
+    observer.wait_for_children(path, 4).await;
+
+    assert!(!second.is_finished());
+    first.ask("release", "released").await;
+    let second = second.await.unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(200), third.answers.next_line()).await;
+    assert!(early.is_err(), "{early:?}");
+    release(second).await;
+    third.expect("true").await;
+    assert!(!fourth.is_finished());
+    third.ask("release", "released").await;
+    release(fourth.await.unwrap()).await;
+}
+
+/// All of them count in one file, with nothing but the lock to keep them from losing a count.
+async fn counting(peers: [Peer; CLIENTS], ours: [InterProcessMutex; CLIENTS], kind: Kind) {
+    let file = std::env::temp_dir().join(format!("zlock-peers-{kind:?}-{}", std::process::id()));
+    std::fs::write(&file, "0").unwrap();
+    let mut tasks = JoinSet::new();
+    for mut peer in peers {
+        let command = format!("count {COUNT} {}", file.display());
+        tasks.spawn(async move { peer.ask(&command, "counted").await });
+    }
+    for mutex in ours {
+        let file = file.clone();
+        tasks.spawn(async move {
+            for _ in 0..COUNT {
+                let guard = mutex.acquire().await.unwrap();
+                let number: usize = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+                // Long enough for somebody else to read the same.
+                tokio::task::yield_now().await;
+                std::fs::write(&file, (number + 1).to_string()).unwrap();
+                release(guard).await;
+            }
+        });
+    }
+    while tasks.join_next().await.transpose().unwrap().is_some() {}
+    let counted: usize = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    report(format!("{CLIENTS} processes of {kind:?} and {CLIENTS} clients of ours counted to {counted}"));
+    assert_eq!(counted, 2 * CLIENTS * COUNT);
+}
+
+#[tokio::test]
+async fn curator_and_zlock_exclude_each_other() {
+    test(Kind::Curator).await;
+}
+
+#[tokio::test]
+async fn kazoo_and_zlock_exclude_each_other() {
+    test(Kind::Kazoo).await;
+}

@@ -6,12 +6,13 @@ use async_trait::async_trait;
 use tokio::time::timeout;
 use zlock_core::{
     CoordinationBackend, Created, ErrorKind, Existence, FencingToken, Label, LockPath, Node, NodeName, Queue,
-    Result, Sequence, Session, SessionEvents, SessionId, Target, Token, Watch,
+    Result, Session, SessionEvents, Target, Token, Watch,
 };
 
 use crate::armed::Arming;
-use crate::call::{Call, ParentDelays, Retries};
+use crate::call::{Call, Retries};
 use crate::control::MemLink;
+use crate::create::{Wanted, create};
 use crate::options::MemOptions;
 use crate::request::{Answer, Request};
 use crate::server::Server;
@@ -43,86 +44,6 @@ impl MemBackend {
     fn call<'a>(&'a self, operation: &'static str, path: &'a LockPath) -> Call<'a> {
         self.shared.keep_task();
         Call::new(&self.shared, operation, path)
-    }
-
-    async fn create(
-        &self,
-        call: &Call<'_>,
-        parent: &LockPath,
-        label: Label,
-        token: &Token,
-        data: &[u8],
-    ) -> Result<Created> {
-        let prefix = NodeName::prefix(token, label);
-        if NodeName::parse(NodeName::of(token, label, Sequence::new(0)).as_str()).is_none() {
-            return Err(call
-                .error(ErrorKind::InvalidArgument)
-                .with_message(format!("the token {token} is no UUID")));
-        }
-        let (mut retries, mut delays) = (call.retries(), ParentDelays::new());
-        // The session in which a create was sent that may have taken effect.
-        let mut uncertain: Option<SessionId> = None;
-        loop {
-            let session = call.session().await;
-            if uncertain == Some(session.id) {
-                match call.ask(session, list(parent)).await {
-                    Asked::Answer(Answer::Children(children)) => {
-                        let own = |c: &&Child| c.is_of(session.id) && c.has_token(token);
-                        if let Some(child) = children.iter().find(own).cloned() {
-                            return self.created(call, session, &child.name, child.transaction, children);
-                        }
-                        uncertain = None;
-                    }
-                    _ => {
-                        call.again(&mut retries).await?;
-                        continue;
-                    }
-                }
-            }
-            tokio::task::yield_now().await;
-            let create =
-                Request::Create { parent: parent.clone(), prefix: prefix.clone(), data: data.to_vec() };
-            let create = self.shared.send(session, create);
-            call.note_sent(true);
-            let listing = self.shared.send(session, list(parent));
-            let asked = self.shared.answer(create).await;
-            call.note_answered(true, &asked);
-            match asked {
-                Asked::Answer(Answer::Created { name, transaction }) => {
-                    if let Asked::Answer(Answer::Children(children)) = self.shared.answer(listing).await {
-                        return self.created(call, session, &name, transaction, children);
-                    }
-                    uncertain = Some(session.id);
-                }
-                Asked::Answer(Answer::NoNode) => {
-                    delays.wait().await;
-                    let parents = || Request::CreateParents { parent: parent.clone() };
-                    call.answer_to(&mut retries, parents).await?;
-                    continue;
-                }
-                Asked::Answer(answer) => return Err(call.unexpected(&answer)),
-                Asked::Lost => uncertain = Some(session.id),
-                Asked::Over => {}
-            }
-            call.again(&mut retries).await?;
-        }
-    }
-
-    fn created(
-        &self,
-        call: &Call<'_>,
-        session: Session,
-        name: &str,
-        transaction: u64,
-        children: Vec<Child>,
-    ) -> Result<Created> {
-        let Some(mut node) = Node::listed(name) else {
-            return Err(call.error(ErrorKind::Unexpected).with_message(format!("the name {name}")));
-        };
-        node.session = Some(session.id);
-        node.fencing_token = Some(FencingToken::new(transaction));
-        let gone = self.shared.own.insert(&node.token);
-        Ok(Created { node, queue: queue(children, session), epoch: session.epoch, gone })
     }
 
     /// The node of this token as a listing has it now.
@@ -275,7 +196,8 @@ impl CoordinationBackend for MemBackend {
         data: &[u8],
     ) -> Result<Created> {
         let call = self.call("create", parent);
-        call.within_budget(self.create(&call, parent, label, token, data)).await
+        let wanted = Wanted { parent, label, token, data };
+        call.within_budget(create(&self.shared, &call, wanted)).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
@@ -340,12 +262,8 @@ impl Drop for MemBackend {
     }
 }
 
-fn list(parent: &LockPath) -> Request {
-    Request::List { parent: parent.clone(), watcher: None }
-}
-
 /// The queue of a listing. As on ZooKeeper, only own nodes tell their owner and their fencing token.
-fn queue(children: Vec<Child>, session: Session) -> Queue {
+pub(crate) fn queue(children: Vec<Child>, session: Session) -> Queue {
     let node = |child: Child| {
         let mut node = Node::listed(&child.name)?;
         if child.is_of(session.id) {

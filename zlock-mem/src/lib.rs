@@ -4,6 +4,7 @@ mod armed;
 mod backend;
 mod call;
 mod control;
+mod create;
 mod fault;
 mod link;
 mod options;

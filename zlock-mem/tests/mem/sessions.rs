@@ -1,11 +1,13 @@
 //! Sessions: heartbeats, the deadline, close, drop, and clients without a runtime.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{MS, T, create, limit, path, until};
 use tokio::time::{Instant, advance, sleep};
 use zlock_core::{CoordinationBackend, Existence, SessionState, Target};
-use zlock_mem::{Fault, MemLink, MemOptions, MemServer, Operation};
+use zlock_mem::{Fate, Fault, MemLink, MemOptions, MemServer, Operation};
 
 #[tokio::test(start_paused = true)]
 async fn heartbeats_keep_a_session_for_hours() {
@@ -283,6 +285,38 @@ fn a_session_expires_although_its_runtime_has_ended() {
         assert!(began.elapsed() <= T / 5, "{:?}", began.elapsed());
     });
     drop(a);
+}
+
+#[test]
+fn threads_with_runtimes_of_their_own_share_a_server() {
+    let server = MemServer::new();
+    let looked = Arc::new(AtomicUsize::new(0));
+    let count = looked.clone();
+    // A hook that asks the server, while the other threads do.
+    server.on_request(move |server, _| {
+        count.fetch_add(server.sessions().len().min(1), Ordering::Relaxed);
+        Fate::Pass
+    });
+    std::thread::scope(|threads| {
+        for _ in 0..8 {
+            threads.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+                runtime.block_on(limit(async {
+                    let a = server.connect();
+                    for _ in 0..200 {
+                        let created = create(&a).await;
+                        let (queue, watch) = a.children_with_watch(&path()).await.unwrap();
+                        assert!(queue.find(&created.node.token).is_some());
+                        a.delete(&path(), &Target::Node(created.node)).await.unwrap();
+                        watch.await;
+                    }
+                }));
+            });
+        }
+    });
+    assert!(looked.load(Ordering::Relaxed) > 8 * 200 * 4);
+    assert!(server.names(&path()).is_empty() && server.sessions().is_empty());
+    assert_eq!(server.watches(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -103,9 +103,10 @@ fn one_shot(
     let mut events = session.publisher.subscribe();
     Watch::new(async move {
         tokio::select! {
+            // The library's watcher panics when it is polled after the end of its runtime.
             biased;
-            event = watcher.changed() => meaning(event.event_type),
             _ = events.over(lease.epoch) => WatchEvent::Changed,
+            event = watcher.changed() => meaning(event.event_type),
         }
     })
 }

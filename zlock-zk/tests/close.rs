@@ -1,0 +1,145 @@
+//! The end of a backend, and one that never began.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{backend, create, linked, mkdir, names, observer, options, path, token, until};
+use tokio::time::{Instant, sleep};
+use zlock_core::{CoordinationBackend, ErrorKind, Existence, Label, SessionState, Target, WatchEvent};
+use zlock_testkit::{Cut, Flow, limit, zookeeper_or_skip};
+use zlock_zk::ZkBackend;
+
+/// T29 and the documentation of `close`.
+#[tokio::test]
+async fn close_ends_everything_at_once() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        let path = path("close");
+        let made = create(&l.backend, &path, Label::Lock).await;
+        let Existence::Watching(watch) = l.backend.exists_with_watch(&path, &made.node).await.unwrap() else {
+            panic!("it is there")
+        };
+        let began = Instant::now();
+        l.backend.close().await.unwrap();
+        l.backend.close().await.unwrap();
+        assert!(names(&l.observer, &path).await.is_empty());
+        watch.await;
+        for result in [
+            l.backend.children(&path).await.err(),
+            l.backend.delete(&path, &Target::Node(made.node.clone())).await.err(),
+            l.backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await.err(),
+        ] {
+            assert_eq!(result.unwrap().kind(), ErrorKind::Closed);
+        }
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn close_wakes_whoever_waits_without_a_server() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        for lost in [false, true] {
+            let l = linked(server).await;
+            let path = path("close-waiting");
+            l.proxy.refuse().await;
+            l.proxy.cut(Cut::Fin);
+            let mut events = l.backend.session_events();
+            if lost {
+                events.over(1).await;
+            } else {
+                until("suspended", async || events.current().state == SessionState::Suspended).await;
+            }
+            let waiting = async { l.backend.children(&path).await.unwrap_err().kind() };
+            let close = async {
+                sleep(Duration::from_millis(50)).await;
+                let began = Instant::now();
+                l.backend.close().await.unwrap();
+                began
+            };
+            let (kind, began) = tokio::join!(waiting, close);
+            assert_eq!(kind, ErrorKind::Closed);
+            assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dropping_the_last_handle_ends_the_session() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let observer = observer(&server.connect_string()).await;
+        let backend: Arc<dyn CoordinationBackend> = Arc::new(backend(&server.connect_string()).await);
+        let path = path("drop");
+        mkdir(&observer, &path).await;
+        let made = backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await.unwrap();
+        let Existence::Watching(watch) = backend.exists_with_watch(&path, &made.node).await.unwrap() else {
+            panic!("it is there")
+        };
+        let events = backend.session_events();
+        let began = Instant::now();
+        drop(backend);
+        assert!(matches!(events.current().state, SessionState::Closed(_)));
+        until("the node is gone", async || names(&observer, &path).await.is_empty()).await;
+        watch.await;
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    })
+    .await;
+}
+
+/// Without a server: a clear error, in the time that was given.
+#[tokio::test]
+async fn connecting_to_nobody_fails_in_time() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let wait = Duration::from_millis(700);
+        let refused = zlock_testkit::Port::reserve();
+        let mute = zlock_testkit::FaultProxy::start_zookeeper(server.addr()).await;
+        mute.both(Flow::Swallow);
+        for host in [refused.addr().to_string(), mute.connect_string()] {
+            let began = Instant::now();
+            let error = ZkBackend::connect(options(&host).with_connect_timeout(wait)).await.unwrap_err();
+            let took = began.elapsed();
+            assert!(took >= wait && took < 2 * wait, "{took:?}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains(&host), "{error}");
+        }
+    })
+    .await;
+}
+
+/// The backend ends with the runtime that it was connected on; whoever waits on another one is told.
+#[test]
+fn the_runtime_ends_and_the_backend_with_it() {
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let path = path("runtime");
+    let Some((backend, watch, made)) = first.block_on(async {
+        let server = zookeeper_or_skip().await?;
+        let backend = backend(&server.connect_string()).await;
+        let made = create(&backend, &path, Label::Lock).await;
+        let Existence::Watching(watch) = backend.exists_with_watch(&path, &made.node).await.unwrap() else {
+            panic!("it is there")
+        };
+        Some((backend, watch, made))
+    }) else {
+        return;
+    };
+    first.shutdown_timeout(Duration::from_secs(5));
+    second.block_on(limit(async {
+        assert_eq!(watch.await, WatchEvent::Changed);
+        for error in
+            [backend.children(&path).await.err(), backend.delete(&path, &Target::Node(made.node)).await.err()]
+        {
+            assert_eq!(error.unwrap().kind(), ErrorKind::Closed);
+        }
+        backend.close().await.unwrap();
+    }));
+}

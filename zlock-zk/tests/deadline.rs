@@ -1,0 +1,211 @@
+//! The local end of a session comes before the server's.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{SESSION, backend, connected, create, linked, names, observer, path, until};
+use tokio::time::{Instant, sleep};
+use zlock_core::{CoordinationBackend, Label, SessionState};
+use zlock_testkit::{
+    Cut, Ensemble, Flow, Lose, Process, ZooKeeper, have_zookeeper, limit, limit_to, zk_op, zookeeper_or_skip,
+    zookeeper_request,
+};
+use zlock_zk::{ZkBackend, ZkOptions};
+
+/// When our view says that the session is over, and when another client sees the node gone.
+async fn lost_and_vanished(l: &common::Linked, path: &zlock_core::LockPath) -> (Instant, Instant) {
+    let mut events = l.backend.session_events();
+    let lost = async {
+        let session = events.over(1).await;
+        assert_eq!((session.epoch, session.state), (1, SessionState::Lost));
+        Instant::now()
+    };
+    let vanished = async {
+        until("the node is gone", async || names(&l.observer, path).await.is_empty()).await;
+        Instant::now()
+    };
+    tokio::join!(lost, vanished)
+}
+
+/// The silent server: packets are swallowed, and no reset tells.
+#[tokio::test]
+async fn the_deadline_comes_before_the_server_ends_the_session() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        for flow in [Flow::Swallow, Flow::Hold] {
+            let l = linked(server).await;
+            let path = path("deadline");
+            let made = create(&l.backend, &path, Label::Lock).await;
+            // Some heartbeats later, so that the deadline has moved.
+            sleep(SESSION / 2).await;
+            let began = Instant::now();
+            l.proxy.both(flow);
+            let (lost, vanished) = lost_and_vanished(&l, &path).await;
+            println!("{flow:?}: lost after {:?}, gone after {:?}", lost - began, vanished - began);
+            assert!(lost < vanished);
+            assert!(lost - began > SESSION / 2, "not without need");
+            assert!(!made.gone.is_gone(), "that is said of living sessions only");
+        }
+    })
+    .await;
+}
+
+/// Only answers that never came back keep the session at the server alive for longer; ours ends all the same.
+#[tokio::test]
+async fn unanswered_requests_do_not_move_the_deadline() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        let path = path("unanswered");
+        create(&l.backend, &path, Label::Lock).await;
+        l.proxy.to_client(Flow::Swallow);
+        let (lost, vanished) = lost_and_vanished(&l, &path).await;
+        assert!(lost < vanished);
+    })
+    .await;
+}
+
+/// DESIGN section 4: a follower answers, and dies before it tells the leader.
+#[tokio::test]
+async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
+    limit_to(Duration::from_secs(120), async {
+        if !have_zookeeper() {
+            return;
+        }
+        // The shortest session that these servers grant: two ticks.
+        let tick = Duration::from_secs(1);
+        let kind = ZooKeeper::builder().tick(tick).session_timeouts(2 * tick, 60 * tick);
+        let ensemble = Ensemble::start_with(3, kind).await;
+        let [follower, other] = ensemble.followers().await[..] else { panic!("two followers") };
+        let observer = observer(&ensemble.members()[other].connect_string()).await;
+        for server_tick in [None, Some(tick)] {
+            let mut options = ZkOptions::new([ensemble.members()[follower].connect_string()])
+                .with_session_timeout(2 * tick);
+            if let Some(tick) = server_tick {
+                options = options.with_server_tick(tick);
+            }
+            let backend = ZkBackend::connect(options).await.unwrap();
+            let path = path("follower");
+            create(&backend, &path, Label::Lock).await;
+            let mut events = backend.session_events();
+            // A heartbeat was answered when the deadline moves.
+            let before = events.current().deadline;
+            while events.current().deadline == before {
+                sleep(Duration::from_millis(1)).await;
+            }
+            ensemble.members()[follower].stop();
+            let lost = async {
+                events.over(1).await;
+                Instant::now()
+            };
+            let vanished = async {
+                until("the node is gone", async || names(&observer, &path).await.is_empty()).await;
+                Instant::now()
+            };
+            let (lost, vanished) = tokio::join!(lost, vanished);
+            println!("tick {server_tick:?}: the node was there for {:?} after the deadline", vanished - lost);
+            assert!(lost < vanished);
+            ensemble.members()[follower].restart().await;
+        }
+    })
+    .await;
+}
+
+/// Own nodes that somebody deletes while the session lives are found by the next heartbeat.
+#[tokio::test]
+async fn a_deleted_node_is_reported_within_a_heartbeat() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        let path = path("gone");
+        let made = create(&l.backend, &path, Label::Lock).await;
+        let mut kept = create(&l.backend, &path, Label::Write).await;
+        l.observer.delete(&format!("{path}/{}", made.node.name), None).await.unwrap();
+        let began = Instant::now();
+        let mut gone = made.gone.clone();
+        gone.gone().await;
+        assert!(began.elapsed() < SESSION / 4, "{:?}", began.elapsed());
+        // A rename is no deletion, however often it happens.
+        for label in [Label::Read, Label::Write].into_iter().cycle().take(100) {
+            kept.node = l.backend.relabel(&path, &kept.node, label).await.unwrap();
+        }
+        sleep(SESSION / 2).await;
+        assert!(!kept.gone.is_gone());
+    })
+    .await;
+}
+
+/// A paused process: its client library still says that it is connected, its clock knows better.
+#[tokio::test]
+async fn a_paused_process_wakes_up_without_its_session() {
+    const NAME: &str = "a_paused_process_wakes_up_without_its_session";
+    const SERVER: &str = "ZLOCK_TEST_ZK_PAUSED";
+    const PATH: &str = "/paused/lock";
+    let path = zlock_core::LockPath::new(PATH).unwrap();
+    // The child.
+    if let Ok(server) = std::env::var(SERVER) {
+        let backend = backend(&server).await;
+        let made = create(&backend, &path, Label::Lock).await;
+        println!("\nheld");
+        let events = backend.session_events();
+        let mut last = Instant::now();
+        loop {
+            sleep(Duration::from_millis(1)).await;
+            let (live, pause) = (events.is_live(made.epoch), last.elapsed());
+            last = Instant::now();
+            if pause > SESSION / 2 {
+                println!("\nwoke {}", if live { "and believes in it" } else { "without it" });
+            }
+        }
+    }
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let observer = observer(&server.connect_string()).await;
+        let mut child = Process::spawn_test(NAME, &[(SERVER, &server.connect_string())]);
+        child.line_after("held").await;
+        sleep(SESSION / 2).await;
+        child.pause();
+        until("the node is gone", async || names(&observer, &path).await.is_empty()).await;
+        child.resume();
+        assert_eq!(child.line_after("woke").await.trim(), "without it");
+        child.kill();
+    })
+    .await;
+}
+
+/// The server grants what it wants; the deadline goes by what it granted.
+#[tokio::test]
+async fn the_granted_timeout_counts() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        // The test servers grant between 1 s and 2 min.
+        for (asked, granted) in [(Duration::from_millis(50), 1.0), (Duration::from_secs(1000), 120.0)] {
+            let options = ZkOptions::new([server.connect_string()]).with_session_timeout(asked);
+            let backend = ZkBackend::connect(options).await.unwrap();
+            let left = backend.session_events().current().deadline - Instant::now();
+            assert!(left.as_secs_f64() < 0.75 * granted && left.as_secs_f64() > 0.5 * granted, "{left:?}");
+        }
+    })
+    .await;
+}
+
+/// With very many nodes a heartbeat no longer lists them.
+#[tokio::test]
+async fn very_many_nodes_are_kept_by_a_plain_read() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        let path = path("many");
+        let mut made = Vec::new();
+        for _ in 0..1001 {
+            made.push(create(&l.backend, &path, Label::Lock).await);
+        }
+        l.proxy.lose_next(Lose::Answer, zookeeper_request(&[zk_op::EXISTS]), Cut::Fin).happened().await;
+        sleep(SESSION).await;
+        connected(&l.backend, 1).await;
+        assert!(!made.iter().any(|made| made.gone.is_gone()));
+    })
+    .await;
+}

@@ -41,7 +41,11 @@ pub(crate) fn test(args: &[String]) -> Result {
     watch(&mut summary, &mut docs, "", "doc")?;
     println!("{summary}");
     println!("time: {:.0?} to build, {:.0?} to run", built - began, built.elapsed());
-    if summary.failed() { Err("FAILED".into()) } else { Ok(()) }
+    match summary.is_empty() {
+        true => Err("FAILED: no test was found".into()),
+        false if summary.failed() => Err("FAILED".into()),
+        false => Ok(()),
+    }
 }
 
 /// Runs it, shows what it writes, and counts. Its standard error is not mixed with its standard output:

@@ -294,7 +294,6 @@ async fn child_holds() {
     let variable = |name| std::env::var(name).unwrap();
     let mutex = mutex(variable("ZLOCK_CHILD_HOSTS"), SHORT, &variable("ZLOCK_CHILD_PATH")).await;
     let guard = mutex.acquire().await.unwrap();
-    println!("\nheld");
     // Off the runtime: its timers and the network get no chance to run first.
     let looks = tokio::task::spawn_blocking(move || {
         let held = first_look_after_a_pause(&guard);
@@ -308,9 +307,11 @@ async fn child_holds() {
     println!("again");
 }
 
-/// Whether the guard says that it is held, the first time that it is asked after the process stood still.
+/// Tells that it is held; then whether the guard still says so, the first time that it is asked after the process
+/// stood still.
 fn first_look_after_a_pause(guard: &Guard) -> bool {
     let mut before = Instant::now();
+    println!("\nheld");
     loop {
         let now = Instant::now();
         let held = guard.is_held();

@@ -184,7 +184,8 @@ async fn order([first, third]: [&mut Peer; 2], ours: &[InterProcessMutex; 2], ob
 
 /// All of them count in one file, with nothing but the lock to keep them from losing a count.
 async fn counting(peers: [Peer; CLIENTS], ours: [InterProcessMutex; CLIENTS], kind: Kind) {
-    let file = std::env::temp_dir().join(format!("zlock-peers-{kind:?}-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("count");
     std::fs::write(&file, "0").unwrap();
     let mut tasks = JoinSet::new();
     for mut peer in peers {
@@ -206,7 +207,6 @@ async fn counting(peers: [Peer; CLIENTS], ours: [InterProcessMutex; CLIENTS], ki
     }
     while tasks.join_next().await.transpose().unwrap().is_some() {}
     let counted: usize = std::fs::read_to_string(&file).unwrap().parse().unwrap();
-    std::fs::remove_file(&file).unwrap();
     report(format!("{CLIENTS} processes of {kind:?} and {CLIENTS} clients of ours counted to {counted}"));
     assert_eq!(counted, 2 * CLIENTS * COUNT);
 }

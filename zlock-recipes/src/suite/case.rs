@@ -1,6 +1,8 @@
 //! Runs one case, and looks behind it.
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,12 +22,38 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 pub async fn run<S: Store>(store: Option<S>, paused: bool, name: &str, case: impl AsyncFnOnce(&Case<'_>)) {
     let Some(store) = store else { return };
     let limit = Duration::from_secs(300) + 10 * store.session_timeout();
+    let _watchdog = Watchdog::start(name, if paused { Duration::from_secs(120) } else { limit + LONG });
     let ended = timeout(limit, async {
         let run = Case::new(&store, paused);
         case(&run).await;
         run.look_behind().await;
     });
     assert!(ended.await.is_ok(), "{name} hangs: not done after {limit:?}");
+}
+
+/// Ends the whole process when a case keeps its thread busy for ever: a timeout never comes up then, least of
+/// all on a paused clock, which stands still meanwhile.
+struct Watchdog {
+    /// Dropped when the case has ended.
+    _alive: Sender<()>,
+}
+
+impl Watchdog {
+    fn start(name: &str, limit: Duration) -> Self {
+        let (_alive, ended) = channel();
+        let name = name.to_owned();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                // Past the test harness, which keeps what a test prints until it ends.
+                let _ = writeln!(
+                    std::io::stderr().lock(),
+                    "\n{name} blocks its runtime: aborting after {limit:?}"
+                );
+                std::process::abort();
+            }
+        });
+        Watchdog { _alive }
+    }
 }
 
 /// What a case works with: a store, a root of its own, and the clients it opened.

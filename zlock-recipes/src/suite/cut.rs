@@ -70,6 +70,24 @@ pub async fn sweep(name: &str, mut situation: impl AsyncFnMut(Cut) -> bool) {
     }
 }
 
+/// [`sweep`], many cuts at a time: for a situation that takes long on a real server.
+pub async fn sweep_together(name: &str, situation: impl AsyncFn(Cut) -> bool) {
+    const WAVE: usize = 10;
+    for drop in [Drop::AtOnce, Drop::WhenWoken] {
+        let mut from = 0;
+        let last = loop {
+            let wave = (from..from + WAVE).map(|polls| situation(Cut { polls, drop }));
+            let done = futures_util::future::join_all(wave).await;
+            if let Some(first) = done.iter().position(|done| *done) {
+                break from + first;
+            }
+            from += WAVE;
+            assert!(from < 10_000, "{name}: the future is never done");
+        };
+        println!("SWEEP {name}, dropped {drop:?}: k = 0..={last}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

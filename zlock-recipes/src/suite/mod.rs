@@ -27,7 +27,7 @@ mod macros;
 mod mutual;
 
 pub use case::{Case, Process, run};
-pub use cut::{Cut, Drop, sweep};
+pub use cut::{Cut, Drop, sweep, sweep_together};
 pub use fault::{Call, Faults, Gate, Side};
 pub use inside::Inside;
 pub use log::Log;

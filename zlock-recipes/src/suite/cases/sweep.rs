@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use zlock_core::{LockPath, SessionState};
 
 use crate::suite::case::LONG;
-use crate::suite::{Call, Case, Cut, Mutual, MutualGuard, Process, Side, sweep};
+use crate::suite::{Call, Case, Cut, Mutual, MutualGuard, Process, Side, sweep, sweep_together};
 use crate::{LockTemplate, Release};
 
 /// What every cut must leave: an empty queue while the sessions live, an idle background, and a lock that the
@@ -143,7 +143,7 @@ pub async fn t2_time_runs_out<M: Mutual>(case: &Case<'_>) {
 /// T2: the session ends while it waits.
 pub async fn t2_session_ends<M: Mutual>(case: &Case<'_>) {
     let [b, c] = case.processes().await;
-    sweep("acquire, the session ends while it waits", async |cut| {
+    sweep_together("acquire, the session ends while it waits", async |cut| {
         let a = case.process().await;
         let path = path(case, cut);
         let lock = M::at(&a.client, path.as_str()).unwrap();

@@ -10,7 +10,7 @@ use zlock_core::{ErrorKind, SessionState};
 
 pub use super::sweep::t2_execute;
 use crate::suite::case::LONG;
-use crate::suite::{Call, Case, Inside, Log, Process};
+use crate::suite::{Call, Case, Inside, Log, Process, Side};
 use crate::{Held, InterProcessMutex, LockTemplate, Release, Scope};
 
 const NAME: &str = "create-order";
@@ -161,6 +161,15 @@ pub async fn no_wait_is_one_try(case: &Case<'_>) {
     let error = template.execute(NAME, |_| async {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     case.took(began, Duration::ZERO);
+    // One try is one line, however long the store takes to answer.
+    let (log, gate) = (Log::of_this_thread(), b.faults.hold(Call::Children, Side::Before));
+    let answer = async {
+        sleep(Duration::from_millis(300)).await;
+        gate.open();
+    };
+    let (refused, ()) = tokio::join!(template.execute(NAME, |_| async {}), answer);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(log.with("still waiting").len(), 1);
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     template.execute(NAME, |_| async {}).await.unwrap();
 }

@@ -131,9 +131,13 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
-    /// Freezes it (SIGSTOP).
+    /// Freezes it (SIGSTOP). Returns when every thread stands still: one of them takes the signal, on a busy
+    /// machine later, and until then the others run on.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        while self.is_running() && !threads(self.pid()).all(|state| "TtZX".contains(state)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Lets it run on (SIGCONT).
@@ -198,7 +202,16 @@ fn send_lines(stdout: impl Read, sender: &mpsc::UnboundedSender<String>) {
 
 /// Whether a process exists and is no zombie.
 pub(crate) fn is_running(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != 'Z')
+}
+
+/// The states of a process's threads.
+fn threads(pid: u32) -> impl Iterator<Item = char> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    threads.filter_map(|thread| state(&format!("{}/stat", thread.ok()?.path().display())))
+}
+
+fn state(path: &str) -> Option<char> {
     // "pid (name) state ...", and the name may hold anything.
-    matches!(stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]), Some(state) if state != b'Z')
+    std::fs::read_to_string(path).ok()?.rsplit_once(") ")?.1.chars().next()
 }

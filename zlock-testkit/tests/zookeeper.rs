@@ -106,6 +106,33 @@ async fn an_ensemble_elects_another_leader() {
     .await;
 }
 
+/// A server with threads at work: those go on until the one that takes the signal has told them.
+#[tokio::test]
+async fn a_frozen_server_stands_still_at_once() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let server = ZooKeeper::start().await;
+        let tasks = format!("/proc/{}/task", server.pid());
+        for _ in 0..50 {
+            let asked = tokio::spawn({
+                let server = server.clone();
+                async move { server.four_letter_word("mntr").await }
+            });
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            server.pause();
+            for task in std::fs::read_dir(&tasks).unwrap() {
+                let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+                assert!(stat.contains(") T "), "{stat}");
+            }
+            server.resume();
+            asked.await.unwrap().unwrap();
+        }
+    })
+    .await;
+}
+
 /// Run by the next test, in a process that is killed.
 #[tokio::test]
 async fn server_of_a_killed_test() {

@@ -78,7 +78,7 @@ pub async fn scope_by_hand(case: &Case<'_>) {
     let carried = carried.await.unwrap();
     assert_eq!(carried.fencing_token(), guard.fencing_token());
     assert_eq!(carried.release().await.unwrap(), Release::StillHeld);
-    let token = guard.fencing_token();
+    let (token, _held) = (guard.fencing_token(), guard.held());
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     let others = mutex(case, &b).acquire().await.unwrap();
     let late = scope.clone().scope(async { lock.try_acquire().await.unwrap() }).await;

@@ -348,7 +348,16 @@ pub async fn mx_06_counter(case: &Case<'_>) {
 /// A `Held` that outlives the closure holds nothing, and says so.
 pub async fn held_outlives_the_closure(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    let held: Held = template(case, &a).execute(NAME, |held| async { held }).await.unwrap();
+    let (held, waits) = template(case, &a)
+        .execute(NAME, |held| async {
+            let copy = held.clone();
+            let waits = tokio::spawn(async move { copy.lost().await.kind() });
+            tokio::task::yield_now().await;
+            (held, waits)
+        })
+        .await
+        .unwrap();
+    assert_eq!(timeout(LONG, waits).await.expect("resolves").unwrap(), ErrorKind::SessionLost);
     assert!(!held.is_held());
     assert_eq!(timeout(LONG, held.lost()).await.expect("resolves").kind(), ErrorKind::SessionLost);
     free(case, &b).await;

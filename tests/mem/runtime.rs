@@ -72,19 +72,19 @@ fn guard_dropped_by_the_shutdown() {
 fn reaper_cut_off_by_the_shutdown() {
     let server = MemServer::new();
     let first = runtime();
+    let backend = server.connect();
+    let link = backend.link();
     let client = first.block_on(async {
-        let backend = server.connect();
-        let link = backend.link();
         let client = Client::new(backend);
         let guard = mutex(&client).acquire().await.unwrap();
-        link.cut();
+        link.suspend();
         drop(guard);
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!((client.pending_removals(), server.names(mutex(&client).path()).len()), (1, 1));
-        link.heal();
         client
     });
     drop(first);
+    link.heal();
     runtime().block_on(async {
         let guard = mutex(&client).acquire_timeout(LONG).await.unwrap();
         assert_eq!(client.pending_removals(), 0);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use zlock::mem::MemServer;
 use zlock::{Client, InterProcessMutex, Release};
+use zlock_recipes::suite::Cut;
 
 const PATH: &str = "/app/lock";
 const LONG: Duration = Duration::from_secs(30);
@@ -90,6 +91,26 @@ fn reaper_cut_off_by_the_shutdown() {
         assert_eq!(client.pending_removals(), 0);
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     });
+}
+
+/// An acquisition that begins while its runtime shuts down does not block the thread that it runs on.
+#[test]
+fn acquisition_begun_during_the_shutdown() {
+    let client = Client::new(MemServer::new().connect());
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (started, start) = std::sync::mpsc::channel();
+    let (ended, end) = std::sync::mpsc::channel();
+    let lock = mutex(&client);
+    runtime.spawn(async move {
+        started.send(()).unwrap();
+        // Until the runtime takes no more tasks; this one is not asked to stop while it runs.
+        std::thread::sleep(Duration::from_millis(300));
+        let _ = Cut { polls: 1, drop: zlock_recipes::suite::Drop::AtOnce }.run(lock.acquire()).await;
+        ended.send(()).unwrap();
+    });
+    start.recv().unwrap();
+    runtime.shutdown_background();
+    end.recv_timeout(LONG).expect("it comes back");
 }
 
 /// Threads that really run beside each other: never two inside, nothing left.

@@ -78,9 +78,9 @@ impl Reaper {
 
     /// Starts the task if it is not running. Called where a runtime is sure.
     pub(crate) fn ensure_running(&self) {
-        let mut state = self.shared.lock();
-        if !state.running {
-            state.running = true;
+        // Not spawned under the lock: a runtime that shuts down drops the task at once, and that takes the lock.
+        let is_running = std::mem::replace(&mut self.shared.lock().running, true);
+        if !is_running {
             let running = Running(self.shared.clone());
             tokio::spawn(run(running, self.backend.clone(), self.session.clone()));
         }

@@ -93,6 +93,31 @@ fn reaper_cut_off_by_the_shutdown() {
     });
 }
 
+/// A release that stays pending on another runtime than the lock was acquired on goes on in the background there.
+#[test]
+fn release_pending_on_another_runtime() {
+    let server = MemServer::new();
+    let backend = server.connect();
+    let link = backend.link();
+    let client = Client::builder(backend).with_operation_timeout(Duration::from_millis(100)).build();
+    let first = runtime();
+    let guard = first.block_on(async { mutex(&client).acquire().await.unwrap() });
+    drop(first);
+    runtime().block_on(async {
+        link.cut();
+        assert_eq!(guard.release().await.unwrap(), Release::Pending);
+        link.heal();
+        tokio::time::timeout(LONG, async {
+            while client.pending_removals() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+        .expect("the background is idle");
+        assert!(server.names(mutex(&client).path()).is_empty());
+    });
+}
+
 /// An acquisition that begins while its runtime shuts down does not block the thread that it runs on.
 #[test]
 fn acquisition_begun_during_the_shutdown() {

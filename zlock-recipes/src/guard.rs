@@ -137,6 +137,8 @@ async fn release(hold: Arc<Hold>) -> Result<Release> {
     if hold.standing() != Standing::Good {
         return Ok(Release::AlreadyLost);
     }
+    // The runtime that it was started on may have ended.
+    client.reaper.ensure_running();
     let target = hold.target();
     let deleted = tokio::select! {
         biased;

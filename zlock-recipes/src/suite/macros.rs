@@ -52,6 +52,7 @@ macro_rules! mutual_group {
                 no_grant_by_try_on_a_dead_session,
                 no_grant_on_a_stale_listing,
                 no_grant_without_a_node,
+                removed_waiter_wakes,
                 release_spares_the_successor,
                 release_after_the_session_spares_the_successor,
                 every_waiter_wakes,

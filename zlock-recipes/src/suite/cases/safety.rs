@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use zlock_core::{ErrorKind, SessionState};
 
 use crate::Release;
@@ -74,6 +75,23 @@ pub async fn no_grant_without_a_node<M: Mutual>(case: &Case<'_>) {
     assert_eq!(first.release().await.unwrap(), Release::Released);
     let guard = last.await.unwrap();
     assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::NodeRemoved);
+    assert!(guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Rule 5: a waiter whose node an operator deleted learns it within a heartbeat, while its predecessor stays.
+pub async fn removed_waiter_wakes<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let [before] = names(case, &path).await.try_into().unwrap();
+    let lock = case.lock::<M>(&b, "lock");
+    let waiter = tokio::spawn(async move { lock.acquire().await.map(|_| ()) });
+    case.until_waiting(&b, 1).await;
+    let mine = names(case, &path).await.into_iter().find(|n| *n != before).unwrap();
+    case.store.remove(&path, &mine).await;
+    let ended = timeout(case.store.session_timeout(), waiter).await.expect("within a heartbeat");
+    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::NodeRemoved);
     assert!(guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

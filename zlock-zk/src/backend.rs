@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use zlock_core::{
     CloseReason, CoordinationBackend, Created, Existence, Label, LockPath, Node, Queue, Result,
@@ -44,7 +43,7 @@ impl ZkBackend {
     pub async fn connect(options: ZkOptions) -> Result<Self> {
         options.validate()?;
         let first = establish(&options).await?;
-        let shared = Arc::new(Shared::new(options, Handle::current()));
+        let shared = Arc::new(Shared::new(options));
         let (closing, closing_seen) = watch::channel(false);
         let (alive, ended) = watch::channel(());
         let manager = Manager::new(shared.clone(), closing_seen);

@@ -165,8 +165,9 @@ impl ZkOptions {
     }
 
     /// The servers' `tickTime`, which a client cannot ask for. A session's local deadline comes before the
-    /// server's by a margin: a quarter of the session timeout by default, and half a tick and 2 % of the session
-    /// timeout when the tick is known. Only for servers that all have this tick.
+    /// server's by a margin: half a tick, and 2 % of the session timeout for clocks that drift. A tick that is not
+    /// known is taken for half the session timeout, the shortest that servers grant. Only for servers that all
+    /// have this tick.
     #[must_use]
     pub fn with_server_tick(mut self, tick: Duration) -> Self {
         self.server_tick = Some(tick);
@@ -213,10 +214,8 @@ impl ZkOptions {
 
     /// By how much the local deadline comes before the server's, for a session of this timeout.
     pub(crate) fn margin(&self, session_timeout: Duration) -> Duration {
-        match self.server_tick {
-            None => session_timeout / 4,
-            Some(tick) => (tick / 2 + session_timeout / 50).min(session_timeout / 2),
-        }
+        let tick = self.server_tick.unwrap_or(session_timeout / 2);
+        (tick / 2 + session_timeout / 50).min(session_timeout / 2)
     }
 
     /// Checks everything that can be checked without a packet.

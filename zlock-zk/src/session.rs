@@ -5,14 +5,13 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
 
-use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState};
 use zookeeper_client::{Client, Error};
 
+use crate::call::Calls;
 use crate::config::ZkOptions;
 use crate::contents::OwnContents;
 use crate::error::Failure;
@@ -56,16 +55,16 @@ pub(crate) struct Shared {
     pub(crate) own: OwnNodes,
     pub(crate) contents: OwnContents,
     current: watch::Sender<Option<Arc<Live>>>,
+    calls: Calls,
     /// The backend's sessions that are over, the last ones.
     past: Mutex<VecDeque<SessionId>>,
-    runtime: Handle,
 }
 
 /// How many past sessions are remembered: nobody deletes a node that was made so many sessions ago.
 const PAST: usize = 1000;
 
 impl Shared {
-    pub(crate) fn new(options: ZkOptions, runtime: Handle) -> Self {
+    pub(crate) fn new(options: ZkOptions) -> Self {
         Shared {
             options,
             publisher: SessionPublisher::new(),
@@ -73,13 +72,13 @@ impl Shared {
             contents: OwnContents::default(),
             current: watch::Sender::new(None),
             past: Mutex::default(),
-            runtime,
+            calls: Calls::default(),
         }
     }
 
-    /// Begins a session for the operations.
+    /// Begins or ends a session for the operations.
     pub(crate) fn set_current(&self, live: Option<Arc<Live>>) {
-        self.current.send_replace(live);
+        self.calls.take_back(|| drop(self.current.send_replace(live)));
     }
 
     /// Ends a session for the operations.
@@ -164,9 +163,7 @@ impl Shared {
     /// Sends what `call` asks for in this session, and waits for its answer. The library would wait for ever
     /// while it is not connected, and send the request whenever it is again.
     ///
-    /// The request is sent at the first poll, so that the order of polls is the order on the wire. From then
-    /// on it is a task of its own: a future that its owner keeps but does not poll would otherwise keep the
-    /// client, and so a session that is over here would live on at the server.
+    /// The request is sent at the first poll, so that the order of polls is the order on the wire.
     ///
     /// # Cancel safety
     /// The request may still take effect.
@@ -181,27 +178,17 @@ impl Shared {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let mut current = self.current.subscribe();
-        let live = current.borrow_and_update().clone().filter(|live| live.lease == lease);
-        // Past its deadline it is no longer ours to use, even if the manager has not come to end it yet.
-        let Some(live) = live.filter(|_| self.is_live(lease)) else { return Err(self.over()) };
-        let mut answer = Box::pin(call(live));
-        if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
-            return answer.map_err(|error| self.refused(lease, error));
-        }
-        let over = move |live: &Option<Arc<Live>>| live.as_ref().is_none_or(|live| live.lease != lease);
-        let task = self.runtime.spawn(async move {
-            tokio::select! {
-                biased;
-                answer = answer => Some(answer),
-                _ = current.wait_for(over) => None,
-            }
+        let begun = self.calls.begin(|| {
+            let live = current.borrow_and_update().clone().filter(|live| live.lease == lease);
+            // Past its deadline it is no longer ours to use, even if the manager has not come to end it yet.
+            live.filter(|_| self.is_live(lease)).map(call)
         });
-        match timeout_at(until, task).await {
-            Ok(Ok(Some(answer))) => answer.map_err(|error| self.refused(lease, error)),
-            Ok(Ok(None)) => Err(self.over()),
-            // Its runtime is gone, and so is the manager.
-            Ok(Err(_)) => Err(Failure::Closed),
-            Err(_) => Err(Failure::TimedOut),
+        let Some(begun) = begun else { return Err(self.over()) };
+        tokio::select! {
+            biased;
+            answer = poll_fn(|cx| begun.poll(cx)) => answer.map_err(|error| self.refused(lease, error)),
+            _ = current.wait_for(|live| live.as_ref().is_none_or(|live| live.lease != lease)) => Err(self.over()),
+            () = sleep_until(until) => Err(Failure::TimedOut),
         }
     }
 

@@ -13,7 +13,7 @@ use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 /// The shortest that leaves time for a busy machine.
-const SESSION: Duration = Duration::from_secs(3);
+const SESSION: Duration = Duration::from_secs(5);
 
 /// A real server, and a proxy in front of it for each connection.
 pub struct ZkStore {

@@ -1,0 +1,134 @@
+//! Requests under way, which the end of their session takes back.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+
+type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A request under way. Its future has the client, and with that the session: a future that its owner keeps
+/// but does not poll would otherwise keep alive at the server a session that is over here.
+pub(crate) struct Call<T>(Arc<Slot<T>>);
+
+/// Empty once the request is answered or taken back.
+struct Slot<T>(Mutex<Option<Answer<T>>>);
+
+impl<T> Slot<T> {
+    fn lock(&self) -> MutexGuard<'_, Option<Answer<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Call<T> {
+    /// Resolves with the answer; never if the call was taken back.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<T> {
+        let mut slot = self.0.lock();
+        let Some(answer) = slot.as_mut() else { return Poll::Pending };
+        let polled = answer.as_mut().poll(cx);
+        if polled.is_ready() {
+            *slot = None;
+        }
+        polled
+    }
+}
+
+trait TakeBack: Send + Sync {
+    fn take_back(&self);
+}
+
+impl<T> TakeBack for Slot<T> {
+    fn take_back(&self) {
+        let answer = self.lock().take();
+        // Outside the lock: what it drops may be much.
+        drop(answer);
+    }
+}
+
+/// All calls of the current session.
+#[derive(Default)]
+pub(crate) struct Calls(Mutex<Vec<Weak<dyn TakeBack>>>);
+
+impl Calls {
+    /// Begins a call. The same lock keeps `begin` and [`take_back`](Self::take_back) apart: `begin` sees
+    /// either a session whose end will find this call, or none.
+    pub(crate) fn begin<T: 'static, F>(&self, begin: impl FnOnce() -> Option<F>) -> Option<Call<T>>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = Arc::new(Slot(Mutex::new(Some(Box::pin(begin()?) as Answer<T>))));
+        if calls.len() == calls.capacity() {
+            calls.retain(|call| call.strong_count() > 0);
+        }
+        let call: Weak<Slot<T>> = Arc::downgrade(&slot);
+        calls.push(call);
+        Some(Call(slot))
+    }
+
+    /// Takes back all calls; `end` ends the session for those that come later.
+    pub(crate) fn take_back(&self, end: impl FnOnce()) {
+        let calls = {
+            let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            end();
+            std::mem::take(&mut *calls)
+        };
+        for call in calls.iter().filter_map(Weak::upgrade) {
+            call.take_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::task::Waker;
+
+    use super::*;
+
+    fn poll<T>(call: &Call<T>) -> Poll<T> {
+        call.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn an_answered_call_lets_go_of_what_it_has() {
+        let client = Arc::new(());
+        let (calls, has) = (Calls::default(), client.clone());
+        let call = calls.begin(|| Some(async move { Arc::strong_count(&has) })).unwrap();
+        assert_eq!(poll(&call), Poll::Ready(2));
+        assert_eq!(Arc::strong_count(&client), 1);
+        assert_eq!(poll(&call), Poll::Pending);
+    }
+
+    #[test]
+    fn a_call_that_is_kept_and_not_polled_lets_go_when_it_is_taken_back() {
+        let client = Arc::new(());
+        let (calls, has) = (Calls::default(), client.clone());
+        let call = calls
+            .begin(|| {
+                Some(async move {
+                    pending::<()>().await;
+                    drop(has);
+                })
+            })
+            .unwrap();
+        assert!(poll(&call).is_pending());
+        let mut ended = false;
+        calls.take_back(|| ended = true);
+        assert!(ended && poll(&call).is_pending());
+        assert_eq!(Arc::strong_count(&client), 1);
+    }
+
+    #[test]
+    fn calls_that_are_done_do_not_pile_up() {
+        let calls = Calls::default();
+        let kept = calls.begin(|| Some(pending::<()>())).unwrap();
+        for _ in 0..1000 {
+            assert!(poll(&calls.begin(|| Some(ready(()))).unwrap()).is_ready());
+        }
+        let weaks = calls.0.lock().unwrap();
+        assert!(weaks.len() <= 8, "{}", weaks.len());
+        drop(weaks);
+        assert!(poll(&kept).is_pending());
+    }
+}

@@ -65,7 +65,6 @@ impl<'a> Call<'a> {
     /// Sends a write or a read, and waits for its answer.
     pub(crate) async fn ask(&self, session: Session, request: Request) -> Asked {
         let writes = request.writes();
-        tokio::task::yield_now().await;
         let pending = self.shared.send(session, request);
         self.note_sent(writes);
         let asked = self.shared.answer(pending).await;

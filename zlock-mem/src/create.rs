@@ -56,8 +56,8 @@ pub(crate) async fn create(shared: &Shared, call: &Call<'_>, wanted: Wanted<'_>)
             }
             Attempt::NoParent => {
                 delays.wait().await;
-                let parents = || Request::CreateParents { parent: wanted.parent.clone() };
-                call.answer_to(&mut retries, parents).await?;
+                // The next create goes out right behind it: whether the parent was made shows there.
+                drop(shared.send(session, Request::CreateParents { parent: wanted.parent.clone() }));
                 continue;
             }
             Attempt::Uncertain => uncertain = Some(session.id),
@@ -69,7 +69,6 @@ pub(crate) async fn create(shared: &Shared, call: &Call<'_>, wanted: Wanted<'_>)
 
 /// Sends the create and the listing behind it: one round trip.
 async fn send(shared: &Shared, call: &Call<'_>, session: Session, wanted: Wanted<'_>) -> Result<Attempt> {
-    tokio::task::yield_now().await;
     let create = Request::Create {
         parent: wanted.parent.clone(),
         prefix: NodeName::prefix(wanted.token, wanted.label),

@@ -108,7 +108,6 @@ impl Shared {
 
     /// Sends a request and waits for its answer.
     pub(crate) async fn ask(&self, session: Session, request: Request) -> Asked {
-        yield_now().await;
         let pending = self.send(session, request);
         self.answer(pending).await
     }

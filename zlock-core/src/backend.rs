@@ -39,9 +39,10 @@ use crate::watch::Watch;
 #[async_trait]
 pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// Appends a node to the queue of `parent`, tied to the current session, and returns it with the queue
-    /// as it stood at or after the create. `token` must be new.
+    /// as it stood at or after the create. `token` must be new, from [`Tokens`](crate::Tokens).
     ///
     /// # Behavior
+    /// - A token that is no UUID is refused with `InvalidArgument`.
     /// - The node is at the end of the queue, behind every node that any client had seen before.
     /// - The returned queue has the node.
     /// - Missing parents are made, and may vanish by themselves once they are empty.

@@ -17,6 +17,7 @@ const PROTECTED: &str = "_c_";
 pub struct NodeName(Arc<str>);
 
 /// What a node's name says.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedName {
     /// Who made it. A name without a token of its own (Curator's unprotected `lock-0000000007`) stands for
@@ -78,7 +79,7 @@ fn is_hex(s: &str) -> bool {
     s.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-fn is_uuid(s: &str) -> bool {
+pub(crate) fn is_uuid(s: &str) -> bool {
     s.len() == 36
         && s.bytes().enumerate().all(|(i, b)| match i {
             8 | 13 | 18 | 23 => b == b'-',

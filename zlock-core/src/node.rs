@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::label::Label;
-use crate::name::NodeName;
+use crate::name::{NodeName, is_uuid};
 use crate::sequence::{Sequence, rotate_to_oldest};
 use crate::session::SessionId;
 
@@ -26,6 +26,12 @@ impl Token {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it is a UUID: only such a token can be read back from the name of a node that is made with it.
+    #[must_use]
+    pub fn is_uuid(&self) -> bool {
+        is_uuid(&self.0)
     }
 }
 

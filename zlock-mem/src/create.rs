@@ -1,8 +1,7 @@
 //! The create that leaves exactly one node, whatever gets lost on the way.
 
 use zlock_core::{
-    Created, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Result, Sequence, Session, SessionId,
-    Token,
+    Created, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Result, Session, SessionId, Token,
 };
 
 use crate::backend::queue;
@@ -33,8 +32,7 @@ enum Attempt {
 }
 
 pub(crate) async fn create(shared: &Shared, call: &Call<'_>, wanted: Wanted<'_>) -> Result<Created> {
-    let sample = NodeName::of(wanted.token, wanted.label, Sequence::new(0));
-    if NodeName::parse(sample.as_str()).is_none() {
+    if !wanted.token.is_uuid() {
         let why = format!("the token {} is no UUID", wanted.token);
         return Err(call.error(ErrorKind::InvalidArgument).with_message(why));
     }

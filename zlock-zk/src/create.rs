@@ -11,7 +11,7 @@ use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
 
 /// What one request takes besides the data is well below the rest of the server's 1 MB.
-pub(crate) const MAX_DATA: usize = 1_000_000;
+const MAX_DATA: usize = 1_000_000;
 
 /// Creates the node of `token`, or finds it if an earlier try made it.
 pub(crate) async fn create(
@@ -22,10 +22,12 @@ pub(crate) async fn create(
     data: &[u8],
 ) -> Result<Created> {
     let mut operation = Operation::new(session, "create", parent);
+    let refuse = |why| Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
+    if !token.is_uuid() {
+        return refuse(format!("the token {token} is no UUID"));
+    }
     if data.len() > MAX_DATA {
-        return Err(operation
-            .error(ErrorKind::InvalidArgument)
-            .with_message(format!("{} bytes of node data, at most {MAX_DATA} are taken", data.len())));
+        return refuse(format!("{} bytes of node data, at most {MAX_DATA} are taken", data.len()));
     }
     let wanted = Wanted { label, token, data };
     // The session in which a create of unknown outcome was sent, and the name of its node if that is known.
@@ -137,10 +139,11 @@ async fn append(
     match sent.await {
         Ok(((stat, sequence), listed)) => {
             let sequence = Sequence::new(sequence.into_i64());
-            let node = own_node(lease, NodeName::of(token, label, sequence), &stat);
+            let name = NodeName::of(token, label, sequence);
+            let node =
+                Node { name, token: token.clone(), label, sequence, session: None, fencing_token: None };
             // A list that failed is repeated; the create stands.
-            let queue = listed.ok().map(Queue::of_names);
-            Ok(node.map(|node| Place { node, queue }))
+            Ok(Some(Place { node: own(lease, node, &stat), queue: listed.ok().map(Queue::of_names) }))
         }
         Err(Failure::Zk(Error::NoNode)) => {
             crate::parents::make(operation, lease).await?;
@@ -158,10 +161,8 @@ async fn recover(operation: &Operation<'_>, lease: Lease, token: &Token) -> Resu
         let stat =
             operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
         // A node of an earlier session of ours would die under us.
-        if let Some(stat) = stat.filter(|stat| owner(stat) == lease.id.get())
-            && let Some(node) = own_node(lease, node.name.clone(), &stat)
-        {
-            return Ok(Some(Place { node, queue: Some(queue) }));
+        if let Some(stat) = stat.filter(|stat| owner(stat) == lease.id.get()) {
+            return Ok(Some(Place { node: own(lease, node.clone(), &stat), queue: Some(queue) }));
         }
     }
     Ok(None)
@@ -194,14 +195,13 @@ fn filled(queue: Queue, own: &Node) -> Queue {
     Queue::wrapping(nodes)
 }
 
-fn own_node(lease: Lease, name: NodeName, stat: &Stat) -> Option<Node> {
-    let mut node = Node::listed(name.as_str())?;
-    node.session = Some(lease.id);
-    node.fencing_token = Some(FencingToken::new(stat.czxid.cast_unsigned()));
-    Some(node)
+/// An own node, with what a listing does not tell.
+fn own(lease: Lease, node: Node, stat: &Stat) -> Node {
+    let fencing_token = FencingToken::new(stat.czxid.cast_unsigned());
+    Node { session: Some(lease.id), fencing_token: Some(fencing_token), ..node }
 }
 
 /// The session that an ephemeral node belongs to.
-pub(crate) fn owner(stat: &Stat) -> u64 {
+fn owner(stat: &Stat) -> u64 {
     stat.ephemeral_owner.cast_unsigned()
 }

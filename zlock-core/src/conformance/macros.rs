@@ -21,6 +21,7 @@ macro_rules! conformance_group {
     (contract, $time:ident, $store:expr) => {
         $crate::conformance_cases!($time, $store, {
             create: [
+                token_that_is_no_uuid_is_refused,
                 at_the_end_of_the_queue,
                 returned_queue_has_the_node,
                 missing_parents_are_made,

@@ -7,7 +7,19 @@ use tokio::time::sleep;
 use crate::backend::Target;
 use crate::conformance::Case;
 use crate::conformance::case::MOMENT;
+use crate::error::ErrorKind;
 use crate::label::Label;
+use crate::node::Token;
+
+/// A token that is no UUID is refused with `InvalidArgument`.
+pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    for token in ["", "worker-1", "0123abcd-4567-89ab-cdef-0123456789abc"] {
+        let refused = a.create_ephemeral_sequential(&path, Label::Lock, &Token::new(token), b"").await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument, "{token:?}");
+    }
+    assert!(case.has(&path, &[]).await);
+}
 
 /// The node is at the end of the queue, behind every node that any client had seen before.
 pub async fn at_the_end_of_the_queue(case: &Case<'_>) {

@@ -15,8 +15,7 @@ const MAX_TIME: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// How to reach a ZooKeeper ensemble, and as whom.
 ///
-/// Nothing is checked before [`ZkBackend::connect`](crate::ZkBackend::connect), and everything before it sends
-/// a packet.
+/// What was set by hand is checked by [`ZkBackend::connect`](crate::ZkBackend::connect), before it sends a packet.
 ///
 /// # Examples
 /// ```
@@ -77,7 +76,8 @@ impl ZkOptions {
     /// Credentials have no place in a URL: see [`with_auth`](Self::with_auth).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`], with what is wrong and where.
+    /// [`ErrorKind::InvalidUrl`], with what is wrong and where; [`ErrorKind::InvalidArgument`] for a duration
+    /// that is too long.
     pub fn from_url(url: &str) -> Result<Self> {
         Self::from_connect_url(&ConnectUrl::parse(url)?)
     }

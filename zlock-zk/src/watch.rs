@@ -9,7 +9,7 @@ use crate::session::{Freshness, Lease, Shared, catch_up};
 
 /// Arms a watch on `seen`, if it is still as it was seen.
 pub(crate) async fn node(session: &Shared, parent: &LockPath, seen: &Node) -> Result<Existence> {
-    let mut operation = Operation::new(session, "exists", parent);
+    let mut operation = Operation::new(session, "exists_with_watch", parent);
     loop {
         let lease = operation.lease().await?;
         match arm(&operation, lease, seen).await {
@@ -45,7 +45,7 @@ async fn arm(operation: &Operation<'_>, lease: Lease, seen: &Node) -> Result<Exi
 
 /// The queue and a watch on its changes.
 pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue, Watch)> {
-    let mut operation = Operation::new(session, "children", parent);
+    let mut operation = Operation::new(session, "children_with_watch", parent);
     loop {
         let lease = operation.lease().await?;
         match list_and_watch(&operation, lease).await {

@@ -4,8 +4,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use zlock_core::{Error, ErrorKind, LockPath, Result, Retry, Session, SessionState};
 
 use crate::request::{Answer, Request};
@@ -101,12 +100,11 @@ impl<'a> Call<'a> {
 
     /// Waits until the next attempt is due.
     pub(crate) async fn again(&self, retries: &mut Retries) -> Result<()> {
-        let Some(delay) = retries.retry.next_delay() else {
-            return Err(self.unavailable(format!("no answer to {} attempts", retries.done + 1)));
-        };
         retries.done += 1;
-        sleep(delay).await;
-        Ok(())
+        if retries.retry.sleep().await {
+            return Ok(());
+        }
+        Err(self.unavailable(format!("no answer to {} attempts", retries.done)))
     }
 
     /// An answer that does not belong to the request.
@@ -118,6 +116,7 @@ impl<'a> Call<'a> {
 /// The retries of one operation.
 pub(crate) struct Retries {
     retry: Retry,
+    /// How many attempts have failed.
     done: u32,
 }
 

@@ -73,11 +73,6 @@ impl MemServer {
         });
     }
 
-    /// Sets how long empty parents stay.
-    pub fn set_container_check(&self, interval: Duration) {
-        self.0.lock().container_check = interval;
-    }
-
     /// Sets the sequence number of the first child of every parent made from now on: numbers are signed
     /// 32-bit and wrap, and a start near `i32::MAX` takes a test across.
     pub fn set_first_sequence(&self, number: i32) {

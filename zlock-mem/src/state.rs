@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use zlock_core::{NodeName, SessionId};
 
-use crate::link::{ClientId, Delivery, Link};
+use crate::link::{ClientId, Delivery, Link, Mode};
 use crate::request::{Answer, Operation, Request, Sent};
 use crate::tree::{Change, Owner, Tree};
 use crate::watch::{Watched, Watches};
@@ -25,7 +25,6 @@ pub(crate) struct State {
     pub(crate) counts: BTreeMap<Operation, u64>,
     /// The server does not answer, and counts no session's time.
     pub(crate) stopped: bool,
-    pub(crate) container_check: Duration,
     /// When the empty containers go; none if there are none.
     pub(crate) reap_at: Option<Instant>,
     /// Clients whose link may have something to carry now.
@@ -62,7 +61,6 @@ impl State {
             links: BTreeMap::new(),
             counts: BTreeMap::new(),
             stopped: false,
-            container_check: CONTAINER_CHECK,
             reap_at: None,
             dirty: BTreeSet::new(),
             armed: None,
@@ -107,7 +105,7 @@ impl State {
         let stopped = self.stopped;
         let Some(link) = self.links.get_mut(&client) else { return Err(sent) };
         let connects = sent.request.connects();
-        if stopped || link.mode == crate::link::Mode::Down || !(link.connected || connects) {
+        if stopped || link.mode == Mode::Down || !(link.connected || connects) {
             return Err(sent);
         }
         if connects {
@@ -194,7 +192,6 @@ impl State {
 
     /// Breaks a client's connection, in a way that it sees unless its link is silent.
     pub(crate) fn break_connection(&mut self, client: ClientId) {
-        use crate::link::Mode;
         let Some(link) = self.links.get_mut(&client) else { return };
         if link.forgotten {
             self.links.remove(&client);
@@ -214,7 +211,7 @@ impl State {
         self.reap_at = match self.reap_at {
             _ if !self.tree.can_reap() => None,
             Some(at) if at > now => Some(at),
-            _ => Some(now + self.container_check),
+            _ => Some(now + CONTAINER_CHECK),
         };
         if let Some(at) = self.reap_at {
             self.arm(at);

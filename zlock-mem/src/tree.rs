@@ -149,7 +149,7 @@ impl Tree {
         vec![change(parent, name, What::Created)]
     }
 
-    /// Gives a child another name at the same place. `false` if it is not there, or the new name is taken.
+    /// Gives a child another name at the same place. `None` if it is not there, or the new name is taken.
     pub(crate) fn rename(&mut self, parent: &str, from: &str, to: &str) -> Option<Vec<Change>> {
         if from == to {
             return self.has_child(parent, from).then(Vec::new);

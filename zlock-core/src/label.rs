@@ -24,13 +24,7 @@ pub enum Label {
 }
 
 impl Label {
-    /// Whether nobody may hold beside a node of this label.
-    #[must_use]
-    pub fn is_exclusive(self) -> bool {
-        matches!(self, Label::Lock | Label::Write)
-    }
-
-    /// The part of a node's name that tells the label, as Curator writes it (design, section 10).
+    /// The part of a node's name that tells the label, as Curator writes it.
     pub fn marker(self) -> impl fmt::Display {
         Marker(self)
     }

@@ -61,6 +61,7 @@ pub enum CloseReason {
 }
 
 /// A look at the session.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The store's number of it.

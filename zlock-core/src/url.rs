@@ -67,7 +67,7 @@ impl ConnectUrl {
             return bad("user info ('@') is not taken, credentials go through the options".into());
         }
         let Some((scheme, rest)) = url.split_once("://") else {
-            return bad("no scheme: expected mem://, zk:// or etcd://".into());
+            return bad("no scheme: expected one as in mem:// or zk://host".into());
         };
         if !is_scheme(scheme) {
             return bad(format!("the scheme {scheme:?} is none"));

@@ -16,7 +16,7 @@
 //! | group | needs |
 //! |---|---|
 //! | `contract` | nothing more |
-//! | `numbers` | children whose names are the names of section 10, with numbers that wrap: ZooKeeper, mem |
+//! | `numbers` | children named as [`NodeName`](crate::NodeName) does, with numbers that wrap: ZooKeeper, mem |
 //! | `watches` | [`Store::watches`] |
 //! | `links` | [`Store::links`] |
 //!

@@ -22,11 +22,30 @@ use crate::scope::{Scope, entered};
 /// Dropping the last guard does not release at once: it hands the node to the client's background task,
 /// without blocking, also outside a runtime and while unwinding. Use [`release`](Guard::release) to know
 /// when it is done.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock_core::Result<()> {
+/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+/// use zlock_recipes::{InterProcessMutex, Release};
+///
+/// let guard = InterProcessMutex::new(&client, "/app/orders/42")?.acquire().await?;
+/// tokio::select! {
+///     biased;
+///     lost = guard.lost() => return Err(lost),
+///     () = async { /* work; look at `guard.is_held()` before each step that matters */ } => {}
+/// }
+/// assert_eq!(guard.release().await?, Release::Released);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases the lock"]
 pub struct Guard {
-    /// `None` once released.
-    hold: Option<Arc<Hold>>,
+    hold: Arc<Hold>,
+    /// Whether `release` has taken the entry over.
+    left: bool,
 }
 
 /// What became of a release.
@@ -48,35 +67,27 @@ pub enum Release {
 impl Guard {
     /// For an entry that was just made.
     pub(crate) fn new(hold: Arc<Hold>) -> Self {
-        Guard { hold: Some(hold) }
-    }
-
-    fn hold(&self) -> &Arc<Hold> {
-        match &self.hold {
-            Some(hold) => hold,
-            // Only `release` takes the hold, and it consumes the guard.
-            None => unreachable!("a released guard is not used"),
-        }
+        Guard { hold, left: false }
     }
 
     /// The path of the lock.
     #[must_use]
     pub fn path(&self) -> &LockPath {
-        self.hold().path()
+        self.hold.path()
     }
 
     /// The number to hand to the storage that the lock protects. The same for every guard of this hold, and
     /// larger than that of every earlier holder.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.hold().fencing_token()
+        self.hold.fencing_token()
     }
 
     /// Whether the lock is certainly still held: its session is live, the session's deadline has not passed,
     /// and nobody reported the node gone. A local look, no request.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold().is_held()
+        self.hold.is_held()
     }
 
     /// Waits until the lock is lost, and says why ([`ErrorKind::SessionLost`], [`ErrorKind::NodeRemoved`]
@@ -85,13 +96,13 @@ impl Guard {
     /// # Cancel safety
     /// Safe.
     pub async fn lost(&self) -> Error {
-        self.hold().lost().await
+        self.hold.lost().await
     }
 
     /// A handle that tells of the lock but cannot release it.
     #[must_use]
     pub fn held(&self) -> Held {
-        Held { hold: self.hold().clone() }
+        Held { hold: self.hold.clone() }
     }
 
     /// Another guard of the same hold: the lock is released when both have gone.
@@ -100,15 +111,18 @@ impl Guard {
     /// `SessionLost`, `NodeRemoved` or `Closed` if the lock is lost. Local, no request.
     pub fn reenter(&self) -> Result<Guard> {
         // Cannot fail: this guard is an entry.
-        self.hold().enter();
-        entered(self.hold().clone())
+        self.hold.enter();
+        entered(self.hold.clone())
     }
 
     /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
     /// See [`Scope`].
+    ///
+    /// # Cancel safety
+    /// That of the future. Dropping it does not release the lock.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         // Looked up when the future runs, not when it is made: `x.scope(y.scope(f))` makes the inner one first.
-        Scope::within(self.hold()).scope(future).await
+        Scope::within(&self.hold).scope(future).await
     }
 
     /// Releases the lock and waits until the server has done so.
@@ -122,35 +136,34 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future hands the rest to the background.
     pub async fn release(mut self) -> Result<Release> {
-        let Some(hold) = self.hold.take() else { return Ok(Release::AlreadyLost) };
-        if !hold.leave() {
+        self.left = true;
+        if !self.hold.leave() {
             return Ok(Release::StillHeld);
         }
-        release(hold).await
+        release(&self.hold).await
     }
 }
 
-async fn release(hold: Arc<Hold>) -> Result<Release> {
-    let mut rest = Rest(Some(hold));
-    let Some(hold) = &rest.0 else { return Ok(Release::AlreadyLost) };
-    let client = hold.client().clone();
+async fn release(hold: &Hold) -> Result<Release> {
+    let mut rest = Rest { hold, done: false };
+    let unless_lost =
+        |release| if hold.standing() == Standing::Good { release } else { Release::AlreadyLost };
     if hold.standing() != Standing::Good {
         return Ok(Release::AlreadyLost);
     }
+    let (client, target) = (hold.client(), hold.target());
     // The runtime that it was started on may have ended.
     client.reaper.ensure_running();
-    let target = hold.target();
     let deleted = tokio::select! {
         biased;
-        () = not_connected(hold) => return Ok(if hold.standing() == Standing::Good { Release::Pending } else { Release::AlreadyLost }),
+        () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
         deleted = timeout(client.operation_timeout, client.backend.delete(hold.path(), &target)) => deleted,
     };
     match deleted {
         Err(_) => Ok(Release::Pending),
         Ok(Ok(())) => {
-            let lost = hold.standing() != Standing::Good;
-            rest.0 = None;
-            Ok(if lost { Release::AlreadyLost } else { Release::Released })
+            rest.done = true;
+            Ok(unless_lost(Release::Released))
         }
         Ok(Err(e)) => match e.kind() {
             ErrorKind::Closed | ErrorKind::SessionLost => Ok(Release::AlreadyLost),
@@ -168,22 +181,23 @@ async fn not_connected(hold: &Hold) {
 }
 
 /// The rest of a release: goes to the background unless it was done.
-struct Rest(Option<Arc<Hold>>);
+struct Rest<'a> {
+    hold: &'a Hold,
+    done: bool,
+}
 
-impl Drop for Rest {
+impl Drop for Rest<'_> {
     fn drop(&mut self) {
-        if let Some(hold) = &self.0 {
-            hold.remove_in_background();
+        if !self.done {
+            self.hold.remove_in_background();
         }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(hold) = self.hold.take()
-            && hold.leave()
-        {
-            hold.remove_in_background();
+        if !self.left && self.hold.leave() {
+            self.hold.remove_in_background();
         }
     }
 }
@@ -213,7 +227,8 @@ impl Held {
         self.hold.is_held()
     }
 
-    /// As [`Guard::lost`]; resolves also when the lock is released.
+    /// As [`Guard::lost`]; resolves also when the lock is released, then with [`ErrorKind::SessionLost`] and the
+    /// message `released`.
     ///
     /// # Cancel safety
     /// Safe.

@@ -23,28 +23,16 @@ pub(crate) struct Granted {
 pub(crate) struct Hold {
     client: Arc<ClientInner>,
     path: LockPath,
-    node: Node,
-    epoch: u64,
-    fencing_token: FencingToken,
-    gone: GoneNotice,
+    granted: Granted,
     entries: AtomicUsize,
     released: Notify,
 }
 
 impl Hold {
     /// A hold with one entry.
-    pub(crate) fn new(client: Arc<ClientInner>, path: LockPath, place: Granted) -> Arc<Self> {
-        let Granted { node, epoch, fencing_token, gone } = place;
-        let hold = Arc::new(Hold {
-            path,
-            node,
-            epoch,
-            fencing_token,
-            gone,
-            entries: AtomicUsize::new(1),
-            released: Notify::new(),
-            client,
-        });
+    pub(crate) fn new(client: Arc<ClientInner>, path: LockPath, granted: Granted) -> Arc<Self> {
+        let (entries, released) = (AtomicUsize::new(1), Notify::new());
+        let hold = Arc::new(Hold { client, path, granted, entries, released });
         hold.client.register(&hold);
         hold
     }
@@ -58,11 +46,11 @@ impl Hold {
     }
 
     pub(crate) fn fencing_token(&self) -> FencingToken {
-        self.fencing_token
+        self.granted.fencing_token
     }
 
     pub(crate) fn target(&self) -> Target {
-        Target::Node(self.node.clone())
+        Target::Node(self.granted.node.clone())
     }
 
     /// One more entry; `false` when the last one has left already.
@@ -87,40 +75,36 @@ impl Hold {
 
     /// How the node stands, whether or not anybody stands on the hold. Local.
     pub(crate) fn standing(&self) -> Standing {
-        standing(self.client.session.current(), self.epoch, &self.gone)
+        standing(self.client.session.current(), self.granted.epoch, &self.granted.gone)
     }
 
-    /// Safety rule 2: own epoch live, deadline not passed, node not reported gone. Local.
+    /// Own epoch live, deadline not passed, node not reported gone. Local.
     pub(crate) fn is_held(&self) -> bool {
         self.is_entered() && self.standing() == Standing::Good
     }
 
     /// Hands the node over to the reaper.
     pub(crate) fn remove_in_background(&self) {
-        self.client.reaper.remove(self.path.clone(), self.target(), self.epoch);
+        self.client.reaper.remove(self.path.clone(), self.target(), self.granted.epoch);
     }
 
     /// Waits until the lock is not held any more, and says why.
     pub(crate) async fn lost(&self) -> Error {
         let mut session = self.client.session.clone();
-        let mut gone = self.gone.clone();
+        let mut gone = self.granted.gone.clone();
         let mut released = std::pin::pin!(self.released.notified());
         released.as_mut().enable();
-        if !self.is_entered() {
-            return Error::new(ErrorKind::SessionLost, "lock").with_path(&self.path).with_message("released");
-        }
-        tokio::select! {
-            biased;
-            _ = session.over(self.epoch) => {}
-            () = gone.gone() => {}
-            () = released => {}
-        }
-        match self.standing() {
-            Standing::Good => {
-                Error::new(ErrorKind::SessionLost, "lock").with_path(&self.path).with_message("released")
+        if self.is_entered() {
+            tokio::select! {
+                biased;
+                _ = session.over(self.granted.epoch) => {}
+                () = gone.gone() => {}
+                () = released => {}
             }
-            bad => loss(bad, "lock", &self.path),
         }
+        let standing = self.standing();
+        let error = loss(standing, "lock", &self.path);
+        if standing == Standing::Good { error.with_message("released") } else { error }
     }
 }
 

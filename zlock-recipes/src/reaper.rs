@@ -54,9 +54,7 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Shared {
     /// Whether there is nothing to do and never will be.
     fn is_done(&self) -> bool {
         let state = self.lock();

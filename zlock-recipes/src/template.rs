@@ -100,8 +100,8 @@ impl LockTemplate {
     /// - `Busy` with the lock's path when all waits are over and somebody else holds it; `Timeout` when not
     ///   even the queue was reached in that time.
     /// - `SessionLost`, `NodeRemoved` or `Closed` when the lock is lost while the closure runs: the closure
-    ///   is cancelled at its present await point. A closure that came to its end after the loss, before that
-    ///   could be seen, is told apart by nothing: the error says that it was not alone.
+    ///   is cancelled at its present await point. A closure that blocked its thread past the loss runs to its
+    ///   end and gets the same error: its last steps may not have been alone.
     /// - those of [`InterProcessMutex::acquire`].
     ///
     /// # Cancel safety

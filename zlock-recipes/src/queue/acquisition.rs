@@ -54,7 +54,7 @@ pub enum Step {
 
 /// The wait for one place in a queue, from the listing that its create brought.
 ///
-/// Rules (design, section 5): only a listing grants, and only one that was asked for after the last wake-up;
+/// Rules: only a listing grants, and only one that was asked for after the last wake-up;
 /// every grant is checked against the standing at that moment; a watch is armed on a node as it was listed.
 #[derive(Clone, Debug)]
 pub struct Acquisition {

@@ -1,7 +1,7 @@
 //! The thin loop around the state machine: carries out its steps, tells it what happened.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -47,19 +47,19 @@ pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Resu
 /// Takes the lock if it is free. Writes nothing if it is seen not to be.
 pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
     let progress = Progress::default();
-    match tokio::time::timeout(request.client.operation_timeout, try_once(request, &progress)).await {
+    match tokio::time::timeout(request.client.operation_timeout, try_once(request)).await {
         Ok(result) => result,
         Err(_) => Err(progress.timed_out(request, "try_acquire")),
     }
 }
 
-async fn try_once(request: Request<'_>, progress: &Progress) -> Result<Option<Guard>> {
+async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     let Request { client, path, label, .. } = request;
     client.reaper.ensure_running();
     if !would_hold(&client.backend.children(path).await?, label) {
         return Ok(None);
     }
-    let mut place = Place::create(request, progress).await?;
+    let mut place = Place::create(request).await?;
     match judge(&place.created.queue, &place.created.node.token, Discipline::of(label)) {
         Verdict::Held { .. } => match place.standing() {
             Standing::Good => Ok(Some(place.grant())),
@@ -80,8 +80,8 @@ async fn try_once(request: Request<'_>, progress: &Progress) -> Result<Option<Gu
 async fn drive(request: Request<'_>, progress: &Progress) -> Result<Guard> {
     let Request { client, path, label, .. } = request;
     client.reaper.ensure_running();
-    let mut place = Place::create(request, progress).await?;
-    progress.set(Phase::Waiting);
+    let mut place = Place::create(request).await?;
+    progress.queued();
     let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
     let mut event = Event::Listed(std::mem::take(&mut place.created.queue));
     let mut watch = None;
@@ -137,15 +137,14 @@ fn warn_of_waiting_for_itself(Request { client, path, .. }: Request<'_>) {
 struct Place<'a> {
     client: &'a Arc<ClientInner>,
     created: Created,
-    /// That of the first create, for good: a relabel may bring a larger one (design, section 3).
+    /// That of the first create, for good: a relabel may bring a larger one, which would shut out who was next.
     fencing_token: FencingToken,
     cleanup: Cleanup<'a>,
 }
 
 impl<'a> Place<'a> {
-    async fn create(request: Request<'a>, progress: &Progress) -> Result<Self> {
+    async fn create(request: Request<'a>) -> Result<Self> {
         let Request { client, path, label, data } = request;
-        progress.set(Phase::Queueing);
         let token = client.tokens.next();
         // Armed before the create goes out: from here on every way out leaves no node behind.
         let mut cleanup =
@@ -243,17 +242,17 @@ impl Drop for Cleanup<'_> {
     }
 }
 
-/// What an acquisition is doing, for the error of one that runs out of time.
+/// Whether an acquisition has its place in the queue, for the error of one that runs out of time.
 #[derive(Debug, Default)]
-struct Progress(AtomicU8);
+struct Progress(AtomicBool);
 
 impl Progress {
-    fn set(&self, phase: Phase) {
-        self.0.store(u8::from(phase == Phase::Waiting), Ordering::Relaxed);
+    fn queued(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 
     fn timed_out(&self, request: Request<'_>, operation: &'static str) -> Error {
-        let phase = if self.0.load(Ordering::Relaxed) == 1 {
+        let phase = if self.0.load(Ordering::Relaxed) {
             Phase::Waiting
         } else if request.client.session.current().state == SessionState::Connected {
             Phase::Queueing

@@ -99,7 +99,7 @@ fn release_pending_on_another_runtime() {
     let server = MemServer::new();
     let backend = server.connect();
     let link = backend.link();
-    let client = Client::builder(backend).with_operation_timeout(Duration::from_millis(100)).build();
+    let client = Client::builder(backend).with_operation_timeout(Duration::from_millis(100)).unwrap().build();
     let first = runtime();
     let guard = first.block_on(async { mutex(&client).acquire().await.unwrap() });
     drop(first);

@@ -18,6 +18,23 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 ///
 /// A client is one session with the store at a time, and the store knows its locks by that session. When
 /// the last clone, lock and guard are dropped the session ends, and with it everything that is still held.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock_core::Result<()> {
+/// use std::time::Duration;
+/// use zlock_mem::MemServer;
+/// use zlock_recipes::Client;
+///
+/// let server = MemServer::new();
+/// let client = Client::builder(server.connect())
+///     .with_node_data("worker 7")?
+///     .with_operation_timeout(Duration::from_secs(5))?
+///     .build();
+/// client.close().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Client(Arc<ClientInner>);
 
@@ -71,6 +88,9 @@ impl Client {
     ///
     /// # Errors
     /// As the backend's: the session then ends when it expires.
+    ///
+    /// # Cancel safety
+    /// Once polled, the end of the session is on its way. Dropping the future only means not to wait for it.
     pub async fn close(&self) -> Result<()> {
         self.0.backend.close().await
     }
@@ -151,9 +171,16 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     /// How long a release waits for the server before it goes on in the background, and how long a
     /// `try_acquire` may take. 15 s unless set.
-    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for zero.
+    pub fn with_operation_timeout(mut self, timeout: Duration) -> Result<Self> {
+        if timeout.is_zero() {
+            let message = "the operation timeout is 0: no server could answer in that time";
+            return Err(Error::new(ErrorKind::InvalidArgument, "client").with_message(message));
+        }
         self.operation_timeout = timeout;
-        self
+        Ok(self)
     }
 
     /// The data of this client's nodes, which [`participants`](crate::InterProcessMutex::participants) and

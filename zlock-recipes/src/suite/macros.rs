@@ -211,7 +211,13 @@ macro_rules! recipe_group {
         );
     };
     (input, $time:ident, $store:expr) => {
-        $crate::suite_tests!($time, $store, input, [], [paths, names, data, attempts, extreme_times]);
+        $crate::suite_tests!(
+            $time,
+            $store,
+            input,
+            [],
+            [paths, names, data, operation_timeout, attempts, extreme_times]
+        );
     };
 }
 

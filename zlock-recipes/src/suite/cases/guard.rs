@@ -157,7 +157,7 @@ pub async fn last_handle_ends_the_session(case: &Case<'_>) {
 /// background ends it.
 pub async fn release_is_pending_after_the_operation_timeout(case: &Case<'_>) {
     let time = Duration::from_millis(700);
-    let a = case.process_with(|builder| builder.with_operation_timeout(time)).await;
+    let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
     let path = case.path("lock");
     let guard = mutex(case, &a).acquire().await.unwrap();
     let gate = a.faults.hold(Call::Delete, Side::Before);

@@ -91,6 +91,16 @@ pub async fn data(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
+/// A client that gives the server no time.
+pub async fn operation_timeout(case: &Case<'_>) {
+    let a = case.process().await;
+    let builder = Client::builder(a.connection.backend.clone());
+    let error = builder.with_operation_timeout(Duration::ZERO).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("operation timeout is 0"), "{error}");
+    nothing_was_sent(&a);
+}
+
 /// A template with no attempts.
 pub async fn attempts(case: &Case<'_>) {
     let a = case.process().await;
@@ -106,7 +116,7 @@ pub async fn extreme_times(case: &Case<'_>) {
     let b = case.process().await;
     let path = case.path("lock");
     for time in huge {
-        let a = case.process_with(|builder| builder.with_operation_timeout(time)).await;
+        let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
         let lock: InterProcessMutex = case.lock(&a, "lock");
         let guard = lock.acquire_timeout(time).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);

@@ -316,7 +316,7 @@ pub async fn time_limit_covers_a_broken_link<M: Mutual>(case: &Case<'_>) {
 /// A try, too, is bounded: by the client's operation timeout.
 pub async fn a_try_is_bounded<M: Mutual>(case: &Case<'_>) {
     let time = case.store.session_timeout() / 4;
-    let a = case.process_with(|builder| builder.with_operation_timeout(time)).await;
+    let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
     let lock = case.lock::<M>(&a, "lock");
     case.links().freeze(&a.connection).await;
     let began = Instant::now();

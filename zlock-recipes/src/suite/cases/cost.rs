@@ -2,7 +2,7 @@
 
 use zlock_core::ErrorKind;
 
-use crate::suite::{Call, Case, Process};
+use crate::suite::{Call, Case, Process, Side};
 use crate::{InterProcessMutex, Release};
 
 const CALLS: [Call; 4] = [Call::Create, Call::Exists, Call::Children, Call::Delete];
@@ -28,10 +28,10 @@ pub async fn contended(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let lock: InterProcessMutex = case.lock(&b, "lock");
     let guard = case.lock::<InterProcessMutex>(&a, "lock").acquire().await.unwrap();
+    let armed = b.faults.hold(Call::Exists, Side::After);
     let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    case.until("it waits", async || b.faults.count(Call::Exists) == 1).await;
-    case.until_queued(&case.path("lock"), 2).await;
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    armed.reached().await;
+    armed.open();
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     assert_eq!(waiter.await.unwrap().release().await.unwrap(), Release::Released);
     assert_eq!(counts(&a), [1, 0, 0, 1]);

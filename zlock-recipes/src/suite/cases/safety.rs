@@ -1,4 +1,4 @@
-//! The safety rules of the design (section 13), and what the queue promises.
+//! The safety rules (numbered as in `docs/scenarios.md`), and what the queue promises.
 
 use std::time::Duration;
 

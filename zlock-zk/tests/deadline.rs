@@ -67,7 +67,7 @@ async fn unanswered_requests_do_not_move_the_deadline() {
     .await;
 }
 
-/// DESIGN section 4: a follower answers, and dies before it tells the leader.
+/// A follower answers, and dies before it tells the leader.
 #[tokio::test]
 async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
     limit_to(Duration::from_secs(120), async {
@@ -126,7 +126,7 @@ async fn a_deleted_node_is_reported_within_a_heartbeat() {
         let began = Instant::now();
         let mut gone = made.gone.clone();
         gone.gone().await;
-        assert!(began.elapsed() < SESSION / 4, "{:?}", began.elapsed());
+        assert!(began.elapsed() < SESSION / 2, "{:?}", began.elapsed());
         // A rename is no deletion, however often it happens.
         for label in [Label::Read, Label::Write].into_iter().cycle().take(100) {
             kept.node = l.backend.relabel(&path, &kept.node, label).await.unwrap();

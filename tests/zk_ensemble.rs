@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use zlock::{Client, Guard, InterProcessMutex, Release, SessionState};
 use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to};
 
-use self::zk_support::{Observer, connect, report};
+use self::zk_support::{Observer, connect, release, report, wait_behind};
 
 /// Two ensembles at a time are more than a small machine can do in time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
@@ -25,18 +25,6 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 /// As many processes lose their follower at once.
 const HOLDERS: u32 = 16;
-
-/// Stands in line; returns when it does.
-async fn wait_behind(mutex: &InterProcessMutex, observer: &Observer, before: usize) -> JoinHandle<Guard> {
-    let waiter = mutex.clone();
-    let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap() });
-    observer.wait_for_children(mutex.path().as_str(), before + 1).await;
-    waiting
-}
-
-async fn release(guard: Guard) {
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
-}
 
 /// Waits for the next answered heartbeat.
 async fn heartbeat(client: &Client) {

@@ -16,7 +16,7 @@ use zlock_testkit::{
     Cut, FaultProxy, Flow, Process, ZooKeeper, have_zookeeper, limit, limit_to, zookeeper_or_skip,
 };
 
-use self::zk_support::{Observer, connect, mutex, ready, report};
+use self::zk_support::{Observer, connect, mutex, ready, release, report};
 
 /// The session timeout where a session is to end soon. A tick of the servers is 0.5 s.
 const SHORT: Duration = Duration::from_secs(2);
@@ -43,10 +43,6 @@ async fn wait_for_watch(server: &ZooKeeper, waiter: &InterProcessMutex) {
 
 async fn granted(waiting: Waiting) -> Guard {
     waiting.await.unwrap().unwrap()
-}
-
-async fn release(guard: Guard) {
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
 /// Nothing is left to do in the background, and nothing is left at the server.

@@ -12,10 +12,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpListener;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinSet;
-use zlock::{Guard, InterProcessMutex, Release};
+use zlock::InterProcessMutex;
 use zlock_testkit::{Process, ZooKeeper, have, have_zookeeper, limit};
 
-use self::zk_support::{Observer, mutex, report};
+use self::zk_support::{Observer, mutex, release, report};
 
 const SESSION: Duration = Duration::from_secs(20);
 /// Of each client that counts, and how many of each kind there are.
@@ -104,10 +104,6 @@ impl Peer {
         self.tell(command).await;
         self.expect(answer).await;
     }
-}
-
-async fn release(guard: Guard) {
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
 async fn test(kind: Kind) {

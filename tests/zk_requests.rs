@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use zlock::{Client, ErrorKind, InterProcessMutex, Phase, Release};
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit};
 
-use self::zk_support::{Observer, connect, mutex, report};
+use self::zk_support::{Observer, connect, mutex, release, report};
 
 const PATH: &str = "/app/lock";
 const LONG: Duration = Duration::from_secs(3600);
@@ -81,10 +81,6 @@ impl Meter {
 /// Requests and writes since.
 fn cost(before: Counts, after: Counts) -> (u64, u64) {
     (after.requests - before.requests, after.writes - before.writes)
-}
-
-async fn release(guard: zlock::Guard) {
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
 #[tokio::test]

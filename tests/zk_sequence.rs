@@ -9,29 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use tokio::task::{JoinHandle, JoinSet};
-use zlock::{Guard, InterProcessMutex, Release};
+use tokio::task::JoinSet;
+use zlock::InterProcessMutex;
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit, zookeeper_or_skip};
 use zookeeper_client::Error;
 
-use self::zk_support::{Observer, connect, mutex, report};
+use self::zk_support::{Observer, connect, mutex, release, report, wait_behind};
 
 const SESSION: Duration = Duration::from_secs(20);
 const OLD: &str = "_c_11111111-1111-1111-1111-111111111111-lock-2147483647";
 /// Its token is the smaller one, and so is its number.
 const YOUNG: &str = "_c_00000000-0000-0000-0000-000000000000-lock--2147483648";
-
-async fn release(guard: Guard) {
-    assert_eq!(guard.release().await.unwrap(), Release::Released);
-}
-
-/// Stands in line; returns when it does.
-async fn wait_behind(mutex: &InterProcessMutex, observer: &Observer, before: usize) -> JoinHandle<Guard> {
-    let waiter = mutex.clone();
-    let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap() });
-    observer.wait_for_children(mutex.path().as_str(), before + 1).await;
-    waiting
-}
 
 /// A server with a parent whose counter stands as if that many children had been made: in the server's snapshot,
 /// since there is no request for it.

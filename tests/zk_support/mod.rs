@@ -10,8 +10,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
-use zlock::{Client, InterProcessMutex};
+use zlock::{Client, Guard, InterProcessMutex, Release};
 use zookeeper_client::{Acls, CreateMode};
 
 /// A session that outlives every test: its heartbeats are minutes apart.
@@ -26,6 +27,19 @@ pub async fn connect(hosts: impl Display, session: Duration) -> Client {
 /// A client of its own for a mutex of this path.
 pub async fn mutex(hosts: impl Display, session: Duration, path: &str) -> InterProcessMutex {
     InterProcessMutex::new(&connect(hosts, session).await, path).unwrap()
+}
+
+/// Releases a lock that is held.
+pub async fn release(guard: Guard) {
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Stands in line; returns when it does.
+pub async fn wait_behind(mutex: &InterProcessMutex, observer: &Observer, before: usize) -> JoinHandle<Guard> {
+    let waiter = mutex.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap() });
+    observer.wait_for_children(mutex.path().as_str(), before + 1).await;
+    waiting
 }
 
 /// ZooKeeper's own view, to look and to meddle with.

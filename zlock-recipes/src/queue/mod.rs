@@ -1,4 +1,7 @@
 //! The queue engine: every recipe is a discipline of it.
+//!
+//! Public so that a model checker or a simulation can run it as it is. It may change with any version; users of
+//! locks have no need of it.
 
 mod acquisition;
 mod driver;

@@ -208,25 +208,24 @@ pub async fn lost_is_level_triggered(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
 }
 
-/// A task that waits for a lock that it holds itself is warned; once it is inside the scope, it is not.
+/// A task that waits for a lock that it holds itself is warned; inside the scope it is not, nor when it has
+/// released and somebody else holds.
 pub async fn waiting_for_oneself_is_warned_of(case: &Case<'_>) {
-    let process = case.process().await;
-    let lock = mutex(case, &process);
+    let [a, b] = case.processes().await;
+    let (lock, others) = (mutex(case, &a), mutex(case, &b));
     let log = Log::of_this_thread();
     tokio::spawn(async move {
         let guard = lock.acquire().await.unwrap();
         drop(guard.scope(async { lock.acquire().await.unwrap() }).await);
         assert!(lock.acquire_timeout(Duration::from_millis(100)).await.unwrap_err().is_timeout());
         assert_eq!(guard.release().await.unwrap(), Release::Released);
-        free_again(&lock).await;
+        let guard = others.acquire_timeout(LONG).await.unwrap();
+        assert!(lock.acquire_timeout(Duration::from_millis(100)).await.unwrap_err().is_timeout());
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
     })
     .await
     .unwrap();
     assert_eq!(log.with("holds itself").len(), 1);
-}
-
-async fn free_again(lock: &InterProcessMutex) {
-    assert_eq!(lock.acquire().await.unwrap().release().await.unwrap(), Release::Released);
 }
 
 /// Node data is host and process id unless set for the client or the mutex, byte for byte.

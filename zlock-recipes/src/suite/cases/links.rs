@@ -337,7 +337,7 @@ pub async fn t9_unreachable_store<M: Mutual>(case: &Case<'_>) {
     let before = a.faults.count(Call::Delete);
     drop(guard);
     sleep(case.store.session_timeout() / 4).await;
-    assert!(a.faults.count(Call::Delete) <= before + 1);
+    assert_eq!((a.faults.count(Call::Delete), a.client.pending_removals()), (before, 1));
     case.links().heal(&a.connection).await;
     case.until_free(&case.path("lock")).await;
     assert_eq!(a.session().epoch, 1);

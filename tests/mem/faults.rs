@@ -229,3 +229,21 @@ async fn connects_when_the_server_comes_up() {
     server.start();
     assert_eq!(waiter.await.unwrap().release().await.unwrap(), Release::Released);
 }
+
+/// T3: no listing is answered after the create: its node is known, and the acquire leaves nothing behind.
+#[tokio::test(start_paused = true)]
+async fn t3_no_listing_is_ever_answered() {
+    on_mem("t3", async |case, server| {
+        let a = case.process().await;
+        let path = case.path("lock");
+        for lose in LOSSES.map(|(_, lose)| lose) {
+            server.inject(lose(Operation::List).times(u64::MAX));
+            let error = at(&a, &path).acquire().await.unwrap_err();
+            assert_eq!(error.kind(), zlock::ErrorKind::Unavailable);
+            server.clear_faults();
+            case.until_free(&path).await;
+        }
+        assert_eq!(a.session().epoch, 1);
+    })
+    .await;
+}

@@ -82,7 +82,11 @@ async fn send(shared: &Shared, call: &Call<'_>, session: Session, wanted: Wanted
             Asked::Answer(Answer::Children(children)) => {
                 made(shared, call, session, &name, transaction, children)
             }
-            _ => Ok(Attempt::Uncertain),
+            _ => {
+                // The node is there, and the caller will not know unless it is found again.
+                call.note_sent(true);
+                Ok(Attempt::Uncertain)
+            }
         },
         Asked::Answer(Answer::NoNode) => Ok(Attempt::NoParent),
         Asked::Answer(answer) => Err(call.unexpected(&answer)),

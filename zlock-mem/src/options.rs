@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use zlock_core::RetryPolicy;
 
+/// The longest time that an option takes: the clock cannot tell any duration.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// How one client of a [`MemServer`](crate::MemServer) behaves.
 ///
 /// The defaults are a session of 10 s, a margin of a quarter of it, 15 s an operation, and up to 30 retries
@@ -29,10 +32,10 @@ impl Default for MemOptions {
 }
 
 impl MemOptions {
-    /// Sets after how much silence the server ends the session; at least 1 ms.
+    /// Sets after how much silence the server ends the session; at least 1 ms, at most a year.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = timeout.max(Duration::from_millis(1));
+        self.session_timeout = timeout.clamp(Duration::from_millis(1), LONGEST);
         self
     }
 
@@ -44,10 +47,11 @@ impl MemOptions {
         self
     }
 
-    /// Sets the time that one operation may take with all its retries, waiting for a session included.
+    /// Sets the time that one operation may take with all its retries, waiting for a session included; at
+    /// most a year.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
+        self.operation_timeout = timeout.min(LONGEST);
         self
     }
 
@@ -67,5 +71,22 @@ impl MemOptions {
     /// The time between heartbeats, and the silence after which a connection is given up.
     pub(crate) fn interval(&self) -> Duration {
         self.session_timeout / 3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zlock_core::{CoordinationBackend, LockPath};
+
+    use super::*;
+    use crate::MemServer;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_duration_is_too_long() {
+        let forever =
+            MemOptions::default().with_session_timeout(Duration::MAX).with_operation_timeout(Duration::MAX);
+        let backend = MemServer::new().connect_with(forever.with_margin(Duration::MAX));
+        assert!(backend.children(&LockPath::new("/a").unwrap()).await.unwrap().is_empty());
+        assert!(backend.session_events().current().is_live());
     }
 }

@@ -14,8 +14,9 @@ use crate::scope::{Scope, entered};
 ///
 /// # How safe it is
 /// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) know of every loss before the store gives the lock
-/// to somebody else, with one exception: when an operator deletes the node, two clients believe that they
-/// hold until the next heartbeat tells this one. No queue can avoid that; the
+/// to somebody else, with one exception: when an operator deletes the node, or ends the session at the server
+/// before its time, two clients believe that they hold until the server tells this one: with the next
+/// heartbeat, or when it is connected again. No queue can avoid that; the
 /// [`fencing_token`](Guard::fencing_token) covers it.
 ///
 /// # Drop

@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+
+mod backend;
+mod config;
+mod connect;
+mod create;
+mod delete;
+mod error;
+mod fence;
+mod key;
+mod lease;
+mod manager;
+mod operation;
+mod read;
+mod relabel;
+mod session;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod value;
+mod watch;
+
+pub use backend::EtcdBackend;
+pub use config::EtcdOptions;

@@ -68,7 +68,11 @@ impl Endpoints {
             let failed = current.number == number;
             if failed {
                 *current = Arc::new(Endpoint { number: number + 1, client: OnceCell::new() });
-                tracing::debug!(from = self.options.host(number), to = self.options.host(number + 1), "failing over");
+                tracing::debug!(
+                    from = self.options.host(number),
+                    to = self.options.host(number + 1),
+                    "failing over"
+                );
             }
             failed
         });

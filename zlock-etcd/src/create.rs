@@ -1,8 +1,9 @@
 //! Taking a place in a queue, also when the answer gets lost.
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use zlock_core::{Created, ErrorKind, Label, LockPath, Queue, Result, Token};
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use zlock_core::{Created, ErrorKind, Label, LockPath, Result, Token};
 
+use crate::contents::Contents;
 use crate::error::Failure;
 use crate::operation::{Operation, get, gets};
 use crate::session::{Lease, Shared, own_id};
@@ -67,14 +68,14 @@ async fn append(
         .or_else([get(range), fence::get(operation, lease)]);
     let answer = operation.write(lease, txn).await?;
     let gets = gets(&answer);
-    let queue = operation.keys.queue(gets.first().map_or(&[], |queue| queue.kvs()));
+    let kvs = gets.first().map_or(&[][..], |get| get.kvs());
     if let [_, fence] = &gets[..] {
         fence::saw(operation, lease, fence);
-        if queue.find(token).is_some_and(|node| node.session != Some(lease.id)) {
+        if operation.keys.queue(kvs).find(token).is_some_and(|node| node.session != Some(lease.id)) {
             return Err(Failure::TokenInUse);
         }
     }
-    Ok(finish(operation, lease, token, queue))
+    Ok(finish(operation, lease, token, kvs))
 }
 
 /// Makes sure that no create of unknown outcome takes effect from now on, and looks whether one has.
@@ -84,13 +85,20 @@ async fn recover(
     token: &Token,
 ) -> Result<Option<Created>, Failure> {
     let answer = fence::raise(operation, lease, get(operation.keys.range())).await?;
-    let queue = gets(&answer).first().map(|queue| operation.keys.queue(queue.kvs()));
-    Ok(queue.and_then(|queue| finish(operation, lease, token, queue)))
+    Ok(gets(&answer).first().and_then(|get| finish(operation, lease, token, get.kvs())))
 }
 
-/// Completes the answer, if the queue has the node: from here on the backend answers for it.
-fn finish(operation: &Operation<'_>, lease: Lease, token: &Token, queue: Queue) -> Option<Created> {
+/// Completes the answer, if the node is there: from here on the backend answers for it.
+fn finish(operation: &Operation<'_>, lease: Lease, token: &Token, kvs: &[KeyValue]) -> Option<Created> {
+    let queue = operation.keys.queue(kvs);
     let node = queue.find(token).filter(|node| node.session == Some(lease.id))?.clone();
-    let gone = operation.session.own.insert(&own_id(&operation.keys.of(token)));
+    let key = operation.keys.of(token);
+    let id = own_id(&key);
+    if node.label != Label::Lock
+        && let Some(kv) = kvs.iter().find(|kv| kv.key() == key.as_bytes())
+    {
+        operation.session.contents.insert(&id, Contents::of(kv));
+    }
+    let gone = operation.session.own.insert(&id);
     Some(Created { node, queue, epoch: lease.epoch, gone })
 }

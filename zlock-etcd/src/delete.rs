@@ -1,7 +1,7 @@
 //! Removing a node.
 
 use etcd_client::{Txn, TxnOp};
-use zlock_core::{LockPath, Result, SessionId, Target};
+use zlock_core::{LockPath, Result, Target};
 
 use crate::error::Failure;
 use crate::fence;
@@ -13,9 +13,11 @@ pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target)
     let mut operation = Operation::new(session, "delete", parent);
     let key = operation.keys.of(target.token());
     session.own.remove(&own_id(&key));
+    session.contents.remove(&own_id(&key));
     loop {
         if let Target::Node(node) = target
-            && node.session.is_some_and(|id| is_over(session, id))
+            && session.closed().is_none()
+            && node.session.is_some_and(|id| session.is_over(id))
         {
             return Ok(());
         }
@@ -25,12 +27,6 @@ pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target)
             Err(failure) => operation.again(failure).await?,
         }
     }
-}
-
-/// Whether this was our session until now. Its nodes go with it.
-fn is_over(session: &Shared, id: SessionId) -> bool {
-    let current = session.publisher.current();
-    session.closed().is_none() && current.id == id && !current.is_live()
 }
 
 async fn once(

@@ -53,10 +53,12 @@ impl Keys {
         (!name.is_empty() && !name.contains('/')).then_some(name)
     }
 
-    /// Reads a key as a place in the queue. Whatever is a direct child counts: what other clients put
-    /// there is how they lock.
+    /// Reads a key as a place in the queue; `None` if it is none.
     pub(crate) fn node(&self, kv: &KeyValue) -> Option<Node> {
         let name = self.name(kv.key())?;
+        if !is_place(name, kv.lease(), kv.value()) {
+            return None;
+        }
         let revision = kv.create_revision();
         Some(Node {
             name: NodeName::new(name),
@@ -72,6 +74,21 @@ impl Keys {
     pub(crate) fn queue(&self, kvs: &[KeyValue]) -> Queue {
         Queue::linear(kvs.iter().filter_map(|kv| self.node(kv)).collect())
     }
+}
+
+/// Whether a direct child is a place in a queue: ours by its name, also when an operator has overwritten its
+/// value, or by its value; Go's `concurrency.Mutex`, which `etcdctl lock` and the server's lock service
+/// are, by its name, which is its lease. Whatever else is there is nobody's lock.
+fn is_place(name: &str, lease: i64, value: &[u8]) -> bool {
+    is_uuid(name) || value::is_ours(value) || (lease != 0 && name == format!("{lease:x}"))
+}
+
+fn is_uuid(name: &str) -> bool {
+    name.len() == 36
+        && name.bytes().enumerate().all(|(i, b)| match i {
+            8 | 13 | 18 | 23 => b == b'-',
+            _ => b.is_ascii_hexdigit(),
+        })
 }
 
 /// The key that a session raises to make its older creates void; see `fence.rs`.
@@ -106,6 +123,24 @@ mod tests {
             assert_eq!(keys.name(key.as_bytes()), name, "{key}");
         }
         assert_eq!(keys.name(b"/prod/app/\xff"), None);
+    }
+
+    #[test]
+    fn ours_and_gos_are_places() {
+        let uuid = "0123abcd-4567-89ab-cdef-0123456789ab";
+        for (name, lease, value, is) in [
+            (uuid, 7, "zlock1 lock\nx", true),
+            (uuid, 7, "overwritten", true),
+            ("anything", 7, "zlock1 read\nx", true),
+            ("694d7a3c2f1b5e05", 0x694d_7a3c_2f1b_5e05, "", true),
+            ("694d7a3c2f1b5e05", 7, "", false),
+            ("db", 0, "", false),
+            ("db", 0xdb, "", true),
+            ("0", 0, "", false),
+            ("config", 7, "text", false),
+        ] {
+            assert_eq!(is_place(name, lease, value.as_bytes()), is, "{name} {lease:x} {value}");
+        }
     }
 
     #[test]

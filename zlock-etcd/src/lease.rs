@@ -135,6 +135,7 @@ impl Stream {
 /// answered our create; and once more whether the lease lives, since with it all its keys go.
 pub(crate) async fn look_through(shared: &Shared, lease: Lease) -> Result<(), Failure> {
     let mark = shared.own.mark();
+    shared.contents.retain(&shared.own);
     if shared.own.is_empty() {
         return Ok(());
     }
@@ -156,9 +157,8 @@ pub(crate) async fn look_through(shared: &Shared, lease: Lease) -> Result<(), Fa
 
 async fn list(shared: &Shared, lease: Lease) -> Result<LeaseTimeToLiveResponse, Failure> {
     let options = LeaseTimeToLiveOptions::new().with_keys();
-    let ask = |client: Client| async move {
-        client.lease_client().time_to_live(lease.raw(), Some(options)).await
-    };
+    let ask =
+        |client: Client| async move { client.lease_client().time_to_live(lease.raw(), Some(options)).await };
     shared.endpoints.ask(shared.options.answer_time(), ask).await
 }
 

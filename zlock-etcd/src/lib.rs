@@ -3,6 +3,7 @@
 mod backend;
 mod config;
 mod connect;
+mod contents;
 mod create;
 mod delete;
 mod error;

@@ -78,7 +78,7 @@ impl Manager {
         let epoch = self.shared.publisher.establish(id, deadline)?;
         tracing::info!(session = %id, epoch, ttl = ?granted.ttl, "session established");
         let lease = Lease { epoch, id };
-        self.shared.set_current(Some(lease));
+        self.shared.begin(lease);
         Some(Kept { lease, granted })
     }
 
@@ -105,9 +105,7 @@ impl Manager {
             End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
             End::Closed => tracing::info!(session = %id, epoch, "session closed"),
         }
-        self.shared.publisher.lose(epoch);
-        self.shared.set_current(None);
-        self.shared.own.clear();
+        self.shared.end(session.lease);
         end
     }
 

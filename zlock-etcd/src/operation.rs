@@ -2,7 +2,9 @@
 
 use std::future::Future;
 
-use etcd_client::{Client, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{
+    Client, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
+};
 use tokio::time::Instant;
 use zlock_core::{Error, ErrorKind, LockPath, Node, Result, Retry};
 
@@ -43,11 +45,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Sends what `call` asks for, and waits for the answer.
-    pub(crate) async fn ask<T, F>(
-        &self,
-        lease: Lease,
-        call: impl FnOnce(Client) -> F,
-    ) -> Result<T, Failure>
+    pub(crate) async fn ask<T, F>(&self, lease: Lease, call: impl FnOnce(Client) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {

@@ -1,9 +1,10 @@
 //! The session as the operations see it: who owns the nodes, and the way to send a request.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use etcd_client::Client;
 use tokio::runtime::Handle;
@@ -13,6 +14,7 @@ use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, 
 
 use crate::config::EtcdOptions;
 use crate::connect::Endpoints;
+use crate::contents::OwnContents;
 use crate::error::Failure;
 use crate::stream::Watches;
 
@@ -44,10 +46,16 @@ pub(crate) struct Shared {
     pub(crate) publisher: SessionPublisher,
     /// By whole key, since that is what a lease lists.
     pub(crate) own: OwnNodes,
+    pub(crate) contents: OwnContents,
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) watches: Watches,
     current: watch::Sender<Option<Arc<Live>>>,
+    /// The backend's sessions that are over, the last ones.
+    past: Mutex<VecDeque<SessionId>>,
 }
+
+/// How many past sessions are remembered: nobody deletes a node that was made so many sessions ago.
+const PAST: usize = 1000;
 
 /// What an own node is known by in [`Shared::own`].
 pub(crate) fn own_id(key: &str) -> Token {
@@ -60,23 +68,45 @@ impl Shared {
         Shared {
             publisher: SessionPublisher::new(),
             own: OwnNodes::default(),
+            contents: OwnContents::default(),
             watches: Watches::new(endpoints.clone(), options.answer_time(), runtime),
             endpoints,
             options,
             current: watch::Sender::new(None),
+            past: Mutex::default(),
         }
     }
 
-    /// Begins or ends a session for the operations.
-    pub(crate) fn set_current(&self, lease: Option<Lease>) {
-        self.current.send_replace(lease.map(|lease| Arc::new(Live { lease, fence: AtomicI64::new(0) })));
+    /// Begins a session for the operations.
+    pub(crate) fn begin(&self, lease: Lease) {
+        self.current.send_replace(Some(Arc::new(Live { lease, fence: AtomicI64::new(0) })));
+    }
+
+    /// Ends a session for the operations.
+    pub(crate) fn end(&self, lease: Lease) {
+        self.publisher.lose(lease.epoch);
+        {
+            let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+            past.push_back(lease.id);
+            let surplus = past.len().saturating_sub(PAST);
+            past.drain(..surplus);
+        }
+        self.current.send_replace(None);
+        self.own.clear();
+    }
+
+    /// Whether this is a session of ours that is over, and so are its nodes.
+    pub(crate) fn is_over(&self, id: SessionId) -> bool {
+        let current = self.publisher.current();
+        current.id == id && current.state == SessionState::Lost
+            || self.past.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
     }
 
     /// The whole of the end of the backend, as far as it is local.
     pub(crate) fn close(&self, reason: CloseReason) {
         self.publisher.close(reason);
         self.own.clear();
-        self.set_current(None);
+        self.current.send_replace(None);
     }
 
     /// Why there is no session and none will come; `None` while there may be one.

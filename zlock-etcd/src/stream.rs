@@ -293,7 +293,8 @@ impl Task {
                 EventType::Delete => None,
             };
             // Only fails if nobody waits any more.
-            let _ = entry.changes.send(Change { key: kv.key().to_owned(), revision: kv.mod_revision(), value });
+            let _ =
+                entry.changes.send(Change { key: kv.key().to_owned(), revision: kv.mod_revision(), value });
         }
     }
 }

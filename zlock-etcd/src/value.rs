@@ -18,6 +18,11 @@ pub(crate) struct Value<'a> {
     pub(crate) data: &'a [u8],
 }
 
+/// Whether a value is one that we write.
+pub(crate) fn is_ours(bytes: &[u8]) -> bool {
+    bytes.starts_with(MARK)
+}
+
 /// Reads a value. A label that this version does not know keeps everybody out.
 pub(crate) fn read(bytes: &[u8]) -> Value<'_> {
     let Some(rest) = bytes.strip_prefix(MARK) else { return Value { label: Label::Lock, data: bytes } };
@@ -74,7 +79,10 @@ mod tests {
                 assert_eq!(read(&write(label, data)), Value { label, data });
             }
         }
-        assert_eq!(write(Label::Permits { weight: 2, max: 5, granted: false }, b"x"), b"zlock1 permits 2of5\nx");
+        assert_eq!(
+            write(Label::Permits { weight: 2, max: 5, granted: false }, b"x"),
+            b"zlock1 permits 2of5\nx"
+        );
     }
 
     #[test]

@@ -29,14 +29,16 @@ async fn arm_node(operation: &Operation<'_>, lease: Lease, seen: &Node) -> Resul
     Ok(match node.filter(|node| node.sequence == seen.sequence) {
         None => Existence::Gone,
         Some(node) if node.label != seen.label => Existence::Changed(node),
-        Some(node) => Existence::Watching(one_shot(operation.session, lease, armed, revision, move |change| {
-            match &change.value {
-                None => Some(WatchEvent::Deleted),
-                // Data alone is no news.
-                Some(now) if value::read(now).label == node.label => None,
-                Some(_) => Some(WatchEvent::Relabelled),
-            }
-        })),
+        Some(node) => {
+            Existence::Watching(one_shot(operation.session, lease, armed, revision, move |change| {
+                match &change.value {
+                    None => Some(WatchEvent::Deleted),
+                    // Data alone is no news.
+                    Some(now) if value::read(now).label == node.label => None,
+                    Some(_) => Some(WatchEvent::Relabelled),
+                }
+            }))
+        }
     })
 }
 

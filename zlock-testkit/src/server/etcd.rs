@@ -283,7 +283,8 @@ impl Metrics {
     /// The sum over all labels.
     #[must_use]
     pub fn sum(&self, name: &str) -> f64 {
-        let is = |key: &str| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
+        let is =
+            |key: &str| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
         self.0.iter().filter(|(key, _)| is(key)).map(|(_, value)| value).sum()
     }
 

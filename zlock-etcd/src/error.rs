@@ -95,7 +95,6 @@ impl From<etcd::Error> for Failure {
 /// What each of the client library's errors means for a request that was sent.
 pub(crate) fn judge(error: &etcd::Error) -> Verdict {
     use etcd::Error as E;
-    #[allow(unreachable_patterns, reason = "one more variant with a feature that others may switch on")]
     let (kind, ambiguous, retryable) = match error {
         E::GRpcStatus(status) => return judge_status(status.code() as i32, status.message()),
         // A broken connection or stream.
@@ -108,7 +107,9 @@ pub(crate) fn judge(error: &etcd::Error) -> Verdict {
         }
         E::EndpointError(_) | E::EndpointsNotManaged => (ErrorKind::Unexpected, false, false),
         // Nothing is known of the outcome.
-        E::Utf8Error(_) | E::ElectError(_) | E::Internal(_) | _ => (ErrorKind::Unexpected, true, false),
+        E::Utf8Error(_) | E::ElectError(_) | E::Internal(_) => (ErrorKind::Unexpected, true, false),
+        #[allow(unreachable_patterns, reason = "one more with a feature that others may switch on")]
+        _ => (ErrorKind::Unexpected, true, false),
     };
     Verdict { kind, ambiguous, retryable }
 }

@@ -1,18 +1,18 @@
 //! The lease that a session is: granted, kept alive, looked through, revoked.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, GetOptions, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions, LeaseTimeToLiveResponse,
-    Txn, TxnOp,
+    Client, GetOptions, KeyValue, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions,
+    LeaseTimeToLiveResponse, Txn, TxnOp,
 };
 use tokio::time::{Instant, timeout};
 use zlock_core::{ErrorKind, Token};
 
 use crate::connect::{Endpoints, kv};
 use crate::error::{Failure, is_without_lease};
+use crate::key::Range;
 use crate::operation::gets;
 use crate::session::{Lease, Shared, own_id};
 
@@ -132,7 +132,7 @@ impl Stream {
 
 /// Finds own nodes that somebody deleted: one request lists all that the lease holds. What is missing is
 /// asked for by name before it is reported, since the leader that lists may be behind the member that
-/// answered our create; and once more whether the lease lives, since with it all its keys go.
+/// answered our create.
 pub(crate) async fn look_through(shared: &Shared, lease: Lease) -> Result<(), Failure> {
     let mark = shared.own.mark();
     shared.contents.retain(&shared.own);
@@ -142,15 +142,39 @@ pub(crate) async fn look_through(shared: &Shared, lease: Lease) -> Result<(), Fa
     let listed = list(shared, lease).await?;
     let keys = listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
     let missing = shared.own.missing(mark, &keys.map(own_id).collect());
-    let mut gone = BTreeSet::new();
+    let mut gone = Vec::new();
     for some in missing.chunks(MAX_READS) {
         gone.extend(absent(shared, some).await?);
     }
-    if !gone.is_empty() && list(shared, lease).await?.ttl() > 0 {
-        for token in gone {
-            tracing::warn!(key = %token, "an own node was deleted by somebody else");
-            shared.own.report_gone(&token);
-        }
+    report(shared, lease, gone).await
+}
+
+/// Finds own nodes that somebody deleted in a listing of a queue that was asked for after `mark`.
+pub(crate) async fn compare(
+    shared: &Shared,
+    lease: Lease,
+    mark: u64,
+    range: &Range,
+    kvs: &[KeyValue],
+) -> Result<(), Failure> {
+    let keys = kvs.iter().filter_map(|kv| kv.key_str().ok());
+    let mut missing = shared.own.missing(mark, &keys.map(own_id).collect());
+    missing.retain(|key| key.as_str().starts_with(&range.start));
+    report(shared, lease, missing).await
+}
+
+/// Reports own nodes that are certainly gone, unless the lease is, with which all of them go.
+async fn report(shared: &Shared, lease: Lease, gone: Vec<Token>) -> Result<(), Failure> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    if list(shared, lease).await?.ttl() <= 0 {
+        shared.publisher.lose(lease.epoch);
+        return Ok(());
+    }
+    for key in gone {
+        tracing::warn!(%key, "an own node was deleted by somebody else");
+        shared.own.report_gone(&key);
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use zlock_core::{Error, ErrorKind, LockPath, Node, Result, Retry};
 use crate::connect::kv;
 use crate::error::Failure;
 use crate::key::{Keys, Range};
+use crate::lease;
 use crate::session::{Lease, Shared};
 
 /// A running operation on the queue of one path.
@@ -65,6 +66,14 @@ impl<'a> Operation<'a> {
     pub(crate) async fn read(&self, lease: Lease, range: Range) -> Result<GetResponse, Failure> {
         let options = range.end.map(|end| GetOptions::new().with_range(end));
         self.ask(lease, |client| async move { kv(&client).get(range.start, options).await }).await
+    }
+
+    /// The keys of the queue; also finds out, at no cost, whether one of ours is not among them any more.
+    pub(crate) async fn list(&self, lease: Lease) -> Result<GetResponse, Failure> {
+        let (mark, range) = (self.session.own.mark(), self.keys.range());
+        let listed = self.read(lease, range.clone()).await?;
+        lease::compare(self.session, lease, mark, &range, listed.kvs()).await?;
+        Ok(listed)
     }
 
     /// A transaction; remembers that its outcome is not known, if so.

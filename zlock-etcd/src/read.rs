@@ -12,7 +12,7 @@ pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queu
     let mut operation = Operation::new(session, "children", parent);
     loop {
         let lease = operation.lease().await?;
-        match operation.read(lease, operation.keys.range()).await {
+        match operation.list(lease).await {
             Ok(answer) => return Ok(operation.keys.queue(answer.kvs())),
             Err(failure) => operation.again(failure).await?,
         }

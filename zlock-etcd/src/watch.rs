@@ -47,15 +47,20 @@ pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue,
     let mut operation = Operation::new(session, "children", parent);
     loop {
         let lease = operation.lease().await?;
-        match confirm(&operation, lease, operation.keys.range()).await {
-            Ok(Confirmed { kvs, armed, revision }) => {
-                let (queue, keys) = (operation.keys.queue(&kvs), operation.keys.clone());
-                let watch = one_shot(session, lease, armed, revision, move |change| news(&keys, change));
-                return Ok((queue, watch));
-            }
+        match arm_queue(&operation, lease).await {
+            Ok(answer) => return Ok(answer),
             Err(failure) => operation.again(failure).await?,
         }
     }
+}
+
+async fn arm_queue(operation: &Operation<'_>, lease: Lease) -> Result<(Queue, Watch), Failure> {
+    let (mark, range) = (operation.session.own.mark(), operation.keys.range());
+    let Confirmed { kvs, armed, revision } = confirm(operation, lease, range.clone()).await?;
+    crate::lease::compare(operation.session, lease, mark, &range, &kvs).await?;
+    let (queue, keys) = (operation.keys.queue(&kvs), operation.keys.clone());
+    let news = move |change: &Change| news(&keys, change);
+    Ok((queue, one_shot(operation.session, lease, armed, revision, news)))
 }
 
 /// What is below another lock is no news.

@@ -57,9 +57,13 @@ impl Endpoints {
         self.current.borrow().clone()
     }
 
-    /// Tells when another endpoint is the current one.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Endpoint>> {
-        self.current.subscribe()
+    /// Waits until the endpoint of this number is no longer the current one.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn moved_on(&self, number: u64) {
+        // Only fails when there are no endpoints any more.
+        let _ = self.current.subscribe().wait_for(|endpoint| endpoint.number != number).await;
     }
 
     /// The endpoint of this number has failed: the next one is tried. Nothing happens if it was given up before.

@@ -1,5 +1,6 @@
 //! The lease that a session is: granted, kept alive, looked through, revoked.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +103,20 @@ impl Keeper {
                 self.stream = Some(stream);
                 Ok(lives)
             }
+        }
+    }
+
+    /// Waits until the stream breaks, or its server is no longer the one we use; for ever if there is none.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn broken(&mut self) {
+        let Some(stream) = &mut self.stream else { return pending().await };
+        tokio::select! {
+            biased;
+            // Nothing is asked: no answer can come.
+            _ = stream.answers.message() => {}
+            () = self.endpoints.moved_on(stream.number) => {}
         }
     }
 

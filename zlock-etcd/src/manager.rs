@@ -180,11 +180,16 @@ async fn keep_alive(shared: &Shared, session: &Kept) {
     let Kept { lease: Lease { epoch, .. }, granted } = *session;
     let limit = shared.options.keep_alive_time();
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, limit);
-    let mut next = granted.sent + granted.ttl / 3;
+    // The first at once: its stream tells when the server goes.
+    let mut next = Instant::now();
     // How many servers in a row have failed to answer.
     let mut failures = 0;
     loop {
-        sleep_until(next).await;
+        tokio::select! {
+            biased;
+            () = sleep_until(next) => {}
+            () = keeper.broken() => {}
+        }
         let sent = Instant::now();
         match keeper.beat().await {
             Ok(true) => {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::connect::{Endpoint, Endpoints};
@@ -215,13 +215,12 @@ impl Task {
 
     async fn serve(&mut self, stream: WatchStream) -> End {
         let (mut requests, mut answers) = stream.split();
-        let mut endpoint = self.endpoints.subscribe();
-        let number = self.endpoint.number;
+        let (endpoints, number) = (self.endpoints.clone(), self.endpoint.number);
         loop {
             let cancel_at = self.cancel_at;
             tokio::select! {
                 biased;
-                () = moved(&mut endpoint, number) => return End::Broken,
+                () = endpoints.moved_on(number) => return End::Broken,
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => self.take(&answer),
                     Ok(None) | Err(_) => return End::Broken,
@@ -305,11 +304,6 @@ fn options(arm: &Arm) -> WatchOptions {
         Some(end) => options.with_range(end.as_str()),
         None => options,
     }
-}
-
-/// Waits until the endpoint of this number is no longer the current one.
-async fn moved(current: &mut watch::Receiver<Arc<Endpoint>>, number: u64) {
-    let _ = current.wait_for(|endpoint| endpoint.number != number).await;
 }
 
 async fn at(time: Option<Instant>) {

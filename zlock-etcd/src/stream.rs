@@ -178,6 +178,8 @@ enum End {
     Idle,
     /// It is broken, or its server is no longer the one we use.
     Broken,
+    /// The server no longer knows the token that it was opened with. The next one has another.
+    OutOfDate,
 }
 
 impl Task {
@@ -222,7 +224,12 @@ impl Task {
                 biased;
                 () = endpoints.moved_on(number) => return End::Broken,
                 answer = answers.message() => match answer {
-                    Ok(Some(answer)) => self.take(&answer),
+                    Ok(Some(answer)) => {
+                        self.take(&answer);
+                        if is_out_of_date(&answer) {
+                            return End::OutOfDate;
+                        }
+                    }
                     Ok(None) | Err(_) => return End::Broken,
                 },
                 command = self.commands.recv() => match command {
@@ -296,6 +303,12 @@ impl Task {
                 entry.changes.send(Change { key: kv.key().to_owned(), revision: kv.mod_revision(), value });
         }
     }
+}
+
+/// Whether the server refuses a watch for the stream's token; not for a user who may not read the key.
+fn is_out_of_date(answer: &WatchResponse) -> bool {
+    let reasons = ["invalid auth token", "revision of auth store is old", "user name is empty"];
+    answer.created() && answer.canceled() && reasons.iter().any(|why| answer.cancel_reason().contains(why))
 }
 
 fn options(arm: &Arm) -> WatchOptions {

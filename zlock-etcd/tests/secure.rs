@@ -60,6 +60,38 @@ async fn a_user_works_where_it_may() {
     .await;
 }
 
+/// A server that starts again no longer knows the tokens that it has given out.
+#[tokio::test]
+async fn a_token_that_is_forgotten_is_asked_for_again() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = server_with_users().await;
+        let prod = options(&server.connect_string())
+            .with_user("orders", "secret")
+            .with_prefix(LockPath::new("/prod").unwrap());
+        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("token"));
+        let made = create(&backend, &path, Label::Write).await;
+        let second = create(&backend, &path, Label::Write).await;
+        server.restart().await;
+        let mut armed = Vec::new();
+        for node in [&made.node, &second.node, &made.node] {
+            armed.push(common::watch(&backend, &path, node).await);
+        }
+        etcdctl(&server, &["--user=root:toor", "auth", "disable"]).await;
+        etcdctl(&server, &["auth", "enable"]).await;
+        armed.push(common::watch(&backend, &path, &second.node).await);
+        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        backend.delete(&path, &Target::Node(second.node)).await.unwrap();
+        for watch in armed {
+            watch.await;
+        }
+        assert_eq!(backend.session_events().current().epoch, 1);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn wrong_credentials_are_refused_at_once() {
     if !have_etcd() {

@@ -97,6 +97,7 @@ pub(crate) fn judge(error: &etcd::Error) -> Verdict {
     use etcd::Error as E;
     let (kind, ambiguous, retryable) = match error {
         E::GRpcStatus(status) => return judge_status(status.code() as i32, status.message()),
+        E::LeaseKeepAliveError(text) if text == "lease not found" => (ErrorKind::SessionLost, false, true),
         // A broken connection or stream.
         E::TransportError(_) | E::IoError(_) | E::WatchError(_) | E::LeaseKeepAliveError(_) => {
             (ErrorKind::Unavailable, true, true)
@@ -152,11 +153,6 @@ pub(crate) fn is_without_auth(error: &etcd::Error) -> bool {
     matches!(error, etcd::Error::GRpcStatus(status) if status.message().contains("authentication is not enabled"))
 }
 
-/// Whether opening a keep-alive stream has failed because there is no such lease.
-pub(crate) fn is_without_lease(error: &etcd::Error) -> bool {
-    matches!(error, etcd::Error::LeaseKeepAliveError(text) if text == "lease not found")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +166,7 @@ mod tests {
             (E::IoError(std::io::ErrorKind::BrokenPipe.into()), Unavailable, true, true),
             (E::WatchError("x".into()), Unavailable, true, true),
             (E::LeaseKeepAliveError("x".into()), Unavailable, true, true),
+            (E::LeaseKeepAliveError("lease not found".into()), SessionLost, false, true),
             (E::EndpointError("x".into()), Unexpected, false, false),
             (E::EndpointsNotManaged, Unexpected, false, false),
             (E::ElectError("x".into()), Unexpected, true, false),

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use zlock_core::{ErrorKind, Token};
 
 use crate::connect::{Endpoints, kv};
-use crate::error::{Failure, is_without_lease};
+use crate::error::Failure;
 use crate::key::Range;
 use crate::operation::gets;
 use crate::session::{Lease, Shared, own_id};
@@ -129,7 +129,7 @@ impl Keeper {
                 self.stream = Some(Stream { number, requests, answers });
                 Ok(true)
             }
-            Err(Failure::Etcd(error)) if is_without_lease(&error) => Ok(false),
+            Err(failure) if failure.verdict().kind == ErrorKind::SessionLost => Ok(false),
             Err(failure) => Err(failure),
         }
     }

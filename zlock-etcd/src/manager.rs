@@ -15,7 +15,7 @@ use crate::session::{Lease, Shared};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Before each attempt at a new session.
-const RECONNECT: RetryPolicy = RetryPolicy::forever(PAUSE);
+const RECONNECT: RetryPolicy = RetryPolicy::bounded_exponential(PAUSE, Duration::from_secs(1), u32::MAX);
 
 /// How long the end of a backend waits for the server to end the session.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -43,11 +43,13 @@ pub(crate) struct Manager {
 /// Gets the first session, within the connect timeout.
 pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     let options = &shared.options;
+    let mut last = None;
     let attempts = async {
         loop {
             match lease::grant(&shared.endpoints, options.ttl, options.answer_time()).await {
                 Err(failure) if failure.verdict().retryable => {
                     tracing::debug!(?failure, "no session yet");
+                    last = Some(failure);
                     sleep(PAUSE).await;
                 }
                 answer => return answer,
@@ -61,8 +63,11 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
             let kind = failure.verdict().kind;
             Err(failure.explain(failed(kind)))
         }
-        Err(_) => Err(failed(ErrorKind::Unavailable)
-            .with_message(format!("no session within {:?}", options.connect_timeout))),
+        Err(_) => {
+            let error = failed(ErrorKind::Unavailable);
+            let error = last.map_or(error, |failure| failure.explain(failed(ErrorKind::Unavailable)));
+            Err(error.with_message(format!("no session within {:?}", options.connect_timeout)))
+        }
     }
 }
 

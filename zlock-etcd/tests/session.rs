@@ -239,6 +239,64 @@ async fn a_node_deleted_by_hand_is_told_of_within_a_keep_alive() {
     .await;
 }
 
+/// A listing tells it at once, and tells it apart from the end of the lease, with which all its keys go.
+#[tokio::test]
+async fn a_listing_without_our_node_says_why() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let options = common::options(&server.connect_string()).with_ttl(Duration::from_secs(3600));
+        let backend = EtcdBackend::connect(options).await.unwrap();
+        let mut observer = observer(&server.connect_string()).await;
+        let path = path("listed");
+        let (made, other) =
+            (create(&backend, &path, Label::Lock).await, create(&backend, &path, Label::Lock).await);
+        observer.delete(format!("{path}/{}", made.node.name), None).await.unwrap();
+        assert_eq!(*backend.children(&path).await.unwrap(), *std::slice::from_ref(&other.node));
+        assert!(made.gone.is_gone() && !other.gone.is_gone());
+        assert!(backend.session_events().is_live(1));
+        revoke(&observer, &backend).await;
+        assert!(backend.children(&path).await.unwrap().is_empty());
+        assert!(!backend.session_events().is_live(1));
+        assert!(!other.gone.is_gone());
+        connected(&backend, 2).await;
+    })
+    .await;
+}
+
+/// Nodes that go while a watch on them is being made, among many other writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost_among_many_writes() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let (a, b) = (
+            common::backend(&server.connect_string()).await,
+            common::backend(&server.connect_string()).await,
+        );
+        let path = path("noise");
+        let mut noise = tokio::task::JoinSet::new();
+        for n in 0..4 {
+            let mut observer = observer(&server.connect_string()).await;
+            noise.spawn(async move {
+                loop {
+                    observer.put(format!("/noise/{n}"), "", None).await.unwrap();
+                }
+            });
+        }
+        for _ in 0..300 {
+            let made = create(&a, &path, Label::Lock).await;
+            let target = Target::Node(made.node.clone());
+            let (deleted, existence) =
+                tokio::join!(a.delete(&path, &target), b.exists_with_watch(&path, &made.node));
+            deleted.unwrap();
+            if let zlock_core::Existence::Watching(watch) = existence.unwrap() {
+                let fired = tokio::time::timeout(Duration::from_secs(10), watch).await;
+                assert_eq!(fired.unwrap(), WatchEvent::Deleted);
+            }
+        }
+    })
+    .await;
+}
+
 /// A watch fires, not by its own event, when its stream breaks: what happened meanwhile is not known.
 #[tokio::test]
 async fn a_watch_survives_nothing_and_tells() {

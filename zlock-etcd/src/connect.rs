@@ -27,7 +27,7 @@ const MAX_ANSWER: usize = i32::MAX as usize;
 pub(crate) struct Endpoint {
     /// Counts the connections; modulo the number of hosts it is the server's.
     pub(crate) number: u64,
-    client: OnceCell<Client>,
+    client: OnceCell<Arc<Client>>,
 }
 
 impl fmt::Debug for Endpoint {
@@ -83,12 +83,12 @@ impl Endpoints {
     }
 
     /// The client of an endpoint, connected when it is first asked for.
-    pub(crate) async fn client(&self, endpoint: &Endpoint) -> Result<Client, Failure> {
+    pub(crate) async fn client(&self, endpoint: &Endpoint) -> Result<Arc<Client>, Failure> {
         let connected = endpoint.client.get_or_try_init(|| async {
             let (options, host) = (self.options.clone(), self.options.host(endpoint.number));
             // On the backend's runtime, which outlives that of a single request.
             let connect = self.runtime.spawn(async move { connect(&options, host).await });
-            connect.await.map_err(|_| Failure::Closed)?.map_err(Failure::Etcd)
+            connect.await.map_err(|_| Failure::Closed)?.map(Arc::new).map_err(Failure::Etcd)
         });
         connected.await.cloned()
     }
@@ -100,7 +100,7 @@ impl Endpoints {
     pub(crate) async fn ask<T, F>(
         &self,
         limit: Duration,
-        call: impl FnOnce(Client) -> F,
+        call: impl FnOnce(Arc<Client>) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,

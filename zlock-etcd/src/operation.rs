@@ -1,6 +1,7 @@
 //! One operation of a backend: its requests, and the one budget of time and retries for all of them.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use etcd_client::{
     Client, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
@@ -46,7 +47,11 @@ impl<'a> Operation<'a> {
     }
 
     /// Sends what `call` asks for, and waits for the answer.
-    pub(crate) async fn ask<T, F>(&self, lease: Lease, call: impl FnOnce(Client) -> F) -> Result<T, Failure>
+    pub(crate) async fn ask<T, F>(
+        &self,
+        lease: Lease,
+        call: impl FnOnce(Arc<Client>) -> F,
+    ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {

@@ -177,7 +177,7 @@ impl Shared {
         &self,
         lease: Lease,
         until: Instant,
-        call: impl FnOnce(Client) -> F,
+        call: impl FnOnce(Arc<Client>) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,

@@ -1,0 +1,20 @@
+//! Tries to break zlock: `zlock-proof sim|model ..`.
+#![allow(clippy::expect_used, clippy::panic, reason = "a check that fails says so and ends")]
+
+mod model;
+mod sim;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (task, rest) = args.split_first().map_or(("", &[][..]), |(task, rest)| (task.as_str(), rest));
+    match task {
+        "sim" => sim::run(rest),
+        "model" => model::run(rest),
+        _ => {
+            eprintln!("zlock-proof sim|model ..");
+            ExitCode::from(2)
+        }
+    }
+}

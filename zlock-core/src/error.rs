@@ -40,6 +40,14 @@ pub enum ErrorKind {
     Timeout(Phase),
     /// The lock template's waits are used up: somebody else holds the lock. Try later.
     Busy,
+    /// A write lock was asked for in the scope of a read lock of the same path: it would wait for itself.
+    /// Nothing was sent. Release the read lock first, or take the write lock in the first place.
+    UpgradeRefused,
+    /// A downgrade, while other guards of the same write lock are alive. Nothing was sent. Release them first.
+    StillEntered,
+    /// Somebody uses the path in another way: as a semaphore with another maximum. The message names both.
+    /// Nothing is held, and nothing is left behind. Make them agree.
+    Mismatch,
     /// The session that the lock or the place in the queue belonged to is over (expired at the server, or
     /// past its local deadline). Nothing is held any more. Acquire anew; a new session is on its way.
     SessionLost,
@@ -86,6 +94,9 @@ impl fmt::Display for ErrorKind {
             ErrorKind::FeatureDisabled => "feature disabled",
             ErrorKind::Timeout(phase) => return write!(f, "timed out while {phase}"),
             ErrorKind::Busy => "busy",
+            ErrorKind::UpgradeRefused => "a read lock cannot become a write lock",
+            ErrorKind::StillEntered => "other guards of the lock are alive",
+            ErrorKind::Mismatch => "used in another way by others",
             ErrorKind::SessionLost => "session lost",
             ErrorKind::NodeRemoved => "own node removed",
             ErrorKind::Closed => "closed",

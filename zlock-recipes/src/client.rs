@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::task::Id as TaskId;
-use zlock_core::{CoordinationBackend, Error, ErrorKind, LockPath, Result, SessionEvents, Tokens};
+use zlock_core::{CoordinationBackend, Error, ErrorKind, Label, LockPath, Result, SessionEvents, Tokens};
 
 use crate::hold::Hold;
 use crate::reaper::Reaper;
@@ -77,7 +77,8 @@ impl Client {
     }
 
     /// How many nodes are still to be removed in the background: of dropped guards, of cancelled
-    /// acquisitions, and of releases that could not reach the server.
+    /// acquisitions, and of releases that could not reach the server. Nodes that are still to get another label,
+    /// after a downgrade or at a semaphore, count, too.
     #[must_use]
     pub fn pending_removals(&self) -> usize {
         self.0.reaper.pending()
@@ -120,14 +121,14 @@ impl ClientInner {
         }
     }
 
-    /// Whether any hold of this path is known to be good.
-    pub(crate) fn is_held(&self, path: &LockPath) -> bool {
+    /// Whether a lock of this kind is held on this path.
+    pub(crate) fn is_held(&self, path: &LockPath, label: Label) -> bool {
         let held: Vec<_> = {
             let holds = self.holds();
             holds.get(path).into_iter().flatten().filter_map(|h| h.hold.upgrade()).collect()
         };
         // Dropped outside the lock: a hold's end takes it.
-        held.iter().any(|h| h.is_held())
+        held.iter().any(|h| h.is_held_as(label))
     }
 
     /// Whether the task that asks has acquired this path and not released it.

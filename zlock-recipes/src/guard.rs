@@ -3,12 +3,11 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::time::timeout;
-use zlock_core::{Error, ErrorKind, FencingToken, LockPath, Result, SessionState};
+use zlock_core::{Error, FencingToken, Label, LockPath, Result};
 
-use crate::hold::Hold;
-use crate::queue::Standing;
+use crate::hold::{Entry, Hold, Left};
 use crate::scope::{Scope, entered};
+use crate::settle::{relabel, release};
 
 /// A held lock. Releases it when the last guard of the hold goes.
 ///
@@ -45,6 +44,7 @@ use crate::scope::{Scope, entered};
 #[must_use = "a guard that is dropped releases the lock"]
 pub struct Guard {
     hold: Arc<Hold>,
+    entry: Entry,
     /// Whether `release` has taken the entry over.
     left: bool,
 }
@@ -67,8 +67,17 @@ pub enum Release {
 
 impl Guard {
     /// For an entry that was just made.
-    pub(crate) fn new(hold: Arc<Hold>) -> Self {
-        Guard { hold, left: false }
+    pub(crate) fn new(hold: Arc<Hold>, entry: Entry) -> Self {
+        Guard { hold, entry, left: false }
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    /// The writer's guard has become a reader's.
+    pub(crate) fn is_reader_now(&mut self) {
+        self.entry = Entry::Reader;
     }
 
     /// The path of the lock.
@@ -84,11 +93,20 @@ impl Guard {
         self.hold.fencing_token()
     }
 
+    /// How many permits of a semaphore this hold has taken; `None` for other locks.
+    #[must_use]
+    pub fn permits(&self) -> Option<u32> {
+        match self.hold.label() {
+            Label::Permits { weight, .. } => Some(weight),
+            _ => None,
+        }
+    }
+
     /// Whether the lock is certainly still held: its session is live, the session's deadline has not passed,
     /// and nobody reported the node gone. A local look, no request.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold.is_held()
+        self.hold.is_held(self.entry)
     }
 
     /// Waits until the lock is lost, and says why ([`ErrorKind::SessionLost`], [`ErrorKind::NodeRemoved`]
@@ -97,13 +115,13 @@ impl Guard {
     /// # Cancel safety
     /// Safe.
     pub async fn lost(&self) -> Error {
-        self.hold.lost().await
+        self.hold.lost(self.entry).await
     }
 
     /// A handle that tells of the lock but cannot release it.
     #[must_use]
     pub fn held(&self) -> Held {
-        Held { hold: self.hold.clone() }
+        Held { hold: self.hold.clone(), entry: self.entry }
     }
 
     /// Another guard of the same hold: the lock is released when both have gone.
@@ -111,9 +129,8 @@ impl Guard {
     /// # Errors
     /// `SessionLost`, `NodeRemoved` or `Closed` if the lock is lost. Local, no request.
     pub fn reenter(&self) -> Result<Guard> {
-        // Cannot fail: this guard is an entry.
-        self.hold.enter();
-        entered(self.hold.clone())
+        self.hold.enter_again(self.entry);
+        entered(self.hold.clone(), self.entry)
     }
 
     /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
@@ -138,67 +155,25 @@ impl Guard {
     /// Dropping the future hands the rest to the background.
     pub async fn release(mut self) -> Result<Release> {
         self.left = true;
-        if !self.hold.leave() {
-            return Ok(Release::StillHeld);
+        match self.hold.leave(self.entry) {
+            Left::Nobody => return release(&self.hold).await,
+            // That the lock is lost is for the others to learn.
+            Left::Readers => drop(relabel(&self.hold).await),
+            Left::Others => {}
         }
-        release(&self.hold).await
-    }
-}
-
-async fn release(hold: &Hold) -> Result<Release> {
-    let mut rest = Rest { hold, done: false };
-    let unless_lost =
-        |release| if hold.standing() == Standing::Good { release } else { Release::AlreadyLost };
-    if hold.standing() != Standing::Good {
-        return Ok(Release::AlreadyLost);
-    }
-    let (client, target) = (hold.client(), hold.target());
-    // The runtime that it was started on may have ended.
-    client.reaper.ensure_running();
-    let deleted = tokio::select! {
-        biased;
-        () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
-        deleted = timeout(client.operation_timeout, client.backend.delete(hold.path(), &target)) => deleted,
-    };
-    match deleted {
-        Err(_) => Ok(Release::Pending),
-        Ok(Ok(())) => {
-            rest.done = true;
-            Ok(unless_lost(Release::Released))
-        }
-        Ok(Err(e)) => match e.kind() {
-            ErrorKind::Closed | ErrorKind::SessionLost => Ok(Release::AlreadyLost),
-            ErrorKind::Unavailable => Ok(Release::Pending),
-            _ => Err(e),
-        },
-    }
-}
-
-async fn not_connected(hold: &Hold) {
-    let mut session = hold.client().session.clone();
-    while session.current().state == SessionState::Connected {
-        session.changed().await;
-    }
-}
-
-/// The rest of a release: goes to the background unless it was done.
-struct Rest<'a> {
-    hold: &'a Hold,
-    done: bool,
-}
-
-impl Drop for Rest<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            self.hold.remove_in_background();
-        }
+        Ok(Release::StillHeld)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.left && self.hold.leave() {
-            self.hold.remove_in_background();
+        if self.left {
+            return;
+        }
+        match self.hold.leave(self.entry) {
+            Left::Nobody => self.hold.remove_in_background(),
+            Left::Readers => self.hold.relabel_in_background(),
+            Left::Others => {}
         }
     }
 }
@@ -207,6 +182,7 @@ impl Drop for Guard {
 #[derive(Clone, Debug)]
 pub struct Held {
     hold: Arc<Hold>,
+    entry: Entry,
 }
 
 impl Held {
@@ -225,7 +201,7 @@ impl Held {
     /// As [`Guard::is_held`]; `false` once the lock is released.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold.is_held()
+        self.hold.is_held(self.entry)
     }
 
     /// As [`Guard::lost`]; resolves also when the lock is released, then with [`ErrorKind::SessionLost`] and the
@@ -234,6 +210,6 @@ impl Held {
     /// # Cancel safety
     /// Safe.
     pub async fn lost(&self) -> Error {
-        self.hold.lost().await
+        self.hold.lost(self.entry).await
     }
 }

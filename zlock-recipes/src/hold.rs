@@ -1,10 +1,13 @@
 //! A lock that is held: what all guards of it share.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::mem::discriminant;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use zlock_core::{Error, ErrorKind, FencingToken, GoneNotice, LockPath, Node, Session, SessionState, Target};
+use zlock_core::{
+    Error, ErrorKind, FencingToken, GoneNotice, Label, LockPath, Node, Result, Session, SessionState, Target,
+};
 
 use crate::client::ClientInner;
 use crate::queue::Standing;
@@ -18,23 +21,92 @@ pub(crate) struct Granted {
     pub(crate) gone: GoneNotice,
 }
 
+/// What a guard of a hold stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// All that was granted.
+    Owner,
+    /// Reading, beside other readers or inside a write lock.
+    Reader,
+}
+
+/// What came of entering a hold again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// One more guard stands on it.
+    As(Entry),
+    /// It is another kind of lock, or none that is entered again.
+    NotThis,
+    /// The last guard has left already.
+    TooLate,
+    /// It reads, and writing was asked for.
+    Upgrade,
+}
+
+/// What is left of a hold when a guard has left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Left {
+    /// Other guards: nothing changes at the store.
+    Others,
+    /// Readers of a lock that was for writing: the store has to be told.
+    Readers,
+    /// Nobody: the node is to be removed.
+    Nobody,
+}
+
 /// One grant, and how many guards stand on it. The last guard out releases it.
 #[derive(Debug)]
 pub(crate) struct Hold {
     client: Arc<ClientInner>,
     path: LockPath,
-    granted: Granted,
-    entries: AtomicUsize,
-    released: Notify,
+    epoch: u64,
+    fencing_token: FencingToken,
+    gone: GoneNotice,
+    state: Mutex<State>,
+    /// Told when the last guard of a kind has left, and when the node turns out to be gone.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// As the store last told it.
+    node: Node,
+    /// What the hold counts as. The node may still have another label: then a relabel is under way.
+    label: Label,
+    owners: usize,
+    readers: usize,
+    /// A relabel found no node.
+    removed: bool,
+}
+
+impl State {
+    fn of(&mut self, entry: Entry) -> &mut usize {
+        match entry {
+            Entry::Owner => &mut self.owners,
+            Entry::Reader => &mut self.readers,
+        }
+    }
+
+    fn is_left(&self) -> bool {
+        self.owners + self.readers == 0
+    }
 }
 
 impl Hold {
     /// A hold with one entry.
     pub(crate) fn new(client: Arc<ClientInner>, path: LockPath, granted: Granted) -> Arc<Self> {
-        let (entries, released) = (AtomicUsize::new(1), Notify::new());
-        let hold = Arc::new(Hold { client, path, granted, entries, released });
+        let Granted { node, epoch, fencing_token, gone } = granted;
+        let mut state = State { label: node.label, node, owners: 0, readers: 0, removed: false };
+        *state.of(Entry::of(state.label)) = 1;
+        let (state, changed) = (Mutex::new(state), Notify::new());
+        let hold = Arc::new(Hold { client, path, epoch, fencing_token, gone, state, changed });
         hold.client.register(&hold);
         hold
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn path(&self) -> &LockPath {
@@ -46,65 +118,187 @@ impl Hold {
     }
 
     pub(crate) fn fencing_token(&self) -> FencingToken {
-        self.granted.fencing_token
+        self.fencing_token
     }
 
+    /// What the hold counts as.
+    pub(crate) fn label(&self) -> Label {
+        self.state().label
+    }
+
+    /// The node as the store last told it: a relabel of unknown outcome starts from there, and so must the
+    /// delete.
     pub(crate) fn target(&self) -> Target {
-        Target::Node(self.granted.node.clone())
+        Target::Node(self.state().node.clone())
     }
 
-    /// One more entry; `false` when the last one has left already.
-    pub(crate) fn enter(&self) -> bool {
-        let one_more = |n| if n == 0 { None } else { Some(n + 1) };
-        self.entries.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
-    }
-
-    /// One entry less; `true` when it was the last.
-    pub(crate) fn leave(&self) -> bool {
-        let last = self.entries.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last {
-            self.client.unregister(self);
-            self.released.notify_waiters();
+    /// One more entry, for a lock with this label.
+    pub(crate) fn enter(&self, label: Label) -> Entered {
+        let mut state = self.state();
+        let entry = match (state.label, label) {
+            (Label::Lock, Label::Lock) | (Label::Write, Label::Write) => Entry::Owner,
+            (Label::Write | Label::Read, Label::Read) => Entry::Reader,
+            (Label::Read, Label::Write) if !state.is_left() => return Entered::Upgrade,
+            _ => return Entered::NotThis,
+        };
+        if state.is_left() {
+            return Entered::TooLate;
         }
-        last
+        *state.of(entry) += 1;
+        Entered::As(entry)
     }
 
-    fn is_entered(&self) -> bool {
-        self.entries.load(Ordering::Acquire) > 0
+    /// One more entry beside one of the same kind.
+    pub(crate) fn enter_again(&self, entry: Entry) {
+        *self.state().of(entry) += 1;
+    }
+
+    /// One entry less.
+    pub(crate) fn leave(&self, entry: Entry) -> Left {
+        let left = {
+            let mut state = self.state();
+            *state.of(entry) -= 1;
+            if state.is_left() {
+                Left::Nobody
+            } else if state.owners == 0 && state.label == Label::Write {
+                state.label = Label::Read;
+                Left::Readers
+            } else {
+                Left::Others
+            }
+        };
+        if left == Left::Nobody {
+            self.client.unregister(self);
+        }
+        if left != Left::Others {
+            self.changed.notify_waiters();
+        }
+        left
+    }
+
+    /// Makes a reader of the only entry, which is a writer's. From here on the hold counts as a reader,
+    /// whatever the store knows.
+    ///
+    /// # Errors
+    /// `StillEntered`, or the loss of the lock.
+    pub(crate) fn downgrade(&self) -> Result<()> {
+        self.good("downgrade")?;
+        let mut state = self.state();
+        if (state.owners, state.readers) != (1, 0) {
+            return Err(Error::new(ErrorKind::StillEntered, "downgrade").with_path(&self.path));
+        }
+        (state.owners, state.readers, state.label) = (0, 1, Label::Read);
+        drop(state);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// A semaphore's hold tells the node behind it that it was granted.
+    pub(crate) fn promote(&self) -> bool {
+        let mut state = self.state();
+        let Label::Permits { granted, .. } = &mut state.label else { return false };
+        *granted = true;
+        true
+    }
+
+    /// The node and the label that it is to get; `None` if it has it, or if nobody stands on the hold any more:
+    /// then the node is to be removed, and a relabel would only be in the way.
+    pub(crate) fn relabelling(&self) -> Option<(Node, Label)> {
+        let state = self.state();
+        (!state.is_left() && state.node.label != state.label).then(|| (state.node.clone(), state.label))
+    }
+
+    /// Takes in what came of a relabel.
+    pub(crate) fn relabelled(&self, result: &Result<Node>) {
+        match result {
+            Ok(node) => self.state().node = node.clone(),
+            Err(e) if e.kind() == ErrorKind::NodeRemoved => {
+                let mut state = self.state();
+                // Who has left removes the node itself.
+                state.removed = !state.is_left();
+                drop(state);
+                self.changed.notify_waiters();
+            }
+            Err(_) => {}
+        }
     }
 
     /// How the node stands, whether or not anybody stands on the hold. Local.
     pub(crate) fn standing(&self) -> Standing {
-        standing(self.client.session.current(), self.granted.epoch, &self.granted.gone)
+        match standing(self.client.session.current(), self.epoch, &self.gone) {
+            Standing::Good if self.state().removed => Standing::Removed,
+            standing => standing,
+        }
     }
 
-    /// Own epoch live, deadline not passed, node not reported gone. Local.
-    pub(crate) fn is_held(&self) -> bool {
-        self.is_entered() && self.standing() == Standing::Good
+    /// An error unless the standing is good.
+    pub(crate) fn good(&self, operation: &'static str) -> Result<()> {
+        match self.standing() {
+            Standing::Good => Ok(()),
+            bad => Err(loss(bad, operation, &self.path)),
+        }
+    }
+
+    /// Own epoch live, deadline not passed, node not reported gone, a guard of this kind alive. Local.
+    pub(crate) fn is_held(&self, entry: Entry) -> bool {
+        *self.state().of(entry) > 0 && self.standing() == Standing::Good
+    }
+
+    /// Whether a lock with this label is held by it. Local.
+    pub(crate) fn is_held_as(&self, label: Label) -> bool {
+        let same = {
+            let held = self.label();
+            discriminant(&held) == discriminant(&label) || (held, label) == (Label::Write, Label::Read)
+        };
+        same && self.is_held(Entry::of(label))
     }
 
     /// Hands the node over to the reaper.
-    pub(crate) fn remove_in_background(&self) {
-        self.client.reaper.remove(self.path.clone(), self.target(), self.granted.epoch);
+    pub(crate) fn remove_in_background(self: &Arc<Self>) {
+        self.client.reaper.remove(self.path.clone(), self.target(), self.epoch);
     }
 
-    /// Waits until the lock is not held any more, and says why.
-    pub(crate) async fn lost(&self) -> Error {
+    /// Has the reaper give the node the label that the hold counts as.
+    pub(crate) fn relabel_in_background(self: &Arc<Self>) {
+        self.client.reaper.relabel(self.path.clone(), Arc::downgrade(self), self.epoch);
+    }
+
+    /// Waits until no lock of this kind is held any more, and says why.
+    pub(crate) async fn lost(&self, entry: Entry) -> Error {
         let mut session = self.client.session.clone();
-        let mut gone = self.granted.gone.clone();
-        let mut released = std::pin::pin!(self.released.notified());
-        released.as_mut().enable();
-        if self.is_entered() {
-            tokio::select! {
-                biased;
-                _ = session.over(self.granted.epoch) => {}
-                () = gone.gone() => {}
-                () = released => {}
-            }
+        let mut gone = self.gone.clone();
+        tokio::select! {
+            biased;
+            _ = session.over(self.epoch) => {}
+            () = gone.gone() => {}
+            () = self.left(entry) => {}
         }
         let standing = self.standing();
         let error = loss(standing, "lock", &self.path);
         if standing == Standing::Good { error.with_message("released") } else { error }
+    }
+
+    /// Waits until no guard of this kind is left, or the node turned out to be gone.
+    async fn left(&self, entry: Entry) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let is_left = {
+                let mut state = self.state();
+                state.removed || *state.of(entry) == 0
+            };
+            if is_left {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Entry {
+    /// The kind of the first guard of a lock with this label.
+    pub(crate) fn of(label: Label) -> Self {
+        if label == Label::Read { Entry::Reader } else { Entry::Owner }
     }
 }
 

@@ -3,12 +3,17 @@
 
 mod client;
 mod guard;
+mod handle;
 mod hold;
 mod mutex;
 mod participants;
 mod reaper;
+mod rwlock;
 mod scope;
+mod semaphore;
+mod settle;
 mod template;
+mod write_guard;
 
 pub mod queue;
 #[cfg(feature = "suite")]
@@ -19,5 +24,8 @@ pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
 pub use guard::{Guard, Held, Release};
 pub use mutex::InterProcessMutex;
 pub use participants::Participant;
+pub use rwlock::{ReadLock, ReadWriteLock, WriteLock};
 pub use scope::Scope;
+pub use semaphore::Semaphore;
 pub use template::LockTemplate;
+pub use write_guard::{DowngradeError, WriteGuard};

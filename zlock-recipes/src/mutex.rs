@@ -1,15 +1,13 @@
 //! Curator's `InterProcessMutex`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use zlock_core::{Label, LockPath, Result};
 
-use crate::client::{Client, check_node_data};
+use crate::client::Client;
 use crate::guard::Guard;
-use crate::participants::{Participant, participants};
-use crate::queue::{Request, acquire, acquire_within, try_acquire};
-use crate::scope::Scope;
+use crate::handle::Handle;
+use crate::participants::Participant;
 
 /// A mutex between processes: whoever holds the path holds it alone, on the whole store. First come, first
 /// served.
@@ -18,7 +16,7 @@ use crate::scope::Scope;
 /// before it, so that one release wakes one waiter. Names are those of Curator's `InterProcessMutex`, so
 /// processes using either exclude each other.
 ///
-/// Code that runs inside the held lock's [`Scope`] enters it again; see there. Cheap to clone; instances on
+/// Code that runs inside the held lock's [`Scope`](crate::Scope) enters it again; see there. Cheap to clone; instances on
 /// one path and client are the same lock.
 ///
 /// # Examples
@@ -36,11 +34,7 @@ use crate::scope::Scope;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct InterProcessMutex {
-    client: Client,
-    path: LockPath,
-    node_data: Arc<[u8]>,
-}
+pub struct InterProcessMutex(Handle);
 
 impl InterProcessMutex {
     /// The mutex of this path. Nothing is sent.
@@ -48,23 +42,21 @@ impl InterProcessMutex {
     /// # Errors
     /// `InvalidPath`, with the offending part in the message.
     pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
-        let path = LockPath::new(path)?;
-        Ok(InterProcessMutex { client: client.clone(), path, node_data: client.inner().node_data.clone() })
+        Handle::new(client, path).map(InterProcessMutex)
     }
 
     /// The data of this mutex's nodes instead of the client's.
     ///
     /// # Errors
     /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
-    pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
-        self.node_data = check_node_data(data.into())?;
-        Ok(self)
+    pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        self.0.with_node_data(data).map(InterProcessMutex)
     }
 
     /// The path of the lock.
     #[must_use]
     pub fn path(&self) -> &LockPath {
-        &self.path
+        self.0.path()
     }
 
     /// Waits until the lock is held.
@@ -78,10 +70,7 @@ impl InterProcessMutex {
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up; no node is left behind.
     pub async fn acquire(&self) -> Result<Guard> {
-        match Scope::reenter(self.client.inner(), &self.path) {
-            Some(guard) => guard,
-            None => acquire(self.request()).await,
-        }
+        self.0.acquire(Label::Lock).await
     }
 
     /// Waits until the lock is held, for at most `time`; that covers everything: connecting, retries and
@@ -93,10 +82,7 @@ impl InterProcessMutex {
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Guard> {
-        match Scope::reenter(self.client.inner(), &self.path) {
-            Some(guard) => guard,
-            None => acquire_within(self.request(), time).await,
-        }
+        self.0.acquire_timeout(Label::Lock, time).await
     }
 
     /// Takes the lock if it is free, without waiting for its holder: `None` if somebody holds it or stands
@@ -108,16 +94,13 @@ impl InterProcessMutex {
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        match Scope::reenter(self.client.inner(), &self.path) {
-            Some(guard) => guard.map(Some),
-            None => try_acquire(self.request()).await,
-        }
+        self.0.try_acquire(Label::Lock).await
     }
 
     /// Whether this client holds the lock, anywhere in the process. A local look, no request.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.client.inner().is_held(&self.path)
+        self.0.is_acquired(Label::Lock)
     }
 
     /// Who holds the lock and who waits for it, first in line first. One request for the queue, and one for
@@ -129,10 +112,6 @@ impl InterProcessMutex {
     /// # Cancel safety
     /// Safe.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
-        participants(&self.client, &self.path).await
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request { client: self.client.inner(), path: &self.path, label: Label::Lock, data: &self.node_data }
+        self.0.participants().await
     }
 }

@@ -1,5 +1,5 @@
 //! Removes nodes in the background: those of dropped guards, cancelled waiters and releases that could not
-//! reach the server.
+//! reach the server. Relabels those of semaphores, and of downgrades that the server did not confirm.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,18 +8,48 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock_core::{CoordinationBackend, ErrorKind, LockPath, SessionEvents, SessionState, Target};
+use zlock_core::{CoordinationBackend, ErrorKind, LockPath, Result, SessionEvents, SessionState, Target};
 
-/// Between two tries to delete a node whose delete failed although the session is connected.
+use crate::hold::Hold;
+
+/// Between two tries at a node when the first failed although the session is connected.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
-/// A node to remove. Once the epoch is over the store has removed it by itself.
+/// A node to work on. Once the epoch is over the store has removed it by itself.
 #[derive(Debug)]
 struct Job {
     path: LockPath,
-    target: Target,
+    work: Work,
     epoch: u64,
+}
+
+#[derive(Debug)]
+enum Work {
+    Remove(Target),
+    /// Weak: the end of the hold is the end of this.
+    Relabel(Weak<Hold>),
+}
+
+impl Job {
+    /// One try. `Ok` means that nothing is left to do.
+    async fn attempt(&self, backend: &dyn CoordinationBackend) -> Result<()> {
+        match &self.work {
+            Work::Remove(target) => backend.delete(&self.path, target).await,
+            Work::Relabel(hold) => {
+                // Not kept meanwhile: a hold keeps its client.
+                let relabelling = hold.upgrade().and_then(|hold| hold.relabelling());
+                let Some((node, label)) = relabelling else { return Ok(()) };
+                // The hold may end meanwhile. A relabel does not bring a removed node back, and a delete finds
+                // the node under either label: which comes first does not matter.
+                let result = backend.relabel(&self.path, &node, label).await;
+                if let Some(hold) = hold.upgrade() {
+                    hold.relabelled(&result);
+                }
+                result.map(drop)
+            }
+        }
+    }
 }
 
 /// The reaper of one client. Handing a node over never blocks, never spawns and needs no runtime, so a
@@ -86,7 +116,16 @@ impl Reaper {
 
     /// Takes over a node that is to be removed.
     pub(crate) fn remove(&self, path: LockPath, target: Target, epoch: u64) {
-        self.shared.lock().waiting.push_back(Job { path, target, epoch });
+        self.push(Job { path, work: Work::Remove(target), epoch });
+    }
+
+    /// Takes over a node that is to get the label that its hold counts as.
+    pub(crate) fn relabel(&self, path: LockPath, hold: Weak<Hold>, epoch: u64) {
+        self.push(Job { path, work: Work::Relabel(hold), epoch });
+    }
+
+    fn push(&self, job: Job) {
+        self.shared.lock().waiting.push_back(job);
         self.shared.changed.notify_one();
     }
 
@@ -101,7 +140,7 @@ impl Reaper {
         self.shared.changed.notify_one();
     }
 
-    /// How many nodes are still to be removed.
+    /// How many nodes are still to be worked on.
     pub(crate) fn pending(&self) -> usize {
         self.shared.lock().pending()
     }
@@ -161,7 +200,7 @@ fn take(shared: &Arc<Shared>) -> Option<Active> {
     Some(Active { job: Some(job), shared: shared.clone() })
 }
 
-/// Deletes until it is done, or the epoch is over, or the backend is gone: each means that no node is left.
+/// Tries until it is done, or the epoch is over, or the backend is gone: each means that no node is left.
 async fn reap(mut active: Active, backend: Weak<dyn CoordinationBackend>, mut session: SessionEvents) {
     let mut delay = FIRST_DELAY;
     while let Some(job) = &active.job {
@@ -174,21 +213,23 @@ async fn reap(mut active: Active, backend: Weak<dyn CoordinationBackend>, mut se
             continue;
         }
         let Some(backend) = backend.upgrade() else { break };
-        match backend.delete(&job.path, &job.target).await {
-            Ok(()) => break,
-            Err(e) if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost) => break,
-            // Nobody is left who could mend it.
-            Err(e) if active.shared.lock().orphaned && !e.is_retryable() => {
-                tracing::warn!(path = %job.path, error = %e, "a node could not be removed");
-                break;
-            }
-            Err(e) => {
-                drop(backend);
-                tracing::warn!(path = %job.path, error = %e, "a node could not be removed yet");
-                sleep(delay).await;
-                delay = (delay * 2).min(LONGEST_DELAY);
-            }
+        let Err(e) = job.attempt(&*backend).await else { break };
+        if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost | ErrorKind::NodeRemoved) {
+            break;
         }
+        let what = match job.work {
+            Work::Remove(_) => "removed",
+            Work::Relabel(_) => "relabelled",
+        };
+        if active.shared.lock().orphaned && !e.is_retryable() {
+            // Nobody is left who could mend it.
+            tracing::warn!(path = %job.path, error = %e, "a node could not be {what}");
+            break;
+        }
+        drop(backend);
+        tracing::warn!(path = %job.path, error = %e, "a node could not be {what} yet");
+        sleep(delay).await;
+        delay = (delay * 2).min(LONGEST_DELAY);
     }
     active.job = None;
 }

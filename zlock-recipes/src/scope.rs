@@ -3,12 +3,11 @@
 use std::future::Future;
 use std::sync::{Arc, Weak};
 
-use zlock_core::{Error, LockPath, Result};
+use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
 use crate::client::ClientInner;
 use crate::guard::Guard;
-use crate::hold::{Hold, loss};
-use crate::queue::Standing;
+use crate::hold::{Entered, Entry, Hold};
 
 tokio::task_local! {
     static SCOPE: Scope;
@@ -60,16 +59,19 @@ impl Scope {
     }
 
     /// Enters again the innermost hold of this lock, if the calling code runs in the scope of one: same
-    /// session and same path, whatever instance it was acquired with. `None` if it does not.
-    pub(crate) fn reenter(client: &ClientInner, path: &LockPath) -> Option<Result<Guard>> {
+    /// session, same path and same kind of lock, whatever instance it was acquired with. `None` if it does not.
+    pub(crate) fn reenter(client: &ClientInner, path: &LockPath, label: Label) -> Option<Result<Guard>> {
         let mut scope = Scope::current();
         while let Some(link) = scope.0 {
             if let Some(hold) = link.hold.upgrade()
                 && hold.path() == path
                 && hold.client().session.is_same(&client.session)
-                && hold.enter()
             {
-                return Some(entered(hold));
+                match hold.enter(label) {
+                    Entered::As(entry) => return Some(entered(hold, entry)),
+                    Entered::Upgrade => return Some(Err(refused(&hold))),
+                    Entered::NotThis | Entered::TooLate => {}
+                }
             }
             scope = link.outer.clone();
         }
@@ -78,12 +80,14 @@ impl Scope {
 }
 
 /// A guard for an entry that was just made; an error if the hold is lost: never a quiet success.
-pub(crate) fn entered(hold: Arc<Hold>) -> Result<Guard> {
-    let standing = hold.standing();
-    let error: Option<Error> = (standing != Standing::Good).then(|| loss(standing, "reenter", hold.path()));
-    let guard = Guard::new(hold);
-    match error {
-        None => Ok(guard),
-        Some(error) => Err(error),
-    }
+pub(crate) fn entered(hold: Arc<Hold>, entry: Entry) -> Result<Guard> {
+    let good = hold.good("reenter");
+    let guard = Guard::new(hold, entry);
+    good.map(|()| guard)
+}
+
+/// Why a writer does not enter a reader's hold.
+fn refused(hold: &Hold) -> Error {
+    let upgrade = || Error::new(ErrorKind::UpgradeRefused, "acquire").with_path(hold.path());
+    hold.good("reenter").err().unwrap_or_else(upgrade)
 }

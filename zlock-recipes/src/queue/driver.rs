@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use zlock_core::{
-    Created, Error, ErrorKind, Existence, FencingToken, Label, LockPath, Phase, Result, SessionState, Target,
-    Watch,
+    Created, Error, ErrorKind, Existence, FencingToken, Label, LockPath, Phase, Queue, Result, SessionState,
+    Target, Watch,
 };
 
-use super::{Acquisition, Discipline, Event, Standing, Step, Verdict, judge, would_hold};
+use super::{Acquisition, Discipline, Event, Standing, Step, other_max, would_hold};
 use crate::client::ClientInner;
 use crate::guard::Guard;
-use crate::hold::{Granted, Hold, loss, standing};
+use crate::hold::{Entry, Granted, Hold, loss, standing};
 
 /// What to acquire.
 #[derive(Clone, Copy, Debug)]
@@ -56,18 +56,20 @@ pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
 async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     let Request { client, path, label, .. } = request;
     client.reaper.ensure_running();
-    if !would_hold(&client.backend.children(path).await?, label) {
+    let queue = client.backend.children(path).await?;
+    same_max(request, &queue)?;
+    if !would_hold(&queue, label) {
         return Ok(None);
     }
     let mut place = Place::create(request).await?;
-    match judge(&place.created.queue, &place.created.node.token, Discipline::of(label)) {
-        Verdict::Held { .. } => match place.standing() {
-            Standing::Good => Ok(Some(place.grant())),
-            bad => Err(loss(bad, "try_acquire", path)),
-        },
-        Verdict::Missing => Err(loss(Standing::Removed, "try_acquire", path)),
+    let queue = std::mem::take(&mut place.created.queue);
+    same_max(request, &queue)?;
+    let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
+    match acquisition.next(Event::Listed(queue), place.standing()) {
+        Step::Granted { promote } => Ok(Some(place.grant(promote))),
+        Step::Ended(reason) => Err(loss(reason, "try_acquire", path)),
         // Somebody came in between: leave again. If that fails the reaper goes on.
-        Verdict::WaitFor(_) | Verdict::WaitForAny => {
+        _ => {
             match client.backend.delete(path, &place.cleanup.target).await {
                 Ok(()) => place.cleanup.disarm(),
                 Err(e) => tracing::warn!(%path, error = %e, "a place could not be given up yet"),
@@ -77,20 +79,31 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     }
 }
 
+/// All who share a semaphore must believe in the same maximum.
+fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
+    let Some(other) = other_max(queue, request.label) else { return Ok(()) };
+    let mine = if let Label::Permits { max, .. } = request.label { max } else { 0 };
+    let message =
+        format!("this semaphore has {mine} permits here, and {other} for who was first in the queue");
+    Err(Error::new(ErrorKind::Mismatch, "acquire").with_path(request.path).with_message(message))
+}
+
 async fn drive(request: Request<'_>, progress: &Progress) -> Result<Guard> {
     let Request { client, path, label, .. } = request;
     client.reaper.ensure_running();
     let mut place = Place::create(request).await?;
     progress.queued();
     let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
-    let mut event = Event::Listed(std::mem::take(&mut place.created.queue));
+    let queue = std::mem::take(&mut place.created.queue);
+    same_max(request, &queue)?;
+    let mut event = Event::Listed(queue);
     let mut watch = None;
     let mut waited = false;
     loop {
         // The standing is looked up and the step carried out with no await in between: what is granted here
         // was good at this moment.
         match acquisition.next(event, place.standing()) {
-            Step::Granted { .. } => return Ok(place.grant()),
+            Step::Granted { promote } => return Ok(place.grant(promote)),
             Step::Ended(reason) => return Err(loss(reason, "acquire", path)),
             Step::Wait => {
                 place.wait(watch.take()).await;
@@ -124,8 +137,10 @@ async fn ask(Request { client, path, .. }: Request<'_>, step: Step) -> Result<(E
 
 /// Acquiring again outside the held lock's scope waits for one's own release. It may be meant (a sibling
 /// branch), so it is only said.
-fn warn_of_waiting_for_itself(Request { client, path, .. }: Request<'_>) {
-    if client.is_held_by_this_task(path) {
+///
+/// Of a semaphore a task may well take more than once.
+fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Request<'_>) {
+    if !matches!(label, Label::Permits { .. }) && client.is_held_by_this_task(path) {
         tracing::warn!(
             %path,
             "this task waits for a lock that it holds itself: enter again with `reenter`, or inside `scope`"
@@ -207,12 +222,18 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn grant(mut self) -> Guard {
+    fn grant(mut self, promote: bool) -> Guard {
         self.cleanup.disarm();
         let path = self.cleanup.path.clone();
         let Created { node, epoch, gone, .. } = self.created;
+        let entry = Entry::of(node.label);
         let granted = Granted { node, epoch, fencing_token: self.fencing_token, gone };
-        Guard::new(Hold::new(self.client.clone(), path, granted))
+        let hold = Hold::new(self.client.clone(), path, granted);
+        if promote && hold.promote() {
+            // The grant does not wait for it.
+            hold.relabel_in_background();
+        }
+        Guard::new(hold, entry)
     }
 }
 

@@ -86,6 +86,15 @@ pub fn would_hold(queue: &Queue, label: Label) -> bool {
     }
 }
 
+/// The maximum that this queue's semaphore has for others, if it is another one than `label` says. That of the
+/// first node counts: who comes later and believes in another one goes away again.
+#[must_use]
+pub fn other_max(queue: &Queue, label: Label) -> Option<u32> {
+    let max_of = |label| if let Label::Permits { max, .. } = label { Some(max) } else { None };
+    let mine = max_of(label)?;
+    queue.iter().find_map(|n| max_of(n.label)).filter(|max| *max != mine)
+}
+
 fn weigh(nodes: &[Node], max: u32) -> u64 {
     nodes.iter().map(|n| weight(n, max)).sum()
 }

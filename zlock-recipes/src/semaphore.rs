@@ -1,0 +1,148 @@
+//! Curator's `InterProcessSemaphoreV2`, with several permits at a time and in the order of the queue.
+
+use std::time::Duration;
+
+use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
+
+use crate::client::Client;
+use crate::guard::Guard;
+use crate::handle::Handle;
+use crate::participants::Participant;
+
+/// A number of permits that processes share: whoever acquires takes some of them, all at once or none, in the
+/// order in which they asked. Who asks for many is not overtaken by those who ask for few.
+///
+/// The permits come back when the guard goes, or when the session of a killed process ends. A guard may be
+/// moved to another task and released there. Nothing enters again: an acquire inside the scope of a held permit
+/// takes more of them, and waits for itself if there are not enough.
+///
+/// Everybody must give the same maximum for a path. Curator's semaphore keeps its nodes in another way: the two
+/// must not share a path. Nor should other locks: a mutex or a read/write lock on a semaphore's path keeps
+/// everybody behind it out and waits for everybody before it, which is safe and of no use.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock_core::Result<()> {
+/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+/// use zlock_recipes::Semaphore;
+///
+/// let workers = Semaphore::new(&client, "/app/workers", 10)?;
+/// let six = workers.acquire(6).await?;
+/// assert!(workers.try_acquire(6).await?.is_none());
+/// let four = workers.acquire(4).await?;
+/// assert_eq!((six.permits(), four.permits()), (Some(6), Some(4)));
+/// let _ = six.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    handle: Handle,
+    max: u32,
+}
+
+impl Semaphore {
+    /// The semaphore of this path, with `max` permits in all. Nothing is sent.
+    ///
+    /// # Errors
+    /// `InvalidPath`, with the offending part in the message; `InvalidArgument` for a maximum of 0.
+    pub fn new(client: &Client, path: impl AsRef<str>, max: u32) -> Result<Self> {
+        let handle = Handle::new(client, path)?;
+        let semaphore = Semaphore { handle, max };
+        if max == 0 {
+            return Err(semaphore.invalid("the maximum is 0 permits, at least 1 is needed".into()));
+        }
+        Ok(semaphore)
+    }
+
+    /// The data of this semaphore's nodes instead of the client's.
+    ///
+    /// # Errors
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        Ok(Semaphore { handle: self.handle.with_node_data(data)?, max: self.max })
+    }
+
+    /// The path of the semaphore.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.handle.path()
+    }
+
+    /// How many permits there are in all.
+    #[must_use]
+    pub fn max(&self) -> u32 {
+        self.max
+    }
+
+    /// Waits until `n` permits are free for this place in the queue, and takes them all.
+    ///
+    /// # Errors
+    /// - `InvalidArgument` for 0 permits or more than there are, before anything is sent.
+    /// - `Mismatch` when who stands first in the queue gives another maximum.
+    /// - `SessionLost`, `NodeRemoved` or `Closed` when the place in the queue was lost.
+    /// - `Unavailable` when no server answered within the backend's budget for one operation.
+    /// - `NotAuthorized`, `Unexpected`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    pub async fn acquire(&self, n: u32) -> Result<Guard> {
+        self.handle.acquire(self.label(n)?).await
+    }
+
+    /// The same for at most `time`; that covers everything: connecting, retries and the wait. No time means
+    /// one try, as [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// `Timeout` with what the time was spent on, and those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, n: u32, time: Duration) -> Result<Guard> {
+        self.handle.acquire_timeout(self.label(n)?, time).await
+    }
+
+    /// Takes `n` permits if they are free and nobody waits; `None` otherwise. If a listing shows that, nothing
+    /// is written. Takes at most the client's operation timeout.
+    ///
+    /// # Errors
+    /// As [`acquire_timeout`](Self::acquire_timeout); another maximum is noticed before anything is written.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self, n: u32) -> Result<Option<Guard>> {
+        self.handle.try_acquire(self.label(n)?).await
+    }
+
+    /// Whether this client holds any of the permits, anywhere in the process. A local look, no request.
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.handle.is_acquired(Label::Permits { weight: 1, max: self.max, granted: true })
+    }
+
+    /// Who holds permits and who waits for some, first in line first. As
+    /// [`InterProcessMutex::participants`](crate::InterProcessMutex::participants).
+    ///
+    /// # Errors
+    /// `Unavailable`, `NotAuthorized`, `Closed`, `Unexpected`.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn participants(&self) -> Result<Vec<Participant>> {
+        self.handle.participants().await
+    }
+
+    fn label(&self, n: u32) -> Result<Label> {
+        let max = self.max;
+        match n {
+            0 => Err(self.invalid(format!("0 of {max} permits, at least 1 is needed"))),
+            _ if n > max => Err(self.invalid(format!("{n} permits, there are only {max}"))),
+            _ => Ok(Label::Permits { weight: n, max, granted: false }),
+        }
+    }
+
+    fn invalid(&self, message: String) -> Error {
+        Error::new(ErrorKind::InvalidArgument, "semaphore").with_path(self.path()).with_message(message)
+    }
+}

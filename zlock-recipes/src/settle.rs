@@ -1,0 +1,83 @@
+//! Tells the store what became of a hold, and leaves to the background what it does not confirm.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use zlock_core::{ErrorKind, Result, SessionState};
+
+use crate::guard::Release;
+use crate::hold::Hold;
+use crate::queue::Standing;
+
+/// Removes the node of a hold that nobody stands on.
+pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
+    let mut rest = Rest { hold, hand_over: Hold::remove_in_background, done: false };
+    let unless_lost =
+        |release| if hold.standing() == Standing::Good { release } else { Release::AlreadyLost };
+    if hold.standing() != Standing::Good {
+        return Ok(Release::AlreadyLost);
+    }
+    let (client, target) = (hold.client(), hold.target());
+    // The runtime that it was started on may have ended.
+    client.reaper.ensure_running();
+    let deleted = tokio::select! {
+        biased;
+        () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
+        deleted = timeout(client.operation_timeout, client.backend.delete(hold.path(), &target)) => deleted,
+    };
+    match deleted {
+        Err(_) => Ok(Release::Pending),
+        Ok(Ok(())) => {
+            rest.done = true;
+            Ok(unless_lost(Release::Released))
+        }
+        Ok(Err(e)) => match e.kind() {
+            ErrorKind::Closed | ErrorKind::SessionLost => Ok(Release::AlreadyLost),
+            ErrorKind::Unavailable => Ok(Release::Pending),
+            _ => Err(e),
+        },
+    }
+}
+
+/// Gives the node the label that the hold counts as. An error means that the hold is lost; whatever else goes
+/// wrong, the background goes on.
+pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
+    let mut rest = Rest { hold, hand_over: Hold::relabel_in_background, done: false };
+    if let Some((node, label)) = hold.relabelling() {
+        let client = hold.client();
+        client.reaper.ensure_running();
+        tokio::select! {
+            biased;
+            () = not_connected(hold) => {}
+            answer = timeout(client.operation_timeout, client.backend.relabel(hold.path(), &node, label)) => {
+                if let Ok(result) = answer {
+                    hold.relabelled(&result);
+                    rest.done = result.is_ok();
+                }
+            }
+        }
+    }
+    hold.good("relabel")
+}
+
+async fn not_connected(hold: &Hold) {
+    let mut session = hold.client().session.clone();
+    while session.current().state == SessionState::Connected {
+        session.changed().await;
+    }
+}
+
+/// The rest of the work: goes to the background unless it was done.
+struct Rest<'a> {
+    hold: &'a Arc<Hold>,
+    hand_over: fn(&Arc<Hold>),
+    done: bool,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            (self.hand_over)(self.hold);
+        }
+    }
+}

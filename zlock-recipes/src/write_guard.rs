@@ -1,0 +1,129 @@
+//! The guard of a write lock, which may become a reader's.
+
+use std::fmt;
+use std::ops::Deref;
+
+use zlock_core::{Error, Result};
+
+use crate::guard::{Guard, Release};
+use crate::settle::relabel;
+
+/// A held write lock. It is a [`Guard`] that can become a reader's.
+///
+/// When it goes while read guards that were acquired in its scope live on, the lock becomes a read lock, as
+/// by [`downgrade`](WriteGuard::downgrade).
+#[derive(Debug)]
+#[must_use = "a guard that is dropped releases the lock"]
+pub struct WriteGuard(Guard);
+
+impl WriteGuard {
+    /// For a guard of a write lock.
+    pub(crate) fn new(guard: Guard) -> Self {
+        WriteGuard(guard)
+    }
+
+    /// Becomes a reader, with no writer in between: a writer that waits goes on waiting, readers behind the
+    /// lock come in. The fencing token stays.
+    ///
+    /// The lock counts as read from the moment when the store is told, whether or not it has answered. If it
+    /// does not answer (at once while the session is suspended, else after the client's operation timeout) the
+    /// client goes on telling it in the background; other readers come in when it knows.
+    ///
+    /// # Errors
+    /// `StillEntered` while other guards of this hold are alive. `SessionLost`, `NodeRemoved` or `Closed` if
+    /// the lock is lost. The guard comes back with the error.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the guard: the lock is released, and nothing is left behind.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// use zlock_recipes::ReadWriteLock;
+    ///
+    /// let lock = ReadWriteLock::new(&client, "/app/prices")?;
+    /// let writing = lock.write().acquire().await?;
+    /// // alone: change
+    /// let reading = writing.downgrade().await?;
+    /// // with other readers: look at what was changed; no writer has been here
+    /// assert!(lock.read().is_acquired_in_this_process());
+    /// let _ = reading.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn downgrade(mut self) -> Result<Guard, DowngradeError> {
+        if let Err(error) = self.0.hold().downgrade() {
+            return Err(DowngradeError { error, guard: self });
+        }
+        self.0.is_reader_now();
+        match relabel(self.0.hold()).await {
+            Ok(()) => Ok(self.0),
+            Err(error) => Err(DowngradeError { error, guard: self }),
+        }
+    }
+
+    /// Another guard of the same hold, as [`Guard::reenter`].
+    ///
+    /// # Errors
+    /// As [`Guard::reenter`].
+    pub fn reenter(&self) -> Result<WriteGuard> {
+        self.0.reenter().map(WriteGuard)
+    }
+
+    /// Releases the lock and waits until the server has done so, as [`Guard::release`]. While read guards from
+    /// inside its scope live on it becomes a read lock, and the result is [`Release::StillHeld`].
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future hands the rest to the background.
+    pub async fn release(self) -> Result<Release> {
+        self.0.release().await
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+
+/// Gives the downgrade up.
+impl From<WriteGuard> for Guard {
+    fn from(guard: WriteGuard) -> Self {
+        guard.0
+    }
+}
+
+/// A downgrade that did not come about, and the write guard.
+#[derive(Debug)]
+pub struct DowngradeError {
+    /// Why.
+    pub error: Error,
+    /// The guard. Dropping it releases what it still holds.
+    pub guard: WriteGuard,
+}
+
+impl fmt::Display for DowngradeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for DowngradeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Drops the guard.
+impl From<DowngradeError> for Error {
+    fn from(e: DowngradeError) -> Self {
+        e.error
+    }
+}

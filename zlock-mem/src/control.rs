@@ -129,6 +129,12 @@ impl MemServer {
         self.0.lock().counts.clone()
     }
 
+    /// How many watches have fired since the server was made: as many clients were told of a change.
+    #[must_use]
+    pub fn fired_watches(&self) -> u64 {
+        self.0.lock().fired
+    }
+
     /// Counts requests from zero again.
     pub fn reset_requests(&self) {
         self.0.lock().counts.clear();

@@ -23,6 +23,8 @@ pub(crate) struct State {
     pub(crate) sessions: BTreeMap<SessionId, ServerSession>,
     pub(crate) links: BTreeMap<ClientId, Link>,
     pub(crate) counts: BTreeMap<Operation, u64>,
+    /// How many watches have fired.
+    pub(crate) fired: u64,
     /// The server does not answer, and counts no session's time.
     pub(crate) stopped: bool,
     /// When the empty containers go; none if there are none.
@@ -60,6 +62,7 @@ impl State {
             sessions: BTreeMap::new(),
             links: BTreeMap::new(),
             counts: BTreeMap::new(),
+            fired: 0,
             stopped: false,
             reap_at: None,
             dirty: BTreeSet::new(),
@@ -205,6 +208,7 @@ impl State {
     pub(crate) fn changed(&mut self, changes: Vec<Change>, now: Instant) {
         for change in changes {
             for fired in self.watches.fire(&change) {
+                self.fired += 1;
                 self.reply(fired.client, Delivery::Event(fired.to, fired.event), now);
             }
         }

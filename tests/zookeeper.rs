@@ -15,7 +15,7 @@ mod mutex {
         real,
         ZkStore::shared(),
         InterProcessMutex,
-        [mutual, safety, faults, links, sweep]
+        [mutual, alone, reentry, safety, faults, links, sweep]
     );
 }
 

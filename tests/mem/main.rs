@@ -11,7 +11,8 @@ mod simulation;
 #[path = "../../zlock-mem/tests/store/mod.rs"]
 mod store;
 
-use zlock::InterProcessMutex;
+use zlock::{InterProcessMutex, WriteLock};
+use zlock_recipes::suite::{Occupied, OnePermit};
 
 use self::store::MemStore;
 
@@ -19,9 +20,44 @@ async fn store() -> Option<MemStore> {
     Some(MemStore::default())
 }
 
+/// 4 of 5 permits are taken wherever somebody acquires.
+async fn occupied() -> Option<Occupied<MemStore>> {
+    Some(Occupied::new(MemStore::default(), 4, 5).await)
+}
+
 mod mutex {
     use super::*;
-    zlock_recipes::mutual_suite!(paused, store(), InterProcessMutex, [mutual, safety, faults, links, sweep]);
+    zlock_recipes::mutual_suite!(
+        paused,
+        store(),
+        InterProcessMutex,
+        [mutual, alone, reentry, safety, faults, links, sweep]
+    );
+}
+
+mod write_lock {
+    use super::*;
+    zlock_recipes::mutual_suite!(
+        paused,
+        store(),
+        WriteLock,
+        [mutual, alone, reentry, safety, faults, links, sweep]
+    );
+}
+
+mod semaphore_of_one {
+    use super::*;
+    zlock_recipes::mutual_suite!(
+        paused,
+        store(),
+        OnePermit<1>,
+        [mutual, alone, safety, faults, links, sweep]
+    );
+}
+
+mod semaphore_of_five {
+    use super::*;
+    zlock_recipes::mutual_suite!(paused, occupied(), OnePermit<5>, [mutual, safety, faults, links, sweep]);
 }
 
 zlock_recipes::recipe_suite!(paused, store(), [template, guard, cost, input]);

@@ -2,7 +2,8 @@
 
 /// Generates the tests of the named groups for a lock that can act as a mutex:
 /// `mutual_suite!(paused | real, store, Lock, [group, ..])`. `store` is a future of `Option<impl Store>`, made
-/// anew for each test. See [`suite`](crate::suite).
+/// anew for each test. Group `reentry` is for locks that are entered again, `alone` for paths that nobody else
+/// uses. See [`suite`](crate::suite).
 #[macro_export]
 macro_rules! mutual_suite {
     ($time:ident, $store:expr, $lock:ty, [$($group:ident),* $(,)?]) => {
@@ -22,13 +23,10 @@ macro_rules! mutual_group {
             [$lock],
             [
                 mx_01_guard_scope,
-                mx_04_fresh_names,
                 mx_04_vanishing_parent,
                 mx_06_one_instance,
                 mx_06_ten_instances,
                 mx_06_ten_sessions,
-                mx_07_reentrant,
-                mx_07_reentrant_by_try_and_by_another_instance,
                 mx_08_siblings,
                 mx_09_two_sessions,
                 order_of_the_queue,
@@ -36,9 +34,20 @@ macro_rules! mutual_group {
                 t45_deadline_in_the_past,
                 t55_cancelled_waiter_is_cleaned_up_at_once,
                 t56_guard_moved_to_another_task,
-                t58_participants,
                 t60_nothing_piles_up,
             ]
+        );
+    };
+    (alone, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!($time, $store, alone, [$lock], [mx_04_fresh_names, t58_participants]);
+    };
+    (reentry, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            reentry,
+            [$lock],
+            [mx_07_reentrant, mx_07_reentrant_by_try_and_by_another_instance, t18_no_reentry_after_the_loss,]
         );
     };
     (safety, $time:ident, $store:expr, $lock:ty) => {
@@ -101,7 +110,6 @@ macro_rules! mutual_group {
                 fr_17_t26_late_expiry,
                 t17_holder_knows_before_another_holds,
                 t17_waiter_on_a_silent_link,
-                t18_no_reentry_after_the_loss,
                 time_limit_covers_a_broken_link,
                 a_try_is_bounded,
                 t9_unreachable_store,

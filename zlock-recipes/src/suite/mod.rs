@@ -25,10 +25,12 @@ mod inside;
 mod log;
 mod macros;
 mod mutual;
+mod occupied;
 
 pub use case::{Case, Process, run};
 pub use cut::{Cut, Drop, sweep, sweep_together};
 pub use fault::{Call, Faults, Gate, Side};
 pub use inside::Inside;
 pub use log::Log;
-pub use mutual::{Mutual, MutualGuard};
+pub use mutual::{Mutual, MutualGuard, OnePermit};
+pub use occupied::Occupied;

@@ -6,12 +6,24 @@ use std::time::Duration;
 
 use zlock_core::{Error, FencingToken, Result};
 
-use crate::{Client, Guard, InterProcessMutex, Participant, Release};
+use super::Call;
+use crate::{
+    Client, Guard, InterProcessMutex, Participant, ReadWriteLock, Release, Semaphore, WriteGuard, WriteLock,
+};
 
 /// A lock that keeps everybody else out: the mutex, a semaphore of one permit, a write lock.
 pub trait Mutual: Clone + Debug + Send + Sync + 'static {
     /// Its guard.
     type Guard: MutualGuard;
+
+    /// How whoever is next waits.
+    const WAIT: Call = Call::Exists;
+
+    /// How many calls a release costs, with those of the one whom it lets in and of the one who is next then.
+    const HAND_OVER: usize = 2;
+
+    /// How many rounds are many where each takes no time: one kind of lock has the most.
+    const MANY: usize = 1000;
 
     /// The lock of this path.
     fn at(client: &Client, path: &str) -> Result<Self>;
@@ -58,6 +70,8 @@ pub trait MutualGuard: Debug + Send + Sync + 'static {
 impl Mutual for InterProcessMutex {
     type Guard = Guard;
 
+    const MANY: usize = 10_000;
+
     fn at(client: &Client, path: &str) -> Result<Self> {
         InterProcessMutex::new(client, path)
     }
@@ -83,6 +97,72 @@ impl Mutual for InterProcessMutex {
     }
 }
 
+impl Mutual for WriteLock {
+    type Guard = WriteGuard;
+
+    fn at(client: &Client, path: &str) -> Result<Self> {
+        ReadWriteLock::new(client, path).map(|lock| lock.write())
+    }
+
+    fn acquire(&self) -> impl Future<Output = Result<WriteGuard>> + Send {
+        self.acquire()
+    }
+
+    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<WriteGuard>> + Send {
+        self.acquire_timeout(time)
+    }
+
+    fn try_acquire(&self) -> impl Future<Output = Result<Option<WriteGuard>>> + Send {
+        self.try_acquire()
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.is_acquired_in_this_process()
+    }
+
+    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
+        self.participants()
+    }
+}
+
+/// One of `MAX` permits: a mutex if there is one, or on a store where the others are taken ([`Occupied`]).
+///
+/// [`Occupied`]: super::Occupied
+#[derive(Clone, Debug)]
+pub struct OnePermit<const MAX: u32>(Semaphore);
+
+impl<const MAX: u32> Mutual for OnePermit<MAX> {
+    type Guard = Guard;
+
+    const WAIT: Call = Call::ChildrenWithWatch;
+    /// A delete; a listing and a relabel of who is let in; a listing, and one with a watch, of the next.
+    const HAND_OVER: usize = 5;
+
+    fn at(client: &Client, path: &str) -> Result<Self> {
+        Semaphore::new(client, path, MAX).map(OnePermit)
+    }
+
+    fn acquire(&self) -> impl Future<Output = Result<Guard>> + Send {
+        self.0.acquire(1)
+    }
+
+    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<Guard>> + Send {
+        self.0.acquire_timeout(1, time)
+    }
+
+    fn try_acquire(&self) -> impl Future<Output = Result<Option<Guard>>> + Send {
+        self.0.try_acquire(1)
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.0.is_acquired_in_this_process()
+    }
+
+    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
+        self.0.participants()
+    }
+}
+
 impl MutualGuard for Guard {
     fn fencing_token(&self) -> FencingToken {
         self.fencing_token()
@@ -102,6 +182,32 @@ impl MutualGuard for Guard {
 
     fn scope<F: Future + Send>(&self, future: F) -> impl Future<Output = F::Output> + Send {
         self.scope(future)
+    }
+
+    fn release(self) -> impl Future<Output = Result<Release>> + Send {
+        self.release()
+    }
+}
+
+impl MutualGuard for WriteGuard {
+    fn fencing_token(&self) -> FencingToken {
+        Guard::fencing_token(self)
+    }
+
+    fn is_held(&self) -> bool {
+        Guard::is_held(self)
+    }
+
+    fn lost(&self) -> impl Future<Output = Error> + Send {
+        Guard::lost(self)
+    }
+
+    fn reenter(&self) -> Result<Self> {
+        self.reenter()
+    }
+
+    fn scope<F: Future + Send>(&self, future: F) -> impl Future<Output = F::Output> + Send {
+        Guard::scope(self, future)
     }
 
     fn release(self) -> impl Future<Output = Result<Release>> + Send {

@@ -36,7 +36,7 @@ pub async fn t2_dropped_at_each_call<M: Mutual>(case: &Case<'_>) {
     let [holder, a, b] = case.processes().await;
     let path = case.path("lock");
     for side in [Side::Before, Side::After] {
-        for call in [Call::Create, Call::Exists, Call::Children] {
+        for call in [Call::Create, M::WAIT, Call::Children] {
             let guard = case.lock::<M>(&holder, "lock").acquire_timeout(LONG).await.unwrap();
             let lock = case.lock::<M>(&a, "lock");
             let gate = a.faults.hold(call, side);
@@ -62,13 +62,13 @@ pub async fn t2_dropped_at_each_call<M: Mutual>(case: &Case<'_>) {
 pub async fn t3_listing_fails_for_good<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
-    for call in [Call::Exists, Call::Children] {
+    for call in [M::WAIT, Call::Children] {
         let guard = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
         b.faults.fail(call, Side::Before, FOREVER, ErrorKind::Unavailable);
         let lock = case.lock::<M>(&b, "lock");
         let waiter = tokio::spawn(async move { lock.acquire().await.map(|_| ()) });
         if call == Call::Children {
-            case.until("it waits", async || b.faults.count(Call::Exists) == 2).await;
+            case.until("it waits", async || b.faults.count(M::WAIT) == 2).await;
             case.until_queued(&path, 2).await;
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
@@ -89,7 +89,7 @@ pub async fn t8_the_first_error_counts<M: Mutual>(case: &Case<'_>) {
     let path = case.path("lock");
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
     let log = Log::of_this_thread();
-    b.faults.fail(Call::Exists, Side::Before, 1, ErrorKind::NotAuthorized);
+    b.faults.fail(M::WAIT, Side::Before, 1, ErrorKind::NotAuthorized);
     b.faults.fail(Call::Delete, Side::Before, 3, ErrorKind::Unexpected);
     let error = case.lock::<M>(&b, "lock").acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotAuthorized);
@@ -155,7 +155,7 @@ pub async fn t28_a_slow_call_delays_nobody_else<M: Mutual>(case: &Case<'_>) {
     // A waiter is stuck on one lock.
     let (held, other) = (case.lock::<M>(&b, "held"), case.lock::<M>(&a, "held"));
     let guard = held.acquire().await.unwrap();
-    let gate = a.faults.hold(Call::Exists, Side::After);
+    let gate = a.faults.hold(M::WAIT, Side::After);
     let waiter = tokio::spawn(async move { other.acquire().await.unwrap() });
     gate.reached().await;
     let first = case.lock::<M>(&b, "lock").acquire().await.unwrap();
@@ -206,7 +206,7 @@ pub async fn t43_the_engine_repeats_nothing<M: Mutual>(case: &Case<'_>) {
 /// Rule 5: a waiter whose call to the backend hangs learns all the same that its session is lost, its client
 /// is closed, or its node is gone.
 pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
-    for call in [Call::Exists, Call::Children] {
+    for call in [M::WAIT, Call::Children] {
         for kind in [ErrorKind::SessionLost, ErrorKind::Closed, ErrorKind::NodeRemoved] {
             let name = format!("{call:?}-{kind:?}");
             let [a, b] = case.processes().await;

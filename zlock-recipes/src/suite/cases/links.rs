@@ -258,35 +258,6 @@ pub async fn t17_waiter_on_a_silent_link<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// T18: re-entry after the session's loss is an error, by scope and by guard, and a try says so, too.
-pub async fn t18_no_reentry_after_the_loss<M: Mutual>(case: &Case<'_>) {
-    let a = case.process().await;
-    let lock = case.lock::<M>(&a, "lock");
-    let guard = lock.acquire().await.unwrap();
-    case.links().cut(&a.connection).await;
-    case.until_session(&a, 1, SessionState::Lost).await;
-    let refused = async || {
-        let calls = a.faults.total();
-        let errors = guard
-            .scope(async {
-                [
-                    lock.acquire().await.map(|_| ()),
-                    lock.try_acquire().await.map(|_| ()),
-                    lock.acquire_timeout(LONG).await.map(|_| ()),
-                    guard.reenter().map(|_| ()),
-                ]
-            })
-            .await;
-        assert!(errors.into_iter().all(|e| e.unwrap_err().kind() == ErrorKind::SessionLost));
-        assert_eq!(a.faults.total(), calls, "no request");
-    };
-    refused().await;
-    case.links().heal(&a.connection).await;
-    case.until_session(&a, 2, SessionState::Connected).await;
-    refused().await;
-    assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
-}
-
 /// A time limit covers everything: with the server gone, silent, or mute, 2 s are 2 s, and nothing is left.
 pub async fn time_limit_covers_a_broken_link<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;

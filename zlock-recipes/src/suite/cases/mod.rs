@@ -1,11 +1,13 @@
 //! The cases, one module a group. A name that begins with an id stands for that line of the scenarios.
 
+pub mod alone;
 pub mod cost;
 pub mod faults;
 pub mod guard;
 pub mod input;
 pub mod links;
 pub mod mutual;
+pub mod reentry;
 pub mod safety;
 pub mod sweep;
 pub mod template;

@@ -149,7 +149,7 @@ pub async fn t2_session_ends<M: Mutual>(case: &Case<'_>) {
         let lock = M::at(&a.client, path.as_str()).unwrap();
         let holder = M::at(&c.client, path.as_str()).unwrap().acquire().await.unwrap();
         let victim = spawn(cut, async move { lock.acquire().await.unwrap_err() });
-        let waits = || a.faults.count(Call::Exists) == 1;
+        let waits = || a.faults.count(M::WAIT) == 1;
         case.until("it waits, or is cut", async || victim.is_finished() || waits()).await;
         case.store.expire(&a.connection).await;
         let done = victim.await.unwrap().is_some();

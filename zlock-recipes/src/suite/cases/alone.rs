@@ -1,0 +1,49 @@
+//! What can only be seen where nobody else uses the path.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::Release;
+use crate::suite::{Case, Mutual, MutualGuard};
+
+/// MX-04: many fresh locks at once; their parents are gone a little later.
+pub async fn mx_04_fresh_names<M: Mutual>(case: &Case<'_>) {
+    let process = case.process().await;
+    let mut tasks = JoinSet::new();
+    for i in 0..100 {
+        let lock = case.lock::<M>(&process, &format!("fresh-{i}"));
+        tasks.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+    }
+    assert!(tasks.join_all().await.into_iter().all(|r| r == Release::Released));
+    // Servers look for empty containers once a minute, unless told otherwise.
+    let gone = timeout(Duration::from_secs(150), async {
+        while !case.store.names(case.root()).await.is_empty() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert!(gone.await.is_ok(), "parents are left: {:?}", case.store.names(case.root()).await);
+}
+
+/// T58: nobody takes part in a lock that was never used; holder and waiters are told apart, in order.
+pub async fn t58_participants<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    assert_eq!(mine.participants().await.unwrap(), []);
+    let guard = mine.acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { others.acquire().await });
+    case.until_queued(&path, 2).await;
+    let told = mine.participants().await.unwrap();
+    assert_eq!(told.iter().map(|p| p.is_holder).collect::<Vec<_>>(), [true, false]);
+    let mut names = case.store.names(&path).await;
+    names.sort_unstable();
+    let mut told: Vec<_> = told.iter().map(|p| p.name.as_str().to_owned()).collect();
+    told.sort_unstable();
+    assert_eq!(told, names);
+    waiter.abort();
+    case.until_queued(&path, 1).await;
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    assert_eq!(mine.participants().await.unwrap(), []);
+}

@@ -1,0 +1,173 @@
+//! A store on which somebody else has some of the permits.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+use zlock_core::conformance::{Connection, Links, Store};
+use zlock_core::{
+    CoordinationBackend, Created, Existence, Label, LockPath, Node, Queue, Result, SessionEvents, Target,
+    Token, Tokens, Watch,
+};
+
+/// A store on which a client of its own takes some permits on each path before anybody else uses it. Nobody
+/// sees its nodes by [`Store::names`]: a semaphore with the rest of the permits is looked at as if it were
+/// all of it.
+pub struct Occupied<S> {
+    store: S,
+    occupant: Arc<Occupant>,
+}
+
+struct Occupant {
+    backend: Arc<dyn CoordinationBackend>,
+    label: Label,
+    tokens: Tokens,
+    taken: Mutex<BTreeMap<LockPath, Token>>,
+}
+
+impl Occupant {
+    /// Takes the permits of this path, once.
+    async fn take(self: &Arc<Self>, path: &LockPath) -> Result<()> {
+        let (this, path) = (self.clone(), path.clone());
+        // In a task of its own: who called it may be dropped.
+        let taking = tokio::spawn(async move {
+            let mut taken = this.taken.lock().await;
+            if let Entry::Vacant(place) = taken.entry(path) {
+                let (path, token) = (place.key(), this.tokens.next());
+                this.backend.create_ephemeral_sequential(path, this.label, &token, b"occupant").await?;
+                place.insert(token);
+            }
+            Ok(())
+        });
+        taking.await.expect("the occupant")
+    }
+}
+
+impl<S: Store> Occupied<S> {
+    /// Takes `weight` of `max` permits wherever anybody acquires some.
+    pub async fn new(store: S, weight: u32, max: u32) -> Self {
+        let backend = store.connect().await.backend;
+        let label = Label::Permits { weight, max, granted: true };
+        let occupant = Occupant { backend, label, tokens: Tokens::random(), taken: Mutex::default() };
+        Occupied { store, occupant: Arc::new(occupant) }
+    }
+}
+
+#[async_trait]
+impl<S: Store> Store for Occupied<S> {
+    async fn connect(&self) -> Connection {
+        let Connection { backend, key } = self.store.connect().await;
+        let occupant = self.occupant.clone();
+        Connection { backend: Arc::new(Occupying { backend, occupant }), key }
+    }
+
+    fn root(&self) -> LockPath {
+        self.store.root()
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.store.session_timeout()
+    }
+
+    async fn names(&self, parent: &LockPath) -> Vec<String> {
+        let mut names = self.store.names(parent).await;
+        if let Some(token) = self.occupant.taken.lock().await.get(parent) {
+            names.retain(|name| !name.contains(token.as_str()));
+        }
+        names
+    }
+
+    async fn put(&self, parent: &LockPath, name: &str) {
+        self.store.put(parent, name).await;
+    }
+
+    async fn remove(&self, parent: &LockPath, name: &str) {
+        self.store.remove(parent, name).await;
+    }
+
+    async fn remove_parent(&self, parent: &LockPath) {
+        self.store.remove_parent(parent).await;
+    }
+
+    async fn expire(&self, connection: &Connection) {
+        self.store.expire(connection).await;
+    }
+
+    async fn watches(&self, parent: &LockPath) -> Option<usize> {
+        self.store.watches(parent).await
+    }
+
+    fn links(&self) -> Option<&dyn Links> {
+        self.store.links()
+    }
+}
+
+impl<S> std::fmt::Debug for Occupied<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Occupied").field("by", &self.occupant.label).finish_non_exhaustive()
+    }
+}
+
+/// A backend that sees to the occupant before it looks at a path.
+#[derive(Debug)]
+struct Occupying {
+    backend: Arc<dyn CoordinationBackend>,
+    occupant: Arc<Occupant>,
+}
+
+impl std::fmt::Debug for Occupant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Occupant").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CoordinationBackend for Occupying {
+    async fn create_ephemeral_sequential(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        token: &Token,
+        data: &[u8],
+    ) -> Result<Created> {
+        self.occupant.take(parent).await?;
+        self.backend.create_ephemeral_sequential(parent, label, token, data).await
+    }
+
+    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+        self.occupant.take(parent).await?;
+        self.backend.children(parent).await
+    }
+
+    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
+        self.backend.children_with_watch(parent).await
+    }
+
+    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
+        self.backend.exists_with_watch(parent, seen).await
+    }
+
+    async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
+        self.backend.relabel(parent, node, label).await
+    }
+
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+        self.backend.delete(parent, target).await
+    }
+
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+        self.backend.data(parent, node).await
+    }
+
+    fn session_events(&self) -> SessionEvents {
+        self.backend.session_events()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.backend.close().await
+    }
+}

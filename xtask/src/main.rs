@@ -14,7 +14,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test [--require] [FILTER..]   set up what the tests need, run them all, and count them
 cargo xtask ci                            all checks, and the tests with every server required
-cargo xtask bench zk|mem [WORKLOAD..]     one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w7)
+cargo xtask bench zk|mem [WORKLOAD..]     one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7)
 
 ZLOCK_TEST_SERVERS=require|auto|off says what a server that is not installed means for `test`:
 a failure, a skipped test (the default), or that none is used even if there is one.";

@@ -1,11 +1,13 @@
 //! Tasks that acquire and release, and the times they take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Barrier;
 use tokio::time::Instant;
-use zlock::{InterProcessMutex, Release};
+use zlock::Release;
+
+use crate::locker::Locker;
 
 /// How long the halves of one operation took, in nanoseconds.
 #[derive(Clone, Copy, Default)]
@@ -19,7 +21,7 @@ pub(crate) struct Measured {
     pub(crate) samples: Vec<Sample>,
     pub(crate) seconds: f64,
     pub(crate) per_client: Vec<usize>,
-    /// How often more than one held.
+    /// How often more held than may.
     pub(crate) violations: u64,
 }
 
@@ -27,22 +29,22 @@ pub(crate) struct Measured {
 struct Shared {
     next: AtomicUsize,
     operations: usize,
-    /// Whether somebody is inside; not looked at if each has a lock of its own.
-    inside: Option<AtomicBool>,
+    /// How much of the lock is taken; not looked at if each task has a lock of its own.
+    inside: Option<AtomicU64>,
     violations: AtomicU64,
     gate: Barrier,
 }
 
-/// A task for each lock; `exclusive` if they are all the same lock.
-pub(crate) async fn drive(locks: &[InterProcessMutex], operations: usize, exclusive: bool) -> Measured {
+/// A task for each locker; `shared` if they are all on the same lock.
+pub(crate) async fn drive(lockers: &[Locker], operations: usize, shared: bool) -> Measured {
     let shared = Arc::new(Shared {
         next: AtomicUsize::new(0),
         operations,
-        inside: exclusive.then(|| AtomicBool::new(false)),
+        inside: shared.then(|| AtomicU64::new(0)),
         violations: AtomicU64::new(0),
-        gate: Barrier::new(locks.len() + 1),
+        gate: Barrier::new(lockers.len() + 1),
     });
-    let tasks: Vec<_> = locks.iter().map(|lock| tokio::spawn(work(lock.clone(), shared.clone()))).collect();
+    let tasks: Vec<_> = lockers.iter().map(|lock| tokio::spawn(work(lock.clone(), shared.clone()))).collect();
     shared.gate.wait().await;
     let began = Instant::now();
     let mut samples = Vec::with_capacity(operations);
@@ -56,25 +58,27 @@ pub(crate) async fn drive(locks: &[InterProcessMutex], operations: usize, exclus
     Measured { samples, seconds, per_client, violations: shared.violations.load(Ordering::SeqCst) }
 }
 
-async fn work(lock: InterProcessMutex, shared: Arc<Shared>) -> Vec<Sample> {
+async fn work(locker: Locker, shared: Arc<Shared>) -> Vec<Sample> {
     let mut samples = Vec::new();
     shared.gate.wait().await;
-    while shared.next.fetch_add(1, Ordering::Relaxed) < shared.operations {
-        let began = Instant::now();
-        let guard = lock.acquire().await.expect("acquire");
-        let acquire = nanoseconds(began);
-        if let Some(inside) = &shared.inside {
-            if inside.swap(true, Ordering::SeqCst) {
-                shared.violations.fetch_add(1, Ordering::SeqCst);
-            }
-            inside.store(false, Ordering::SeqCst);
+    loop {
+        let number = shared.next.fetch_add(1, Ordering::Relaxed);
+        if number >= shared.operations {
+            return samples;
         }
         let began = Instant::now();
-        let released = guard.release().await.expect("release");
-        assert_eq!(released, Release::Released);
+        let taken = locker.acquire(number).await;
+        let acquire = nanoseconds(began);
+        if let Some(inside) = &shared.inside {
+            if inside.fetch_add(taken.share, Ordering::SeqCst) + taken.share > locker.limit() {
+                shared.violations.fetch_add(1, Ordering::SeqCst);
+            }
+            inside.fetch_sub(taken.share, Ordering::SeqCst);
+        }
+        let began = Instant::now();
+        assert_eq!(taken.release().await, Release::Released);
         samples.push(Sample { acquire, release: nanoseconds(began) });
     }
-    samples
 }
 
 fn nanoseconds(since: Instant) -> u64 {

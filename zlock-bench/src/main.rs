@@ -1,7 +1,7 @@
 //! How long zlock's locks take: `zlock-bench zk|mem [WORKLOAD..]`, one line of JSON a workload.
 //!
 //! One operation is one acquire and one release, with nothing in between but a check that nobody else
-//! holds. All tasks take from one counter until the operations are used up; a quarter as many run before,
+//! holds that may not. All tasks take from one counter until the operations are used up; a quarter as many run before,
 //! unmeasured.
 //!
 //! | workload | what |
@@ -10,6 +10,8 @@
 //! | `w2-8`, `w2-32` | so many tasks, a session each, one lock |
 //! | `w3` | 64 tasks, one session, one lock |
 //! | `w4` | 64 tasks, one session, a lock each |
+//! | `w5` | 16 tasks, one session, one read/write lock, every 20th operation a write |
+//! | `w6` | 32 tasks, one session, one semaphore of 8 permits |
 //! | `w7` | 500 tasks queue behind a holder (`w7-enqueue`); a second later it lets go, and each in turn holds and lets go (`w7-drain`) |
 //!
 //! | variable | meaning |
@@ -21,6 +23,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that fails says so and ends")]
 
 mod drive;
+mod locker;
 mod report;
 mod store;
 mod workload;

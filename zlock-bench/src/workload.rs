@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use zlock::backend::{CoordinationBackend, LockPath};
-use zlock::{Client, InterProcessMutex, Release};
+use zlock::{Client, InterProcessMutex, ReadWriteLock, Release, Semaphore};
 
 use crate::drive::{Measured, Sample, drive};
+use crate::locker::Locker;
 use crate::report::{print, scaled, snap};
 use crate::store::Store;
 
-pub(crate) const ALL: [&str; 6] = ["w1", "w2-8", "w2-32", "w3", "w4", "w7"];
+pub(crate) const ALL: [&str; 8] = ["w1", "w2-8", "w2-32", "w3", "w4", "w5", "w6", "w7"];
 
 const WAITERS: usize = 500;
 
@@ -22,20 +23,30 @@ pub(crate) async fn run(store: &Store, workload: &str) {
         "w3" => timed(store, workload, &one_lock(store, workload, 1, 64).await, 4000, true).await,
         "w4" => {
             let (client, path) = (Client::new(store.connect().await), store.path(workload));
-            let locks: Vec<_> = (0..64).map(|i| mutex(&client, &format!("{path}/{i}"))).collect();
-            timed(store, workload, &locks, 12_800, false).await;
+            let own = |i| Locker::Mutex(mutex(&client, &format!("{path}/{i}")));
+            timed(store, workload, &(0..64).map(own).collect::<Vec<_>>(), 12_800, false).await;
+        }
+        "w5" => {
+            let (client, path) = (Client::new(store.connect().await), store.path(workload));
+            let lock = || Locker::ReadWrite(ReadWriteLock::new(&client, &path).expect("a path"));
+            timed(store, workload, &(0..16).map(|_| lock()).collect::<Vec<_>>(), 4000, true).await;
+        }
+        "w6" => {
+            let (client, path) = (Client::new(store.connect().await), store.path(workload));
+            let lock = || Locker::Semaphore(Semaphore::new(&client, &path, 8).expect("a path"));
+            timed(store, workload, &(0..32).map(|_| lock()).collect::<Vec<_>>(), 4000, true).await;
         }
         _ => queue(store).await,
     }
 }
 
 /// So many sessions, and so many tasks in each, on one lock.
-async fn one_lock(store: &Store, workload: &str, sessions: usize, tasks: usize) -> Vec<InterProcessMutex> {
+async fn one_lock(store: &Store, workload: &str, sessions: usize, tasks: usize) -> Vec<Locker> {
     let path = store.path(workload);
     let mut locks = Vec::new();
     for _ in 0..sessions {
         let client = Client::new(store.connect().await);
-        locks.extend((0..tasks).map(|_| mutex(&client, &path)));
+        locks.extend((0..tasks).map(|_| Locker::Mutex(mutex(&client, &path))));
     }
     locks
 }
@@ -44,17 +55,11 @@ fn mutex(client: &Client, path: &str) -> InterProcessMutex {
     InterProcessMutex::new(client, path).expect("a path")
 }
 
-async fn timed(
-    store: &Store,
-    workload: &str,
-    locks: &[InterProcessMutex],
-    operations: usize,
-    exclusive: bool,
-) {
+async fn timed(store: &Store, workload: &str, locks: &[Locker], operations: usize, shared: bool) {
     let operations = scaled(operations).max(locks.len());
-    drive(locks, (operations / 4).max(locks.len()), exclusive).await;
+    drive(locks, (operations / 4).max(locks.len()), shared).await;
     let before = snap(store.name());
-    let measured = drive(locks, operations, exclusive).await;
+    let measured = drive(locks, operations, shared).await;
     let after = snap(store.name());
     print(store.name(), workload, &measured, &before, &after);
 }

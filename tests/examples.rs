@@ -1,0 +1,103 @@
+//! The examples, run as a user runs them. (`order_numbers` has a file of its own.)
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Command;
+
+use zlock_testkit::{Process, limit};
+
+/// Runs an example, which has to end well; gives what it prints. `cargo test` builds the examples, but
+/// `cargo test --test examples` takes what is there.
+fn run(name: &str, args: &[&str]) -> String {
+    let (code, text) = end(name, args);
+    assert_eq!(code, Some(0), "{name} {args:?}: {text}");
+    text
+}
+
+fn end(name: &str, args: &[&str]) -> (Option<i32>, String) {
+    let ended = Command::new(Process::built(&format!("examples/{name}"))).args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned();
+    (ended.status.code(), text)
+}
+
+/// On which stores an example runs well, and a line that it prints there.
+macro_rules! on_every_store {
+    ($($name:ident: $line:expr;)*) => {$(
+        mod $name {
+            use super::{limit, run};
+
+            #[tokio::test]
+            async fn on_mem() {
+                limit(async {
+                    let text = run(stringify!($name), &[]);
+                    assert!(text.contains($line), "{text}");
+                })
+                .await;
+            }
+
+            #[cfg(feature = "zk")]
+            #[tokio::test]
+            async fn on_zookeeper() {
+                limit(async {
+                    let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
+                    let url = format!("zk://{}/{}", server.connect_string(), stringify!($name));
+                    let text = run(stringify!($name), &["--url", &url]);
+                    assert!(text.contains($line), "{text}");
+                })
+                .await;
+            }
+        }
+    )*};
+}
+
+on_every_store! {
+    read_write: "= ages [24, 24], the servers differed 0 times";
+    semaphore: "= 3 of 3 licences were in use at once";
+}
+
+/// Notifications and requests of each design.
+fn herd_effect(args: &[&str]) -> Vec<(u64, u64)> {
+    let row = |line: &str| {
+        let mut cells = line.split('|').filter_map(|cell| cell.trim().parse().ok());
+        Some((cells.next()?, cells.next()?))
+    };
+    run("herd_effect", args).lines().filter_map(row).collect()
+}
+
+#[tokio::test]
+async fn on_mem_one_waiter_of_fifty_is_told() {
+    limit(async { assert_eq!(herd_effect(&[]), [(50, 100), (50, 52), (1, 2)]) }).await;
+}
+
+#[cfg(feature = "zk")]
+#[tokio::test]
+async fn on_zookeeper_one_waiter_of_fifty_is_told() {
+    limit(async {
+        if !zlock_testkit::have_zookeeper() {
+            return;
+        }
+        // A server of its own: its counters are read.
+        let server = zlock_testkit::ZooKeeper::start().await;
+        let rows = herd_effect(&["--url", &format!("zk://{}", server.connect_string())]);
+        assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [50, 50, 1]);
+        // Delete and list; the herd's requests depend on who comes first.
+        assert_eq!(rows[2].1, 2);
+        assert!(rows[0].1 >= 50 && rows[1].1 >= 50, "{rows:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_run_says_why_and_fails_with_2() {
+    limit(async {
+        for (name, args, part) in [
+            ("herd_effect", &["--url", "mem:"][..], "mem:: expected mem://"),
+            ("read_write", &["--url", "redis://h"], "unknown scheme"),
+            ("semaphore", &["--frob"], "Usage: "),
+        ] {
+            let (code, text) = end(name, args);
+            assert_eq!(code, Some(2), "{text}");
+            assert!(text.contains(part), "{text}");
+        }
+    })
+    .await;
+}

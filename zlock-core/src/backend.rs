@@ -109,11 +109,31 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - It never removes another node with the same number.
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()>;
 
-    /// The data that a node was created with; `None` if it is gone.
+    /// The data of a node, whatever its label is by now; `None` if it is gone.
     ///
     /// # Behavior
-    /// - The data is what was given to the create, byte for byte.
+    /// - The data is what was given to the create or to the last write, byte for byte.
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>>;
+
+    /// [`data`](Self::data), and a one-shot watch on its change. No watch if the node is gone.
+    ///
+    /// # Behavior
+    /// - No write and no deletion between the answer and the watch is lost.
+    /// - By a relabel the watch fires or follows, and is never told that the node was `Deleted`.
+    /// - The watch fires, with any event, when its session ends.
+    /// - A dropped watch leaves none at the server, and takes no other one along.
+    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>>;
+
+    /// Writes the data of a node, whatever its label is by now.
+    ///
+    /// # Behavior
+    /// - Any session may.
+    /// - The label, the place and the session stay, and the node's `gone` notice stays silent.
+    /// - A node that is gone is the error `NodeRemoved`, and nothing is made.
+    /// - A write and a relabel at the same time both take effect.
+    /// - A watch of `exists_with_watch` may fire, but not with `Deleted`.
+    /// - Repeating it is harmless.
+    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()>;
 
     /// A view of the session, and of the ones after it. Local: no request.
     ///
@@ -208,6 +228,16 @@ macro_rules! forward {
             }
             async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
                 (**self).data(parent, node).await
+            }
+            async fn data_with_watch(
+                &self,
+                parent: &LockPath,
+                node: &Node,
+            ) -> Result<Option<(Vec<u8>, Watch)>> {
+                (**self).data_with_watch(parent, node).await
+            }
+            async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+                (**self).set_data(parent, node, data).await
             }
             fn session_events(&self) -> SessionEvents {
                 (**self).session_events()

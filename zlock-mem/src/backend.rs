@@ -168,21 +168,60 @@ impl MemBackend {
         }
     }
 
-    async fn read(&self, call: &Call<'_>, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+    async fn read(
+        &self,
+        call: &Call<'_>,
+        parent: &LockPath,
+        node: &Node,
+        mut watcher: impl FnMut() -> Option<Watcher>,
+    ) -> Result<Option<(Session, Vec<u8>)>> {
         let mut retries = call.retries();
         let mut name = node.name.clone();
         loop {
-            let request = || Request::Data { parent: parent.clone(), name: name.as_str().into() };
-            match call.answer_to(&mut retries, request).await?.1 {
-                Answer::Data(data) => return Ok(Some(data)),
-                Answer::NoNode if node.label == Label::Lock => return Ok(None),
-                Answer::NoNode => match self.find(call, &mut retries, parent, &node.token).await? {
-                    Some(node) => name = node.name,
+            let (parent_, name_) = (parent.clone(), name.as_str().to_owned());
+            let request =
+                || Request::Data { parent: parent_.clone(), name: name_.clone(), watcher: watcher() };
+            match call.answer_to(&mut retries, request).await? {
+                (session, Answer::Data(data)) => return Ok(Some((session, data))),
+                (_, Answer::NoNode) => match self.renamed(call, &mut retries, parent, node).await? {
+                    Some(now) => name = now,
                     None => return Ok(None),
+                },
+                (_, answer) => return Err(call.unexpected(&answer)),
+            }
+        }
+    }
+
+    async fn write(&self, call: &Call<'_>, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+        let mut retries = call.retries();
+        let mut name = node.name.clone();
+        loop {
+            let (parent_, name_) = (parent.clone(), name.as_str().to_owned());
+            let request =
+                || Request::SetData { parent: parent_.clone(), name: name_.clone(), data: data.into() };
+            match call.answer_to(&mut retries, request).await?.1 {
+                Answer::Done => return Ok(()),
+                Answer::NoNode => match self.renamed(call, &mut retries, parent, node).await? {
+                    Some(now) => name = now,
+                    None => return Err(call.error(ErrorKind::NodeRemoved)),
                 },
                 answer => return Err(call.unexpected(&answer)),
             }
         }
+    }
+
+    /// The name by now of a node that is not there under the one that we knew; `None` if it is gone.
+    async fn renamed(
+        &self,
+        call: &Call<'_>,
+        retries: &mut Retries,
+        parent: &LockPath,
+        node: &Node,
+    ) -> Result<Option<NodeName>> {
+        if node.label == Label::Lock {
+            return Ok(None);
+        }
+        Ok(self.find(call, retries, parent, &node.token).await?.map(|found| found.name))
     }
 }
 
@@ -234,7 +273,21 @@ impl CoordinationBackend for MemBackend {
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
         let call = self.call("data", parent);
-        call.within_budget(self.read(&call, parent, node)).await
+        let read = call.within_budget(self.read(&call, parent, node, || None)).await?;
+        Ok(read.map(|(_, data)| data))
+    }
+
+    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
+        let call = self.call("data_with_watch", parent);
+        let mut armed = Arming::default();
+        let watcher = || Some(armed.renew(&self.shared.server));
+        let read = call.within_budget(self.read(&call, parent, node, watcher)).await?;
+        Ok(read.map(|(session, data)| (data, armed.watch(&self.shared, session))))
+    }
+
+    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+        let call = self.call("set_data", parent);
+        call.within_budget(self.write(&call, parent, node, data)).await
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -32,8 +32,10 @@ pub enum Operation {
     Relabel,
     /// Deletes a node.
     Delete,
-    /// Reads a node's data.
+    /// Reads a node's data, with a watch or without.
     Data,
+    /// Writes a node's data.
+    SetData,
     /// Removes a watch that has not fired.
     RemoveWatch,
 }
@@ -76,6 +78,12 @@ pub(crate) enum Request {
     Data {
         parent: LockPath,
         name: String,
+        watcher: Option<Watcher>,
+    },
+    SetData {
+        parent: LockPath,
+        name: String,
+        data: Vec<u8>,
     },
 }
 
@@ -92,6 +100,7 @@ impl Request {
             Request::Relabel { .. } => Operation::Relabel,
             Request::Delete { .. } => Operation::Delete,
             Request::Data { .. } => Operation::Data,
+            Request::SetData { .. } => Operation::SetData,
         }
     }
 
@@ -104,7 +113,8 @@ impl Request {
             | Request::Watch { parent, .. }
             | Request::Relabel { parent, .. }
             | Request::Delete { parent, .. }
-            | Request::Data { parent, .. } => Some(parent),
+            | Request::Data { parent, .. }
+            | Request::SetData { parent, .. } => Some(parent),
         }
     }
 
@@ -115,7 +125,10 @@ impl Request {
 
     /// Whether a lost answer leaves it open what has become of a node.
     pub(crate) fn writes(&self) -> bool {
-        matches!(self.operation(), Operation::Create | Operation::Relabel | Operation::Delete)
+        matches!(
+            self.operation(),
+            Operation::Create | Operation::Relabel | Operation::Delete | Operation::SetData
+        )
     }
 }
 

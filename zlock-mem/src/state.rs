@@ -331,10 +331,19 @@ impl State {
                 let changes = self.tree.remove(parent.as_str(), &name);
                 self.done(changes, now)
             }
-            Request::Data { parent, name } => match self.tree.data(parent.as_str(), &name) {
-                Some(data) => Answer::Data(data.to_vec()),
-                None => Answer::NoNode,
-            },
+            Request::Data { parent, name, watcher } => {
+                let Some(data) = self.tree.data(parent.as_str(), &name) else { return Answer::NoNode };
+                let data = data.to_vec();
+                if let Some(watcher) = watcher {
+                    let watched = Watched::Child(parent.as_str().into(), name);
+                    self.watches.arm(watched, client, session, watcher);
+                }
+                Answer::Data(data)
+            }
+            Request::SetData { parent, name, data } => {
+                let changes = self.tree.set_data(parent.as_str(), &name, data);
+                self.done(changes, now)
+            }
         }
     }
 

@@ -57,6 +57,7 @@ pub(crate) enum What {
     Created,
     Deleted,
     Renamed,
+    Written,
 }
 
 impl Tree {
@@ -84,6 +85,12 @@ impl Tree {
 
     pub(crate) fn data(&self, parent: &str, name: &str) -> Option<&[u8]> {
         self.nodes.get(&join(parent, name)).map(|e| e.data.as_slice())
+    }
+
+    /// Gives a child other data. `None` if it is not there.
+    pub(crate) fn set_data(&mut self, parent: &str, name: &str, data: Vec<u8>) -> Option<Vec<Change>> {
+        self.nodes.get_mut(&join(parent, name))?.data = data;
+        Some(vec![change(parent, name, What::Written)])
     }
 
     /// Every path, in order.

@@ -17,7 +17,7 @@ pub(crate) struct Watcher {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Watched {
-    /// One child of a parent.
+    /// One child of a parent, and its data.
     Child(String, String),
     /// All children of a parent, which need not be there.
     Children(String),
@@ -83,9 +83,13 @@ impl Watches {
             What::Created => None,
             What::Deleted => Some(WatchEvent::Deleted),
             What::Renamed => Some(WatchEvent::Relabelled),
+            What::Written => Some(WatchEvent::Changed),
         };
         if let Some(event) = event {
             self.take(&Watched::Child(change.parent.clone(), change.name.clone()), event, &mut fired);
+        }
+        if change.what == What::Written {
+            return fired;
         }
         self.take(&Watched::Children(change.parent.clone()), WatchEvent::Changed, &mut fired);
         fired

@@ -92,6 +92,14 @@ impl CoordinationBackend for ZkBackend {
         crate::read::data(&self.shared, parent, node).await
     }
 
+    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
+        crate::watch::data(&self.shared, parent, node).await
+    }
+
+    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+        crate::write::data(&self.shared, parent, node, data).await
+    }
+
     fn session_events(&self) -> SessionEvents {
         self.shared.publisher.subscribe()
     }

@@ -10,9 +10,6 @@ use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
 
-/// What one request takes besides the data is well below the rest of the server's 1 MB.
-const MAX_DATA: usize = 1_000_000;
-
 /// Creates the node of `token`, or finds it if an earlier try made it.
 pub(crate) async fn create(
     session: &Shared,
@@ -26,9 +23,7 @@ pub(crate) async fn create(
     if !token.is_uuid() {
         return refuse(format!("the token {token} is no UUID"));
     }
-    if data.len() > MAX_DATA {
-        return refuse(format!("{} bytes of node data, at most {MAX_DATA} are taken", data.len()));
-    }
+    crate::write::check_size(&operation, data)?;
     let wanted = Wanted { label, token, data };
     // The session in which a create of unknown outcome was sent, and the name of its node if that is known.
     let mut lost_in: Option<Lease> = None;

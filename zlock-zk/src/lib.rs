@@ -18,6 +18,7 @@ mod session;
 #[cfg(feature = "tls")]
 mod tls;
 mod watch;
+mod write;
 
 pub use backend::ZkBackend;
 pub use config::ZkOptions;

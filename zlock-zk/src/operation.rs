@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use zlock_core::{Error, ErrorKind, LockPath, Queue, Result, Retry};
+use zlock_core::{Error, ErrorKind, Label, LockPath, Node, NodeName, Queue, Result, Retry};
 use zookeeper_client as zk;
 
 use crate::error::Failure;
@@ -87,6 +87,16 @@ impl<'a> Operation<'a> {
             Err(Failure::Zk(zk::Error::NoNode)) => Ok(Queue::default()),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// The name by now of a node that is not there under the one that we knew; `None` if it is gone.
+    pub(crate) async fn renamed(&self, lease: Lease, node: &Node) -> Result<Option<NodeName>, Failure> {
+        // A label that is never changed: there is no other name that the node could have by now.
+        if node.label == Label::Lock {
+            return Ok(None);
+        }
+        let queue = self.list(lease, Freshness::Told).await?;
+        Ok(queue.find(&node.token).map(|found| found.name.clone()))
     }
 
     /// Waits before another try, or says why there is none.

@@ -1,6 +1,6 @@
 //! Reading without a watch.
 
-use zlock_core::{Label, LockPath, Node, Queue, Result};
+use zlock_core::{LockPath, Node, Queue, Result};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
@@ -28,15 +28,12 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Re
         let path = format!("{}/{name}", operation.server_path());
         let failure = match read(&operation, lease, path).await {
             Ok(Some(data)) => return Ok(Some(data)),
-            Ok(None) if node.label == Label::Lock => return Ok(None),
-            Ok(None) => match operation.list(lease, Freshness::Told).await {
-                Ok(queue) => match queue.find(&node.token) {
-                    Some(found) if found.name != name => {
-                        name = found.name.clone();
-                        continue;
-                    }
-                    _ => return Ok(None),
-                },
+            Ok(None) => match operation.renamed(lease, node).await {
+                Ok(Some(now)) => {
+                    name = now;
+                    continue;
+                }
+                Ok(None) => return Ok(None),
                 Err(failure) => failure,
             },
             Err(failure) => failure,

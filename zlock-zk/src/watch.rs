@@ -1,6 +1,6 @@
 //! One-shot watches on a node and on a queue.
 
-use zlock_core::{Existence, Label, LockPath, Node, Queue, Result, Watch, WatchEvent};
+use zlock_core::{Existence, Label, LockPath, Node, NodeName, Queue, Result, Watch, WatchEvent};
 use zookeeper_client::{Error, EventType, OneshotWatcher};
 
 use crate::error::Failure;
@@ -20,25 +20,65 @@ pub(crate) async fn node(session: &Shared, parent: &LockPath, seen: &Node) -> Re
 }
 
 async fn arm(operation: &Operation<'_>, lease: Lease, seen: &Node) -> Result<Existence, Failure> {
-    let path = format!("{}/{}", operation.server_path(), seen.name);
-    // On a missing node a read of its data leaves no watch; `exists` would.
-    let read = operation.ask(lease, move |live| async move {
-        let (synced, read) =
-            tokio::join!(catch_up(&live, Freshness::Told), live.client.get_and_watch_data(&path));
-        let (_, _, watcher) = read?;
-        synced.map(|()| watcher)
-    });
-    match read.await {
-        Ok(watcher) => Ok(Existence::Watching(watch(operation.session, lease, watcher, seen.label))),
-        Err(Failure::Zk(Error::NoNode)) if seen.label == Label::Lock => Ok(Existence::Gone),
+    match read_and_watch(operation, lease, &seen.name).await? {
+        Some((_, watcher)) => Ok(Existence::Watching(watch(operation.session, lease, watcher, seen.label))),
+        None if seen.label == Label::Lock => Ok(Existence::Gone),
         // Gone, or renamed: only a listing can tell.
-        Err(Failure::Zk(Error::NoNode)) => {
+        None => {
             let queue = operation.list(lease, Freshness::Told).await?;
             Ok(match queue.find(&seen.token) {
                 None => Existence::Gone,
                 Some(node) => Existence::Changed(node.clone()),
             })
         }
+    }
+}
+
+/// The data of a node, under whatever name it has by now, and a watch on its change.
+pub(crate) async fn data(
+    session: &Shared,
+    parent: &LockPath,
+    node: &Node,
+) -> Result<Option<(Vec<u8>, Watch)>> {
+    let mut operation = Operation::new(session, "data_with_watch", parent);
+    let mut name = node.name.clone();
+    loop {
+        let lease = operation.lease().await?;
+        let failure = match read_and_watch(&operation, lease, &name).await {
+            Ok(Some((data, watcher))) => {
+                return Ok(Some((data, watch(session, lease, watcher, node.label))));
+            }
+            Ok(None) => match operation.renamed(lease, node).await {
+                Ok(Some(now)) => {
+                    name = now;
+                    continue;
+                }
+                Ok(None) => return Ok(None),
+                Err(failure) => failure,
+            },
+            Err(failure) => failure,
+        };
+        operation.again(failure).await?;
+    }
+}
+
+/// One request for a node's data, with a watch on the node. `None` if there is no such node, and no watch:
+/// `exists` would leave one.
+async fn read_and_watch(
+    operation: &Operation<'_>,
+    lease: Lease,
+    name: &NodeName,
+) -> Result<Option<(Vec<u8>, OneshotWatcher)>, Failure> {
+    let path = format!("{}/{name}", operation.server_path());
+    let read = operation.ask(lease, move |live| async move {
+        let (synced, read) =
+            tokio::join!(catch_up(&live, Freshness::Told), live.client.get_and_watch_data(&path));
+        let (data, _, watcher) = read?;
+        synced.map(|()| (data, watcher))
+    });
+    match read.await {
+        Ok(read) => Ok(Some(read)),
+        Err(Failure::Zk(Error::NoNode)) => Ok(None),
         Err(failure) => Err(failure),
     }
 }

@@ -12,6 +12,8 @@ fn cases(method: &str) -> &'static str {
         "relabel" => include_str!("cases/relabel.rs"),
         "delete" => include_str!("cases/delete.rs"),
         "data" => include_str!("cases/data.rs"),
+        "data_with_watch" => include_str!("cases/data_with_watch.rs"),
+        "set_data" => include_str!("cases/set_data.rs"),
         "session_events" => include_str!("cases/session_events.rs"),
         "close" => include_str!("cases/close.rs"),
         other => panic!("no cases for the method {other}"),

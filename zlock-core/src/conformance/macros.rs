@@ -59,6 +59,20 @@ macro_rules! conformance_group {
                 by_token_after_any_poll_of_a_create,
             ],
             data: [is_what_was_given],
+            data_with_watch: [
+                fires_on_a_write_and_on_the_deletion,
+                no_change_is_lost,
+                relabel_loses_nothing,
+                fires_when_its_session_ends,
+                dropped_watch_leaves_the_others,
+            ],
+            set_data: [
+                any_session_may,
+                label_place_and_session_stay,
+                gone_node_is_node_removed,
+                with_a_relabel_both_take_effect,
+                is_no_deletion_for_a_watch,
+            ],
             session_events: [ended_session_is_lost_then_connected],
             close: [
                 later_operations_end_with_closed,
@@ -76,6 +90,7 @@ macro_rules! conformance_group {
         $crate::conformance_cases!($time, $store, {
             children_with_watch: [dropped_watch_leaves_none],
             exists_with_watch: [dropped_watch_leaves_none, gone_and_changed_leave_no_watch],
+            data_with_watch: [dropped_watch_leaves_none],
         });
     };
     (links, $time:ident, $store:expr) => {
@@ -83,6 +98,7 @@ macro_rules! conformance_group {
             create: [lost_answer_leaves_the_returned_node],
             relabel: [lost_answer_is_made_up_for],
             delete: [by_token_over_a_harmed_link],
+            set_data: [lost_answer_is_made_up_for],
             session_events: [
                 deadline_is_before_the_end,
                 short_outage_keeps_the_epoch,

@@ -27,6 +27,10 @@ pub enum Call {
     Delete,
     /// `data`
     Data,
+    /// `data_with_watch`
+    DataWithWatch,
+    /// `set_data`
+    SetData,
 }
 
 /// Before the call reaches the backend, or after it came back: "request lost" and "answer lost" are two things.
@@ -206,6 +210,14 @@ impl CoordinationBackend for Faulty {
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
         self.faults.around(Call::Data, self.inner.data(parent, node)).await
+    }
+
+    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
+        self.faults.around(Call::DataWithWatch, self.inner.data_with_watch(parent, node)).await
+    }
+
+    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+        self.faults.around(Call::SetData, self.inner.set_data(parent, node, data)).await
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -4,7 +4,7 @@ use crate::backend::Target;
 use crate::conformance::Case;
 use crate::label::Label;
 
-/// The data is what was given to the create, byte for byte.
+/// The data is what was given to the create or to the last write, byte for byte.
 pub async fn is_what_was_given(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let every_byte: Vec<u8> = (0..=255).collect();

@@ -1,0 +1,64 @@
+//! Writing a node's data.
+
+use zlock_core::{ErrorKind, LockPath, Node, Result};
+use zookeeper_client::Error;
+
+use crate::error::Failure;
+use crate::operation::Operation;
+use crate::session::{Lease, Shared};
+
+/// What one request takes besides the data is well below the rest of the server's 1 MB.
+const MAX_DATA: usize = 1_000_000;
+
+/// Refuses what the server would answer by breaking the connection.
+pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
+    if data.len() <= MAX_DATA {
+        return Ok(());
+    }
+    let message = format!("{} bytes of node data, at most {MAX_DATA} are taken", data.len());
+    Err(operation.error(ErrorKind::InvalidArgument).with_message(message))
+}
+
+/// Writes the data of a node, under whatever name it has by now.
+pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+    let mut operation = Operation::new(session, "set_data", parent);
+    check_size(&operation, data)?;
+    let mut name = node.name.clone();
+    loop {
+        let lease = operation.lease().await?;
+        let path = format!("{}/{name}", operation.server_path());
+        let failure = match write(&mut operation, lease, path, data).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => match operation.renamed(lease, node).await {
+                Ok(Some(now)) => {
+                    name = now;
+                    continue;
+                }
+                Ok(None) => {
+                    operation.unknown = false;
+                    return Err(operation.error(ErrorKind::NodeRemoved));
+                }
+                Err(failure) => failure,
+            },
+            Err(failure) => failure,
+        };
+        operation.again(failure).await?;
+    }
+}
+
+/// `false` if there is no such node.
+async fn write(
+    operation: &mut Operation<'_>,
+    lease: Lease,
+    path: String,
+    data: &[u8],
+) -> Result<bool, Failure> {
+    let data = data.to_owned();
+    let written =
+        operation.write(lease, move |live| async move { live.client.set_data(&path, &data, None).await });
+    match written.await {
+        Ok(_) => Ok(true),
+        Err(Failure::Zk(Error::NoNode)) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}

@@ -122,6 +122,9 @@ async fn test(kind: Kind) {
         ];
         exclusion(&mut one, &ours[0], &observer).await;
         order([&mut one, &mut two], &ours, &observer).await;
+        if matches!(kind, Kind::Curator) {
+            revocation(&mut one, &ours[0]).await;
+        }
         counting([one, two], ours, kind).await;
         observer.wait_for_children(&path, 0).await;
     })
@@ -176,6 +179,26 @@ async fn order([first, third]: [&mut Peer; 2], ours: &[InterProcessMutex; 2], ob
     assert!(!fourth.is_finished());
     third.ask("release", "released").await;
     release(fourth.await.unwrap()).await;
+}
+
+/// Each asks the other to let go, and is heard.
+async fn revocation(peer: &mut Peer, ours: &InterProcessMutex) {
+    let held = ours.acquire().await.unwrap();
+    let asked = tokio::spawn(async move {
+        held.revocation().await.unwrap();
+        release(held).await;
+    });
+    peer.ask("revoke", "revoked").await;
+    asked.await.unwrap();
+
+    peer.ask("acquire 10000", "true").await;
+    assert_eq!(ours.request_revocation().await.unwrap(), 1, "it does not listen, and is untouched");
+    peer.ask("release", "released").await;
+    peer.ask("revocable", "revocable").await;
+    peer.ask("acquire 10000", "true").await;
+    assert_eq!(ours.request_revocation().await.unwrap(), 1);
+    peer.expect("asked").await;
+    peer.ask("release", "released").await;
 }
 
 /// All of them count in one file, with nothing but the lock to keep them from losing a count.

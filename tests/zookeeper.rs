@@ -15,8 +15,8 @@ mod mutex {
         real,
         ZkStore::shared(),
         InterProcessMutex,
-        [mutual, alone, reentry, safety, faults, links, sweep]
+        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
     );
 }
 
-zlock_recipes::recipe_suite!(real, ZkStore::shared(), [template, guard, cost, input]);
+zlock_recipes::recipe_suite!(real, ZkStore::shared(), [template, guard, revocation, cost, input]);

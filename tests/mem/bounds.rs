@@ -35,6 +35,8 @@ async fn futures_are_send() {
     let third = send(again.scope(mutex.acquire_timeout(std::time::Duration::ZERO))).await.unwrap();
     assert_eq!(send(mutex.participants()).await.unwrap().len(), 1);
     drop(send(third.lost()));
+    drop(send(third.revocation()));
+    assert_eq!(send(mutex.request_revocation()).await.unwrap(), 1);
     drop(send(third.held().lost()));
     assert_eq!(send(Scope::current().scope(third.release())).await.unwrap(), Release::StillHeld);
     drop((guard, again));

@@ -31,7 +31,7 @@ mod mutex {
         paused,
         store(),
         InterProcessMutex,
-        [mutual, alone, reentry, safety, faults, links, sweep]
+        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
     );
 }
 
@@ -41,7 +41,7 @@ mod write_lock {
         paused,
         store(),
         WriteLock,
-        [mutual, alone, reentry, safety, faults, links, sweep]
+        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
     );
 }
 
@@ -51,7 +51,7 @@ mod semaphore_of_one {
         paused,
         store(),
         OnePermit<1>,
-        [mutual, alone, safety, faults, links, sweep]
+        [mutual, alone, safety, faults, links, sweep, revocation]
     );
 }
 
@@ -60,4 +60,4 @@ mod semaphore_of_five {
     zlock_recipes::mutual_suite!(paused, occupied(), OnePermit<5>, [mutual, safety, faults, links, sweep]);
 }
 
-zlock_recipes::recipe_suite!(paused, store(), [template, guard, cost, input]);
+zlock_recipes::recipe_suite!(paused, store(), [template, guard, revocation, cost, input]);

@@ -12,6 +12,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 public class CuratorLock {
@@ -33,6 +34,14 @@ public class CuratorLock {
                     case "release":
                         mutex.release();
                         answers.println("released");
+                        break;
+                    case "revocable":
+                        mutex.makeRevocable(asked -> answers.println("asked"));
+                        answers.println("revocable");
+                        break;
+                    case "revoke":
+                        Revoker.attemptRevoke(client, mutex.getParticipantNodes().iterator().next());
+                        answers.println("revoked");
                         break;
                     case "count":
                         count(mutex, Integer.parseInt(command[1]), Path.of(command[2]));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::label::Label;
 use crate::node::{Node, Queue, Token};
 use crate::own::GoneNotice;
@@ -122,7 +122,9 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - By a relabel the watch fires or follows, and is never told that the node was `Deleted`.
     /// - The watch fires, with any event, when its session ends.
     /// - A dropped watch leaves none at the server, and takes no other one along.
-    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>>;
+    async fn data_with_watch(&self, parent: &LockPath, _node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
+        Err(not_offered("data_with_watch", parent))
+    }
 
     /// Writes the data of a node, whatever its label is by now.
     ///
@@ -133,7 +135,9 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A write and a relabel at the same time both take effect.
     /// - A watch of `exists_with_watch` may fire, but not with `Deleted`.
     /// - Repeating it is harmless.
-    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()>;
+    async fn set_data(&self, parent: &LockPath, _node: &Node, _data: &[u8]) -> Result<()> {
+        Err(not_offered("set_data", parent))
+    }
 
     /// A view of the session, and of the ones after it. Local: no request.
     ///
@@ -151,6 +155,11 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - The session's nodes are gone at once where the store can be reached, else when the session expires.
     /// - Repeating it is harmless.
     async fn close(&self) -> Result<()>;
+}
+
+/// Until every backend has the method.
+fn not_offered(operation: &'static str, parent: &LockPath) -> Error {
+    Error::new(ErrorKind::Unexpected, operation).with_path(parent).with_message("not offered by this store")
 }
 
 /// A node just made.

@@ -118,6 +118,41 @@ impl Guard {
         self.hold.lost(self.entry).await
     }
 
+    /// Waits until somebody asks for the lock to be let go, also if he did so before this call: with
+    /// [`request_revocation`](crate::InterProcessMutex::request_revocation) or Curator's `Revoker`. What
+    /// follows is up to the holder. A holder that never calls this sends nothing and cannot be asked.
+    ///
+    /// Reads the node's data with a watch: one request for the call and one for each change. Goes on through
+    /// outages that the lock survives.
+    ///
+    /// # Errors
+    /// The loss of the lock, as [`lost`](Guard::lost) tells it; `NotAuthorized` or `Unexpected` when the node
+    /// may not be read.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future removes the watch.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # let mutex = zlock_recipes::InterProcessMutex::new(&client, "/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// assert_eq!(mutex.request_revocation().await?, 1); // elsewhere
+    /// tokio::select! {
+    ///     biased;
+    ///     asked = guard.revocation() => asked?, // tidy up, then let go
+    ///     () = async { /* work */ std::future::pending().await } => {}
+    /// }
+    /// let _ = guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn revocation(&self) -> Result<()> {
+        crate::revocation::requested(&self.hold, self.lost()).await
+    }
+
     /// A handle that tells of the lock but cannot release it.
     #[must_use]
     pub fn held(&self) -> Held {
@@ -202,6 +237,17 @@ impl Held {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.is_held(self.entry)
+    }
+
+    /// As [`Guard::revocation`]; ends with an error also when the lock is released.
+    ///
+    /// # Errors
+    /// As [`Guard::revocation`], and as [`lost`](Held::lost) after the release.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn revocation(&self) -> Result<()> {
+        crate::revocation::requested(&self.hold, self.lost()).await
     }
 
     /// As [`Guard::lost`]; resolves also when the lock is released, then with [`ErrorKind::SessionLost`] and the

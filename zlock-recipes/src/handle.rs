@@ -63,6 +63,10 @@ impl Handle {
         participants(&self.client, &self.path).await
     }
 
+    pub(crate) async fn request_revocation(&self) -> Result<usize> {
+        crate::revocation::request(&self.client, &self.path).await
+    }
+
     fn request(&self, label: Label) -> Request<'_> {
         Request { client: self.client.inner(), path: &self.path, label, data: &self.node_data }
     }

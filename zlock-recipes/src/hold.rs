@@ -76,7 +76,7 @@ struct State {
     label: Label,
     owners: usize,
     readers: usize,
-    /// A relabel found no node.
+    /// A relabel or a read found no node.
     removed: bool,
 }
 
@@ -212,15 +212,19 @@ impl Hold {
     pub(crate) fn relabelled(&self, result: &Result<Node>) {
         match result {
             Ok(node) => self.state().node = node.clone(),
-            Err(e) if e.kind() == ErrorKind::NodeRemoved => {
-                let mut state = self.state();
-                // Who has left removes the node itself.
-                state.removed = !state.is_left();
-                drop(state);
-                self.changed.notify_waiters();
-            }
+            Err(e) if e.kind() == ErrorKind::NodeRemoved => self.removed(),
             Err(_) => {}
         }
+    }
+
+    /// The store has no such node any more.
+    pub(crate) fn removed(&self) {
+        {
+            let mut state = self.state();
+            // Who has left removes the node itself.
+            state.removed = !state.is_left();
+        }
+        self.changed.notify_waiters();
     }
 
     /// How the node stands, whether or not anybody stands on the hold. Local.

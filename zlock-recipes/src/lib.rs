@@ -8,6 +8,7 @@ mod hold;
 mod mutex;
 mod participants;
 mod reaper;
+mod revocation;
 mod rwlock;
 mod scope;
 mod semaphore;

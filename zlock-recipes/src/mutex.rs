@@ -114,4 +114,17 @@ impl InterProcessMutex {
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
+
+    /// Asks the present holder to let the lock go, and returns how many were asked: 0 when nobody holds it,
+    /// or when the holder has just left. Whether it does is up to the holder: one of ours hears it through
+    /// [`Guard::revocation`], one of Curator's if it was made revocable. Nothing is taken from anybody.
+    ///
+    /// # Errors
+    /// `Unavailable`, `NotAuthorized`, `Closed`, `Unexpected`.
+    ///
+    /// # Cancel safety
+    /// Safe; a request that is under way may still reach the holder.
+    pub async fn request_revocation(&self) -> Result<usize> {
+        self.0.request_revocation().await
+    }
 }

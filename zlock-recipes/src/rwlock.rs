@@ -87,6 +87,18 @@ impl ReadWriteLock {
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
+
+    /// Asks the present holders to let the lock go, the writer or all readers, and returns how many were asked.
+    /// As [`InterProcessMutex::request_revocation`](crate::InterProcessMutex::request_revocation).
+    ///
+    /// # Errors
+    /// As there. If some of several holders could not be asked: the first error, after all were tried.
+    ///
+    /// # Cancel safety
+    /// Safe; a request that is under way may still reach a holder.
+    pub async fn request_revocation(&self) -> Result<usize> {
+        self.0.request_revocation().await
+    }
 }
 
 /// A [`ReadWriteLock`] as readers take it: beside other readers. Cheap to clone.
@@ -160,6 +172,17 @@ impl ReadLock {
     /// Safe.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
+    }
+
+    /// As [`ReadWriteLock::request_revocation`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn request_revocation(&self) -> Result<usize> {
+        self.0.request_revocation().await
     }
 }
 
@@ -235,5 +258,16 @@ impl WriteLock {
     /// Safe.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
+    }
+
+    /// As [`ReadWriteLock::request_revocation`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn request_revocation(&self) -> Result<usize> {
+        self.0.request_revocation().await
     }
 }

@@ -133,6 +133,18 @@ impl Semaphore {
         self.handle.participants().await
     }
 
+    /// Asks all present holders to let their permits go, and returns how many were asked. As
+    /// [`InterProcessMutex::request_revocation`](crate::InterProcessMutex::request_revocation).
+    ///
+    /// # Errors
+    /// As there. If some of the holders could not be asked: the first error, after all were tried.
+    ///
+    /// # Cancel safety
+    /// Safe; a request that is under way may still reach a holder.
+    pub async fn request_revocation(&self) -> Result<usize> {
+        self.handle.request_revocation().await
+    }
+
     fn label(&self, n: u32) -> Result<Label> {
         let max = self.max;
         match n {

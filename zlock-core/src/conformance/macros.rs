@@ -59,6 +59,18 @@ macro_rules! conformance_group {
                 by_token_after_any_poll_of_a_create,
             ],
             data: [is_what_was_given],
+            session_events: [ended_session_is_lost_then_connected],
+            close: [
+                later_operations_end_with_closed,
+                nodes_are_gone_at_once,
+                dropping_does_it_too,
+                watches_fire,
+                repeating_is_harmless,
+            ],
+        });
+    };
+    (data, $time:ident, $store:expr) => {
+        $crate::conformance_cases!($time, $store, {
             data_with_watch: [
                 fires_on_a_write_and_on_the_deletion,
                 no_change_is_lost,
@@ -72,16 +84,12 @@ macro_rules! conformance_group {
                 gone_node_is_node_removed,
                 with_a_relabel_both_take_effect,
                 is_no_deletion_for_a_watch,
-            ],
-            session_events: [ended_session_is_lost_then_connected],
-            close: [
-                later_operations_end_with_closed,
-                nodes_are_gone_at_once,
-                dropping_does_it_too,
-                watches_fire,
-                repeating_is_harmless,
+                lost_answer_is_made_up_for,
             ],
         });
+    };
+    (data_watches, $time:ident, $store:expr) => {
+        $crate::conformance_cases!($time, $store, { data_with_watch: [dropped_watch_leaves_none] });
     };
     (numbers, $time:ident, $store:expr) => {
         $crate::conformance_cases!($time, $store, { children: [order_across_the_wrap] });
@@ -90,7 +98,6 @@ macro_rules! conformance_group {
         $crate::conformance_cases!($time, $store, {
             children_with_watch: [dropped_watch_leaves_none],
             exists_with_watch: [dropped_watch_leaves_none, gone_and_changed_leave_no_watch],
-            data_with_watch: [dropped_watch_leaves_none],
         });
     };
     (links, $time:ident, $store:expr) => {
@@ -98,7 +105,6 @@ macro_rules! conformance_group {
             create: [lost_answer_leaves_the_returned_node],
             relabel: [lost_answer_is_made_up_for],
             delete: [by_token_over_a_harmed_link],
-            set_data: [lost_answer_is_made_up_for],
             session_events: [
                 deadline_is_before_the_end,
                 short_outage_keeps_the_epoch,

@@ -73,6 +73,13 @@ pub fn judge(queue: &Queue, me: &Token, discipline: Discipline) -> Verdict {
     }
 }
 
+/// The nodes that hold, in order.
+pub fn holders(queue: &Queue) -> impl Iterator<Item = &Node> {
+    let holds =
+        |node: &&Node| matches!(judge(queue, &node.token, Discipline::of(node.label)), Verdict::Held { .. });
+    queue.iter().filter(holds)
+}
+
 /// Whether a node with this label would hold at once if it were appended to the queue.
 #[must_use]
 pub fn would_hold(queue: &Queue, label: Label) -> bool {
@@ -186,6 +193,14 @@ mod tests {
     fn readers_wait_for_the_nearest_writer() {
         assert_eq!(verdicts("WWRRR"), "h0111");
         assert_eq!(verdicts("RWRR"), "h011");
+    }
+
+    #[test]
+    fn holders_in_order() {
+        for (kinds, expected) in [("", 0), ("WW", 1), ("RRWR", 2), ("55", 2), ("661", 1), ("3331", 4)] {
+            let queue = queue(kinds);
+            assert!(holders(&queue).eq(queue.iter().take(expected)), "{kinds}");
+        }
     }
 
     #[test]

@@ -9,4 +9,4 @@ mod judge;
 
 pub use acquisition::{Acquisition, Event, Standing, Step};
 pub(crate) use driver::{Request, acquire, acquire_within, try_acquire};
-pub use judge::{Discipline, Verdict, judge, other_max, would_hold};
+pub use judge::{Discipline, Verdict, holders, judge, other_max, would_hold};

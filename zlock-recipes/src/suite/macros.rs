@@ -117,6 +117,24 @@ macro_rules! mutual_group {
             ]
         );
     };
+    (revocation, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            revocation,
+            [$lock],
+            [
+                holder_is_told_and_lets_go,
+                asked_before_the_holder_listens,
+                nobody_to_ask,
+                holder_that_does_not_listen_is_untouched,
+                ends_with_the_loss,
+                goes_on_when_the_store_does_not_answer,
+                dropped_wait_leaves_nothing,
+                asked_during_an_outage,
+            ]
+        );
+    };
     (sweep, $time:ident, $store:expr, $lock:ty) => {
         $crate::suite_tests!(
             $time,
@@ -178,6 +196,7 @@ macro_rules! recipe_group {
                 mx_08_siblings_exclude_each_other,
                 mx_06_counter,
                 held_outlives_the_closure,
+                mx_11_closure_hears_a_revocation,
                 scope_carried_over_by_spawn,
                 t2_execute,
             ]
@@ -207,6 +226,15 @@ macro_rules! recipe_group {
                 node_data,
                 backend_shared_with_others,
             ]
+        );
+    };
+    (revocation, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            revocation,
+            [],
+            [all_readers_are_asked, all_who_hold_permits_are_asked, downgrade_keeps_the_request]
         );
     };
     (cost, $time:ident, $store:expr) => {

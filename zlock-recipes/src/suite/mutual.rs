@@ -42,6 +42,9 @@ pub trait Mutual: Clone + Debug + Send + Sync + 'static {
 
     /// Who holds and who waits.
     fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send;
+
+    /// Asks the holder to let go.
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send;
 }
 
 /// The guard of a [`Mutual`]. The methods are those of [`Guard`].
@@ -54,6 +57,9 @@ pub trait MutualGuard: Debug + Send + Sync + 'static {
 
     /// See [`Guard::lost`].
     fn lost(&self) -> impl Future<Output = Error> + Send;
+
+    /// See [`Guard::revocation`].
+    fn revocation(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// See [`Guard::reenter`].
     fn reenter(&self) -> Result<Self>
@@ -95,6 +101,10 @@ impl Mutual for InterProcessMutex {
     fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
         self.participants()
     }
+
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
+        self.request_revocation()
+    }
 }
 
 impl Mutual for WriteLock {
@@ -122,6 +132,10 @@ impl Mutual for WriteLock {
 
     fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
         self.participants()
+    }
+
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
+        self.request_revocation()
     }
 }
 
@@ -161,6 +175,10 @@ impl<const MAX: u32> Mutual for OnePermit<MAX> {
     fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
         self.0.participants()
     }
+
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
+        self.0.request_revocation()
+    }
 }
 
 impl MutualGuard for Guard {
@@ -174,6 +192,10 @@ impl MutualGuard for Guard {
 
     fn lost(&self) -> impl Future<Output = Error> + Send {
         self.lost()
+    }
+
+    fn revocation(&self) -> impl Future<Output = Result<()>> + Send {
+        self.revocation()
     }
 
     fn reenter(&self) -> Result<Self> {
@@ -200,6 +222,10 @@ impl MutualGuard for WriteGuard {
 
     fn lost(&self) -> impl Future<Output = Error> + Send {
         Guard::lost(self)
+    }
+
+    fn revocation(&self) -> impl Future<Output = Result<()>> + Send {
+        Guard::revocation(self)
     }
 
     fn reenter(&self) -> Result<Self> {

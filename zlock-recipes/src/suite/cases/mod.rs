@@ -8,6 +8,7 @@ pub mod input;
 pub mod links;
 pub mod mutual;
 pub mod reentry;
+pub mod revocation;
 pub mod safety;
 pub mod sweep;
 pub mod template;

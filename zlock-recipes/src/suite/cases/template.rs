@@ -367,6 +367,22 @@ pub async fn held_outlives_the_closure(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
+/// MX-11: the closure hears that somebody asks for the lock; its handle says so until the release.
+pub async fn mx_11_closure_hears_a_revocation(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let others = mutex(case, &b);
+    let held = template(case, &a)
+        .execute(NAME, |held| async {
+            let (heard, asked) = tokio::join!(held.revocation(), others.request_revocation());
+            assert_eq!((heard.unwrap(), asked.unwrap()), ((), 1));
+            held
+        })
+        .await
+        .unwrap();
+    assert_eq!(held.revocation().await.unwrap_err().kind(), ErrorKind::SessionLost);
+    free(case, &b).await;
+}
+
 /// A task that the closure spawns inherits no scope; it can be carried over, and then holds on to the lock.
 pub async fn scope_carried_over_by_spawn(case: &Case<'_>) {
     let [a, b] = case.processes().await;

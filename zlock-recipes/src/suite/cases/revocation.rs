@@ -1,0 +1,244 @@
+//! MX-11: somebody asks the holder to let go.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use zlock_core::{ErrorKind, SessionState};
+
+use crate::suite::case::LONG;
+use crate::suite::{Call, Case, Mutual, MutualGuard, Process, Side, sweep};
+use crate::{Guard, ReadWriteLock, Release, Semaphore};
+
+/// Long enough for a request to a server that answers, and short beside a session timeout.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// The holder is told, releases, and whoever asked acquires. The lock's next holder was not asked.
+pub async fn holder_is_told_and_lets_go<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    let guard = mine.acquire().await.unwrap();
+    let holder = tokio::spawn(async move {
+        guard.revocation().await.unwrap();
+        guard.release().await.unwrap()
+    });
+    case.until("the holder listens", async || a.faults.count(Call::DataWithWatch) > 0).await;
+    sleep(MOMENT).await;
+    assert!(!holder.is_finished(), "nobody has asked");
+    let held = others.request_revocation().await.unwrap();
+    assert!(held >= 1);
+    let guard = others.acquire_timeout(LONG).await.unwrap();
+    assert_eq!(holder.await.unwrap(), Release::Released);
+    assert!(timeout(MOMENT, guard.revocation()).await.is_err(), "the next one was not asked");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Who asks before the holder listens is heard, by every guard, and again and again.
+pub async fn asked_before_the_holder_listens<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    case.lock::<M>(&b, "lock").request_revocation().await.unwrap();
+    for guard in [&guard, &guard.reenter().unwrap()] {
+        guard.revocation().await.unwrap();
+        guard.revocation().await.unwrap();
+        assert!(guard.is_held());
+    }
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Nobody holds, or the holder leaves between the look and the request: nobody is asked, nothing is made.
+pub async fn nobody_to_ask<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    assert_eq!(others.request_revocation().await.unwrap(), 0);
+    let guard = mine.acquire().await.unwrap();
+    let gate = b.faults.hold(Call::Children, Side::After);
+    let asking = tokio::spawn({
+        let others = others.clone();
+        async move { others.request_revocation().await }
+    });
+    gate.reached().await;
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    gate.open();
+    assert!(asking.await.unwrap().is_ok());
+    case.until_free(&case.path("lock")).await;
+    assert_eq!(others.acquire().await.unwrap().release().await.unwrap(), Release::Released);
+}
+
+/// A holder that does not listen sends nothing and goes on; who waits behind it is woken at most to look.
+pub async fn holder_that_does_not_listen_is_untouched<M: Mutual>(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let path = case.path("lock");
+    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let waits = case.lock::<M>(&b, "lock");
+    let waiter = tokio::spawn(async move { waits.acquire().await.unwrap() });
+    case.until_waiting(&b, 1).await;
+    let (before, names) = (a.faults.total(), case.store.names(&path).await);
+    for _ in 0..3 {
+        case.lock::<M>(&c, "lock").request_revocation().await.unwrap();
+        sleep(MOMENT).await;
+    }
+    assert!(guard.is_held() && !waiter.is_finished());
+    assert_eq!(a.faults.total(), before);
+    assert_eq!(case.store.names(&path).await, names, "no place is lost");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    let guard = waiter.await.unwrap();
+    assert!(timeout(MOMENT, guard.revocation()).await.is_err(), "it waited when the other was asked");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// The wait for a revocation ends with the loss of the lock, and says which.
+pub async fn ends_with_the_loss<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let lock = case.lock::<M>(&a, "lock");
+    let guard = lock.acquire().await.unwrap();
+    for name in case.store.names(&path).await {
+        case.store.remove(&path, &name).await;
+    }
+    // The read tells, and not the next heartbeat.
+    let soon = if case.paused { Duration::from_millis(1) } else { LONG };
+    let ended = timeout(soon, guard.revocation()).await.expect("at once");
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::NodeRemoved);
+    assert!(!guard.is_held());
+    drop(guard);
+    let guard = lock.acquire_timeout(LONG).await.unwrap();
+    let (ended, ()) = tokio::join!(guard.revocation(), case.store.expire(&a.connection));
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::SessionLost);
+    assert_eq!(guard.revocation().await.unwrap_err().kind(), ErrorKind::SessionLost);
+    drop(guard);
+    let guard = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
+    let (ended, closed) = tokio::join!(guard.revocation(), b.client.close());
+    closed.unwrap();
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// A node that could not be read says nothing: the holder goes on listening.
+pub async fn goes_on_when_the_store_does_not_answer<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    a.faults.fail(Call::DataWithWatch, Side::Before, 1, ErrorKind::Unavailable);
+    a.faults.fail(Call::DataWithWatch, Side::After, 1, ErrorKind::Unavailable);
+    case.lock::<M>(&b, "lock").request_revocation().await.unwrap();
+    timeout(LONG, guard.revocation()).await.unwrap().unwrap();
+    a.faults.fail(Call::DataWithWatch, Side::Before, 1, ErrorKind::NotAuthorized);
+    assert_eq!(guard.revocation().await.unwrap_err().kind(), ErrorKind::NotAuthorized);
+    b.faults.fail(Call::SetData, Side::Before, 1, ErrorKind::NotAuthorized);
+    let refused = case.lock::<M>(&b, "lock").request_revocation().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotAuthorized);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// A wait that is dropped after any poll leaves no watch, and does not touch the lock.
+pub async fn dropped_wait_leaves_nothing<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    sweep("revocation", async |cut| {
+        let guard = mine.acquire().await.unwrap();
+        let asked = others.request_revocation();
+        let (heard, _) = tokio::join!(cut.run(guard.revocation()), asked);
+        assert!(guard.is_held());
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        heard.is_some()
+    })
+    .await;
+}
+
+/// Who asks during the holder's outage is heard when its link is back, if the session is.
+pub async fn asked_during_an_outage<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let holder = tokio::spawn(async move {
+        let asked = guard.revocation().await;
+        (guard, asked)
+    });
+    case.until("the holder listens", async || a.faults.count(Call::DataWithWatch) > 0).await;
+    case.links().cut(&a.connection).await;
+    case.until_session(&a, 1, SessionState::Suspended).await;
+    case.lock::<M>(&b, "lock").request_revocation().await.unwrap();
+    assert!(!holder.is_finished());
+    case.links().heal(&a.connection).await;
+    let (guard, asked) = timeout(LONG, holder).await.unwrap().unwrap();
+    asked.unwrap();
+    assert!(guard.is_held() && a.session().epoch == 1);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Whether this guard was asked by now.
+async fn is_asked(guard: &Guard) -> bool {
+    timeout(MOMENT, guard.revocation()).await.is_ok_and(|asked| asked.is_ok())
+}
+
+/// All readers in front are asked; the writer that waits and the reader behind it are not.
+pub async fn all_readers_are_asked(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let path = case.path("lock");
+    let lock = |process: &Process| ReadWriteLock::new(&process.client, &path).unwrap();
+    let readers = [
+        lock(&a).read().acquire().await.unwrap(),
+        lock(&a).read().acquire().await.unwrap(),
+        lock(&b).read().acquire().await.unwrap(),
+    ];
+    let (lock, writer, late) = (lock(&a), lock(&c).write(), lock(&b).read());
+    let writer = tokio::spawn(async move { writer.acquire().await.unwrap() });
+    case.until_queued(&path, 4).await;
+    let late = tokio::spawn(async move { late.acquire().await.unwrap() });
+    case.until_queued(&path, 5).await;
+    assert_eq!(lock.request_revocation().await.unwrap(), 3);
+    for reader in readers {
+        reader.revocation().await.unwrap();
+        assert_eq!(reader.release().await.unwrap(), Release::Released);
+    }
+    let writer = writer.await.unwrap();
+    assert!(!is_asked(&writer).await);
+    assert_eq!(lock.write().request_revocation().await.unwrap(), 1);
+    assert!(is_asked(&writer).await);
+    assert_eq!(writer.release().await.unwrap(), Release::Released);
+    let late = late.await.unwrap();
+    assert!(!is_asked(&late).await);
+    assert_eq!(lock.read().request_revocation().await.unwrap(), 1);
+    assert_eq!(late.release().await.unwrap(), Release::Released);
+}
+
+/// All who hold permits are asked; who waits for some is not.
+pub async fn all_who_hold_permits_are_asked(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("permits");
+    let permits = |process: &Process| Semaphore::new(&process.client, &path, 5).unwrap();
+    let (mine, others) = (permits(&a), permits(&b));
+    let holders = [mine.acquire(2).await.unwrap(), others.acquire(2).await.unwrap()];
+    let waiter = tokio::spawn({
+        let mine = mine.clone();
+        async move { mine.acquire(5).await.unwrap() }
+    });
+    case.until_queued(&path, 3).await;
+    assert_eq!(others.request_revocation().await.unwrap(), 2);
+    for holder in holders {
+        holder.revocation().await.unwrap();
+        assert_eq!(holder.release().await.unwrap(), Release::Released);
+    }
+    let waiter = waiter.await.unwrap();
+    assert!(!is_asked(&waiter).await);
+    assert_eq!(waiter.release().await.unwrap(), Release::Released);
+}
+
+/// A request is not lost by a downgrade, whichever comes first.
+pub async fn downgrade_keeps_the_request(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let (mine, others) =
+        (ReadWriteLock::new(&a.client, &path).unwrap(), ReadWriteLock::new(&b.client, &path).unwrap());
+    for together in [false, true, true, true, true, true, true] {
+        let writing = mine.write().acquire().await.unwrap();
+        let reading = if together {
+            let (reading, asked) = tokio::join!(writing.downgrade(), others.request_revocation());
+            assert_eq!(asked.unwrap(), 1);
+            reading
+        } else {
+            assert_eq!(others.request_revocation().await.unwrap(), 1);
+            writing.downgrade().await
+        };
+        let reading = reading.unwrap();
+        timeout(LONG, reading.revocation()).await.unwrap().unwrap();
+        assert_eq!(reading.release().await.unwrap(), Release::Released);
+    }
+}

@@ -163,6 +163,14 @@ impl CoordinationBackend for Occupying {
         self.backend.data(parent, node).await
     }
 
+    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
+        self.backend.data_with_watch(parent, node).await
+    }
+
+    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+        self.backend.set_data(parent, node, data).await
+    }
+
     fn session_events(&self) -> SessionEvents {
         self.backend.session_events()
     }

@@ -1,6 +1,10 @@
 //! Tries to break zlock: `zlock-proof sim|model ..`.
 #![allow(clippy::expect_used, clippy::panic, reason = "a check that fails says so and ends")]
 
+#[cfg(feature = "chaos")]
+mod chaos;
+#[cfg(feature = "chaos")]
+mod history;
 mod model;
 mod sim;
 

@@ -1,0 +1,74 @@
+//! What clients may be told, and that each of them comes to an end.
+
+use std::collections::BTreeMap;
+
+use super::{Findings, History, What};
+
+/// What a client may be told while the store is under fire. That somebody deleted a node is not among them: nobody
+/// does.
+const EXPECTED: [&str; 3] = ["SessionLost", "Unavailable", "Timeout"];
+
+/// Looks at the errors, and at what never came to an end in processes that ended by themselves.
+pub(crate) fn errors(histories: &[History]) -> Findings {
+    let mut findings = Findings::default();
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for History { client, events } in histories {
+        let mut open = BTreeMap::new();
+        for event in events {
+            match &event.what {
+                What::Ask { op, lock, .. } => {
+                    open.insert(*op, lock);
+                }
+                What::Got { op, .. } | What::Stale { op, .. } | What::Taken { op } | What::Dropped { op } => {
+                    open.remove(op);
+                }
+                What::Failed { op, error } => {
+                    open.remove(op);
+                    let kind = error.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+                    *kinds.entry(kind).or_default() += 1;
+                    if !EXPECTED.contains(&kind) {
+                        findings.violation(format!("{client} op {op} failed with {error}"));
+                    }
+                }
+                What::Released { op, outcome } if outcome.starts_with("Err") => {
+                    findings.violation(format!("{client} op {op} was not released: {outcome}"));
+                }
+                _ => {}
+            }
+        }
+        if events.last().is_some_and(|event| event.what == What::Bye) {
+            for (op, lock) in open {
+                findings.violation(format!("{client} op {op} on {lock} never ended"));
+            }
+        }
+    }
+    let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    findings
+        .figure(format!("errors: {}", if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") }));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(lines: &str) -> usize {
+        let text = format!("1 ask op=1 worker=0 lock=/l kind=mutex how=Wait\n{lines}\n");
+        errors(&[History::parse("c", &text).unwrap()]).violations.len()
+    }
+
+    #[test]
+    fn errors_that_nobody_expects_are_caught() {
+        assert_eq!(bad("2 failed op=1 error=Timeout(Waiting) acquire: /l"), 0);
+        assert_eq!(bad("2 failed op=1 error=Unexpected acquire: /l"), 1);
+        assert_eq!(bad("2 got op=1 from=1 token=1 session=1 deadline=9\n3 released op=1 outcome=Err(x)"), 1);
+    }
+
+    #[test]
+    fn an_acquisition_that_never_ends_is_caught() {
+        assert_eq!(bad("2 bye"), 1);
+        assert_eq!(bad("2 dropped op=1\n3 bye"), 0);
+        // Killed.
+        assert_eq!(bad("2 session epoch=1 session=1 state=Lost deadline=1"), 0);
+    }
+}

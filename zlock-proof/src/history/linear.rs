@@ -1,0 +1,207 @@
+//! Linearizability of a lock's history, by stateright's tester.
+//!
+//! The model is first come, first served: whoever made its node earlier, which its fencing token tells, is
+//! granted earlier. A hold ends for the model at the earlier of its release being called and its deadline, or
+//! when its session was ended by hand. Acquisitions that brought no lock have no effect in the model: a lock
+//! whose holder or next in line is dead is not free, so a try that failed contradicts nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
+
+use super::{Ending, Findings, Hold, Kind, Ns};
+
+/// The tester keeps the whole history of a part and copies it at each step: parts end at the first quiet
+/// moment after so many holds.
+const ENOUGH: usize = 40;
+/// A part without a quiet moment is checked up to here.
+const TOO_MANY: usize = 400;
+
+/// Checks each lock by itself: linearizability of all is that of each.
+pub(crate) fn linear(holds: &[Hold], endings: &[Ending]) -> Findings {
+    let mut findings = Findings::default();
+    let mut by_lock: BTreeMap<&str, Vec<Hold>> = BTreeMap::new();
+    for hold in holds.iter().filter(|hold| hold.from < hold.until) {
+        let ended = endings.iter().filter(|ending| ending.session == hold.session).map(|ending| ending.asked);
+        let until = ended.fold(hold.until, Ns::min).max(hold.from + 1);
+        by_lock.entry(&hold.lock).or_default().push(Hold { until, ..hold.clone() });
+    }
+    for (lock, holds) in by_lock {
+        let parts = parts(holds);
+        let (count, most) = (parts.len(), parts.iter().map(Vec::len).max().unwrap_or(0));
+        for part in &parts {
+            if !is_linear(part) {
+                let first = part.first().map(Hold::show).unwrap_or_default();
+                findings
+                    .violation(format!("{lock}: no order explains {} holds, the first: {first}", part.len()));
+            }
+        }
+        let whole: usize = parts.iter().map(Vec::len).sum();
+        findings.figure(format!("{lock}: {whole} holds linearizable, in {count} parts of up to {most}"));
+    }
+    findings
+}
+
+/// Cuts a history where nobody holds. Who waits there takes effect after the cut: nothing before it needs
+/// its effect.
+fn parts(holds: Vec<Hold>) -> Vec<Vec<Hold>> {
+    let mut parts: Vec<Vec<Hold>> = vec![Vec::new()];
+    let mut quiet_from = 0;
+    for mut hold in holds {
+        let Some(part) = parts.last_mut() else { break };
+        if part.len() >= ENOUGH && quiet_from < hold.from || part.len() >= TOO_MANY {
+            hold.asked = hold.asked.max(quiet_from);
+            parts.push(vec![hold.clone()]);
+        } else {
+            if let Some(first) = part.first() {
+                hold.asked = hold.asked.max(first.asked);
+            }
+            part.push(hold.clone());
+        }
+        quiet_from = quiet_from.max(hold.until);
+    }
+    parts
+}
+
+fn is_linear(part: &[Hold]) -> bool {
+    let mut order: Vec<u64> = part.iter().map(|hold| hold.token).collect();
+    order.sort_unstable();
+    let mut tester =
+        LinearizabilityTester::new(Lock { order: Arc::from(order), granted: 0, held: BTreeMap::new() });
+    for (_, _, step) in steps(part) {
+        let told = match step {
+            Step::Ask(thread, op) => tester.on_invoke(thread, op).map(|_| ()),
+            Step::Answer(thread) => tester.on_return(thread, true).map(|_| ()),
+        };
+        if told.is_err() {
+            return false;
+        }
+    }
+    tester.is_consistent()
+}
+
+enum Step {
+    Ask(usize, Op),
+    Answer(usize),
+}
+
+/// What happened, in order. Each hold is a thread of its own: acquire, then release, which takes effect at once.
+fn steps(part: &[Hold]) -> Vec<(Ns, u8, Step)> {
+    let mut steps = Vec::new();
+    for (thread, hold) in part.iter().enumerate() {
+        let (kind, token) = (hold.kind, hold.token);
+        // At the same moment: what begins comes before what ends, so that they may go either way.
+        steps.push((hold.asked, 0, Step::Ask(thread, Op::Acquire { kind, token })));
+        steps.push((hold.from, 2, Step::Answer(thread)));
+        steps.push((hold.until, 1, Step::Ask(thread, Op::Release { token })));
+        steps.push((hold.until, 3, Step::Answer(thread)));
+    }
+    steps.sort_by_key(|(at, order, _)| (*at, *order));
+    steps
+}
+
+/// A lock as it should be: mutex, read/write lock and semaphore differ in what fits together.
+#[derive(Clone, Debug)]
+struct Lock {
+    /// The tokens of all who are granted, in order.
+    order: Arc<[u64]>,
+    granted: usize,
+    held: BTreeMap<u64, Kind>,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Acquire { kind: Kind, token: u64 },
+    Release { token: u64 },
+}
+
+impl Lock {
+    fn fits(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Mutex | Kind::Write => self.held.is_empty(),
+            Kind::Read => self.held.values().all(|held| *held == Kind::Read),
+            Kind::Permits { n, max } => {
+                let permits = |held: &Kind| if let Kind::Permits { n, .. } = held { *n } else { max };
+                self.held.values().map(permits).sum::<u32>() + n <= max
+            }
+        }
+    }
+}
+
+impl SequentialSpec for Lock {
+    type Op = Op;
+    type Ret = bool;
+
+    fn invoke(&mut self, op: &Op) -> bool {
+        match *op {
+            Op::Acquire { kind, token } => {
+                let good = self.order.get(self.granted) == Some(&token) && self.fits(kind);
+                if good {
+                    self.granted += 1;
+                    self.held.insert(token, kind);
+                }
+                good
+            }
+            Op::Release { token } => self.held.remove(&token).is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::holds::testing::hold;
+    use super::*;
+
+    const ONE: Kind = Kind::Permits { n: 1, max: 2 };
+
+    fn bad(holds: &[Hold]) -> usize {
+        linear(holds, &[]).violations.len()
+    }
+
+    #[test]
+    fn two_at_a_time_and_a_wrong_order_are_caught() {
+        for (a, b, wrong) in [
+            (Kind::Mutex, Kind::Mutex, true),
+            (Kind::Write, Kind::Read, true),
+            (Kind::Read, Kind::Write, true),
+            (Kind::Read, Kind::Read, false),
+            (ONE, ONE, false),
+            (ONE, Kind::Permits { n: 2, max: 2 }, true),
+        ] {
+            let beside = [hold("a", a, 1, 10, 20), hold("b", b, 2, 15, 30)];
+            assert_eq!(bad(&beside), usize::from(wrong), "{a} {b}");
+            let after = [hold("a", a, 1, 10, 20), hold("b", b, 2, 21, 30)];
+            assert_eq!(bad(&after), 0, "{a} {b}");
+            let order = [hold("a", a, 2, 10, 20), hold("b", b, 1, 21, 30)];
+            assert_eq!(bad(&order), 1, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn an_answer_may_come_late() {
+        // Readers are granted in the order of their tokens; the first one's answer took longer.
+        let late = Hold { asked: 1, ..hold("a", Kind::Read, 1, 15, 30) };
+        let soon = Hold { asked: 2, ..hold("b", Kind::Read, 2, 10, 30) };
+        assert_eq!(bad(&[soon, late]), 0);
+    }
+
+    #[test]
+    fn a_session_ended_by_hand_ends_its_holds() {
+        let holds = [hold("a", Kind::Mutex, 1, 10, 25), hold("b", Kind::Mutex, 2, 20, 30)];
+        assert_eq!(bad(&holds), 1);
+        let ending = Ending { session: holds[0].session, asked: 15, done: 16 };
+        assert!(linear(&holds, &[ending]).violations.is_empty());
+    }
+
+    #[test]
+    fn a_long_history_is_cut_where_nobody_holds() {
+        let mut holds: Vec<_> = (0..1000)
+            .map(|i| Hold { asked: 0, ..hold("a", Kind::Mutex, i, 10 * i + 10, 10 * i + 19) })
+            .collect();
+        assert_eq!(parts(holds.clone()).len(), 1000 / ENOUGH);
+        assert_eq!(bad(&holds), 0);
+        holds[777].until += 5;
+        assert_eq!(bad(&holds), 1);
+    }
+}

@@ -1,0 +1,70 @@
+//! After the last fault everybody gets every lock again.
+
+use super::{Findings, History, Hold, Ns, seconds};
+
+/// The end of all faults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Healed {
+    pub(crate) at: Ns,
+    /// The clients' time to get each lock from then on.
+    pub(crate) within: Ns,
+}
+
+/// Looks at the processes that live at the end (`alive`), and at each of the locks.
+pub(crate) fn liveness(
+    histories: &[History],
+    holds: &[Hold],
+    locks: &[&str],
+    alive: &[String],
+    healed: Healed,
+) -> Findings {
+    let mut findings = Findings::default();
+    let Healed { at, within } = healed;
+    let mut slowest = 0;
+    for client in alive {
+        if !histories.iter().any(|history| history.client == *client) {
+            findings.violation(format!("{client} lives and has recorded nothing"));
+        }
+        for lock in locks {
+            // Asked for before or after: what counts is that it came.
+            let mut got = holds
+                .iter()
+                .filter(|h| h.client == *client && h.lock == *lock && h.from >= at && h.from < h.until);
+            match got.next() {
+                Some(hold) if hold.from - at <= within => slowest = slowest.max(hold.from - at),
+                Some(hold) => findings.violation(format!(
+                    "{client} got {lock} only {} after the last fault",
+                    seconds(hold.from - at)
+                )),
+                None => findings.violation(format!("{client} never got {lock} after the last fault")),
+            }
+        }
+    }
+    findings.figure(format!(
+        "{} clients got each of {} locks after the last fault, the last after {}",
+        alive.len(),
+        locks.len(),
+        seconds(slowest)
+    ));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Kind;
+    use super::super::holds::testing::hold;
+    use super::*;
+
+    #[test]
+    fn who_gets_no_lock_or_gets_it_late_is_caught() {
+        let healed = Healed { at: 100, within: 50 };
+        let alive = ["a".to_owned()];
+        let histories = [History { client: "a".to_owned(), events: Vec::new() }];
+        for (from, bad) in [(90, true), (120, false), (151, true)] {
+            let holds = [hold("a", Kind::Mutex, 1, from, from + 9), hold("b", Kind::Mutex, 2, 110, 111)];
+            let found = liveness(&histories, &holds, &["/l"], &alive, healed);
+            assert_eq!(found.violations.len(), usize::from(bad), "{from}");
+        }
+        assert_eq!(liveness(&[], &[], &[], &alive, healed).violations.len(), 1);
+    }
+}

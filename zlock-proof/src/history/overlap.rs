@@ -1,0 +1,104 @@
+//! Exclusion: no two certain holds at the same time that must not be.
+
+use std::collections::BTreeMap;
+
+use super::{Ending, Findings, Hold, Kind, Ns, seconds};
+
+/// Looks at all holds. Those of a session that was ended by hand may overlap with the next one's until their
+/// client is told: no queue can avoid that, and [`Guard`](zlock::Guard) says so. They are counted.
+pub(crate) fn overlap(holds: &[Hold], endings: &[Ending]) -> Findings {
+    let mut findings = Findings::default();
+    let mut held: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
+    let (mut excused, mut longest) = (0, 0);
+    for hold in holds.iter().filter(|hold| hold.from < hold.until) {
+        let beside = held.entry(&hold.lock).or_default();
+        beside.retain(|earlier| earlier.until > hold.from);
+        let certain: Vec<&Hold> = beside.iter().filter(|b| !ended(b, hold.from, endings)).copied().collect();
+        if let Some(why) = clash(hold, &certain) {
+            findings.violation(format!("two at a time: {}, and {why}", hold.show()));
+        } else if clash(hold, beside).is_some() {
+            excused += 1;
+            let together = beside.iter().map(|other| other.until.min(hold.until) - hold.from).max();
+            longest = longest.max(together.unwrap_or(0));
+        }
+        beside.push(hold);
+    }
+    findings.figure(format!("{} certain holds of {} locks", holds.len(), held.len()));
+    findings.figure(format!(
+        "{excused} overlaps after a session was ended by hand, the longest {}",
+        seconds(longest)
+    ));
+    findings
+}
+
+/// Whether the session of this hold was ended by hand before this moment.
+fn ended(hold: &Hold, by: Ns, endings: &[Ending]) -> bool {
+    endings.iter().any(|ending| ending.session == hold.session && ending.asked <= by)
+}
+
+/// Whom of the others this one must not be beside.
+fn clash(hold: &Hold, beside: &[&Hold]) -> Option<String> {
+    let show = |other: &&Hold| other.show();
+    match hold.kind {
+        Kind::Mutex | Kind::Write => beside.first().map(show),
+        Kind::Read => beside.iter().find(|other| other.kind != Kind::Read).map(show),
+        Kind::Permits { n, max } => {
+            let permits = |other: &&Hold| if let Kind::Permits { n, .. } = other.kind { n } else { max };
+            let taken: u32 = beside.iter().map(permits).sum();
+            let all = || beside.iter().map(show).collect::<Vec<_>>().join("; ");
+            (taken + n > max).then(|| format!("{taken} of {max} permits are taken: {}", all()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::holds::testing::hold;
+    use super::*;
+
+    const TWO: Kind = Kind::Permits { n: 2, max: 4 };
+
+    #[test]
+    fn overlaps_are_caught() {
+        for (a, b, bad) in [
+            (Kind::Mutex, Kind::Mutex, true),
+            (Kind::Write, Kind::Write, true),
+            (Kind::Write, Kind::Read, true),
+            (Kind::Read, Kind::Write, true),
+            (Kind::Read, Kind::Read, false),
+            (TWO, TWO, false),
+            (TWO, Kind::Permits { n: 3, max: 4 }, true),
+        ] {
+            let beside = [hold("a", a, 1, 10, 20), hold("b", b, 2, 19, 30)];
+            assert_eq!(overlap(&beside, &[]).violations.len(), usize::from(bad), "{a} {b}");
+            let after = [hold("a", a, 1, 10, 20), hold("b", b, 2, 20, 30)];
+            assert!(overlap(&after, &[]).violations.is_empty(), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_ended_by_hand_before_is_excused() {
+        let holds = [hold("a", Kind::Mutex, 1, 10, 25), hold("b", Kind::Mutex, 2, 20, 30)];
+        for (session, asked, excused) in
+            [(holds[0].session, 15, true), (holds[0].session, 21, false), (holds[1].session, 15, false)]
+        {
+            let found = overlap(&holds, &[Ending { session, asked, done: asked + 1 }]);
+            assert_eq!(found.violations.is_empty(), excused);
+        }
+    }
+
+    #[test]
+    fn another_lock_is_another_lock() {
+        let mut other = hold("b", Kind::Mutex, 2, 15, 30);
+        other.lock = "/m".to_owned();
+        assert!(overlap(&[hold("a", Kind::Mutex, 1, 10, 20), other], &[]).violations.is_empty());
+    }
+
+    #[test]
+    fn three_semaphore_holds_of_which_one_is_dead() {
+        let holds = [hold("a", TWO, 1, 10, 40), hold("b", TWO, 2, 11, 40), hold("c", TWO, 3, 20, 40)];
+        assert_eq!(overlap(&holds, &[]).violations.len(), 1);
+        let ended = Ending { session: holds[0].session, asked: 12, done: 13 };
+        assert!(overlap(&holds, &[ended]).violations.is_empty());
+    }
+}

@@ -1,0 +1,131 @@
+//! The quality of the news that a session is lost: how soon it comes, and that it does not come for nothing.
+
+use std::collections::BTreeSet;
+
+use super::{Ending, Findings, History, MS, Ns, What, seconds};
+
+/// A time in which a client was cut off from a part of the cluster, or stood still, or the machine did.
+#[derive(Clone, Debug)]
+pub(crate) struct Disturbance {
+    pub(crate) from: Ns,
+    pub(crate) until: Ns,
+    /// Whom it concerns; none for all. Names of processes begin with it.
+    pub(crate) client: Option<String>,
+}
+
+/// A signal that comes this much after the deadline, with nothing that explains it, is late.
+const LATE: Ns = 300 * MS;
+
+/// Looks at every session that was lost. A loss is false if all that happened to the client since its last
+/// answered heartbeat took less than six tenths of the session's timeout: a heartbeat is sent every fifth of it, and
+/// a fifth is for the deadline's margin.
+pub(crate) fn signal(
+    histories: &[History],
+    endings: &[Ending],
+    disturbances: &[Disturbance],
+    timeout: Ns,
+) -> Findings {
+    let mut findings = Findings::default();
+    let (mut by_hand, mut lost, mut latest) = (Vec::new(), 0, 0);
+    for History { client, events } in histories {
+        let concerns =
+            |d: &&Disturbance| d.client.as_ref().is_none_or(|name| client.starts_with(name.as_str()));
+        let mine: Vec<&Disturbance> = disturbances.iter().filter(concerns).collect();
+        let mut told = BTreeSet::new();
+        for event in events {
+            let What::Session { epoch, session, state, deadline } = &event.what else { continue };
+            if state != "Lost" || *epoch == 0 || !told.insert(*session) {
+                continue;
+            }
+            if let Some(ending) = endings.iter().find(|e| e.session == *session && e.asked <= event.at) {
+                by_hand.push(event.at.saturating_sub(ending.done));
+                continue;
+            }
+            lost += 1;
+            let since = deadline.saturating_sub(timeout + timeout / 5);
+            let disturbed = overlap(&mine, since, event.at);
+            if disturbed < timeout * 6 / 10 {
+                let times = format!("{} of disturbance since {since}", seconds(disturbed));
+                findings.violation(format!("{client} lost session {session} at {}: {times}", event.at));
+            }
+            let late = event.at.saturating_sub(*deadline);
+            if overlap(&mine, *deadline, event.at) == 0 {
+                latest = latest.max(late);
+                if late > LATE {
+                    findings.violation(format!(
+                        "{client} was told {} after the deadline of {session}",
+                        seconds(late)
+                    ));
+                }
+            }
+        }
+    }
+    by_hand.sort_unstable();
+    let (median, most) = (by_hand.get(by_hand.len() / 2), by_hand.last());
+    findings.figure(format!(
+        "{lost} sessions lost by faults, none of them for an outage below 0.6 of its timeout"
+    ));
+    findings.figure(format!("told at most {} after the deadline", seconds(latest)));
+    findings.figure(format!(
+        "{} sessions ended by hand: told after {} (median), {} (at most)",
+        by_hand.len(),
+        seconds(*median.unwrap_or(&0)),
+        seconds(*most.unwrap_or(&0))
+    ));
+    findings
+}
+
+/// How much of a time the disturbances take together.
+fn overlap(disturbances: &[&Disturbance], from: Ns, until: Ns) -> Ns {
+    let cut = |d: &&Disturbance| (d.from.max(from), d.until.min(until));
+    let mut parts: Vec<_> = disturbances.iter().map(cut).filter(|(from, until)| from < until).collect();
+    parts.sort_unstable();
+    let (mut sum, mut end) = (0, from);
+    for (from, until) in parts {
+        sum += until.saturating_sub(from.max(end));
+        end = end.max(until);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Ns = 1000 * MS;
+
+    fn bad(at: Ns, disturbances: &[(Ns, Ns, Option<&str>)], endings: &[Ending]) -> usize {
+        let line = format!("{at} session epoch=1 session=7 state=Lost deadline={}\n", 30 * S);
+        let histories = [History::parse("c1-1", &line).unwrap()];
+        let disturbances: Vec<_> = disturbances
+            .iter()
+            .map(|&(from, until, client)| Disturbance { from, until, client: client.map(str::to_owned) })
+            .collect();
+        signal(&histories, endings, &disturbances, 10 * S).violations.len()
+    }
+
+    #[test]
+    fn a_loss_for_nothing_is_caught() {
+        assert_eq!(bad(30 * S, &[], &[]), 1);
+        assert_eq!(bad(30 * S, &[(20 * S, 25 * S, None)], &[]), 1);
+        assert_eq!(bad(30 * S, &[(20 * S, 25 * S, None), (24 * S, 26 * S, Some("c1-"))], &[]), 0);
+        assert_eq!(bad(30 * S, &[(20 * S, 27 * S, Some("c2-"))], &[]), 1);
+        assert_eq!(bad(30 * S, &[(5 * S, 17 * S, None)], &[]), 1);
+    }
+
+    #[test]
+    fn a_session_ended_by_hand_is_no_false_loss() {
+        let ending = |session, asked| Ending { session, asked, done: asked };
+        assert_eq!(bad(21 * S, &[], &[ending(7, 20 * S)]), 0);
+        assert_eq!(bad(21 * S, &[], &[ending(8, 20 * S)]), 1);
+        assert_eq!(bad(21 * S, &[], &[ending(7, 22 * S)]), 1);
+    }
+
+    #[test]
+    fn late_news_is_caught_unless_the_process_stood_still() {
+        let outage = (20 * S, 29 * S, None);
+        assert_eq!(bad(30 * S + LATE, &[outage], &[]), 0);
+        assert_eq!(bad(31 * S, &[outage], &[]), 1);
+        assert_eq!(bad(31 * S, &[outage, (30 * S, 31 * S, Some("c1-"))], &[]), 0);
+    }
+}

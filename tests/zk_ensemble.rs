@@ -178,3 +178,44 @@ async fn an_election_costs_no_lock_and_no_place() {
     })
     .await;
 }
+
+/// A follower answers by itself, also while its leader stands still. When the leader wakes it ends the sessions whose
+/// time has passed, before it hears from its followers that they were alive.
+#[tokio::test]
+async fn a_holder_knows_in_time_that_the_leader_stood_still() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        // A follower that hears nothing of its leader for 5 s looks for another.
+        const FROZEN: Duration = Duration::from_secs(3);
+        const SESSION: Duration = Duration::from_secs(2);
+        let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK)).await;
+        let leader = &ensemble.members()[ensemble.leader().await];
+        let [follower, other] = ensemble.followers().await[..] else { panic!("two followers") };
+        let (follower, other) = (&ensemble.members()[follower], &ensemble.members()[other]);
+        let observer = Observer::connect(other.connect_string()).await;
+        let waiter = connect(other.connect_string(), Duration::from_secs(30)).await;
+        let mut holders = Vec::new();
+        for n in 0..HOLDERS {
+            let path = format!("/leader/{n}");
+            let holder = connect(follower.connect_string(), SESSION).await;
+            let held = InterProcessMutex::new(&holder, &path).unwrap().acquire().await.unwrap();
+            let waiting = wait_behind(&InterProcessMutex::new(&waiter, &path).unwrap(), &observer, 1).await;
+            holders.push((holder, held, waiting));
+            sleep(SESSION / HOLDERS).await;
+        }
+        leader.pause();
+        sleep(FROZEN).await;
+        leader.resume();
+        for (_, held, waiting) in holders {
+            let next = waiting.await.unwrap();
+            assert!(!held.is_held(), "two held at the same time");
+            assert!(next.fencing_token() > held.fencing_token());
+            assert_eq!(held.release().await.unwrap(), Release::AlreadyLost);
+            release(next).await;
+        }
+    })
+    .await;
+}

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use zlock_core::{NodeName, Token};
 use zookeeper_client::{Client, Error};
 
-use crate::session::{Live, Shared};
+use crate::session::{Freshness, Live, Shared, catch_up};
 
 /// With more own nodes than this, a heartbeat no longer lists them: its answer would be longer than 100 kB.
 const MAX_LISTED: usize = 1000;
@@ -25,7 +25,7 @@ impl Heartbeat {
     /// A request that is sent at the first poll, and given up after what the library takes for silence.
     pub(crate) fn new(live: Arc<Live>, shared: Arc<Shared>, session_timeout: Duration) -> Self {
         let sent = Instant::now();
-        let beat = async move { beat(&live.client, &shared).await };
+        let beat = async move { beat(&live, &shared).await };
         let answered = async move { timeout(session_timeout * 2 / 5, beat).await.is_ok_and(|r| r.is_ok()) };
         Heartbeat { sent, answered: Box::pin(answered) }
     }
@@ -40,13 +40,19 @@ impl Heartbeat {
 }
 
 /// Keeps the session alive, and finds own nodes that somebody deleted: one request lists all of them.
-async fn beat(client: &Client, shared: &Shared) -> Result<(), Error> {
+///
+/// The leader has to answer, too, by the `sync`: a follower answers while its leader stands still, which ends
+/// sessions when it wakes, before it hears from its followers that they were alive.
+async fn beat(live: &Live, shared: &Shared) -> Result<(), Error> {
     let mark = shared.own.mark();
     shared.contents.retain(&shared.own);
+    let synced = catch_up(live, Freshness::Latest);
     if shared.own.len() > MAX_LISTED {
-        return ping(client).await;
+        return synced.await;
     }
-    match client.list_ephemerals("/").await {
+    let (synced, listed) = tokio::join!(synced, live.client.list_ephemerals("/"));
+    synced?;
+    match listed {
         Ok(paths) => {
             shared.own.compare(mark, &paths.iter().filter_map(|path| token_of(path)).collect());
             Ok(())

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod bench;
+mod chaos;
 mod ci;
 mod programs;
 mod run;
@@ -15,6 +16,8 @@ const USAGE: &str = "\
 cargo xtask test [--require] [FILTER..]   set up what the tests need, run them all, and count them
 cargo xtask ci                            all checks, and the tests with every server required
 cargo xtask bench zk|mem [WORKLOAD..]     one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7)
+cargo xtask chaos --store zk [--minutes N] [--seed S]
+                                          clients of a real cluster under faults, and checks of what they saw
 
 ZLOCK_TEST_SERVERS=require|auto|off says what a server that is not installed means for `test`:
 a failure, a skipped test (the default), or that none is used even if there is one.";
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
         "test" => test::test(rest),
         "ci" => ci::ci(),
         "bench" => bench::bench(rest),
+        "chaos" => chaos::chaos(rest),
         _ => Err(USAGE.to_owned()),
     };
     match done {

@@ -1,4 +1,4 @@
-//! Tries to break zlock: `zlock-proof sim|model ..`.
+//! Tries to break zlock: `zlock-proof sim|model|chaos ..`.
 #![allow(clippy::expect_used, clippy::panic, reason = "a check that fails says so and ends")]
 
 #[cfg(feature = "chaos")]
@@ -16,8 +16,12 @@ fn main() -> ExitCode {
     match task {
         "sim" => sim::run(rest),
         "model" => model::run(rest),
+        #[cfg(feature = "chaos")]
+        "chaos" => chaos::run(rest),
+        #[cfg(feature = "chaos")]
+        "chaos-client" => chaos::run_client(rest),
         _ => {
-            eprintln!("zlock-proof sim|model ..");
+            eprintln!("zlock-proof sim|model|chaos ..");
             ExitCode::from(2)
         }
     }

@@ -1,1 +1,36 @@
-//! x
+//! Clients of a real cluster, each a process of its own, under faults from a seed.
+
+mod client;
+mod clock;
+mod cluster;
+mod options;
+mod plan;
+mod record;
+mod run;
+mod slot;
+mod storage;
+mod verdict;
+mod worker;
+mod world;
+mod zk_session;
+
+use std::process::ExitCode;
+
+pub(crate) use client::run as run_client;
+
+use self::options::{Options, USAGE};
+
+pub(crate) fn run(args: &[String]) -> ExitCode {
+    let options = match Options::parse(args) {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("{why}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    match runtime.expect("a runtime").block_on(run::run(&options)) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

@@ -1,19 +1,22 @@
 //! What clients may be told, and that each of them comes to an end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Findings, History, What};
+use super::{Ending, Findings, History, What};
 
-/// What a client may be told while the store is under fire. That somebody deleted a node is not among them: nobody
-/// does.
+/// What a client may be told while the store is under fire.
 const EXPECTED: [&str; 3] = ["SessionLost", "Unavailable", "Timeout"];
 
+/// What a client may be told when its session was ended by hand: that its node is gone may be seen first.
+const BY_HAND: &str = "NodeRemoved";
+
 /// Looks at the errors, and at what never came to an end in processes that ended by themselves.
-pub(crate) fn errors(histories: &[History]) -> Findings {
+pub(crate) fn errors(histories: &[History], endings: &[Ending]) -> Findings {
     let mut findings = Findings::default();
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for History { client, events } in histories {
         let mut open = BTreeMap::new();
+        let mut sessions = BTreeSet::new();
         for event in events {
             match &event.what {
                 What::Ask { op, lock, .. } => {
@@ -26,9 +29,14 @@ pub(crate) fn errors(histories: &[History]) -> Findings {
                     open.remove(op);
                     let kind = error.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
                     *kinds.entry(kind).or_default() += 1;
-                    if !EXPECTED.contains(&kind) {
+                    let ended = |e: &Ending| sessions.contains(&e.session) && e.asked <= event.at;
+                    let by_hand = kind == BY_HAND && endings.iter().any(ended);
+                    if !EXPECTED.contains(&kind) && !by_hand {
                         findings.violation(format!("{client} op {op} failed with {error}"));
                     }
+                }
+                What::Session { session, .. } => {
+                    sessions.insert(*session);
                 }
                 What::Released { op, outcome } if outcome.starts_with("Err") => {
                     findings.violation(format!("{client} op {op} was not released: {outcome}"));
@@ -54,7 +62,8 @@ mod tests {
 
     fn bad(lines: &str) -> usize {
         let text = format!("1 ask op=1 worker=0 lock=/l kind=mutex how=Wait\n{lines}\n");
-        errors(&[History::parse("c", &text).unwrap()]).violations.len()
+        let ending = Ending { session: 7, asked: 5, done: 6 };
+        errors(&[History::parse("c", &text).unwrap()], &[ending]).violations.len()
     }
 
     #[test]
@@ -62,6 +71,14 @@ mod tests {
         assert_eq!(bad("2 failed op=1 error=Timeout(Waiting) acquire: /l"), 0);
         assert_eq!(bad("2 failed op=1 error=Unexpected acquire: /l"), 1);
         assert_eq!(bad("2 got op=1 from=1 token=1 session=1 deadline=9\n3 released op=1 outcome=Err(x)"), 1);
+    }
+
+    #[test]
+    fn a_node_goes_only_with_a_session_ended_by_hand() {
+        for (session, at, wrong) in [(7, 6, 0), (7, 4, 1), (8, 6, 1)] {
+            let begun = format!("2 session epoch=1 session={session} state=Connected deadline=9");
+            assert_eq!(bad(&format!("{begun}\n{at} failed op=1 error=NodeRemoved: acquire")), wrong);
+        }
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! A client process: one session, some workers.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use zlock::Client;
+
+use super::record::Record;
+use super::storage::Visitor;
+use super::worker::Worker;
+use crate::history::What;
+
+/// Workers of a process. They share its session.
+const WORKERS: u32 = 2;
+
+/// What a client process is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) url: String,
+    pub(crate) name: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) seed: u64,
+}
+
+impl Told {
+    /// As arguments of the process.
+    pub(crate) fn to_args(&self) -> [String; 5] {
+        let folder = self.folder.display().to_string();
+        ["chaos-client".to_owned(), self.url.clone(), self.name.clone(), folder, self.seed.to_string()]
+    }
+
+    /// From the arguments after the first.
+    fn parse(args: &[String]) -> Option<Self> {
+        let [url, name, folder, seed] = args else { return None };
+        let (url, name, folder) = (url.clone(), name.clone(), folder.into());
+        Some(Told { url, name, folder, seed: seed.parse().ok()? })
+    }
+
+    fn history(&self) -> PathBuf {
+        history(&self.folder, &self.name)
+    }
+}
+
+/// Where a client process writes its history.
+pub(crate) fn history(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.history"))
+}
+
+/// When this file is there, clients end.
+pub(crate) fn stop_file(folder: &Path) -> PathBuf {
+    folder.join("stop")
+}
+
+/// Where the storage is served.
+pub(crate) fn socket(folder: &Path) -> PathBuf {
+    folder.join("storage")
+}
+
+/// The process.
+pub(crate) fn run(args: &[String]) -> ExitCode {
+    let told = Told::parse(args).expect("URL NAME FOLDER SEED");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(live(told));
+    ExitCode::SUCCESS
+}
+
+async fn live(told: Told) {
+    let record = Arc::new(Record::create(&told.history()).expect("a history"));
+    // The cluster may be down at this moment.
+    let client = loop {
+        match zlock::connect(&told.url).await {
+            Ok(client) => break client,
+            Err(error) if error.is_retryable() => sleep(Duration::from_millis(100)).await,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let session = tokio::spawn(watch_session(client.clone(), record.clone()));
+    let mut workers = JoinSet::new();
+    for number in 0..WORKERS {
+        let storage = Visitor::connect(&socket(&told.folder)).await.expect("the storage");
+        let seed = told.seed.wrapping_mul(31).wrapping_add(number.into());
+        let stop = stop_file(&told.folder);
+        workers.spawn(Worker::new(number, client.clone(), record.clone(), storage, seed, stop).run());
+    }
+    while let Some(ended) = workers.join_next().await {
+        ended.expect("a worker");
+    }
+    client.close().await.expect("the end of the session");
+    // The end is the last that is told of the session.
+    session.await.expect("the session's watcher");
+    record.write(What::Bye);
+}
+
+async fn watch_session(client: Client, record: Arc<Record>) {
+    let mut listener = client.session_events().listen();
+    while let Some(session) = listener.next().await {
+        record.write(What::Session {
+            epoch: session.epoch,
+            session: session.id.get(),
+            state: format!("{:?}", session.state),
+            deadline: record.clock.number(session.deadline),
+        });
+    }
+}

@@ -1,0 +1,98 @@
+//! What the command line says.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::cluster::Store;
+
+pub(crate) const USAGE: &str = "\
+chaos --store zk [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N]";
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) store: Store,
+    /// How long faults happen.
+    pub(crate) time: Duration,
+    pub(crate) seed: u64,
+    /// Client processes; the first is left alone.
+    pub(crate) clients: usize,
+    pub(crate) session: Duration,
+}
+
+impl Options {
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Options {
+            store: Store::Zk,
+            time: Duration::from_secs(60),
+            seed: fastrand::u64(..1_000_000),
+            clients: 5,
+            session: Duration::from_secs(3),
+        };
+        let mut store = None;
+        let mut args = args.iter();
+        while let Some(name) = args.next() {
+            let value = args.next().ok_or(format!("{name} needs a value"))?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{name} {value}: not a number"));
+            match name.as_str() {
+                "--store" if value == "zk" => store = Some(Store::Zk),
+                "--store" => return Err(format!("--store {value}: expected zk")),
+                "--minutes" => options.time = Duration::from_secs(60 * number()?),
+                "--seconds" => options.time = Duration::from_secs(number()?),
+                "--seed" => options.seed = number()?,
+                "--clients" => {
+                    options.clients = usize::try_from(number()?).map_err(|e| e.to_string())?.max(2)
+                }
+                "--session-ms" => options.session = Duration::from_millis(number()?),
+                _ => return Err(format!("unknown option {name}")),
+            }
+        }
+        options.store = store.ok_or("--store is missing")?;
+        Ok(options)
+    }
+}
+
+impl fmt::Display for Options {
+    /// The line that repeats it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { store, time, seed, clients, session } = self;
+        let store = match store {
+            Store::Zk => "zk",
+        };
+        write!(
+            f,
+            "chaos --store {store} --seconds {} --seed {seed} --clients {clients} --session-ms {}",
+            time.as_secs(),
+            session.as_millis()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &str) -> Result<Options, String> {
+        Options::parse(&args.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_shown_is_read() {
+        let options = parse("--store zk --minutes 10 --seed 7 --clients 3 --session-ms 2000").unwrap();
+        assert_eq!(options.time, Duration::from_secs(600));
+        assert_eq!(parse(options.to_string().strip_prefix("chaos ").unwrap()).unwrap(), options);
+    }
+
+    #[test]
+    fn bad_options_are_refused() {
+        for (args, part) in [
+            ("", "--store is missing"),
+            ("--store x", "--store x"),
+            ("--store zk --seed", "--seed needs a value"),
+            ("--store zk --seed x", "--seed x: not a number"),
+            ("--frob 1", "unknown option --frob"),
+        ] {
+            assert!(parse(args).unwrap_err().contains(part), "{args}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What happens to clients and servers, and when: all of it from a seed.
+
+use std::fmt;
+use std::time::Duration;
+
+use fastrand::Rng;
+use zlock_testkit::{Cut, Flow};
+
+/// What happens to a client.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum ClientFault {
+    /// Killed (SIGKILL); another process takes its place after this time.
+    Kill(Duration),
+    /// Stopped (SIGSTOP) for this time.
+    Pause(Duration),
+    /// Its links break for this time: one of them, by the number of the server, or all.
+    Links(Option<usize>, Break, Duration),
+    /// Its connections end, and new ones are taken.
+    Cut(Cut),
+    /// Its session is ended at the server by hand.
+    EndSession,
+}
+
+/// How a link breaks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Break {
+    ToServer(Flow),
+    ToClient(Flow),
+    Both(Flow),
+    /// Nobody listens, and what there was is reset.
+    Refuse,
+    Freeze,
+}
+
+/// What happens to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum ClusterFault {
+    /// Killed (SIGKILL) and started again after this time.
+    Kill(Role, Duration),
+    /// Stopped (SIGSTOP) for this time.
+    Pause(Role, Duration),
+    /// All killed, and started again.
+    RestartAll,
+    /// Killed and started again one after the other.
+    RestartEach,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Role {
+    Leader,
+    Follower,
+}
+
+/// Something planned, at a time after the beginning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Planned<F> {
+    pub(crate) at: Duration,
+    pub(crate) fault: F,
+}
+
+/// The plan of a run: one track for each client but the first, which is left alone, and one for the cluster. What is on one
+/// track happens one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) clients: Vec<Vec<Planned<ClientFault>>>,
+    pub(crate) cluster: Vec<Planned<ClusterFault>>,
+}
+
+/// What a plan is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) clients: usize,
+    pub(crate) servers: usize,
+    pub(crate) session: Duration,
+    pub(crate) time: Duration,
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64, scale: Scale) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut clients = vec![Vec::new()];
+        for _ in 1..scale.clients {
+            clients.push(track(&mut rng, scale.time, 500..4000, |rng| client_fault(rng, scale)));
+        }
+        let cluster = track(&mut rng, scale.time, 2000..8000, |rng| cluster_fault(rng, scale.session));
+        Plan { clients, cluster }
+    }
+}
+
+/// Faults with pauses between them, until the time is over.
+fn track<F: Copy>(
+    rng: &mut Rng,
+    time: Duration,
+    gap: std::ops::Range<u64>,
+    fault: impl Fn(&mut Rng) -> (F, Duration),
+) -> Vec<Planned<F>> {
+    let mut track = Vec::new();
+    let mut at = Duration::ZERO;
+    loop {
+        at += Duration::from_millis(rng.u64(gap.clone()));
+        let (fault, takes) = fault(rng);
+        if at + takes > time {
+            return track;
+        }
+        track.push(Planned { at, fault });
+        at += takes;
+    }
+}
+
+/// The times that matter: clearly shorter than the session, about as long, and much longer.
+const PARTS: [f64; 4] = [0.5, 0.9, 1.1, 3.0];
+
+fn part(rng: &mut Rng, session: Duration) -> Duration {
+    session.mul_f64(PARTS[rng.usize(..PARTS.len())])
+}
+
+fn client_fault(rng: &mut Rng, scale: Scale) -> (ClientFault, Duration) {
+    let session = scale.session;
+    let time = part(rng, session);
+    match rng.u32(..10) {
+        0 => (ClientFault::Kill(time.min(session)), time.min(session)),
+        1 | 2 => (ClientFault::Pause(time), time),
+        3 => (ClientFault::Cut(Cut::Fin), Duration::ZERO),
+        4 => (ClientFault::Cut(Cut::Reset), Duration::ZERO),
+        5 => (ClientFault::EndSession, Duration::ZERO),
+        _ => {
+            let one = rng.bool().then(|| rng.usize(..scale.servers));
+            (ClientFault::Links(one, how(rng, session), time), time)
+        }
+    }
+}
+
+fn how(rng: &mut Rng, session: Duration) -> Break {
+    // A delay that is no outage: below what the client library takes for silence.
+    let flow = match rng.u32(..5) {
+        0 | 1 => Flow::Hold,
+        2 | 3 => Flow::Swallow,
+        _ => Flow::Delay(session / 40),
+    };
+    match rng.u32(..8) {
+        0 | 1 => Break::ToServer(flow),
+        2 | 3 => Break::ToClient(flow),
+        4 | 5 => Break::Both(flow),
+        6 => Break::Refuse,
+        _ => Break::Freeze,
+    }
+}
+
+fn cluster_fault(rng: &mut Rng, session: Duration) -> (ClusterFault, Duration) {
+    let role = if rng.bool() { Role::Leader } else { Role::Follower };
+    let time = part(rng, session);
+    // With the time that the cluster needs to be whole again.
+    let again = Duration::from_secs(2);
+    match rng.u32(..8) {
+        0..=2 => (ClusterFault::Kill(role, time.min(session)), time.min(session) + again),
+        3..=5 => (ClusterFault::Pause(role, time), time + again),
+        6 => (ClusterFault::RestartAll, 2 * again),
+        _ => (ClusterFault::RestartEach, 3 * again),
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = Vec::new();
+        for (client, track) in self.clients.iter().enumerate() {
+            lines.extend(track.iter().map(|p| (p.at, format!("client {client}: {}", p.fault))));
+        }
+        lines.extend(self.cluster.iter().map(|p| (p.at, format!("cluster: {}", p.fault))));
+        lines.sort();
+        for (at, line) in lines {
+            writeln!(f, "  +{:7.3}s {line}", at.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ClientFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientFault::Kill(away) => write!(f, "killed, another comes after {away:?}"),
+            ClientFault::Pause(time) => write!(f, "stopped for {time:?}"),
+            ClientFault::Links(Some(link), how, time) => write!(f, "link {link}: {how:?} for {time:?}"),
+            ClientFault::Links(None, how, time) => write!(f, "all links: {how:?} for {time:?}"),
+            ClientFault::Cut(cut) => write!(f, "connections end by {cut:?}"),
+            ClientFault::EndSession => f.write_str("its session is ended by hand"),
+        }
+    }
+}
+
+impl fmt::Display for ClusterFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClusterFault::Kill(role, away) => write!(f, "{role:?} killed, back after {away:?}"),
+            ClusterFault::Pause(role, time) => write!(f, "{role:?} stopped for {time:?}"),
+            ClusterFault::RestartAll => f.write_str("all killed at once and started again"),
+            ClusterFault::RestartEach => f.write_str("each killed and started again, one after the other"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCALE: Scale =
+        Scale { clients: 4, servers: 3, session: Duration::from_secs(3), time: Duration::from_secs(600) };
+
+    #[test]
+    fn a_seed_is_a_plan() {
+        assert_eq!(Plan::new(7, SCALE), Plan::new(7, SCALE));
+        assert_ne!(Plan::new(7, SCALE), Plan::new(8, SCALE));
+    }
+
+    #[test]
+    fn a_long_plan_has_every_fault() {
+        let plan = Plan::new(1, SCALE);
+        assert!(plan.clients[0].is_empty());
+        let text = plan.to_string();
+        for part in [
+            "killed, another comes",
+            "stopped for 1.5s",
+            "stopped for 2.7s",
+            "stopped for 3.3s",
+            "stopped for 9s",
+            "Both(Hold)",
+            "ToServer(Swallow)",
+            "ToClient(Swallow)",
+            "Delay(75ms)",
+            "link 2",
+            "all links",
+            "Refuse",
+            "Freeze",
+            "Fin",
+            "Reset",
+            "ended by hand",
+            "Leader killed",
+            "Follower killed",
+            "Leader stopped",
+            "Follower stopped",
+            "all killed at once",
+            "one after the other",
+        ] {
+            assert!(text.contains(part), "{part}");
+        }
+    }
+}

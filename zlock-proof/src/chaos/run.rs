@@ -1,0 +1,150 @@
+//! A run: cluster, clients and faults, and then the verdict.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::client::{history, socket, stop_file};
+use super::clock::now;
+use super::cluster::Cluster;
+use super::options::Options;
+use super::plan::{Plan, Scale};
+use super::slot::Slot;
+use super::storage::Storage;
+use super::verdict::{Evidence, judge};
+use super::worker::LOCKS;
+use super::world::World;
+use crate::history::{Ended, Healed, History, Ns, holds};
+
+/// After the last fault everybody must have had every lock within this time.
+const HEALED_WITHIN: Duration = Duration::from_secs(30);
+/// Clients end within this time: nobody waits for ever.
+const STOP_WITHIN: Duration = Duration::from_secs(60);
+
+/// Runs; whether nothing was found.
+pub(crate) async fn run(options: &Options) -> bool {
+    let folder = tempfile::Builder::new().prefix("zlock-chaos-").tempdir().expect("a folder");
+    println!("{options}: starting three servers, histories in {}", folder.path().display());
+    let cluster = Cluster::start(options.store).await;
+    let scale = Scale {
+        clients: options.clients,
+        servers: cluster.addrs().len(),
+        session: options.session,
+        time: options.time,
+    };
+    let plan = Plan::new(options.seed, scale);
+    println!("plan:\n{plan}run:");
+    let storage = Storage::start(&socket(folder.path())).expect("a storage");
+    let world = Arc::new(World {
+        store: options.store,
+        cluster,
+        session: options.session,
+        folder: folder.path().to_owned(),
+        began: Instant::now(),
+        log: Mutex::default(),
+    });
+    let stalls = tokio::spawn({
+        let world = world.clone();
+        async move { world.watch_for_stalls().await }
+    });
+    let (slots, healed) = through_faults(&world, plan, options.seed).await;
+    let alive: Vec<String> = slots.iter().map(Slot::name).collect();
+    let within = Duration::from_nanos(healed.within);
+    wait_for_all(&world, &slots, &alive, healed.at, within).await;
+    let histories = stop(&world, slots).await;
+    let residue = world.cluster.residue(options.session * 2 + Duration::from_secs(5)).await;
+    stalls.abort();
+
+    let log = std::mem::take(&mut *world.log.lock().expect("nobody panicked"));
+    let evidence = Evidence {
+        histories,
+        accepted: storage.accepted(),
+        alive,
+        healed,
+        residue,
+        timeout: Ns::try_from(options.session.as_nanos()).expect("some seconds"),
+        log,
+    };
+    let good = judge(&evidence);
+    if !good {
+        println!("the histories are kept in {}", folder.keep().display());
+    }
+    good
+}
+
+/// Starts the clients and lets everything happen that is planned.
+async fn through_faults(world: &Arc<World>, plan: Plan, seed: u64) -> (Vec<Slot>, Healed) {
+    let mut tracks = JoinSet::new();
+    for (number, track) in plan.clients.into_iter().enumerate() {
+        let world = world.clone();
+        tracks.spawn(async move {
+            let seed = seed.wrapping_mul(1_000_003).wrapping_add(1000 * number as u64);
+            let mut slot = Slot::start(number, seed, world.clone()).await;
+            for planned in track {
+                sleep_until(world.began + planned.at).await;
+                slot.suffer(planned.fault).await;
+            }
+            (number, slot)
+        });
+    }
+    let cluster = tokio::spawn({
+        let world = world.clone();
+        async move { world.disturb_cluster(plan.cluster).await }
+    });
+    let mut slots = tracks.join_all().await;
+    slots.sort_by_key(|(number, _)| *number);
+    cluster.await.expect("the cluster's track");
+    world.say("the last fault is over");
+    let within = Ns::try_from(HEALED_WITHIN.as_nanos()).expect("some seconds");
+    (slots.into_iter().map(|(_, slot)| slot).collect(), Healed { at: now(), within })
+}
+
+/// Waits until everybody has had every lock since then, or the time is over.
+async fn wait_for_all(world: &World, slots: &[Slot], alive: &[String], since: Ns, within: Duration) {
+    let until = Instant::now() + within;
+    while Instant::now() < until {
+        sleep(Duration::from_millis(500)).await;
+        let histories = read(world, slots);
+        let holds = holds(&histories);
+        let had = |client: &String, lock: &str| {
+            holds.iter().any(|hold| {
+                hold.client == *client
+                    && hold.lock == lock
+                    && hold.from >= since
+                    && hold.ended == Ended::Released
+            })
+        };
+        if alive.iter().all(|client| LOCKS.iter().all(|lock| had(client, lock))) {
+            return;
+        }
+    }
+}
+
+/// Ends the clients and reads what they have recorded.
+async fn stop(world: &World, slots: Vec<Slot>) -> Vec<History> {
+    let names: Vec<_> = slots.iter().flat_map(Slot::names).collect();
+    std::fs::write(stop_file(&world.folder), "").expect("a file");
+    let mut ends = JoinSet::new();
+    for slot in slots {
+        ends.spawn(async move { (slot.name(), slot.stop(STOP_WITHIN).await) });
+    }
+    for (name, well) in ends.join_all().await {
+        if !well {
+            world.violation(format!("{name} did not end well within {STOP_WITHIN:?}"));
+        }
+    }
+    world.say("all clients have ended");
+    names.iter().filter_map(|name| read_one(world, name)).collect()
+}
+
+fn read(world: &World, slots: &[Slot]) -> Vec<History> {
+    slots.iter().flat_map(Slot::names).filter_map(|name| read_one(world, &name)).collect()
+}
+
+/// What a process has recorded; `None` if it was killed before it began.
+fn read_one(world: &World, name: &str) -> Option<History> {
+    let text = std::fs::read_to_string(history(&world.folder, name)).ok()?;
+    Some(History::parse(name, &text).expect("a history"))
+}

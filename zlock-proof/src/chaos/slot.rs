@@ -1,0 +1,163 @@
+//! A client's place: its links to the servers, and the process that is there at the moment.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use zlock_testkit::{Cut, FaultProxy, Process};
+
+use super::client::{Told, history};
+use super::clock::now;
+use super::cluster::Store;
+use super::plan::{Break, ClientFault};
+use super::world::World;
+use crate::history::{Ending, History, What};
+
+pub(crate) struct Slot {
+    number: usize,
+    /// How many processes there have been.
+    count: u64,
+    seed: u64,
+    links: Vec<FaultProxy>,
+    process: Option<Process>,
+    world: Arc<World>,
+}
+
+impl Slot {
+    pub(crate) async fn start(number: usize, seed: u64, world: Arc<World>) -> Self {
+        let mut links = Vec::new();
+        for server in world.cluster.addrs() {
+            links.push(match world.store {
+                Store::Zk => FaultProxy::start_zookeeper(server).await,
+            });
+        }
+        let mut slot = Slot { number, count: 0, seed, links, process: None, world };
+        slot.spawn();
+        slot
+    }
+
+    /// The name of the process.
+    pub(crate) fn name(&self) -> String {
+        format!("{}{}", self.prefix(), self.count)
+    }
+
+    /// What the names of all processes of this slot begin with.
+    fn prefix(&self) -> String {
+        format!("c{}-", self.number)
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        let prefix = self.prefix();
+        (1..=self.count).map(move |count| format!("{prefix}{count}"))
+    }
+
+    fn spawn(&mut self) {
+        self.count += 1;
+        let hosts: Vec<_> = self.links.iter().map(FaultProxy::connect_string).collect();
+        let told = Told {
+            url: self.world.cluster.url(&hosts, self.world.session),
+            name: self.name(),
+            folder: self.world.folder.clone(),
+            seed: self.seed.wrapping_add(self.count),
+        };
+        let program: PathBuf = std::env::current_exe().expect("the path of this program");
+        self.process = Some(Process::spawn(program, &told.to_args(), &[]));
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("a process")
+    }
+
+    /// Carries out a fault, to its end.
+    pub(crate) async fn suffer(&mut self, fault: ClientFault) {
+        if !self.process().is_running() {
+            self.world.violation(format!("{} ended by itself", self.name()));
+            self.spawn();
+        }
+        self.world.say(format!("{}: {fault}", self.name()));
+        let session = self.world.session;
+        let from = now();
+        match fault {
+            ClientFault::Kill(away) => {
+                self.process().kill();
+                self.process = None;
+                sleep(away).await;
+                self.spawn();
+            }
+            ClientFault::Pause(time) => {
+                self.process().pause();
+                sleep(time).await;
+                self.process().resume();
+                self.disturbed(from, Duration::ZERO);
+            }
+            ClientFault::Links(one, how, time) => {
+                let links = || self.links.iter().enumerate().filter(|(i, _)| one.is_none_or(|one| one == *i));
+                for (_, link) in links() {
+                    hurt(link, how).await;
+                }
+                // With one link gone, the time to find that out and to take another.
+                if one.is_some() {
+                    self.disturbed(from, session * 2 / 5);
+                }
+                sleep(time).await;
+                for (_, link) in links() {
+                    link.heal().await;
+                }
+                if one.is_none() {
+                    self.disturbed(from, session / 5);
+                }
+            }
+            ClientFault::Cut(cut) => {
+                self.links.iter().for_each(|link| link.cut(cut));
+                self.disturbed(from, session / 5);
+            }
+            ClientFault::EndSession => self.end_session().await,
+        }
+    }
+
+    /// From then until now, and the time to recover.
+    fn disturbed(&self, from: u64, and: Duration) {
+        self.world.disturbed(from, and, Some(self.prefix()));
+    }
+
+    async fn end_session(&self) {
+        let Some(session) = self.session() else { return };
+        let asked = now();
+        if self.world.cluster.end_session(session).await {
+            self.world.ended(Ending { session, asked, done: now() });
+        } else {
+            self.world.say(format!("{}: session {session:#x} had ended before", self.name()));
+        }
+    }
+
+    /// The live session of the process, as it has recorded.
+    fn session(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(history(&self.world.folder, &self.name())).ok()?;
+        let history = History::parse("", &text).ok()?;
+        let last = history.events.iter().rev().find_map(|event| match &event.what {
+            What::Session { session, state, .. } => Some((*session, state == "Connected")),
+            _ => None,
+        })?;
+        last.1.then_some(last.0)
+    }
+
+    /// Mends everything, and lets the process end. Whether it ended well, in time.
+    pub(crate) async fn stop(mut self, within: Duration) -> bool {
+        let Some(process) = self.process.take() else { return false };
+        matches!(tokio::time::timeout(within, process.wait()).await, Ok(0))
+    }
+}
+
+async fn hurt(link: &FaultProxy, how: Break) {
+    match how {
+        Break::ToServer(flow) => link.to_server(flow),
+        Break::ToClient(flow) => link.to_client(flow),
+        Break::Both(flow) => link.both(flow),
+        Break::Refuse => {
+            link.refuse().await;
+            link.cut(Cut::Reset);
+        }
+        Break::Freeze => link.freeze().await,
+    }
+}

@@ -1,0 +1,129 @@
+//! What all tracks of a run share.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::clock::now;
+use super::cluster::{Cluster, Store};
+use super::plan::{ClusterFault, Planned, Role};
+use crate::history::{Disturbance, Ending, Ns};
+
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) cluster: Cluster,
+    pub(crate) session: Duration,
+    /// Of histories, the storage's socket and the stop file.
+    pub(crate) folder: PathBuf,
+    pub(crate) began: Instant,
+    pub(crate) log: Mutex<Log>,
+}
+
+/// What has happened.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) disturbances: Vec<Disturbance>,
+    pub(crate) endings: Vec<Ending>,
+    pub(crate) violations: Vec<String>,
+    pub(crate) faults: usize,
+}
+
+/// The machine stood still if a task that sleeps is woken this much late.
+const STALL: Duration = Duration::from_millis(150);
+
+impl World {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn say(&self, what: impl std::fmt::Display) {
+        println!("  {:8.3}s {what}", self.began.elapsed().as_secs_f64());
+    }
+
+    pub(crate) fn violation(&self, what: String) {
+        self.say(format!("VIOLATION {what}"));
+        self.log().violations.push(what);
+    }
+
+    pub(crate) fn ended(&self, ending: Ending) {
+        self.log().endings.push(ending);
+    }
+
+    /// A client, or all, were disturbed from then until now, and need some time to recover.
+    pub(crate) fn disturbed(&self, from: Ns, and: Duration, client: Option<String>) {
+        let until = now() + Ns::try_from(and.as_nanos()).expect("some seconds");
+        let mut log = self.log();
+        log.faults += 1;
+        log.disturbances.push(Disturbance { from, until, client });
+    }
+
+    /// Carries out what is planned for the cluster.
+    pub(crate) async fn disturb_cluster(&self, track: Vec<Planned<ClusterFault>>) {
+        for Planned { at, fault } in track {
+            sleep_until(self.began + at).await;
+            self.say(format!("cluster: {fault}"));
+            self.suffer(fault).await;
+            self.say("cluster: whole again");
+        }
+    }
+
+    async fn suffer(&self, fault: ClusterFault) {
+        let cluster = &self.cluster;
+        let from = now();
+        match fault {
+            ClusterFault::Kill(role, away) => {
+                let server = cluster.find(role).await;
+                cluster.kill(server);
+                self.recovered(role, from).await;
+                tokio::time::sleep(away).await;
+                cluster.restart(server).await;
+            }
+            ClusterFault::Pause(role, time) => {
+                let server = cluster.find(role).await;
+                cluster.pause(server);
+                if role == Role::Follower {
+                    self.recovered(role, from).await;
+                }
+                tokio::time::sleep(time).await;
+                cluster.resume(server);
+                // A server that wakes may send its clients away.
+                self.recovered(role, if role == Role::Leader { from } else { now() }).await;
+            }
+            ClusterFault::RestartAll => {
+                cluster.restart_all().await;
+                self.recovered(Role::Leader, from).await;
+            }
+            ClusterFault::RestartEach => {
+                for server in 0..cluster.addrs().len() {
+                    cluster.kill(server);
+                    cluster.restart(server).await;
+                    cluster.leader().await;
+                }
+                self.recovered(Role::Leader, from).await;
+            }
+        }
+        cluster.leader().await;
+    }
+
+    /// Until now, when it is whole again, and the time that clients need to find another server.
+    async fn recovered(&self, role: Role, from: Ns) {
+        if role == Role::Leader {
+            self.cluster.leader().await;
+        }
+        self.disturbed(from, self.session * 2 / 5, None);
+    }
+
+    /// Records when the machine stood still: that is nobody's fault.
+    pub(crate) async fn watch_for_stalls(&self) {
+        loop {
+            let before = now();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if Duration::from_nanos(now() - before) > STALL {
+                self.say(format!("the machine stood still for {:?}", Duration::from_nanos(now() - before)));
+                self.log().disturbances.push(Disturbance { from: before, until: now(), client: None });
+            }
+        }
+    }
+}

@@ -3,6 +3,7 @@
 mod client;
 mod clock;
 mod cluster;
+mod locks;
 mod options;
 mod plan;
 mod record;

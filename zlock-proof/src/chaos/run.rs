@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::client::{history, socket, stop_file};
 use super::clock::now;
 use super::cluster::Cluster;
+use super::locks::LOCKS;
 use super::options::Options;
 use super::plan::{Plan, Scale};
 use super::slot::Slot;
 use super::storage::Storage;
 use super::verdict::{Evidence, judge};
-use super::worker::LOCKS;
 use super::world::World;
 use crate::history::{Ended, Healed, History, Ns, holds};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::worker::LOCKS;
+use super::locks::LOCKS;
 use super::world::Log;
 use crate::history::{
     Findings, Healed, History, Ns, Write, errors, fencing, holds, linear, liveness, overlap, signal, storage,

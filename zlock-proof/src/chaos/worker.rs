@@ -6,21 +6,19 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use zlock::{Client, Error, Guard, InterProcessMutex, Result};
+use zlock::{Client, Error, WriteGuard};
 
 use super::clock::now;
+use super::locks::{Grip, Lock};
 use super::record::Record;
 use super::storage::{Visited, Visitor};
-use crate::history::{How, Kind, What};
+use crate::history::{How, Kind, Ns, What};
 
 /// Between two looks at a held lock.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How long `lost()` may take once the lock is known not to be held. It is ready then.
 const READY: Duration = Duration::from_secs(1);
-
-/// All locks that clients take.
-pub(crate) const LOCKS: [&str; 2] = ["/chaos/mutex", "/chaos/other"];
 
 pub(crate) struct Worker {
     number: u32,
@@ -52,17 +50,16 @@ impl Worker {
 
     /// One acquisition, and what follows.
     async fn once(&mut self) {
-        let lock = LOCKS[self.rng.usize(..LOCKS.len())];
+        let lock = Lock::any(&mut self.rng);
         let how = match self.rng.u32(..100) {
             0..60 => How::Wait,
             60..75 => How::Timeout,
             75..85 => How::Try,
             _ => How::Cancel,
         };
-        let op = self.record.op();
-        let worker = self.number;
-        self.record.write(What::Ask { op, worker, lock: lock.to_owned(), kind: Kind::Mutex, how });
-        match self.acquire(lock, how).await {
+        let time = Duration::from_millis(self.rng.u64(1..600));
+        let op = self.ask(now(), lock, how);
+        match lock.acquire(&self.client, how, time).await {
             Ok(Some(guard)) => self.hold(op, lock, guard).await,
             Ok(None) if how == How::Cancel => self.record.write(What::Dropped { op }),
             Ok(None) => self.record.write(What::Taken { op }),
@@ -74,48 +71,64 @@ impl Worker {
         }
     }
 
-    async fn acquire(&mut self, lock: &str, how: How) -> Result<Option<Guard>> {
-        let mutex = InterProcessMutex::new(&self.client, lock)?;
-        let time = Duration::from_millis(self.rng.u64(1..400));
-        match how {
-            How::Timeout => mutex.acquire_timeout(time * 3).await.map(Some),
-            How::Try => mutex.try_acquire().await,
-            How::Cancel => match timeout(time, mutex.acquire()).await {
-                Ok(acquired) => acquired.map(Some),
-                Err(_) => Ok(None),
-            },
-            How::Wait | How::Downgrade => mutex.acquire().await.map(Some),
-        }
+    fn ask(&self, at: Ns, lock: Lock, how: How) -> u64 {
+        let (op, worker) = (self.record.op(), self.number);
+        self.record.write_at(at, What::Ask { op, worker, lock: lock.path.to_owned(), kind: lock.kind, how });
+        op
     }
 
-    /// Counts in the storage: reads, holds for a while, writes. Then lets go.
-    async fn hold(&mut self, op: u64, lock: &str, guard: Guard) {
-        let Some(mut look) = self.got(op, &guard) else { return };
+    /// Counts in the storage, if the lock protects one: reads, holds for a while, writes. Then lets go.
+    async fn hold(&mut self, op: u64, lock: Lock, guard: Grip) {
+        let Some(mut look) = self.got(op, now(), &guard) else { return };
         let token = guard.fencing_token().get();
-        let value = self.visit(op, lock, token, None).await;
-        let time = Duration::from_millis(if self.rng.u32(..10) == 0 { 800 } else { self.rng.u64(0..50) });
-        let until = Instant::now() + time;
-        let mut held = true;
-        while held && Instant::now() < until {
-            held = self.look(op, &guard, &mut look);
-            // Told at once, if at all.
-            let _ = timeout_at(until.min(Instant::now() + LOOK), guard.lost()).await;
-        }
-        held = held && self.look(op, &guard, &mut look);
-        if !held {
-            self.lost(op, &guard).await;
-        }
+        let value = if lock.is_exclusive() { self.visit(op, lock, token, None).await } else { None };
+        let held = self.stay(op, &guard, &mut look).await;
         // Whoever has lost the lock writes, too, now and then: that is what the storage is for.
         if let Some(value) = value.filter(|_| held || self.rng.bool()) {
             self.visit(op, lock, token, Some(value + 1)).await;
         }
-        self.release(op, guard).await;
+        match guard {
+            Grip::Write(guard) if self.rng.bool() => self.downgrade(op, lock, guard).await,
+            guard => self.release(op, guard).await,
+        }
     }
 
-    /// Records that the lock is held, if it is.
-    fn got(&self, op: u64, guard: &Guard) -> Option<Look> {
+    /// Holds for a while. Whether the lock is still held then.
+    async fn stay(&mut self, op: u64, guard: &Grip, look: &mut Look) -> bool {
+        let time = Duration::from_millis(if self.rng.u32(..12) == 0 { 1500 } else { self.rng.u64(0..40) });
+        let until = Instant::now() + time;
+        while self.look(op, guard, look) {
+            if Instant::now() >= until {
+                return true;
+            }
+            // Told at once, if at all.
+            let _ = timeout_at(until.min(Instant::now() + LOOK), guard.lost()).await;
+        }
+        if timeout(READY, guard.lost()).await.is_ok() {
+            self.record.write(What::Lost { op });
+        }
+        false
+    }
+
+    /// From write to read: from the call on it counts as read.
+    async fn downgrade(&mut self, op: u64, lock: Lock, guard: WriteGuard) {
+        let at = now();
+        self.record.write_at(at, What::Release { op });
+        let op = self.ask(at, Lock { kind: Kind::Read, ..lock }, How::Downgrade);
+        match guard.downgrade().await {
+            Ok(guard) => {
+                let guard = Grip::Guard(guard);
+                let Some(mut look) = self.got(op, at, &guard) else { return };
+                self.stay(op, &guard, &mut look).await;
+                self.release(op, guard).await;
+            }
+            Err(e) => self.record.write(What::Failed { op, error: show(&e.error) }),
+        }
+    }
+
+    /// Records that the lock is held since `from`, if it is.
+    fn got(&self, op: u64, from: Ns, guard: &Grip) -> Option<Look> {
         let token = guard.fencing_token().get();
-        let from = now();
         // Looked at before `is_held`: if that is true no epoch has begun since the grant, and this one is the
         // guard's.
         let session = self.client.session_events().current();
@@ -129,7 +142,7 @@ impl Worker {
     }
 
     /// Whether the lock is still held; records a later deadline, and the end.
-    fn look(&self, op: u64, guard: &Guard, before: &mut Look) -> bool {
+    fn look(&self, op: u64, guard: &Grip, before: &mut Look) -> bool {
         let at = now();
         let session = self.client.session_events().current();
         let held = guard.is_held();
@@ -146,15 +159,9 @@ impl Worker {
         held
     }
 
-    async fn lost(&self, op: u64, guard: &Guard) {
-        if timeout(READY, guard.lost()).await.is_ok() {
-            self.record.write(What::Lost { op });
-        }
-    }
-
     /// Visits the storage. The value, unless it was refused.
-    async fn visit(&mut self, op: u64, lock: &str, token: u64, value: Option<u64>) -> Option<u64> {
-        match self.storage.visit(lock, token, value).await.expect("an answer of the storage") {
+    async fn visit(&mut self, op: u64, lock: Lock, token: u64, value: Option<u64>) -> Option<u64> {
+        match self.storage.visit(lock.path, token, value).await.expect("an answer of the storage") {
             Visited::Value(value) => Some(value),
             Visited::Refused(at, newer) => {
                 self.record.write(What::Refused { op, at, newer });
@@ -163,7 +170,7 @@ impl Worker {
         }
     }
 
-    async fn release(&mut self, op: u64, guard: Guard) {
+    async fn release(&mut self, op: u64, guard: Grip) {
         self.record.write(What::Release { op });
         if self.rng.u32(..4) == 0 {
             drop(guard);
@@ -179,8 +186,8 @@ impl Worker {
 
 /// What the last look at a held lock said.
 struct Look {
-    last: u64,
-    deadline: u64,
+    last: Ns,
+    deadline: Ns,
 }
 
 /// An error in one line.

@@ -1,6 +1,6 @@
 //! The quality of the news that a session is lost: how soon it comes, and that it does not come for nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ending, Findings, History, MS, Ns, What, seconds};
 
@@ -27,10 +27,11 @@ pub(crate) fn signal(
 ) -> Findings {
     let mut findings = Findings::default();
     let (mut by_hand, mut lost, mut latest) = (Vec::new(), 0, 0);
-    for History { client, events } in histories {
+    for history @ History { client, events } in histories {
         let concerns =
             |d: &&Disturbance| d.client.as_ref().is_none_or(|name| client.starts_with(name.as_str()));
         let mine: Vec<&Disturbance> = disturbances.iter().filter(concerns).collect();
+        silent(history, &mut findings);
         let mut told = BTreeSet::new();
         for event in events {
             let What::Session { epoch, session, state, deadline } = &event.what else { continue };
@@ -73,6 +74,31 @@ pub(crate) fn signal(
         seconds(*most.unwrap_or(&0))
     ));
     findings
+}
+
+/// Who finds its lock not held any more finds `lost()` ready, too.
+fn silent(history: &History, findings: &mut Findings) {
+    let mut unheld = BTreeMap::new();
+    for event in &history.events {
+        match event.what {
+            What::Unheld { op, .. } => {
+                unheld.insert(op, event.at);
+            }
+            What::Lost { op } => {
+                unheld.remove(&op);
+            }
+            // By now it has waited for it.
+            What::Release { op } => {
+                if let Some(at) = unheld.remove(&op) {
+                    findings.violation(format!(
+                        "{} op {op} was not held at {at}, and not told so",
+                        history.client
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// How much of a time the disturbances take together.
@@ -119,6 +145,18 @@ mod tests {
         assert_eq!(bad(21 * S, &[], &[ending(7, 20 * S)]), 0);
         assert_eq!(bad(21 * S, &[], &[ending(8, 20 * S)]), 1);
         assert_eq!(bad(21 * S, &[], &[ending(7, 22 * S)]), 1);
+    }
+
+    #[test]
+    fn who_is_not_told_is_caught() {
+        for (lines, bad) in [
+            ("1 unheld op=1 last=0\n2 lost op=1\n3 release op=1\n", 0),
+            ("1 unheld op=1 last=0\n3 release op=1\n", 1),
+            ("1 unheld op=1 last=0\n", 0),
+        ] {
+            let histories = [History::parse("c", lines).unwrap()];
+            assert_eq!(signal(&histories, &[], &[], S).violations.len(), bad, "{lines}");
+        }
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! The locks that clients take, and all ways to take them.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::time::timeout;
+use zlock::{Client, Guard, InterProcessMutex, ReadWriteLock, Release, Result, Semaphore, WriteGuard};
+
+use crate::history::{How, Kind};
+
+/// All paths.
+pub(crate) const LOCKS: [&str; 4] = ["/chaos/mutex", "/chaos/other", "/chaos/rw", "/chaos/permits"];
+
+/// Of the semaphore.
+const MAX: u32 = 5;
+
+/// One of the ways. Futures that are not polled do nothing.
+macro_rules! take {
+    ($how:expr, $time:expr, $wait:expr, $limited:expr, $once:expr, $grip:expr) => {
+        match $how {
+            How::Wait | How::Downgrade => $wait.await.map(|guard| Some($grip(guard))),
+            How::Timeout => $limited.await.map(|guard| Some($grip(guard))),
+            How::Try => Ok($once.await?.map($grip)),
+            How::Cancel => match timeout($time, $wait).await {
+                Ok(acquired) => acquired.map(|guard| Some($grip(guard))),
+                Err(_) => Ok(None),
+            },
+        }
+    };
+}
+/// Something to take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lock {
+    pub(crate) path: &'static str,
+    pub(crate) kind: Kind,
+}
+
+impl Lock {
+    pub(crate) fn any(rng: &mut Rng) -> Self {
+        let path = LOCKS[rng.usize(..LOCKS.len())];
+        let kind = match path {
+            "/chaos/rw" if rng.u32(..5) < 2 => Kind::Write,
+            "/chaos/rw" => Kind::Read,
+            "/chaos/permits" => Kind::Permits { n: rng.u32(1..=3), max: MAX },
+            _ => Kind::Mutex,
+        };
+        Lock { path, kind }
+    }
+
+    /// Whether a storage can be protected with it: who holds it holds it alone.
+    pub(crate) fn is_exclusive(self) -> bool {
+        matches!(self.kind, Kind::Mutex | Kind::Write)
+    }
+
+    /// Takes it; `None` if it was given up after `time`, or a try found it taken.
+    pub(crate) async fn acquire(self, client: &Client, how: How, time: Duration) -> Result<Option<Grip>> {
+        match self.kind {
+            Kind::Mutex => {
+                let lock = InterProcessMutex::new(client, self.path)?;
+                take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Guard)
+            }
+            Kind::Read => {
+                let lock = ReadWriteLock::new(client, self.path)?.read();
+                take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Guard)
+            }
+            Kind::Write => {
+                let lock = ReadWriteLock::new(client, self.path)?.write();
+                take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Write)
+            }
+            Kind::Permits { n, max } => {
+                let lock = Semaphore::new(client, self.path, max)?;
+                let (wait, limited, once) =
+                    (lock.acquire(n), lock.acquire_timeout(n, time), lock.try_acquire(n));
+                take!(how, time, wait, limited, once, Grip::Guard)
+            }
+        }
+    }
+}
+
+/// A held lock of any kind.
+#[derive(Debug)]
+pub(crate) enum Grip {
+    Guard(Guard),
+    Write(WriteGuard),
+}
+
+impl Deref for Grip {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        match self {
+            Grip::Guard(guard) => guard,
+            Grip::Write(guard) => guard,
+        }
+    }
+}
+
+impl Grip {
+    pub(crate) async fn release(self) -> Result<Release> {
+        match self {
+            Grip::Guard(guard) => guard.release().await,
+            Grip::Write(guard) => guard.release().await,
+        }
+    }
+}

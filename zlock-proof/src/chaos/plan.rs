@@ -124,7 +124,7 @@ fn client_fault(rng: &mut Rng, scale: Scale) -> (ClientFault, Duration) {
         4 => (ClientFault::Cut(Cut::Reset), Duration::ZERO),
         5 => (ClientFault::EndSession, Duration::ZERO),
         _ => {
-            let one = rng.bool().then(|| rng.usize(..scale.servers));
+            let one = (rng.u32(..3) == 0).then(|| rng.usize(..scale.servers));
             (ClientFault::Links(one, how(rng, session), time), time)
         }
     }

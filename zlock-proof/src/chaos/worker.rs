@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
-use zlock::{Client, Error, WriteGuard};
+use tokio::time::{Instant, sleep, timeout};
+use zlock::{Client, Error, SessionState, WriteGuard};
 
 use super::clock::now;
 use super::locks::{Grip, Lock};
@@ -97,12 +97,15 @@ impl Worker {
     async fn stay(&mut self, op: u64, guard: &Grip, look: &mut Look) -> bool {
         let time = Duration::from_millis(if self.rng.u32(..12) == 0 { 1500 } else { self.rng.u64(0..40) });
         let until = Instant::now() + time;
+        // Who is cut off holds on, now and then, to the very end.
+        let stays = self.rng.bool();
         while self.look(op, guard, look) {
-            if Instant::now() >= until {
+            let connected = self.client.session_events().current().state == SessionState::Connected;
+            if Instant::now() >= until && (connected || !stays) {
                 return true;
             }
             // Told at once, if at all.
-            let _ = timeout_at(until.min(Instant::now() + LOOK), guard.lost()).await;
+            let _ = timeout(LOOK, guard.lost()).await;
         }
         if timeout(READY, guard.lost()).await.is_ok() {
             self.record.write(What::Lost { op });

@@ -60,4 +60,8 @@ mod semaphore_of_five {
     zlock_recipes::mutual_suite!(paused, occupied(), OnePermit<5>, [mutual, safety, faults, links, sweep]);
 }
 
-zlock_recipes::recipe_suite!(paused, store(), [template, guard, revocation, cost, input]);
+zlock_recipes::recipe_suite!(
+    paused,
+    store(),
+    [template, guard, revocation, cost, input, read_write, downgrade, semaphore, promotion]
+);

@@ -42,6 +42,7 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
 /// Gives the node the label that the hold counts as. An error means that the hold is lost; whatever else goes
 /// wrong, the background goes on.
 pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
+    hold.good("downgrade")?;
     let mut rest = Rest { hold, hand_over: Hold::relabel_in_background, done: false };
     if let Some((node, label)) = hold.relabelling() {
         let client = hold.client();
@@ -57,7 +58,7 @@ pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
             }
         }
     }
-    hold.good("relabel")
+    hold.good("downgrade")
 }
 
 async fn not_connected(hold: &Hold) {

@@ -6,12 +6,13 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::conformance::{Connection, Links, Store};
-use zlock_core::{LockPath, Session, SessionState};
+use zlock_core::{LockPath, Result, Session, SessionState};
 
 use super::fault::Faulty;
-use super::{Call, Faults, Mutual};
+use super::{Call, Faults, Mutual, Side};
 use crate::{Client, ClientBuilder};
 
 /// Longer than anything here takes: for calls that must not hang.
@@ -165,6 +166,14 @@ impl<'a> Case<'a> {
     pub async fn until_waiting(&self, process: &Process, waits: usize) {
         let begun = || process.faults.count(Call::Exists) + process.faults.count(Call::ChildrenWithWatch);
         self.until(&format!("{waits} waits have begun"), async || begun() >= waits).await;
+    }
+
+    /// Waits for a lock in a task; returns when the wait's watch is armed. For the first in line.
+    pub async fn waiting<M: Mutual>(&self, process: &Process, lock: M) -> JoinHandle<Result<M::Guard>> {
+        let armed = process.faults.hold(M::WAIT, Side::After);
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        armed.reached().await;
+        waiter
     }
 
     /// Waits until nobody holds or waits, while the clients live.

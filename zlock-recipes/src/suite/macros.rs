@@ -159,7 +159,7 @@ macro_rules! mutual_group {
     };
 }
 
-/// Generates the tests of the named groups that are about the mutex and what is built on it:
+/// Generates the tests of the named groups that are about one recipe:
 /// `recipe_suite!(paused | real, store, [group, ..])`. See [`suite`](crate::suite).
 #[macro_export]
 macro_rules! recipe_suite {
@@ -244,6 +244,95 @@ macro_rules! recipe_group {
             cost,
             [],
             [uncontended, contended, failed_try, looks_cost_nothing]
+        );
+    };
+    (read_write, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            read_write,
+            [],
+            [
+                rw_01_readers_together,
+                rw_02_upgrade_refused,
+                rw_03_a_writer_is_alone,
+                rw_06_never_beside_a_writer,
+                rw_07_node_data,
+                t42_writer_reader_writer,
+                order_between_kinds,
+                a_writer_that_goes_lets_all_readers_in,
+                readers_behind_two_writers_wake_once,
+                entering_again,
+                t18_no_reentry_after_the_loss,
+                a_mutex_on_the_same_path,
+            ]
+        );
+    };
+    (downgrade, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            downgrade,
+            [],
+            [
+                rw_04_downgrade,
+                rw_04_an_inner_reader_outlives_the_writer,
+                a_waiting_writer_goes_on_waiting,
+                refused_while_entered_again,
+                t19_downgrade_after_the_loss,
+                t19_the_session_ends_meanwhile,
+                a_removed_node_is_noticed,
+                a_reader_once_it_is_sent,
+                answer_lost,
+                answer_lost_and_dropped,
+                never_answered,
+                while_disconnected,
+                link_breaks_meanwhile,
+                t2_downgrade,
+                t2_downgrade_answer_lost,
+            ]
+        );
+    };
+    (semaphore, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            semaphore,
+            [],
+            [
+                sem_03_permits_come_back,
+                sem_05_ten_sessions,
+                sem_06_any_chunks,
+                sem_08_09_timed,
+                sem_10_participants,
+                work_conserving,
+                one_release_lets_many_in,
+                no_holding_while_waiting,
+                heavy_is_not_starved,
+                impossible_numbers,
+                another_maximum,
+                not_entered_again,
+                wakes_one,
+                other_locks_on_the_same_path,
+            ]
+        );
+    };
+    (promotion, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            promotion,
+            [],
+            [
+                grant_does_not_wait,
+                answer_lost,
+                released_meanwhile,
+                refused,
+                removed_node_is_noticed,
+                on_the_first_listing,
+                t2_in_the_middle,
+                cost,
+            ]
         );
     };
     (input, $time:ident, $store:expr) => {

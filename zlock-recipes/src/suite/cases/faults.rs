@@ -40,13 +40,13 @@ pub async fn t2_dropped_at_each_call<M: Mutual>(case: &Case<'_>) {
             let guard = case.lock::<M>(&holder, "lock").acquire_timeout(LONG).await.unwrap();
             let lock = case.lock::<M>(&a, "lock");
             let gate = a.faults.hold(call, side);
-            let attempt = tokio::spawn(async move { lock.acquire().await.map(|_| ()) });
             if call == Call::Children {
-                case.until_queued(&path, 2).await;
+                let attempt = case.waiting(&a, lock).await;
                 assert_eq!(guard.release().await.unwrap(), Release::Released);
                 gate.reached().await;
                 attempt.abort();
             } else {
+                let attempt = tokio::spawn(async move { lock.acquire().await.map(|_| ()) });
                 gate.reached().await;
                 attempt.abort();
                 assert!(attempt.await.unwrap_err().is_cancelled());
@@ -66,14 +66,12 @@ pub async fn t3_listing_fails_for_good<M: Mutual>(case: &Case<'_>) {
         let guard = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
         b.faults.fail(call, Side::Before, FOREVER, ErrorKind::Unavailable);
         let lock = case.lock::<M>(&b, "lock");
-        let waiter = tokio::spawn(async move { lock.acquire().await.map(|_| ()) });
         if call == Call::Children {
-            case.until("it waits", async || b.faults.count(M::WAIT) == 2).await;
-            case.until_queued(&path, 2).await;
+            let waiter = case.waiting(&b, lock).await;
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
         } else {
-            assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+            assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
             case.until_queued(&path, 1).await;
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         }
@@ -215,7 +213,11 @@ pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
             let first = case.store.names(&path).await;
             let gate = b.faults.hold(call, Side::Before);
             let lock = case.lock::<M>(&b, &name);
-            let waiter = tokio::spawn(async move { lock.acquire().await.map(|_| ()) });
+            let waiter = if call == Call::Children {
+                case.waiting(&b, lock).await
+            } else {
+                tokio::spawn(async move { lock.acquire().await })
+            };
             case.until_queued(&path, 2).await;
             let mine = case.store.names(&path).await.into_iter().find(|n| !first.contains(n)).unwrap();
             if call == Call::Children {

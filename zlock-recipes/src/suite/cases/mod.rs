@@ -2,13 +2,17 @@
 
 pub mod alone;
 pub mod cost;
+pub mod downgrade;
 pub mod faults;
 pub mod guard;
 pub mod input;
 pub mod links;
 pub mod mutual;
+pub mod promotion;
+pub mod read_write;
 pub mod reentry;
 pub mod revocation;
 pub mod safety;
+pub mod semaphore;
 pub mod sweep;
 pub mod template;

@@ -42,12 +42,10 @@ pub async fn no_grant_by_try_on_a_dead_session<M: Mutual>(case: &Case<'_>) {
 /// Rule 1: a listing that was asked for in an earlier epoch, and says "you are first", does not grant.
 pub async fn no_grant_on_a_stale_listing<M: Mutual>(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
-    let path = case.path("lock");
     let first = case.lock::<M>(&a, "lock").acquire().await.unwrap();
     let lock = case.lock::<M>(&b, "lock");
     let gate = b.faults.hold(Call::Children, Side::After);
-    let waiter = tokio::spawn(async move { lock.acquire().await.map(|_| ()) });
-    case.until_queued(&path, 2).await;
+    let waiter = case.waiting(&b, lock).await;
     assert_eq!(first.release().await.unwrap(), Release::Released);
     gate.reached().await;
     case.store.expire(&b.connection).await;
@@ -245,16 +243,17 @@ pub async fn no_herd<M: Mutual>(case: &Case<'_>) {
     let calls = || processes.iter().map(|p| p.faults.total()).sum::<usize>();
     case.until("all wait", async || waits() >= 50).await;
     // Who comes is a change that the first in line of a semaphore looks at.
+    let quiet = Duration::from_millis(if case.paused { 20 } else { 300 });
     case.until("all is quiet", async || {
         let before = calls();
-        sleep(Duration::from_millis(20)).await;
+        sleep(quiet).await;
         calls() == before
     })
     .await;
-    let mut holder = first;
+    let (mut holder, mut expected) = (first, calls());
     for waiting in (0..50).rev() {
         // With nobody behind there is nobody to tell, and nobody who is next.
-        let expected = calls() + if waiting > 0 { M::HAND_OVER } else { 2 };
+        expected += if waiting > 0 { M::HAND_OVER } else { 2 };
         assert_eq!(holder.release().await.unwrap(), Release::Released);
         holder = told.recv().await.unwrap();
         assert!(holder.is_held());

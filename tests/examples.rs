@@ -51,6 +51,7 @@ macro_rules! on_every_store {
 
 on_every_store! {
     read_write: "= ages [24, 24], the servers differed 0 times";
+    multi_lock: "= [118, 100, 82], 300 in all";
     semaphore: "= 3 of 3 licences were in use at once";
 }
 

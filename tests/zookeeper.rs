@@ -5,8 +5,8 @@
 #[path = "../zlock-zk/tests/common/mod.rs"]
 mod common;
 
-use zlock::{InterProcessMutex, WriteLock};
-use zlock_recipes::suite::{Occupied, OnePermit};
+use zlock::{InterProcessMutex, MultiLock, Release, WriteLock};
+use zlock_recipes::suite::{Occupied, OnePermit, Pair};
 
 use self::common::zk_store::ZkStore;
 
@@ -42,8 +42,48 @@ mod semaphore_of_five {
     zlock_recipes::mutual_suite!(real, occupied(), OnePermit<5>, [safety]);
 }
 
+mod multi_lock_of_two {
+    use super::*;
+    zlock_recipes::mutual_suite!(real, ZkStore::shared(), Pair, [faults]);
+}
+
 zlock_recipes::recipe_suite!(
     real,
     ZkStore::shared(),
-    [template, guard, revocation, cost, input, read_write, downgrade, semaphore, promotion]
+    [template, guard, revocation, multi, cost, input, read_write, downgrade, semaphore, promotion]
 );
+
+/// A set may have locks of several stores: the path is the same, and they are two locks.
+#[tokio::test]
+async fn one_set_of_two_stores() {
+    let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
+    zlock_testkit::limit(async {
+        let urls = [format!("zk://{}/two_stores", server.connect_string()), "mem://two_stores".to_owned()];
+        let mut sets = Vec::new();
+        let mut locks = Vec::new();
+        for _ in 0..2 {
+            let mut parts = Vec::new();
+            for url in &urls {
+                let client = zlock::connect(url).await.unwrap();
+                parts.push(InterProcessMutex::new(&client, "/app/lock").unwrap());
+            }
+            sets.push(MultiLock::new(&parts).unwrap());
+            locks.push(parts);
+        }
+        let guard = sets[0].acquire().await.unwrap();
+        let [one, two] = guard.guards() else { panic!("{guard:?}") };
+        assert!(one.is_held() && two.is_held());
+        for lock in &locks[1] {
+            assert!(lock.try_acquire().await.unwrap().is_none());
+        }
+        let waiting = tokio::spawn({
+            let other = sets[1].clone();
+            async move { other.acquire().await.unwrap() }
+        });
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        let guard = waiting.await.unwrap();
+        assert!(guard.is_held() && sets[0].try_acquire().await.unwrap().is_none());
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    })
+    .await;
+}

@@ -2,8 +2,8 @@
 
 use zlock::mem::MemServer;
 use zlock::{
-    Client, ClientBuilder, Error, Guard, Held, InterProcessMutex, LockTemplate, Participant, Release, Result,
-    Scope, SessionEvents,
+    Client, ClientBuilder, Error, Guard, Held, InterProcessMutex, Lock, LockTemplate, MultiGuard, MultiLock,
+    Participant, Permits, Release, Result, Scope, SessionEvents,
 };
 
 fn send<T: Send>(value: T) -> T {
@@ -21,6 +21,10 @@ fn handles_are_send_sync_and_static() {
     check::<InterProcessMutex>();
     check::<LockTemplate>();
     check::<Participant>();
+    check::<MultiLock>();
+    check::<MultiGuard>();
+    check::<Permits>();
+    check::<Box<dyn Lock>>();
     check::<Release>();
     check::<Scope>();
     check::<SessionEvents>();
@@ -47,6 +51,14 @@ async fn futures_are_send() {
         async move { (borrowed.len(), held) }
     });
     assert_eq!(send(execute).await.unwrap().0, 1);
+    let both = MultiLock::new([&mutex as &dyn Lock, &template.lock("other").unwrap()]).unwrap();
+    let guard = send(both.acquire()).await.unwrap();
+    let again = send(guard.scope(send(both.try_acquire()))).await.unwrap().unwrap();
+    drop((send(guard.lost()), send(guard.revocation())));
+    assert_eq!(send(again.release()).await.unwrap(), Release::StillHeld);
+    assert_eq!(send(both.request_revocation()).await.unwrap(), 2);
+    assert_eq!(send(guard.release()).await.unwrap(), Release::Released);
+    drop(send(both.acquire_timeout(std::time::Duration::ZERO)));
     send(client.close()).await.unwrap();
 }
 

@@ -12,7 +12,7 @@ mod simulation;
 mod store;
 
 use zlock::{InterProcessMutex, WriteLock};
-use zlock_recipes::suite::{Occupied, OnePermit};
+use zlock_recipes::suite::{Occupied, OnePermit, Pair};
 
 use self::store::MemStore;
 
@@ -55,6 +55,16 @@ mod semaphore_of_one {
     );
 }
 
+mod multi_lock_of_two {
+    use super::*;
+    zlock_recipes::mutual_suite!(
+        paused,
+        store(),
+        Pair,
+        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
+    );
+}
+
 mod semaphore_of_five {
     use super::*;
     zlock_recipes::mutual_suite!(paused, occupied(), OnePermit<5>, [mutual, safety, faults, links, sweep]);
@@ -63,5 +73,5 @@ mod semaphore_of_five {
 zlock_recipes::recipe_suite!(
     paused,
     store(),
-    [template, guard, revocation, cost, input, read_write, downgrade, semaphore, promotion]
+    [template, guard, revocation, multi, cost, input, read_write, downgrade, semaphore, promotion]
 );

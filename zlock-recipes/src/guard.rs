@@ -109,8 +109,7 @@ impl Guard {
         self.hold.is_held(self.entry)
     }
 
-    /// Waits until the lock is lost, and says why ([`ErrorKind::SessionLost`], [`ErrorKind::NodeRemoved`]
-    /// or [`ErrorKind::Closed`]).
+    /// Waits until the lock is lost, and says why (`SessionLost`, `NodeRemoved` or `Closed`).
     ///
     /// # Cancel safety
     /// Safe.
@@ -250,8 +249,8 @@ impl Held {
         crate::revocation::requested(&self.hold, self.lost()).await
     }
 
-    /// As [`Guard::lost`]; resolves also when the lock is released, then with [`ErrorKind::SessionLost`] and the
-    /// message `released`.
+    /// As [`Guard::lost`]; resolves also when the lock is released, then with `SessionLost` and the message
+    /// `released`.
     ///
     /// # Cancel safety
     /// Safe.

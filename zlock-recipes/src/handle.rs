@@ -34,6 +34,11 @@ impl Handle {
         &self.path
     }
 
+    /// Whether it is the same path of the same client's session.
+    pub(crate) fn is_same(&self, other: &Handle) -> bool {
+        self.path == other.path && self.client.inner().session.is_same(&other.client.inner().session)
+    }
+
     pub(crate) async fn acquire(&self, label: Label) -> Result<Guard> {
         match Scope::reenter(self.client.inner(), &self.path, label) {
             Some(guard) => guard,

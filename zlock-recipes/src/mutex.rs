@@ -7,6 +7,7 @@ use zlock_core::{Label, LockPath, Result};
 use crate::client::Client;
 use crate::guard::Guard;
 use crate::handle::Handle;
+use crate::lock::sealed::Part;
 use crate::participants::Participant;
 
 /// A mutex between processes: whoever holds the path holds it alone, on the whole store. First come, first
@@ -126,5 +127,9 @@ impl InterProcessMutex {
     /// Safe; a request that is under way may still reach the holder.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
+    }
+
+    pub(crate) fn part(&self) -> Part {
+        Part { handle: self.0.clone(), label: Label::Lock }
     }
 }

@@ -7,6 +7,7 @@ use zlock_core::{Label, LockPath, Result};
 use crate::client::Client;
 use crate::guard::Guard;
 use crate::handle::Handle;
+use crate::lock::sealed::Part;
 use crate::participants::Participant;
 use crate::write_guard::WriteGuard;
 
@@ -184,6 +185,10 @@ impl ReadLock {
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }
+
+    pub(crate) fn part(&self) -> Part {
+        Part { handle: self.0.clone(), label: Label::Read }
+    }
 }
 
 /// A [`ReadWriteLock`] as writers take it: alone. Cheap to clone.
@@ -269,5 +274,9 @@ impl WriteLock {
     /// As there.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
+    }
+
+    pub(crate) fn part(&self) -> Part {
+        Part { handle: self.0.clone(), label: Label::Write }
     }
 }

@@ -55,7 +55,12 @@ impl Scope {
 
     /// The present scope with one more lock in it.
     pub(crate) fn within(hold: &Arc<Hold>) -> Self {
-        Scope(Some(Arc::new(Link { hold: Arc::downgrade(hold), outer: Scope::current() })))
+        Scope::current().and(hold)
+    }
+
+    /// This scope with one more lock in it.
+    pub(crate) fn and(self, hold: &Arc<Hold>) -> Self {
+        Scope(Some(Arc::new(Link { hold: Arc::downgrade(hold), outer: self })))
     }
 
     /// Enters again the innermost hold of this lock, if the calling code runs in the scope of one: same

@@ -7,6 +7,7 @@ use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 use crate::client::Client;
 use crate::guard::Guard;
 use crate::handle::Handle;
+use crate::lock::sealed::Part;
 use crate::participants::Participant;
 
 /// A number of permits that processes share: whoever acquires takes some of them, all at once or none, in the
@@ -115,6 +116,15 @@ impl Semaphore {
         self.handle.try_acquire(self.label(n)?).await
     }
 
+    /// `n` of the permits as one lock, for a [`MultiLock`](crate::MultiLock). Nothing is sent.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for 0 permits or more than there are.
+    pub fn permits(&self, n: u32) -> Result<Permits> {
+        let label = self.label(n)?;
+        Ok(Permits(Part { handle: self.handle.clone(), label }))
+    }
+
     /// Whether this client holds any of the permits, anywhere in the process. A local look, no request.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
@@ -156,5 +166,21 @@ impl Semaphore {
 
     fn invalid(&self, message: String) -> Error {
         Error::new(ErrorKind::InvalidArgument, "semaphore").with_path(self.path()).with_message(message)
+    }
+}
+
+/// Some of a [`Semaphore`]'s permits as one lock. Made by [`Semaphore::permits`].
+#[derive(Clone, Debug)]
+pub struct Permits(Part);
+
+impl Permits {
+    /// The path of the semaphore.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.0.handle.path()
+    }
+
+    pub(crate) fn part(&self) -> Part {
+        self.0.clone()
     }
 }

@@ -125,7 +125,9 @@ impl<'a> Case<'a> {
 
     /// A lock under this case's root.
     pub fn lock<M: Mutual>(&self, process: &Process, name: &str) -> M {
-        M::at(&process.client, self.path(name).as_str()).expect("a lock")
+        let path = self.path(name);
+        lock(&self.paths).extend(M::paths(&path));
+        M::at(&process.client, path.as_str()).expect("a lock")
     }
 
     /// The case's root.

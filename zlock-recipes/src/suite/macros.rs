@@ -237,6 +237,29 @@ macro_rules! recipe_group {
             [all_readers_are_asked, all_who_hold_permits_are_asked, downgrade_keeps_the_request]
         );
     };
+    (multi, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            multi,
+            [],
+            [
+                ml_01_one_release_fails,
+                ml_02_03_the_second_fails,
+                t8_roll_back_fails,
+                ml_04_one_deadline,
+                t45_past_deadline,
+                ml_05_opposite_orders,
+                any_mix,
+                lost_while_waiting,
+                one_is_lost,
+                scope_of_all,
+                release_while_one_is_disconnected,
+                t2_acquire,
+                sets_that_cannot_be,
+            ]
+        );
+    };
     (cost, $time:ident, $store:expr) => {
         $crate::suite_tests!(
             $time,

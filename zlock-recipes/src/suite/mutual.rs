@@ -4,11 +4,12 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-use zlock_core::{Error, FencingToken, Result};
+use zlock_core::{Error, FencingToken, LockPath, Result};
 
 use super::Call;
 use crate::{
-    Client, Guard, InterProcessMutex, Participant, ReadWriteLock, Release, Semaphore, WriteGuard, WriteLock,
+    Client, Guard, InterProcessMutex, MultiGuard, MultiLock, Participant, ReadWriteLock, Release, Semaphore,
+    WriteGuard, WriteLock,
 };
 
 /// A lock that keeps everybody else out: the mutex, a semaphore of one permit, a write lock.
@@ -22,11 +23,19 @@ pub trait Mutual: Clone + Debug + Send + Sync + 'static {
     /// How many calls a release costs, with those of the one whom it lets in and of the one who is next then.
     const HAND_OVER: usize = 2;
 
+    /// How many nodes it takes to hold, each under a path of its own.
+    const NODES: usize = 1;
+
     /// How many rounds are many where each takes no time: one kind of lock has the most.
     const MANY: usize = 1000;
 
     /// The lock of this path.
     fn at(client: &Client, path: &str) -> Result<Self>;
+
+    /// The paths of its nodes: waiters stand in line at the first, which is the lock's own.
+    fn paths(path: &LockPath) -> Vec<LockPath> {
+        vec![path.clone()]
+    }
 
     /// Waits until it is held.
     fn acquire(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
@@ -178,6 +187,87 @@ impl<const MAX: u32> Mutual for OnePermit<MAX> {
 
     fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
         self.0.request_revocation()
+    }
+}
+
+/// Two mutexes held together: that of the path, and one beside it that comes second.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    first: InterProcessMutex,
+    both: MultiLock,
+}
+
+impl Mutual for Pair {
+    type Guard = MultiGuard;
+
+    /// Two deletes; a listing of who is let in, and a create.
+    const HAND_OVER: usize = 4;
+    const NODES: usize = 2;
+
+    fn at(client: &Client, path: &str) -> Result<Self> {
+        let first = InterProcessMutex::new(client, path)?;
+        let [_, second] = Self::paths(first.path()).try_into().expect("two paths");
+        let both = MultiLock::new([&InterProcessMutex::new(client, &second)?, &first])?;
+        Ok(Pair { first, both })
+    }
+
+    fn paths(path: &LockPath) -> Vec<LockPath> {
+        let second = LockPath::new(format!("{path}-second")).expect("a path");
+        vec![path.clone(), second]
+    }
+
+    fn acquire(&self) -> impl Future<Output = Result<MultiGuard>> + Send {
+        self.both.acquire()
+    }
+
+    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<MultiGuard>> + Send {
+        self.both.acquire_timeout(time)
+    }
+
+    fn try_acquire(&self) -> impl Future<Output = Result<Option<MultiGuard>>> + Send {
+        self.both.try_acquire()
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.both.is_acquired_in_this_process()
+    }
+
+    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
+        self.first.participants()
+    }
+
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
+        self.both.request_revocation()
+    }
+}
+
+impl MutualGuard for MultiGuard {
+    fn fencing_token(&self) -> FencingToken {
+        self.guards()[0].fencing_token()
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    fn lost(&self) -> impl Future<Output = Error> + Send {
+        self.lost()
+    }
+
+    fn revocation(&self) -> impl Future<Output = Result<()>> + Send {
+        self.revocation()
+    }
+
+    fn reenter(&self) -> Result<Self> {
+        self.reenter()
+    }
+
+    fn scope<F: Future + Send>(&self, future: F) -> impl Future<Output = F::Output> + Send {
+        self.scope(future)
+    }
+
+    fn release(self) -> impl Future<Output = Result<Release>> + Send {
+        self.release()
     }
 }
 

@@ -115,8 +115,8 @@ pub async fn t9_background_does_not_spin<M: Mutual>(case: &Case<'_>) {
     let time = Duration::from_secs(if case.paused { 30 } else { 5 });
     sleep(time).await;
     let tries = a.faults.count(Call::Delete);
-    assert!((3..20).contains(&tries), "{tries} tries in {time:?}");
-    assert_eq!(a.client.pending_removals(), 1);
+    assert!((3..20).contains(&(tries / M::NODES)), "{tries} tries in {time:?}");
+    assert_eq!(a.client.pending_removals(), M::NODES);
     a.faults.mend();
     served::<M>(case, &b).await;
 }
@@ -129,13 +129,15 @@ pub async fn t9_not_found_ends_the_background<M: Mutual>(case: &Case<'_>) {
     let gate = a.faults.hold(Call::Delete, Side::Before);
     drop(guard);
     gate.reached().await;
-    for name in case.store.names(&path).await {
-        case.store.remove(&path, &name).await;
+    for path in M::paths(&path) {
+        for name in case.store.names(&path).await {
+            case.store.remove(&path, &name).await;
+        }
     }
-    assert_eq!(a.client.pending_removals(), 1);
+    assert!(a.client.pending_removals() > 0);
     gate.open();
     case.until("done", async || a.client.pending_removals() == 0).await;
-    assert_eq!(a.faults.count(Call::Delete), 1);
+    assert_eq!(a.faults.count(Call::Delete), M::NODES);
 }
 
 /// T28: a backend call that hangs delays no other lock, neither a waiter nor the background.

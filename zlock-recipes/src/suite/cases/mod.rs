@@ -7,6 +7,7 @@ pub mod faults;
 pub mod guard;
 pub mod input;
 pub mod links;
+pub mod multi;
 pub mod mutual;
 pub mod promotion;
 pub mod read_write;

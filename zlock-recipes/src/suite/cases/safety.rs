@@ -99,10 +99,12 @@ pub async fn release_spares_the_successor<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
     let first = case.lock::<M>(&a, "lock").acquire().await.unwrap();
-    let [mine] = names(case, &path).await.try_into().unwrap();
-    case.store.remove(&path, &mine).await;
-    // ZooKeeper counts from zero again in a parent that was made again.
-    case.store.remove_parent(&path).await;
+    for path in M::paths(&path) {
+        let [mine] = names(case, &path).await.try_into().unwrap();
+        case.store.remove(&path, &mine).await;
+        // ZooKeeper counts from zero again in a parent that was made again.
+        case.store.remove_parent(&path).await;
+    }
     let second = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
     let successor = names(case, &path).await;
     let _ = first.release().await.unwrap();
@@ -253,14 +255,14 @@ pub async fn no_herd<M: Mutual>(case: &Case<'_>) {
     let (mut holder, mut expected) = (first, calls());
     for waiting in (0..50).rev() {
         // With nobody behind there is nobody to tell, and nobody who is next.
-        expected += if waiting > 0 { M::HAND_OVER } else { 2 };
+        expected += if waiting > 0 { M::HAND_OVER } else { 2 * M::NODES };
         assert_eq!(holder.release().await.unwrap(), Release::Released);
         holder = told.recv().await.unwrap();
         assert!(holder.is_held());
         case.until("the hand-over is done", async || calls() >= expected).await;
         assert_eq!(calls(), expected, "{waiting} wait");
     }
-    assert_eq!(total(Call::Create), 51);
+    assert_eq!(total(Call::Create), 51 * M::NODES);
     assert_eq!(holder.release().await.unwrap(), Release::Released);
 }
 

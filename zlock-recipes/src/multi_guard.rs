@@ -1,0 +1,111 @@
+//! The guard of several locks.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use zlock_core::{Error, Result};
+
+use crate::guard::{Guard, Release};
+use crate::scope::Scope;
+
+/// Several held locks. Releases all of them when it goes, as their [`Guard`]s do.
+#[derive(Debug)]
+#[must_use = "a guard that is dropped releases the locks"]
+pub struct MultiGuard {
+    /// In the order in which they were acquired.
+    guards: Vec<Guard>,
+}
+
+impl MultiGuard {
+    pub(crate) fn new(guards: Vec<Guard>) -> Self {
+        MultiGuard { guards }
+    }
+
+    /// The guards of the locks, in the order of their paths: each has a fencing token of its own.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// Whether all the locks are certainly still held. A local look, no request.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(Guard::is_held)
+    }
+
+    /// Waits until the first of the locks is lost, and says why; the error's path says which. The others are
+    /// still held.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn lost(&self) -> Error {
+        first_loss(&self.guards).await
+    }
+
+    /// Waits until somebody asks for any of the locks to be let go. As [`Guard::revocation`], for each of them.
+    ///
+    /// # Errors
+    /// As there: the first error of any.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future removes the watches.
+    pub async fn revocation(&self) -> Result<()> {
+        first(self.guards.iter().map(Guard::revocation)).await
+    }
+
+    /// Another guard of the same holds: the locks are released when both have gone.
+    ///
+    /// # Errors
+    /// As [`Guard::reenter`], if one of the locks is lost. Local, no request.
+    pub fn reenter(&self) -> Result<MultiGuard> {
+        let guards = self.guards.iter().map(Guard::reenter).collect::<Result<_>>()?;
+        Ok(MultiGuard { guards })
+    }
+
+    /// Runs a future inside the scope of all the locks, as [`Guard::scope`].
+    ///
+    /// # Cancel safety
+    /// That of the future. Dropping it does not release the locks.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        let within = |scope: Scope, guard: &Guard| scope.and(guard.hold());
+        self.guards.iter().fold(Scope::current(), within).scope(future).await
+    }
+
+    /// Releases the locks in the reverse order in which they were acquired, all of them whatever comes of any, and waits
+    /// until their stores have done so. `Released` means that all are free; else what became of the first, in the
+    /// order of release, that is not.
+    ///
+    /// # Errors
+    /// The first error of any release, as [`Guard::release`]; its path says of which.
+    ///
+    /// # Cancel safety
+    /// Dropping the future hands the rest to the background.
+    pub async fn release(mut self) -> Result<Release> {
+        let mut result = Ok(Release::Released);
+        while let Some(guard) = self.guards.pop() {
+            let released = guard.release().await;
+            if matches!(result, Ok(Release::Released)) || (result.is_ok() && released.is_err()) {
+                result = released;
+            }
+        }
+        result
+    }
+}
+
+/// The loss of the first of these locks that is lost.
+pub(crate) async fn first_loss(guards: &[Guard]) -> Error {
+    first(guards.iter().map(Guard::lost)).await
+}
+
+/// The output of the first of these futures that is done. Of several at once that of the first in their order.
+async fn first<F: Future>(futures: impl Iterator<Item = F>) -> F::Output {
+    let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    poll_fn(move |cx| {
+        let done = futures.iter_mut().find_map(|future| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        });
+        done.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}

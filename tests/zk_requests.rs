@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock::{Client, ErrorKind, InterProcessMutex, Phase, Release};
+use zlock::{Client, ErrorKind, InterProcessMutex, Phase, ReadWriteLock, Release, Semaphore};
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit};
 
 use self::zk_support::{Observer, connect, mutex, release, report};
@@ -160,6 +160,114 @@ async fn a_failed_try_is_one_request_and_no_write() {
         assert_eq!(cost(after, meter.counts().await), (1, 0), "no time is one try");
         assert_eq!(after.watches, 0);
         release(held).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn permits_cost_three_requests_and_nine_when_one_waits() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        let [a, b, c] = [
+            connect(meter.hosts(), LONG).await,
+            connect(meter.hosts(), LONG).await,
+            connect(meter.hosts(), LONG).await,
+        ];
+        let [a, b, c] = [a, b, c].map(|client| Semaphore::new(&client, PATH, 2).unwrap());
+        release(a.acquire(2).await.unwrap()).await;
+        let before = meter.counts().await;
+        for _ in 0..100 {
+            release(a.acquire(2).await.unwrap()).await;
+        }
+        let after = meter.counts().await;
+        report(format!("100 uncontended permits: {:?} requests and writes", cost(before, after)));
+        assert_eq!(cost(before, after), (300, 200));
+
+        // Always one in the middle: it waits for both, is let in with one behind it, and tells that one.
+        let before = after;
+        for _ in 0..20 {
+            let both = a.acquire(2).await.unwrap();
+            let (middle, last) = (b.clone(), c.clone());
+            let middle = tokio::spawn(async move { middle.acquire(1).await.unwrap() });
+            meter.wait_for_watches(1).await;
+            let last = tokio::spawn(async move { last.acquire(1).await.unwrap() });
+            meter.wait_for_watches(2).await;
+            release(both).await;
+            let (middle, last) = (middle.await.unwrap(), last.await.unwrap());
+            // The one in the middle has told the last by now.
+            release(last).await;
+            release(middle).await;
+        }
+        let (requests, writes) = cost(before, meter.counts().await);
+        report(format!("20 times three for two permits: {:?} requests and writes", (requests, writes)));
+        assert_eq!(writes, 20 * (2 + 3 + 2));
+        assert!(requests <= 20 * (3 + 9 + 5), "{requests}");
+        assert_eq!(meter.counts().await.watches, 0);
+    })
+    .await;
+}
+
+/// Many more than there are permits, each coming back at once: who comes and who is let in is a change that the
+/// first in line looks at, too.
+#[tokio::test]
+async fn busy_permits_cost_at_most_nine_requests() {
+    const TASKS: u64 = 32;
+    const ROUNDS: u64 = 10;
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        let semaphore = Semaphore::new(&connect(meter.hosts(), LONG).await, PATH, 8).unwrap();
+        release(semaphore.acquire(8).await.unwrap()).await;
+        let before = meter.counts().await;
+        let mut tasks = JoinSet::new();
+        for _ in 0..TASKS {
+            let semaphore = semaphore.clone();
+            tasks.spawn(async move {
+                for _ in 0..ROUNDS {
+                    let guard = semaphore.acquire(1).await.unwrap();
+                    sleep(Duration::from_millis(3)).await;
+                    release(guard).await;
+                }
+            });
+        }
+        tasks.join_all().await;
+        let after = meter.counts().await;
+        report(format!(
+            "{} permits, many at a time: {:?} requests and writes",
+            TASKS * ROUNDS,
+            cost(before, after)
+        ));
+        assert!(cost(before, after).0 <= 9 * TASKS * ROUNDS);
+        assert_eq!(after.watches, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_downgrade_is_one_request() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let mut meter = Meter::start().await;
+        let lock = ReadWriteLock::new(&connect(meter.hosts(), LONG).await, PATH).unwrap();
+        release(lock.read().acquire().await.unwrap()).await;
+        let before = meter.counts().await;
+        for _ in 0..100 {
+            release(lock.read().acquire().await.unwrap()).await;
+            release(lock.write().acquire().await.unwrap().into()).await;
+        }
+        let after = meter.counts().await;
+        assert_eq!(cost(before, after), (600, 400));
+        for _ in 0..100 {
+            release(lock.write().acquire().await.unwrap().downgrade().await.unwrap()).await;
+        }
+        assert_eq!(cost(after, meter.counts().await), (400, 300), "one more for each downgrade");
     })
     .await;
 }

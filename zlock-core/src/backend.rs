@@ -104,6 +104,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - A node that is gone already is `Ok`, and so is a parent that is.
+    /// - A relabel of the node at the same time leaves nothing behind, whichever comes first.
     /// - After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
     ///   a create whose future was dropped before this call cannot take effect after its `Ok`.
     /// - It never removes another node with the same number.

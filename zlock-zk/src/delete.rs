@@ -35,13 +35,19 @@ async fn once(operation: &mut Operation<'_>, lease: Lease, target: &Target) -> R
             return Ok(());
         }
     }
-    // Requests of one session take effect in the order in which they were sent: after this listing no earlier
-    // create of this session can come to light.
-    let queue = operation.list(lease, Freshness::Latest).await?;
-    for node in queue.iter().filter(|node| node.token == *target.token()) {
-        by_name(operation, lease, &node.name).await?;
+    loop {
+        // Requests of one session take effect in the order in which they were sent: after this listing no earlier
+        // create of this session can come to light.
+        let queue = operation.list(lease, Freshness::Latest).await?;
+        let mut renamed = false;
+        for node in queue.iter().filter(|node| node.token == *target.token()) {
+            renamed |= !by_name(operation, lease, &node.name).await?;
+        }
+        // A relabel at the same time may give it another name after the listing.
+        if !renamed {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// Deletes the node of this name; `false` if there is none.

@@ -55,6 +55,7 @@ macro_rules! conformance_group {
                 gone_already_is_ok,
                 never_another_with_the_same_number,
                 whatever_its_label,
+                while_it_is_relabelled,
                 by_token_finds_what_a_create_left,
                 by_token_after_any_poll_of_a_create,
             ],

@@ -56,6 +56,37 @@ pub async fn whatever_its_label(case: &Case<'_>) {
     assert!(case.has(&path, &[&other]).await);
 }
 
+/// A relabel of the node at the same time leaves nothing behind, whichever comes first.
+pub async fn while_it_is_relabelled(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    let other = case.create(&a, &path, Label::Write).await.node;
+    for polls in 0.. {
+        let node = case.create(&a, &path, Label::Write).await.node;
+        let mut relabel = pin!(a.relabel(&path, &node, Label::Read));
+        let mut done = 0;
+        let relabelled = poll_fn(|cx| {
+            if done == polls {
+                return Poll::Ready(None);
+            }
+            done += 1;
+            relabel.as_mut().poll(cx).map(Some)
+        })
+        .await;
+        let target = Target::Node(node.clone());
+        let is_done = relabelled.is_some();
+        let (relabelled, deleted) = match relabelled {
+            Some(relabelled) => (relabelled, a.delete(&path, &target).await),
+            None => tokio::join!(relabel, a.delete(&path, &target)),
+        };
+        deleted.unwrap();
+        assert!(relabelled.is_ok_and(|n| n.token == node.token) || !is_done, "after {polls} polls");
+        assert!(case.has(&path, &[&other]).await, "after {polls} polls");
+        if is_done {
+            break;
+        }
+    }
+}
+
 /// After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
 /// a create whose future was dropped before this call cannot take effect after its `Ok`.
 pub async fn by_token_finds_what_a_create_left(case: &Case<'_>) {

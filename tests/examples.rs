@@ -50,6 +50,7 @@ macro_rules! on_every_store {
 }
 
 on_every_store! {
+    fenced_storage: "= the storage has \"what the second holder wrote\"";
     read_write: "= ages [24, 24], the servers differed 0 times";
     multi_lock: "= [118, 100, 82], 300 in all";
     semaphore: "= 3 of 3 licences were in use at once";

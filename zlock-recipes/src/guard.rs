@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use zlock_core::{Error, FencingToken, Label, LockPath, Result};
+use zlock_core::{Error, FencingToken, Label, LockPath, NodeName, Result};
 
 use crate::hold::{Entry, Hold, Left};
 use crate::scope::{Scope, entered};
@@ -91,6 +91,19 @@ impl Guard {
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.hold.fencing_token()
+    }
+
+    /// The name of the lock's node under its path, as the store last told it.
+    ///
+    /// The node exists as long as the lock is held, and nobody else's ever has its name. So a write into the
+    /// store itself needs no fencing token: let it depend on the node, in one transaction. Then the store
+    /// refuses the write of a holder that has lost the lock and does not know it yet. The backends say how.
+    ///
+    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore tells the next in
+    /// line that it was granted: a transaction that is on its way then is refused without need.
+    #[must_use]
+    pub fn node(&self) -> NodeName {
+        self.hold.node()
     }
 
     /// How many permits of a semaphore this hold has taken; `None` for other locks.
@@ -230,6 +243,12 @@ impl Held {
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.hold.fencing_token()
+    }
+
+    /// As [`Guard::node`].
+    #[must_use]
+    pub fn node(&self) -> NodeName {
+        self.hold.node()
     }
 
     /// As [`Guard::is_held`]; `false` once the lock is released.

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use zlock_core::{
-    Error, ErrorKind, FencingToken, GoneNotice, Label, LockPath, Node, Result, Session, SessionState, Target,
+    Error, ErrorKind, FencingToken, GoneNotice, Label, LockPath, Node, NodeName, Result, Session,
+    SessionState, Target,
 };
 
 use crate::client::ClientInner;
@@ -124,6 +125,11 @@ impl Hold {
     /// What the hold counts as.
     pub(crate) fn label(&self) -> Label {
         self.state().label
+    }
+
+    /// The node's name, as the store last told it.
+    pub(crate) fn node(&self) -> NodeName {
+        self.state().node.name.clone()
     }
 
     /// The node as the store last told it: a relabel of unknown outcome starts from there, and so must the

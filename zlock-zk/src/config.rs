@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zlock_core::{ConnectUrl, Error, ErrorKind, LockPath, Result, RetryPolicy};
+use zlock_core::{ConnectUrl, Error, ErrorKind, LockPath, NodeName, Result, RetryPolicy};
 use zookeeper_client::{Acl, Acls};
 
 /// ZooKeeper's own client port.
@@ -200,6 +200,24 @@ impl ZkOptions {
     pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.sasl = Some((user.into(), password.into()));
         self
+    }
+
+    /// The full path of a lock's node at the server, the chroot included. It exists as long as the lock is held:
+    /// check it in a transaction of your own, with any version, and the server refuses the writes of a
+    /// holder that has lost the lock and does not know it yet.
+    ///
+    /// # Examples
+    /// With the `zookeeper-client` crate:
+    /// ```ignore
+    /// let node = options.node_path(guard.path(), &guard.node());
+    /// let mut writes = zookeeper.new_check_writer(&node, None)?;
+    /// writes.add_set_data("/app/prices", b"17", None)?;
+    /// writes.commit().await?; // an error if the lock is not held: nothing was written
+    /// ```
+    /// With the version 0 instead of none a revocation, which writes into the node, would look like a loss.
+    #[must_use]
+    pub fn node_path(&self, lock: &LockPath, node: &NodeName) -> String {
+        format!("{}/{node}", self.server_path(lock))
     }
 
     /// The path as the server has it.

@@ -1,0 +1,106 @@
+//! Writes into ZooKeeper itself that happen only while a lock is held.
+#![cfg(feature = "zk")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod zk_support;
+
+use std::time::Duration;
+
+use zlock::zk::{ZkBackend, ZkOptions};
+use zlock::{Client, Guard, InterProcessMutex, ReadWriteLock};
+use zlock_testkit::{FaultProxy, ZooKeeper, limit, zookeeper_or_skip};
+
+use self::zk_support::{LONG, Observer, release, wait_behind};
+
+fn options(server: &ZooKeeper, chroot: &str) -> ZkOptions {
+    let url = format!("zk://{}{chroot}", server.connect_string());
+    ZkOptions::from_url(&url).unwrap().with_session_timeout(LONG)
+}
+
+async fn connect(options: &ZkOptions) -> Client {
+    Client::new(ZkBackend::connect(options.clone()).await.unwrap())
+}
+
+/// Writes into a node, under the lock, by a connection of its own.
+async fn write(observer: &Observer, options: &ZkOptions, guard: &Guard, path: &str) -> bool {
+    let node = options.node_path(guard.path(), &guard.node());
+    let mut writes = observer.0.new_check_writer(&node, None).unwrap();
+    writes.add_set_data(path, b"written", None).unwrap();
+    writes.commit().await.is_ok()
+}
+
+/// A holder whose node is gone, and who does not know it.
+#[tokio::test]
+async fn the_guarded_write_of_a_stale_holder_is_refused() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        // A chroot is part of the path.
+        let options = options(server, "/guarded/chroot");
+        let observer = Observer::connect(server.connect_string()).await;
+        observer.make("/guarded/data").await;
+        // Its heartbeats are minutes apart: it is told nothing.
+        let stale = InterProcessMutex::new(&connect(&options).await, "/lock").unwrap();
+        let next = InterProcessMutex::new(&connect(&options).await, "/lock").unwrap();
+        let held = stale.acquire().await.unwrap();
+        assert!(write(&observer, &options, &held, "/guarded/data").await);
+        let waiting = next.acquire();
+        let mut waiting = std::pin::pin!(waiting);
+        assert!(tokio::time::timeout(Duration::from_millis(50), &mut waiting).await.is_err());
+
+        observer.remove(&options.node_path(held.path(), &held.node())).await;
+        let next = waiting.await.unwrap();
+        assert!(held.is_held(), "it does not know");
+        assert!(!write(&observer, &options, &held, "/guarded/data").await);
+        assert!(write(&observer, &options, &next, "/guarded/data").await);
+        // Somebody asks the holder to let go, which changes its node.
+        stale.request_revocation().await.unwrap();
+        assert!(write(&observer, &options, &next, "/guarded/data").await);
+        release(next).await;
+    })
+    .await;
+}
+
+/// The session of a holder that is cut off ends.
+#[tokio::test]
+async fn the_guarded_write_of_a_holder_whose_session_is_over_is_refused() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let proxy = FaultProxy::start_zookeeper(server.addr()).await;
+        let cut_off = ZkOptions::new([proxy.connect_string()]).with_session_timeout(Duration::from_secs(1));
+        let observer = Observer::connect(server.connect_string()).await;
+        observer.make("/guarded/session").await;
+        let held = InterProcessMutex::new(&connect(&cut_off).await, "/guarded/lock")
+            .unwrap()
+            .acquire()
+            .await
+            .unwrap();
+        let next = InterProcessMutex::new(&connect(&options(server, "")).await, "/guarded/lock").unwrap();
+        let waiting = wait_behind(&next, &observer, 1).await;
+        proxy.freeze().await;
+        let next = waiting.await.unwrap();
+        assert!(!write(&observer, &cut_off, &held, "/guarded/session").await);
+        assert!(write(&observer, &cut_off, &next, "/guarded/session").await);
+        release(next).await;
+    })
+    .await;
+}
+
+/// A write lock that becomes a read lock has another node.
+#[tokio::test]
+async fn the_node_is_the_one_that_is_held_now() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let options = options(server, "");
+        let observer = Observer::connect(server.connect_string()).await;
+        observer.make("/guarded/downgrade").await;
+        let lock = ReadWriteLock::new(&connect(&options).await, "/guarded/rw").unwrap();
+        let writing = lock.write().acquire().await.unwrap();
+        let before = writing.node();
+        assert!(write(&observer, &options, &writing, "/guarded/downgrade").await);
+        let reading = writing.downgrade().await.unwrap();
+        assert_ne!(reading.node(), before);
+        assert!(write(&observer, &options, &reading, "/guarded/downgrade").await);
+        release(reading).await;
+    })
+    .await;
+}

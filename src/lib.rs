@@ -12,9 +12,9 @@ pub use zlock_core::{
     SessionEvents, SessionId, SessionListener, SessionState,
 };
 pub use zlock_recipes::{
-    Client, ClientBuilder, DowngradeError, Guard, Held, InterProcessMutex, Lock, LockTemplate, MAX_NODE_DATA,
-    MultiGuard, MultiLock, Participant, Permits, ReadLock, ReadWriteLock, Release, Scope, Semaphore,
-    WriteGuard, WriteLock,
+    Client, ClientBuilder, DowngradeError, Guard, Held, InterProcessMutex, Lock, LockKind, LockTemplate,
+    MAX_NODE_DATA, MultiGuard, MultiLock, Participant, Permits, ReadLock, ReadWriteLock, Release, Scope,
+    Semaphore, WriteGuard, WriteLock,
 };
 
 /// For authors of backends: the trait to implement and what it speaks in.

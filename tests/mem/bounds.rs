@@ -51,7 +51,8 @@ async fn futures_are_send() {
         async move { (borrowed.len(), held) }
     });
     assert_eq!(send(execute).await.unwrap().0, 1);
-    let both = MultiLock::new([&mutex as &dyn Lock, &template.lock("other").unwrap()]).unwrap();
+    let other = InterProcessMutex::new(&client, template.path("other").unwrap()).unwrap();
+    let both = MultiLock::new([&mutex as &dyn Lock, &other]).unwrap();
     let guard = send(both.acquire()).await.unwrap();
     let again = send(guard.scope(send(both.try_acquire()))).await.unwrap().unwrap();
     drop((send(guard.lost()), send(guard.revocation())));

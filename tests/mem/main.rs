@@ -73,5 +73,5 @@ mod semaphore_of_five {
 zlock_recipes::recipe_suite!(
     paused,
     store(),
-    [template, guard, revocation, multi, cost, input, read_write, downgrade, semaphore, promotion]
+    [template, kinds, guard, revocation, multi, cost, input, read_write, downgrade, semaphore, promotion]
 );

@@ -34,5 +34,5 @@ pub use participants::Participant;
 pub use rwlock::{ReadLock, ReadWriteLock, WriteLock};
 pub use scope::Scope;
 pub use semaphore::{Permits, Semaphore};
-pub use template::LockTemplate;
+pub use template::{LockKind, LockTemplate};
 pub use write_guard::{DowngradeError, WriteGuard};

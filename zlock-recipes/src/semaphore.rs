@@ -156,16 +156,20 @@ impl Semaphore {
     }
 
     fn label(&self, n: u32) -> Result<Label> {
-        let max = self.max;
-        match n {
-            0 => Err(self.invalid(format!("0 of {max} permits, at least 1 is needed"))),
-            _ if n > max => Err(self.invalid(format!("{n} permits, there are only {max}"))),
-            _ => Ok(Label::Permits { weight: n, max, granted: false }),
-        }
+        permits(n, self.max).map_err(|message| self.invalid(message))
     }
 
     fn invalid(&self, message: String) -> Error {
         Error::new(ErrorKind::InvalidArgument, "semaphore").with_path(self.path()).with_message(message)
+    }
+}
+
+/// What `n` of `max` permits ask for; why there cannot be such.
+pub(crate) fn permits(n: u32, max: u32) -> Result<Label, String> {
+    match n {
+        0 => Err(format!("0 of {max} permits, at least 1 is needed")),
+        _ if n > max => Err(format!("{n} permits, there are only {max}")),
+        _ => Ok(Label::Permits { weight: n, max, granted: false }),
     }
 }
 

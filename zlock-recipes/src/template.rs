@@ -5,11 +5,47 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zlock_core::{Error, ErrorKind, LockPath, Phase, Result};
+use zlock_core::{Error, ErrorKind, Label, LockPath, Phase, Result};
 
 use crate::client::Client;
 use crate::guard::{Guard, Held};
-use crate::mutex::InterProcessMutex;
+use crate::handle::Handle;
+use crate::semaphore::permits;
+
+/// What kind of lock a [`LockTemplate`] takes.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// An [`InterProcessMutex`](crate::InterProcessMutex): alone.
+    #[default]
+    Mutex,
+    /// A [`ReadWriteLock`](crate::ReadWriteLock) for reading: beside other readers.
+    Read,
+    /// A [`ReadWriteLock`](crate::ReadWriteLock) for writing: alone.
+    Write,
+    /// Permits of a [`Semaphore`](crate::Semaphore).
+    Permits {
+        /// How many each closure takes.
+        n: u32,
+        /// How many there are under each name.
+        max: u32,
+    },
+}
+
+impl LockKind {
+    fn label(self) -> Result<Label> {
+        match self {
+            LockKind::Mutex => Ok(Label::Lock),
+            LockKind::Read => Ok(Label::Read),
+            LockKind::Write => Ok(Label::Write),
+            LockKind::Permits { n, max } => permits(n, max).map_err(invalid),
+        }
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "lock template").with_message(message)
+}
 
 /// Runs closures under locks that are named below one root.
 ///
@@ -41,6 +77,8 @@ pub struct LockTemplate {
     client: Client,
     /// Without a trailing slash; empty for the store's root.
     root: String,
+    /// What each lock asks for.
+    label: Label,
     wait: Duration,
     attempts: u32,
     run_on_after_loss: bool,
@@ -61,10 +99,35 @@ impl LockTemplate {
         Ok(LockTemplate {
             client: client.clone(),
             root: root.into(),
+            label: Label::Lock,
             wait: Duration::from_secs(2),
             attempts: 2,
             run_on_after_loss: false,
         })
+    }
+
+    /// What kind of lock to take instead of a mutex. Templates of a root that are for reading and for writing
+    /// share their names: one reads what the other writes.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for 0 permits or more than there are.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// use zlock_recipes::{LockKind, LockTemplate};
+    ///
+    /// let template = LockTemplate::new(&client, "/app/prices")?;
+    /// let (read, write) = (template.clone().with_kind(LockKind::Read)?, template.with_kind(LockKind::Write)?);
+    /// write.execute("tea", |_held| async { /* change it */ }).await?;
+    /// read.execute("tea", |_held| async { /* look at it, beside others */ }).await
+    /// # }
+    /// ```
+    pub fn with_kind(mut self, kind: LockKind) -> Result<Self> {
+        self.label = kind.label()?;
+        Ok(self)
     }
 
     /// How long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Each
@@ -74,8 +137,7 @@ impl LockTemplate {
     /// `InvalidArgument` for no attempts. No wait means one try.
     pub fn with_wait(mut self, wait: Duration, attempts: u32) -> Result<Self> {
         if attempts == 0 {
-            let message = "attempts is 0, at least 1 is needed";
-            return Err(Error::new(ErrorKind::InvalidArgument, "lock template").with_message(message));
+            return Err(invalid("attempts is 0, at least 1 is needed".into()));
         }
         (self.wait, self.attempts) = (wait, attempts);
         Ok(self)
@@ -102,7 +164,9 @@ impl LockTemplate {
     /// - `SessionLost`, `NodeRemoved` or `Closed` when the lock is lost while the closure runs: the closure
     ///   is cancelled at its present await point. A closure that blocked its thread past the loss runs to its
     ///   end and gets the same error: its last steps may not have been alone.
-    /// - those of [`InterProcessMutex::acquire`].
+    /// - those of [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire), of
+    ///   [`WriteLock::acquire`](crate::WriteLock::acquire) or of
+    ///   [`Semaphore::acquire`](crate::Semaphore::acquire), by the kind of lock.
     ///
     /// # Cancel safety
     /// Dropping the future drops the closure's and releases the lock in the background.
@@ -111,23 +175,24 @@ impl LockTemplate {
         F: FnOnce(Held) -> Fut,
         Fut: Future,
     {
-        let mutex = self.lock(name)?;
-        let guard = self.acquire(&mutex).await?;
+        let lock = Handle::new(&self.client, self.path(name)?)?;
+        let guard = self.acquire(&lock).await?;
         let held = guard.held();
         let output = guard.scope(self.run(&guard, async { closure(held).await })).await;
         match guard.release().await {
-            Ok(release) => tracing::trace!(path = %mutex.path(), ?release, "left"),
-            Err(e) => tracing::warn!(path = %mutex.path(), error = %e, "the lock could not be released yet"),
+            Ok(release) => tracing::trace!(path = %lock.path(), ?release, "left"),
+            Err(e) => tracing::warn!(path = %lock.path(), error = %e, "the lock could not be released yet"),
         }
         output
     }
 
-    /// The mutex that [`execute`](Self::execute) takes for this name.
+    /// The path of the lock that [`execute`](Self::execute) takes for this name: to make the lock itself of, and
+    /// ask who takes part in it.
     ///
     /// # Errors
     /// `InvalidPath`, with the offending part in the message.
-    pub fn lock(&self, name: &str) -> Result<InterProcessMutex> {
-        InterProcessMutex::new(&self.client, format!("{}/{name}", self.root))
+    pub fn path(&self, name: &str) -> Result<LockPath> {
+        LockPath::new(format!("{}/{name}", self.root))
     }
 
     async fn run<T>(&self, guard: &Guard, closure: impl Future<Output = T>) -> Result<T> {
@@ -143,10 +208,10 @@ impl LockTemplate {
         if guard.is_held() { Ok(output) } else { Err(guard.lost().await) }
     }
 
-    async fn acquire(&self, mutex: &InterProcessMutex) -> Result<Guard> {
-        let elapsed = |attempt| tracing::info!(path = %mutex.path(), attempt, wait = ?self.wait, "still waiting for the lock");
+    async fn acquire(&self, lock: &Handle) -> Result<Guard> {
+        let elapsed = |attempt| tracing::info!(path = %lock.path(), attempt, wait = ?self.wait, "still waiting for the lock");
         let whole = self.wait.saturating_mul(self.attempts);
-        let mut acquire = pin!(mutex.acquire_timeout(whole));
+        let mut acquire = pin!(lock.acquire_timeout(self.label, whole));
         let mut attempt = 1;
         let acquired = loop {
             if attempt == self.attempts || self.wait.is_zero() {
@@ -163,7 +228,7 @@ impl LockTemplate {
                 return e;
             }
             elapsed(attempt);
-            Error::new(ErrorKind::Busy, "execute").with_path(mutex.path())
+            Error::new(ErrorKind::Busy, "execute").with_path(lock.path())
         })
     }
 }

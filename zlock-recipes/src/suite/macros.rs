@@ -260,6 +260,22 @@ macro_rules! recipe_group {
             ]
         );
     };
+    (kinds, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            kinds,
+            [],
+            [
+                readers_run_together,
+                writer_runs_alone,
+                permits_are_shared,
+                nested_execute_reenters,
+                loss_cancels_the_closure,
+                permits_that_cannot_be,
+            ]
+        );
+    };
     (cost, $time:ident, $store:expr) => {
         $crate::suite_tests!(
             $time,

@@ -67,7 +67,7 @@ pub async fn names(case: &Case<'_>) {
         let error = template.execute(name, |_| async { unreachable!() }).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidPath, "{name:?}");
         assert!(error.to_string().contains(part), "{name:?}: {error}");
-        assert_eq!(template.lock(name).unwrap_err().kind(), ErrorKind::InvalidPath, "{name:?}");
+        assert_eq!(template.path(name).unwrap_err().kind(), ErrorKind::InvalidPath, "{name:?}");
     }
     nothing_was_sent(&a);
 }

@@ -6,6 +6,7 @@ pub mod downgrade;
 pub mod faults;
 pub mod guard;
 pub mod input;
+pub mod kinds;
 pub mod links;
 pub mod multi;
 pub mod mutual;

@@ -280,7 +280,7 @@ pub async fn roots_and_names(case: &Case<'_>) {
         let template = LockTemplate::new(&a.client, &root).unwrap();
         let held = template.execute(&name, |held| async move { held.path().clone() }).await.unwrap();
         assert_eq!(held, path, "{root:?} {name:?}");
-        assert_eq!(template.lock(&name).unwrap().path(), &path);
+        assert_eq!(template.path(&name).unwrap(), path);
     }
 }
 

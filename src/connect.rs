@@ -4,7 +4,7 @@ use zlock_core::{ConnectUrl, Result};
 use zlock_recipes::Client;
 
 /// The schemes of this version, for the error of any other.
-const KNOWN: &str = "known are mem:// and zk://";
+const KNOWN: &str = "known are mem://, zk:// and etcd://";
 
 /// A client with default settings on the store that the URL names.
 ///
@@ -13,6 +13,7 @@ const KNOWN: &str = "known are mem:// and zk://";
 /// | `mem://` | a server inside this process, of this client alone | `mem` |
 /// | `mem://NAME` | a server inside this process, shared by all that connect to this name; it lives as long as one of them does | `mem` |
 /// | `zk://h1:2181,h2:2181/chroot?session_timeout=10s` | ZooKeeper; what it takes: see `zlock::zk` | `zk` |
+/// | `etcd://h1:2379,h2:2379/prefix?ttl=10s` | etcd; what it takes: see `zlock::etcd` | `etcd` |
 ///
 /// For settings that a URL does not have, make the backend by its options and give it to
 /// [`Client::new`] or [`Client::builder`].
@@ -39,7 +40,7 @@ pub async fn connect(url: &str) -> Result<Client> {
     match url.scheme() {
         "mem" => mem(&url),
         "zk" => zk(&url).await,
-        "etcd" => Err(url.refuse(format!("etcd:// is not there yet; {KNOWN}"))),
+        "etcd" => etcd(&url).await,
         _ => Err(url.refuse(format!("unknown scheme; {KNOWN}"))),
     }
 }
@@ -67,6 +68,13 @@ async fn zk(url: &ConnectUrl) -> Result<Client> {
     Ok(Client::new(ZkBackend::connect(ZkOptions::from_connect_url(url)?).await?))
 }
 
+#[cfg(feature = "etcd")]
+async fn etcd(url: &ConnectUrl) -> Result<Client> {
+    use zlock_etcd::{EtcdBackend, EtcdOptions};
+
+    Ok(Client::new(EtcdBackend::connect(EtcdOptions::from_connect_url(url)?).await?))
+}
+
 #[cfg(not(feature = "mem"))]
 fn mem(url: &ConnectUrl) -> Result<Client> {
     Err(disabled(url, "mem"))
@@ -78,7 +86,13 @@ async fn zk(url: &ConnectUrl) -> Result<Client> {
     Err(disabled(url, "zk"))
 }
 
-#[cfg(not(all(feature = "mem", feature = "zk")))]
+#[cfg(not(feature = "etcd"))]
+#[allow(clippy::unused_async, reason = "the same signature with and without the feature")]
+async fn etcd(url: &ConnectUrl) -> Result<Client> {
+    Err(disabled(url, "etcd"))
+}
+
+#[cfg(not(all(feature = "mem", feature = "zk", feature = "etcd")))]
 fn disabled(url: &ConnectUrl, feature: &str) -> zlock_core::Error {
     let message = format!("switch on the feature {feature:?} of the crate zlock");
     zlock_core::Error::new(zlock_core::ErrorKind::FeatureDisabled, "connect")
@@ -94,11 +108,9 @@ mod tests {
 
     #[tokio::test]
     async fn refuses_and_says_why() {
-        for (url, part) in [
-            ("mem", "no scheme"),
-            ("redis://h", "unknown scheme; known are mem:// and zk://"),
-            ("etcd://h:2379", "etcd:// is not there yet; known are mem:// and zk://"),
-        ] {
+        for (url, part) in
+            [("mem", "no scheme"), ("redis://h", "unknown scheme; known are mem://, zk:// and etcd://")]
+        {
             let e = connect(url).await.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidUrl, "{url}");
             assert!(e.to_string().contains(part), "{url}: {e}");
@@ -134,10 +146,14 @@ mod tests {
         assert_eq!(free, [true, true, false, true, true]);
     }
 
-    #[cfg(not(all(feature = "mem", feature = "zk")))]
+    #[cfg(not(all(feature = "mem", feature = "zk", feature = "etcd")))]
     #[tokio::test]
     async fn a_feature_that_is_off_is_named() {
-        let off = [("mem://", cfg!(feature = "mem"), "\"mem\""), ("zk://h", cfg!(feature = "zk"), "\"zk\"")];
+        let off = [
+            ("mem://", cfg!(feature = "mem"), "\"mem\""),
+            ("zk://h", cfg!(feature = "zk"), "\"zk\""),
+            ("etcd://h", cfg!(feature = "etcd"), "\"etcd\""),
+        ];
         for (url, _, feature) in off.into_iter().filter(|(_, on, _)| !on) {
             let e = connect(url).await.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::FeatureDisabled, "{url}");

@@ -20,6 +20,10 @@ pub use zlock_recipes::{
 /// For authors of backends: the trait to implement and what it speaks in.
 #[doc(no_inline)]
 pub use zlock_core as backend;
+/// etcd.
+#[cfg(feature = "etcd")]
+#[doc(no_inline)]
+pub use zlock_etcd as etcd;
 /// The embedded server, for tests without one.
 #[cfg(feature = "mem")]
 #[doc(no_inline)]

@@ -45,6 +45,18 @@ macro_rules! on_every_store {
                 })
                 .await;
             }
+
+            #[cfg(feature = "etcd")]
+            #[tokio::test]
+            async fn on_etcd() {
+                limit(async {
+                    let Some(server) = zlock_testkit::etcd_or_skip().await else { return };
+                    let url = format!("etcd://{}/{}", server.connect_string(), stringify!($name));
+                    let text = run(stringify!($name), &["--url", &url]);
+                    assert!(text.contains($line), "{text}");
+                })
+                .await;
+            }
         }
     )*};
 }

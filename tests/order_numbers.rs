@@ -34,7 +34,7 @@ async fn what_cannot_run_says_why_and_fails_with_2() {
     limit(async {
         for (args, part) in [
             (&["--processes", "2"][..], "mem:// lives inside one process"),
-            (&["--url", "redis://h"], "unknown scheme; known are mem:// and zk://"),
+            (&["--url", "redis://h"], "unknown scheme; known are mem://, zk:// and etcd://"),
             (&["--frob"], "unknown argument \"--frob\"; see --help"),
         ] {
             let (code, text) = run(args);
@@ -53,6 +53,20 @@ async fn mx_06_ten_processes() {
         let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
         // Longer than the example's own choice: the machine that tests run on may be busy.
         let url = format!("zk://{}/ten_processes?session_timeout=8s", server.connect_string());
+        let (code, text) = run(&["--url", &url, "--processes", "10", "--hold-ms", "1"]);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains("100 orders, 0 duplicates, in order"), "{text}");
+    })
+    .await;
+}
+
+/// The same on etcd.
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn mx_06_ten_processes_on_etcd() {
+    limit(async {
+        let Some(server) = zlock_testkit::etcd_or_skip().await else { return };
+        let url = format!("etcd://{}/ten_processes?ttl=8s", server.connect_string());
         let (code, text) = run(&["--url", &url, "--processes", "10", "--hold-ms", "1"]);
         assert_eq!(code, Some(0), "{text}");
         assert!(text.contains("100 orders, 0 duplicates, in order"), "{text}");

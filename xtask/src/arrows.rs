@@ -9,6 +9,7 @@ const ARROWS: &[(&[&str], &[&str])] = &[
     (&["-p", "zlock-core", "--all-features"], &[]),
     (&["-p", "zlock-mem", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-zk", "--all-features"], &["zlock-core"]),
+    (&["-p", "zlock-etcd", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-recipes", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock", "--no-default-features"], &["zlock-core", "zlock-recipes"]),
     (&["-p", "zlock"], &["zlock-core", "zlock-recipes", "zlock-mem"]),

@@ -3,10 +3,10 @@
 use crate::arrows;
 use crate::run::{Result, cargo, run};
 use crate::setup::set_up;
-use crate::test::{EVERYTHING, test};
+use crate::test::{everything, test};
 
 /// The facade's features, each alone, and none.
-const FEATURES: [&str; 5] = ["", "mem", "zk", "zk-tls", "zk-sasl"];
+const FEATURES: [&str; 7] = ["", "mem", "zk", "zk-tls", "zk-sasl", "etcd", "etcd-tls"];
 
 pub(crate) fn ci() -> Result {
     run(cargo(&["fmt", "--all", "--check"]))?;
@@ -16,10 +16,10 @@ pub(crate) fn ci() -> Result {
     // What is missing for the tests is found out before the long part.
     set_up()?;
     let mut clippy = cargo(&["clippy", "--all-targets"]);
-    clippy.args(EVERYTHING).args(["--", "-D", "warnings"]);
+    clippy.args(everything()).args(["--", "-D", "warnings"]);
     run(clippy)?;
     let mut doc = cargo(&["doc", "--no-deps"]);
-    doc.args(EVERYTHING).env("RUSTDOCFLAGS", "-D warnings");
+    doc.args(everything()).env("RUSTDOCFLAGS", "-D warnings");
     run(doc)?;
     for feature in FEATURES {
         run(cargo(&["check", "-p", "zlock", "--no-default-features", "--features", feature]))?;

@@ -13,6 +13,10 @@ struct Need {
 const NEEDS: &[Need] = &[
     Need { package: "default-jre-headless", used: "/usr/bin/java" },
     Need { package: "libzookeeper-java", used: "/usr/share/java/zookeeper.jar" },
+    // etcd's client needs protoc to build.
+    Need { package: "protobuf-compiler", used: "/usr/bin/protoc" },
+    Need { package: "etcd-server", used: "/usr/bin/etcd" },
+    Need { package: "etcd-client", used: "/usr/bin/etcdctl" },
     // Peers on the same lock path.
     Need { package: "libcurator-recipes-java", used: "/usr/share/java/curator-recipes.jar" },
     Need { package: "python3-kazoo", used: "/usr/lib/python3/dist-packages/kazoo/client.py" },
@@ -20,7 +24,7 @@ const NEEDS: &[Need] = &[
 
 /// Installs what is missing, if this is Debian and we may. Otherwise says what to install.
 ///
-/// The packages are libraries: none starts a server.
+/// No test uses a server that a package starts: where systemd runs, `etcd-server` starts one on port 2379.
 pub(crate) fn set_up() -> Result {
     let missing: Vec<_> = missing().collect();
     if missing.is_empty() {

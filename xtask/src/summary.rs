@@ -6,7 +6,7 @@ use std::fmt;
 /// What a skipped test's line begins with: zlock-testkit's `SKIP_MARK`.
 pub(crate) const SKIP_MARK: &str = "ZLOCK-SKIP ";
 
-const BACKENDS: [&str; 3] = ["mem", "zookeeper", "none"];
+const BACKENDS: [&str; 4] = ["mem", "zookeeper", "etcd", "none"];
 
 #[derive(Debug, Default)]
 struct Count {
@@ -94,12 +94,14 @@ fn backend(package: &str, source: &str, name: &str) -> &'static str {
     match package {
         "zlock-mem" => return "mem",
         "zlock-zk" => return "zookeeper",
+        "zlock-etcd" => return "etcd",
         _ => {}
     }
     let modules = name.rsplit_once("::").map_or("", |(modules, _)| modules);
     let mut words = source.split(['/', '.', '_', '-']).chain(modules.split("::"));
-    match words.find(|word| matches!(*word, "mem" | "zk" | "zookeeper")) {
+    match words.find(|word| matches!(*word, "mem" | "zk" | "zookeeper" | "etcd")) {
         Some("mem") => "mem",
+        Some("etcd") => "etcd",
         Some(_) => "zookeeper",
         None => "none",
     }
@@ -108,8 +110,9 @@ fn backend(package: &str, source: &str, name: &str) -> &'static str {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let packages: BTreeSet<_> = self.counts.keys().map(|(package, _)| package.as_str()).collect();
-        let [mem, zookeeper, none] = BACKENDS;
-        write!(f, "\n{:14} {mem:>9} {zookeeper:>9} {none:>9} {:>9}", "tests passed", "together")?;
+        write!(f, "\n{:14}", "tests passed")?;
+        BACKENDS.iter().try_for_each(|backend| write!(f, " {backend:>9}"))?;
+        write!(f, " {:>9}", "together")?;
         writeln!(f, " {:>9} {:>9} {:>9}", "failed", "skipped", "ignored")?;
         for package in packages.into_iter().map(Some).chain([None]) {
             write!(f, "{:14}", package.unwrap_or("all"))?;

@@ -1,4 +1,4 @@
-//! How long zlock's locks take: `zlock-bench zk|mem [WORKLOAD..]`, one line of JSON a workload.
+//! How long zlock's locks take: `zlock-bench zk|etcd|mem [WORKLOAD..]`, one line of JSON a workload.
 //!
 //! One operation is one acquire and one release, with nothing in between but a check that nobody else
 //! holds that may not. All tasks take from one counter until the operations are used up; a quarter as many run before,
@@ -17,6 +17,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `ZK_CONNECT` | host:port, comma-separated; for `zk` |
+//! | `ETCD_ENDPOINTS` | the same for `etcd`, which needs the feature `etcd` |
 //! | `PEERS_SCALE` | multiplies the operations |
 //! | `PEERS_SERVER` | the field `server`, as it is |
 //! | `PEERS_SNAP` | a script that prints the servers' counters: run just before and just after the measured part, for `before` and `after` |
@@ -35,9 +36,11 @@ async fn main() {
     let mut args = std::env::args().skip(1);
     let store = match args.next().as_deref() {
         Some("zk") => Store::zookeeper(),
+        #[cfg(feature = "etcd")]
+        Some("etcd") => Store::etcd(),
         Some("mem") => Store::mem(),
         _ => {
-            eprintln!("zlock-bench zk|mem [WORKLOAD..]");
+            eprintln!("zlock-bench zk|etcd|mem [WORKLOAD..], etcd with the feature of that name");
             std::process::exit(2);
         }
     };

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use zlock::backend::{CoordinationBackend, Tokens};
+#[cfg(feature = "etcd")]
+use zlock::etcd::{EtcdBackend, EtcdOptions};
 use zlock::mem::MemServer;
 use zlock::zk::{ZkBackend, ZkOptions};
 
@@ -14,6 +16,8 @@ pub(crate) struct Store {
 
 enum Kind {
     Zookeeper(String),
+    #[cfg(feature = "etcd")]
+    Etcd(String),
     Mem(MemServer),
 }
 
@@ -24,6 +28,12 @@ impl Store {
         Self::new(Kind::Zookeeper(format!("zk://{hosts}?session_timeout=30s")))
     }
 
+    #[cfg(feature = "etcd")]
+    pub(crate) fn etcd() -> Self {
+        let hosts = std::env::var("ETCD_ENDPOINTS").expect("ETCD_ENDPOINTS=host:port[,host:port..]");
+        Self::new(Kind::Etcd(format!("etcd://{hosts}?ttl=30s")))
+    }
+
     pub(crate) fn mem() -> Self {
         Self::new(Kind::Mem(MemServer::new()))
     }
@@ -32,10 +42,12 @@ impl Store {
         Store { kind, run: Tokens::random().next().to_string() }
     }
 
-    /// `zk` or `mem`.
+    /// `zk`, `etcd` or `mem`.
     pub(crate) fn name(&self) -> &'static str {
         match self.kind {
             Kind::Zookeeper(_) => "zk",
+            #[cfg(feature = "etcd")]
+            Kind::Etcd(_) => "etcd",
             Kind::Mem(_) => "mem",
         }
     }
@@ -46,6 +58,11 @@ impl Store {
             Kind::Zookeeper(url) => {
                 let options = ZkOptions::from_url(url).expect("ZK_CONNECT");
                 Arc::new(ZkBackend::connect(options).await.expect("a connection to ZooKeeper"))
+            }
+            #[cfg(feature = "etcd")]
+            Kind::Etcd(url) => {
+                let options = EtcdOptions::from_url(url).expect("ETCD_ENDPOINTS");
+                Arc::new(EtcdBackend::connect(options).await.expect("a connection to etcd"))
             }
             Kind::Mem(server) => Arc::new(server.connect()),
         }

@@ -52,6 +52,12 @@ struct Own {
     busy: u32,
 }
 
+impl Own {
+    fn is_missing(&self, token: &Token, mark: u64, present: &BTreeSet<Token>) -> bool {
+        self.busy == 0 && self.since <= mark && !present.contains(token)
+    }
+}
+
 impl OwnNodes {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -103,12 +109,21 @@ impl OwnNodes {
     /// Compares a listing that was sent after `mark`: nodes known by then that it does not have are gone.
     pub fn compare(&self, mark: u64, present: &BTreeSet<Token>) {
         self.lock().nodes.retain(|token, own| {
-            let gone = own.busy == 0 && own.since <= mark && !present.contains(token);
+            let gone = own.is_missing(token, mark, present);
             if gone {
                 own.gone.send_replace(true);
             }
             !gone
         });
+    }
+
+    /// The nodes that [`compare`](OwnNodes::compare) would report: for a store whose listing may be behind, so
+    /// that they must be looked for once more before they are [reported](OwnNodes::report_gone).
+    #[must_use]
+    pub fn missing(&self, mark: u64, present: &BTreeSet<Token>) -> Vec<Token> {
+        let state = self.lock();
+        let missing = state.nodes.iter().filter(|(token, own)| own.is_missing(token, mark, present));
+        missing.map(|(token, _)| token.clone()).collect()
     }
 
     /// Reports one node gone: for a backend that learned it in another way.
@@ -175,6 +190,19 @@ mod tests {
         assert!(!notice.is_gone());
         own.compare(own.mark(), &BTreeSet::new());
         assert!(notice.is_gone());
+    }
+
+    #[test]
+    fn missing_nodes_are_not_reported_yet() {
+        let own = OwnNodes::default();
+        let (here, gone) = (Token::new("here"), Token::new("gone"));
+        let notices = [own.insert(&here), own.insert(&gone)];
+        let mark = own.mark();
+        let _new = own.insert(&Token::new("new"));
+        assert_eq!(own.missing(mark, &BTreeSet::from([here])), std::slice::from_ref(&gone));
+        assert!(notices.iter().all(|notice| !notice.is_gone()));
+        own.report_gone(&gone);
+        assert!(notices[1].is_gone());
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Real servers, broken links and child processes for zlock's own tests. Not published.
 //!
-//! - [`ZooKeeper`] and [`Ensemble`] are real servers on free loopback ports; none outlives the test process,
-//!   however that ends.
+//! - [`ZooKeeper`] and [`Ensemble`], [`Etcd`] and [`EtcdCluster`] are real servers on free loopback ports; none
+//!   outlives the test process, however that ends.
 //! - [`FaultProxy`] stands between a client and a server and breaks the link in every way a network can.
 //! - [`Process`] is a child process that a test can kill or freeze.
 //! - [`limit`] ends a test that hangs.
-//! - [`zookeeper_or_skip`], [`have_zookeeper`] and [`have`] follow `ZLOCK_TEST_SERVERS`: a missing server is never a
-//!   silent pass.
+//! - [`zookeeper_or_skip`], [`etcd_or_skip`], [`have_zookeeper`], [`have_etcd`] and [`have`] follow
+//!   `ZLOCK_TEST_SERVERS`: a missing server is never a silent pass.
 //!
 //! What cannot be done here fails the test, so most calls panic instead of returning an error.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a part of tests")]
@@ -20,7 +20,7 @@ mod server;
 
 pub use fault::{Cut, FaultProxy, Flow, Lose, Staged, zk_op, zookeeper_request};
 pub use limit::{DEFAULT_LIMIT, limit, limit_to};
-pub use policy::{SKIP_MARK, have, have_zookeeper, zookeeper_or_skip};
+pub use policy::{SKIP_MARK, etcd_or_skip, have, have_etcd, have_zookeeper, zookeeper_or_skip};
 pub use port::Port;
 pub use process::Process;
-pub use server::{Ensemble, Tls, ZooKeeper, ZooKeeperBuilder};
+pub use server::{Ensemble, Etcd, EtcdCluster, Metrics, Tls, ZooKeeper, ZooKeeperBuilder};

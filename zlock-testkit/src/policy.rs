@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::server::{ZooKeeper, missing};
+use crate::server::{Etcd, ZooKeeper, etcd, zookeeper};
 
 /// What a line that tells of a skipped test begins with; `cargo xtask test` counts them.
 pub const SKIP_MARK: &str = "ZLOCK-SKIP";
@@ -15,7 +15,16 @@ const VARIABLE: &str = "ZLOCK_TEST_SERVERS";
 /// As [`have`].
 #[must_use = "false: return from the test"]
 pub fn have_zookeeper() -> bool {
-    have(missing().as_deref())
+    have(zookeeper::missing().as_deref())
+}
+
+/// Whether etcd can be run; see [`have`].
+///
+/// # Panics
+/// As [`have`].
+#[must_use = "false: return from the test"]
+pub fn have_etcd() -> bool {
+    have(etcd::missing().as_deref())
 }
 
 /// Whether a test can use what is not part of this workspace, by `ZLOCK_TEST_SERVERS`. `missing` says what is
@@ -47,6 +56,14 @@ pub fn have(missing: Option<&str>) -> bool {
 /// As [`have_zookeeper`], or if the server does not start.
 pub async fn zookeeper_or_skip() -> Option<&'static ZooKeeper> {
     if have_zookeeper() { Some(ZooKeeper::shared().await) } else { None }
+}
+
+/// The server that all tests of a process share, or `None` to skip; see [`have_etcd`].
+///
+/// # Panics
+/// As [`have_etcd`], or if the server does not start.
+pub async fn etcd_or_skip() -> Option<&'static Etcd> {
+    if have_etcd() { Some(Etcd::shared().await) } else { None }
 }
 
 pub(crate) fn test_name() -> String {

@@ -45,6 +45,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The most watches that the server may have while this many processes take turns at one lock: one for each
+    /// that waits, unless the store says otherwise.
+    fn most_watches(&self, processes: usize) -> usize {
+        processes - 1
+    }
+
     /// The links between the backends and the server, if the store can harm them.
     fn links(&self) -> Option<&dyn Links> {
         None

@@ -1,11 +1,12 @@
 //! Real servers.
 
 mod ensemble;
+pub(crate) mod etcd;
 mod four_letter;
 mod tls;
-mod zookeeper;
+pub(crate) mod zookeeper;
 
 pub use self::ensemble::Ensemble;
+pub use self::etcd::{Etcd, EtcdCluster, Metrics};
 pub use self::tls::Tls;
-pub(crate) use self::zookeeper::missing;
 pub use self::zookeeper::{ZooKeeper, ZooKeeperBuilder};

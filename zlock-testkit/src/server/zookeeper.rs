@@ -382,8 +382,8 @@ impl Server {
 /// Why a server did not come up.
 #[derive(Debug)]
 pub(super) struct NotReady {
-    port_taken: bool,
-    text: String,
+    pub(super) port_taken: bool,
+    pub(super) text: String,
 }
 
 /// Somebody who does not know of our locks may take a port between our look and the server's: then with

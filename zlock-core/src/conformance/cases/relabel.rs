@@ -80,12 +80,15 @@ pub async fn own_notice_stays_silent(case: &Case<'_>) {
 
 /// Repeating it is harmless.
 pub async fn lost_answer_is_made_up_for(case: &Case<'_>) {
-    let (a, path) = (case.connect().await, case.path("lock"));
+    let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let created = case.create(&a, &path, Label::Write).await;
     case.links().mute(&a).await;
     let lose_it = async {
-        let old = [&created.node];
-        case.until("the relabel takes effect", async || !case.has(&path, &old).await).await;
+        case.until("the relabel takes effect", async || {
+            let queue = b.children(&path).await.unwrap();
+            queue.find(&created.node.token).is_some_and(|node| node.label == Label::Read)
+        })
+        .await;
         case.links().heal(&a).await;
     };
     let (relabelled, ()) = tokio::join!(a.relabel(&path, &created.node, Label::Read), lose_it);

@@ -235,7 +235,8 @@ pub async fn t60_nothing_piles_up<M: Mutual>(case: &Case<'_>) {
             let guard = lock.acquire_timeout(LONG).await.unwrap();
             inside.visit().await;
             if let Some(watches) = case.store.watches(case.root()).await {
-                assert!(watches <= 2, "{watches} watches of 2 waiters");
+                let most = case.store.most_watches(3);
+                assert!(watches <= most, "{watches} watches of 2 waiters, at most {most}");
             }
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         }

@@ -1,0 +1,126 @@
+//! The backend: thin, each operation has a file of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use zlock_core::{
+    CloseReason, CoordinationBackend, Created, Existence, Label, LockPath, Node, Queue, Result,
+    SessionEvents, Target, Token, Watch,
+};
+
+use crate::config::EtcdOptions;
+use crate::manager::{self, Manager};
+use crate::session::Shared;
+
+/// An etcd cluster as a coordination store.
+///
+/// One backend is one session at a time. It keeps the session alive by a task on the runtime that
+/// [`connect`](EtcdBackend::connect) is called on, and works as long as that runtime does. Dropping the backend
+/// ends its session as [`close`](CoordinationBackend::close) does, but does not wait for it.
+pub struct EtcdBackend {
+    shared: Arc<Shared>,
+    closing: watch::Sender<bool>,
+    /// Has no sender any more when the manager has ended.
+    ended: watch::Receiver<()>,
+}
+
+impl EtcdBackend {
+    /// Connects, and returns when a session is established.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for options that cannot be, before anything is sent; `NotAuthorized` if the server
+    /// refuses the credentials; `Unavailable`, naming the hosts, if there is no session within the
+    /// connect timeout.
+    ///
+    /// # Cancel safety
+    /// Safe: no session is left behind for longer than its TTL.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time and I/O enabled.
+    pub async fn connect(options: EtcdOptions) -> Result<Self> {
+        options.validate()?;
+        let shared = Arc::new(Shared::new(options, Handle::current()));
+        let first = manager::connect(&shared).await?;
+        let (closing, closing_seen) = watch::channel(false);
+        let (alive, ended) = watch::channel(());
+        let manager = Manager::new(shared.clone(), closing_seen);
+        let session = manager.begin(first);
+        tokio::spawn(async move {
+            manager.run(session).await;
+            drop(alive);
+        });
+        Ok(EtcdBackend { shared, closing, ended })
+    }
+}
+#[async_trait]
+impl CoordinationBackend for EtcdBackend {
+    async fn create_ephemeral_sequential(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        token: &Token,
+        data: &[u8],
+    ) -> Result<Created> {
+        crate::create::create(&self.shared, parent, label, token, data).await
+    }
+
+    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+        crate::read::children(&self.shared, parent).await
+    }
+
+    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
+        crate::watch::queue(&self.shared, parent).await
+    }
+
+    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
+        crate::watch::node(&self.shared, parent, seen).await
+    }
+
+    async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
+        crate::relabel::relabel(&self.shared, parent, node, label).await
+    }
+
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+        crate::delete::delete(&self.shared, parent, target).await
+    }
+
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+        crate::read::data(&self.shared, parent, node).await
+    }
+
+    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
+        crate::watch::data(&self.shared, parent, node).await
+    }
+
+    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+        crate::write::data(&self.shared, parent, node, data).await
+    }
+
+    fn session_events(&self) -> SessionEvents {
+        self.shared.publisher.subscribe()
+    }
+
+    async fn close(&self) -> Result<()> {
+        // Everybody hears of it at once; the server is told by the manager.
+        self.shared.close(CloseReason::Requested);
+        self.closing.send_replace(true);
+        let _ = self.ended.clone().wait_for(|()| false).await;
+        Ok(())
+    }
+}
+
+/// The manager sees that `closing` has no sender any more.
+impl Drop for EtcdBackend {
+    fn drop(&mut self) {
+        self.shared.close(CloseReason::Requested);
+    }
+}
+
+impl fmt::Debug for EtcdBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EtcdBackend").field(&self.shared).finish()
+    }
+}

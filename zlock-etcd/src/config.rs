@@ -1,0 +1,325 @@
+//! How to reach an etcd cluster, and as whom.
+
+use std::fmt;
+use std::time::Duration;
+
+use zlock_core::{ConnectUrl, Error, ErrorKind, LockPath, Result, RetryPolicy};
+
+/// etcd's own client port.
+const DEFAULT_PORT: u16 = 2379;
+
+/// The shortest TTL that a server with default timings grants.
+const MIN_TTL: Duration = Duration::from_secs(2);
+
+/// The longest time that is taken for any option.
+const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The longest wait for one server's answer, before another is asked.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// How to reach an etcd cluster, and as whom.
+///
+/// Nothing is checked before [`EtcdBackend::connect`](crate::EtcdBackend::connect), and everything before it
+/// sends a packet.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use zlock_etcd::EtcdOptions;
+///
+/// # fn main() -> zlock_core::Result<()> {
+/// let by_url = EtcdOptions::from_url("etcd://h1:2379,h2:2379,h3:2379/production?ttl=10s")?;
+/// let secured = EtcdOptions::new(["h1:2379", "h2:2379"])
+///     .with_ttl(Duration::from_secs(10))
+///     .with_user("orders", "secret");
+/// # let _ = (by_url, secured);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct EtcdOptions {
+    pub(crate) hosts: Vec<String>,
+    pub(crate) prefix: Option<LockPath>,
+    pub(crate) ttl: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) operation_timeout: Duration,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) user: Option<(String, String)>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::tls::Tls>,
+}
+
+impl EtcdOptions {
+    /// Options for a cluster of these hosts, each `host:port` or `host` (port 2379); an IPv6 address in
+    /// brackets. All else is as the `with_` methods say.
+    #[must_use]
+    pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        EtcdOptions {
+            hosts: hosts.into_iter().map(Into::into).collect(),
+            prefix: None,
+            ttl: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(15),
+            operation_timeout: Duration::from_secs(15),
+            retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30),
+            user: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Reads `etcd://host:port,host:port/prefix?name=value&name=value`. The names are `ttl`,
+    /// `connect_timeout` and `operation_timeout`, each with a duration such as `10s` or `500ms`.
+    /// Credentials have no place in a URL: see [`with_user`](Self::with_user).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`], with what is wrong and where.
+    pub fn from_url(url: &str) -> Result<Self> {
+        Self::from_connect_url(&ConnectUrl::parse(url)?)
+    }
+
+    /// The same from a URL that has been read already.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url).
+    pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
+        if url.scheme() != "etcd" {
+            return Err(url.refuse(format!("the scheme is {:?}, expected \"etcd\"", url.scheme())));
+        }
+        let mut options = EtcdOptions::new(url.authorities(DEFAULT_PORT)?);
+        options.prefix = url.path().cloned();
+        for (name, field) in [
+            ("ttl", &mut options.ttl),
+            ("connect_timeout", &mut options.connect_timeout),
+            ("operation_timeout", &mut options.operation_timeout),
+        ] {
+            if let Some(duration) = url.duration(name)? {
+                *field = duration;
+            }
+        }
+        url.refuse_params_but(&["ttl", "connect_timeout", "operation_timeout"])?;
+        options.check().map_err(|why| url.refuse(why))?;
+        Ok(options)
+    }
+
+    /// Puts this path in front of every key. None by default.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: LockPath) -> Self {
+        self.prefix = Some(prefix);
+        self
+    }
+
+    /// How long the cluster keeps the session's lease, and with it every lock, of a client that it does not hear
+    /// from: whole seconds, at least 2. 10 s by default; the server may grant more. The shorter it is, the
+    /// sooner a dead process's locks are free, and the shorter the outage that costs a living process its locks.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long [`EtcdBackend::connect`](crate::EtcdBackend::connect) waits for a session. 15 s by default.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The whole time of one operation, its retries and its wait for a session among it. 15 s by default. One that
+    /// is much below the TTL gives up on outages that the session survives.
+    #[must_use]
+    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    /// How a failed request is repeated, at the next server, within the operation timeout. By default up to 30
+    /// times, after a random time that grows from 20 ms to 1 s. Waiting for a session is no retry.
+    #[must_use]
+    pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// Authenticates as this user. Its role must let it read and write all keys that begin with the prefix and
+    /// a slash; without a prefix, all that begin with a slash.
+    #[must_use]
+    pub fn with_user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// Connects by TLS and trusts servers whose certificates one of these signed, and whose names match.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(mut self, ca_pem: impl Into<String>) -> Self {
+        self.tls.get_or_insert_default().ca_pem = ca_pem.into();
+        self
+    }
+
+    /// The certificate, with its chain, and the private key that this client shows to a server that asks.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls_identity(
+        mut self,
+        certificate_pem: impl Into<String>,
+        key_pem: impl Into<String>,
+    ) -> Self {
+        self.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
+        self
+    }
+
+    /// The host of this number, counted round and round, with its port.
+    pub(crate) fn host(&self, number: u64) -> String {
+        let host = &self.hosts[(number % self.hosts.len() as u64) as usize];
+        authority(host).unwrap_or_else(|| host.clone())
+    }
+
+    /// What an error shows as the place.
+    pub(crate) fn hosts_text(&self) -> String {
+        self.hosts.join(",")
+    }
+
+    /// How long one server may take to answer a request before the next one is asked.
+    pub(crate) fn answer_time(&self) -> Duration {
+        (self.ttl / 4).min(MAX_ANSWER_TIME)
+    }
+
+    /// How long one server may take to answer a keep-alive: short enough to try three servers before a
+    /// session ends whose keep-alives go out every third of its TTL.
+    pub(crate) fn keep_alive_time(&self) -> Duration {
+        (self.ttl / 6).min(MAX_ANSWER_TIME)
+    }
+
+    /// Checks everything that can be checked without a packet.
+    pub(crate) fn validate(&self) -> Result<()> {
+        self.check().map_err(|why| {
+            Error::new(ErrorKind::InvalidArgument, "connect").with_path(self.hosts_text()).with_message(why)
+        })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.hosts.is_empty() {
+            return Err("no host is given".into());
+        }
+        if let Some(host) = self.hosts.iter().find(|host| authority(host).is_none()) {
+            return Err(format!("the host {host:?} is not host:port"));
+        }
+        let ttl = self.ttl;
+        if ttl < MIN_TTL || ttl > MAX_TIME || ttl.subsec_nanos() != 0 {
+            return Err(format!(
+                "the ttl of {ttl:?} is not a number of whole seconds between {MIN_TTL:?} and {MAX_TIME:?}"
+            ));
+        }
+        for (name, time) in
+            [("connect timeout", self.connect_timeout), ("operation timeout", self.operation_timeout)]
+        {
+            if !(Duration::from_millis(1)..=MAX_TIME).contains(&time) {
+                return Err(format!("the {name} of {time:?} is not between 1ms and {MAX_TIME:?}"));
+            }
+        }
+        if self.user.as_ref().is_some_and(|(name, _)| name.is_empty()) {
+            return Err("the user is empty".into());
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            tls.check()?;
+        }
+        Ok(())
+    }
+}
+
+/// The host with its port, by the URL's rules, so that there is one set of them.
+fn authority(host: &str) -> Option<String> {
+    let url = ConnectUrl::parse(&format!("etcd://{host}")).ok()?;
+    match url.hosts() {
+        [one] if url.path().is_none() && !host.contains(['/', '?']) => Some(one.authority(DEFAULT_PORT)),
+        _ => None,
+    }
+}
+
+/// Without credentials.
+impl fmt::Debug for EtcdOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdOptions")
+            .field("hosts", &self.hosts)
+            .field("prefix", &self.prefix)
+            .field("ttl", &self.ttl)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("operation_timeout", &self.operation_timeout)
+            .field("retry", &self.retry)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_it_all() {
+        let options = EtcdOptions::from_url(
+            "etcd://h1,[::1]:2380/app/x?ttl=4s&connect_timeout=1m&operation_timeout=500ms",
+        )
+        .unwrap();
+        assert_eq!(options.hosts, ["h1:2379", "[::1]:2380"]);
+        assert_eq!(options.prefix.as_ref().unwrap().as_str(), "/app/x");
+        assert_eq!(options.ttl, Duration::from_secs(4));
+        assert_eq!(options.connect_timeout, Duration::from_secs(60));
+        assert_eq!(options.operation_timeout, Duration::from_millis(500));
+    }
+
+    #[test]
+    fn hosts_go_round_and_have_ports() {
+        let options = EtcdOptions::new(["a", "b:1", "[::1]"]);
+        let hosts: Vec<_> = (0..4).map(|n| options.host(n)).collect();
+        assert_eq!(hosts, ["a:2379", "b:1", "[::1]:2379", "a:2379"]);
+    }
+
+    #[test]
+    fn bad_urls_are_refused_with_the_offending_part() {
+        for (url, part) in [
+            ("zk://h", "\"zk\""),
+            ("etcd:///x", "no host"),
+            ("etcd://h?tttl=4s", "\"tttl\""),
+            ("etcd://h?ttl=4", "ttl=4"),
+            ("etcd://h?ttl=1s", "ttl of 1s"),
+            ("etcd://h?ttl=2500ms", "ttl of 2.5s"),
+            ("etcd://h:0", "\"0\""),
+        ] {
+            let error = EtcdOptions::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn bad_options_are_refused_with_the_offending_part() {
+        let good = || EtcdOptions::new(["h:2379"]);
+        good().validate().unwrap();
+        for (options, part) in [
+            (EtcdOptions::new(Vec::<String>::new()), "no host"),
+            (EtcdOptions::new(["h:2379", "h:x"]), "\"h:x\""),
+            (EtcdOptions::new(["h1,h2"]), "\"h1,h2\""),
+            (EtcdOptions::new(["http://h"]), "\"http://h\""),
+            (EtcdOptions::new(["h?a=1"]), "\"h?a=1\""),
+            (EtcdOptions::new([""]), "\"\""),
+            (good().with_ttl(Duration::from_secs(1)), "ttl of 1s"),
+            (good().with_ttl(Duration::from_millis(2001)), "ttl of 2.001s"),
+            (good().with_ttl(Duration::MAX), "ttl"),
+            (good().with_connect_timeout(Duration::MAX), "connect timeout"),
+            (good().with_operation_timeout(Duration::ZERO), "operation timeout"),
+            (good().with_user("", "x"), "user is empty"),
+        ] {
+            let error = options.validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_not_shown() {
+        let shown = format!("{:?}", EtcdOptions::new(["h"]).with_user("me", "secret"));
+        assert!(shown.contains("me") && !shown.contains("secret"), "{shown}");
+    }
+}

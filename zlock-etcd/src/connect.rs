@@ -1,0 +1,158 @@
+//! The way to the cluster: one server at a time, and the next one when that fails.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions};
+use tokio::runtime::Handle;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::timeout;
+
+use crate::config::EtcdOptions;
+use crate::error::{Failure, is_without_auth};
+
+/// Longer than the servers' least time between two pings (5 s), or they would break the connection. It is
+/// only for what nobody waits for: a request has a limit of its own.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How large an answer may be: a queue of many nodes with much data. The library's own limit is 4 MB.
+const MAX_ANSWER: usize = i32::MAX as usize;
+
+/// A connection to one of the servers, made when it is first needed.
+///
+/// Each is new, also to a server that there was one to before: what hung stays behind with the old one.
+pub(crate) struct Endpoint {
+    /// Counts the connections; modulo the number of hosts it is the server's.
+    pub(crate) number: u64,
+    client: OnceCell<Arc<Client>>,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Endpoint").field(&self.number).finish()
+    }
+}
+
+/// The endpoint that all requests and streams of a backend use, until it fails.
+///
+/// The library's own balanced channel is of no use: it sends every third request to a server that is dead, and
+/// streams to one that is frozen.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    options: EtcdOptions,
+    runtime: Handle,
+    current: watch::Sender<Arc<Endpoint>>,
+}
+
+impl Endpoints {
+    pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
+        let current = watch::Sender::new(Arc::new(Endpoint { number: 0, client: OnceCell::new() }));
+        Endpoints { options, runtime, current }
+    }
+
+    pub(crate) fn current(&self) -> Arc<Endpoint> {
+        self.current.borrow().clone()
+    }
+
+    /// Waits until the endpoint of this number is no longer the current one.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn moved_on(&self, number: u64) {
+        // Only fails when there are no endpoints any more.
+        let _ = self.current.subscribe().wait_for(|endpoint| endpoint.number != number).await;
+    }
+
+    /// The endpoint of this number has failed: the next one is tried. Nothing happens if it was given up before.
+    pub(crate) fn failed(&self, number: u64) {
+        self.current.send_if_modified(|current| {
+            let failed = current.number == number;
+            if failed {
+                *current = Arc::new(Endpoint { number: number + 1, client: OnceCell::new() });
+                tracing::debug!(
+                    from = self.options.host(number),
+                    to = self.options.host(number + 1),
+                    "failing over"
+                );
+            }
+            failed
+        });
+    }
+
+    /// The client of an endpoint, connected when it is first asked for.
+    pub(crate) async fn client(&self, endpoint: &Endpoint) -> Result<Arc<Client>, Failure> {
+        let connected = endpoint.client.get_or_try_init(|| async {
+            let (options, host) = (self.options.clone(), self.options.host(endpoint.number));
+            // On the backend's runtime, which outlives that of a single request.
+            let connect = self.runtime.spawn(async move { connect(&options, host).await });
+            connect.await.map_err(|_| Failure::Closed)?.map(Arc::new).map_err(Failure::Etcd)
+        });
+        connected.await.cloned()
+    }
+
+    /// Asks the current endpoint, within a time, and moves on to the next one if it fails.
+    ///
+    /// # Cancel safety
+    /// The request may still take effect.
+    pub(crate) async fn ask<T, F>(
+        &self,
+        limit: Duration,
+        call: impl FnOnce(Arc<Client>) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let endpoint = self.current();
+        let answer = timeout(limit, async {
+            let client = self.client(&endpoint).await?;
+            call(client).await.map_err(Failure::Etcd)
+        });
+        let answer = answer.await.unwrap_or(Err(Failure::Silent));
+        if let Err(failure) = &answer
+            && failure.is_the_servers()
+        {
+            self.failed(endpoint.number);
+        }
+        answer
+    }
+}
+
+/// Makes a client. Nothing is sent yet, unless there is a user to authenticate.
+async fn connect(options: &EtcdOptions, host: String) -> Result<Client, etcd_client::Error> {
+    let connect = ConnectOptions::new()
+        .with_connect_timeout(options.answer_time())
+        .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
+        .with_keep_alive_while_idle(false)
+        .with_require_leader(true);
+    let (connect, host) = secure(connect, options, host);
+    if let Some((name, password)) = &options.user {
+        let user = connect.clone().with_user(name, password).with_auto_token_refresh(true);
+        match Client::connect([&host], Some(user)).await {
+            // As the Go client does: the same settings work where nobody has switched authentication on.
+            Err(error) if is_without_auth(&error) => {}
+            connected => return connected,
+        }
+    }
+    Client::connect([&host], Some(connect)).await
+}
+
+#[cfg(not(feature = "tls"))]
+fn secure(connect: ConnectOptions, _: &EtcdOptions, host: String) -> (ConnectOptions, String) {
+    (connect, format!("http://{host}"))
+}
+
+#[cfg(feature = "tls")]
+fn secure(connect: ConnectOptions, options: &EtcdOptions, host: String) -> (ConnectOptions, String) {
+    match &options.tls {
+        None => (connect, format!("http://{host}")),
+        Some(tls) => (connect.with_tls(tls.options()), format!("https://{host}")),
+    }
+}
+
+/// A client for reads and writes of keys that takes large answers.
+pub(crate) fn kv(client: &Client) -> etcd_client::KvClient {
+    client.kv_client().max_decoding_message_size(MAX_ANSWER)
+}

@@ -1,0 +1,109 @@
+//! Taking a place in a queue, also when the answer gets lost.
+
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use zlock_core::{Created, ErrorKind, Label, LockPath, Result, Token};
+
+use crate::contents::Contents;
+use crate::error::Failure;
+use crate::operation::{Operation, get, gets, revision};
+use crate::session::{Lease, Shared, own_id};
+use crate::write::check_size;
+use crate::{fence, value};
+
+/// Creates the node of `token`, or finds it if an earlier try made it.
+pub(crate) async fn create(
+    session: &Shared,
+    parent: &LockPath,
+    label: Label,
+    token: &Token,
+    data: &[u8],
+) -> Result<Created> {
+    let mut operation = Operation::new(session, "create", parent);
+    if !token.is_uuid() {
+        let why = format!("the token {token} is no UUID");
+        return Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
+    }
+    check_size(&operation, data)?;
+    let value = value::write(label, data);
+    // The session in which a create of unknown outcome was sent.
+    let mut lost_in: Option<Lease> = None;
+    loop {
+        let lease = operation.lease().await?;
+        if lost_in != Some(lease) {
+            // What was made in an earlier session of ours is gone: its lease was revoked before this one began.
+            (lost_in, operation.unknown) = (None, false);
+        }
+        let attempt = match lost_in {
+            Some(_) => recover(&mut operation, lease, token).await,
+            None => append(&mut operation, lease, token, &value).await,
+        };
+        match attempt {
+            Ok(Some(created)) => return Ok(created),
+            // Nothing was made, and nothing will be. The fence is as we know it now.
+            Ok(None) => (lost_in, operation.unknown) = (None, false),
+            Err(failure) => {
+                lost_in = operation.unknown.then_some(lease);
+                operation.again(failure).await?;
+            }
+        }
+    }
+}
+
+/// One transaction: put the key if it is not there, and read the queue. `None` if the fence was raised in
+/// between.
+async fn append(
+    operation: &mut Operation<'_>,
+    lease: Lease,
+    token: &Token,
+    value: &[u8],
+) -> Result<Option<Created>, Failure> {
+    let (key, range) = (operation.keys.of(token), operation.keys.range());
+    let (unused, known) =
+        (Compare::create_revision(key.as_str(), CompareOp::Equal, 0), operation.session.fence(lease));
+    let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease.raw())));
+    let txn = Txn::new()
+        .when([unused, fence::is(operation, lease, known)])
+        .and_then([put, get(range)])
+        .or_else([fence::get(operation, lease)]);
+    let answer = operation.write(lease, txn).await?;
+    let gets = gets(&answer);
+    let Some(got) = gets.first() else { return Ok(None) };
+    if answer.succeeded() {
+        return Ok(finish(operation, lease, token, got.kvs(), revision(&answer)));
+    }
+    fence::saw(operation, lease, got);
+    // Not the fence, so the key.
+    if operation.session.fence(lease) == known { Err(Failure::TokenInUse) } else { Ok(None) }
+}
+
+/// Makes sure that no create of unknown outcome takes effect from now on, and looks whether one has.
+async fn recover(
+    operation: &mut Operation<'_>,
+    lease: Lease,
+    token: &Token,
+) -> Result<Option<Created>, Failure> {
+    let answer = fence::raise(operation, lease, get(operation.keys.range())).await?;
+    Ok(gets(&answer).first().and_then(|get| finish(operation, lease, token, get.kvs(), revision(&answer))))
+}
+
+/// Completes the answer, if the node is there: from here on the backend answers for it.
+fn finish(
+    operation: &Operation<'_>,
+    lease: Lease,
+    token: &Token,
+    kvs: &[KeyValue],
+    revision: i64,
+) -> Option<Created> {
+    let queue = operation.keys.queue(kvs);
+    let node = queue.find(token).filter(|node| node.session == Some(lease.id))?.clone();
+    let key = operation.keys.of(token);
+    let id = own_id(&key);
+    if node.label != Label::Lock
+        && let Some(kv) = kvs.iter().find(|kv| kv.key() == key.as_bytes())
+    {
+        operation.session.contents.insert(&id, Contents::of(kv));
+    }
+    operation.session.listings.note(&operation.keys, &queue, revision);
+    let gone = operation.session.own.insert(&id);
+    Some(Created { node, queue, epoch: lease.epoch, gone })
+}

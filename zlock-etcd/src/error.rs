@@ -1,0 +1,221 @@
+//! What the client library's errors mean.
+
+use etcd_client as etcd;
+use zlock_core::{Error, ErrorKind};
+
+/// gRPC's codes as numbers: the library does not let its users name them.
+mod code {
+    pub(super) const CANCELLED: i32 = 1;
+    pub(super) const UNKNOWN: i32 = 2;
+    pub(super) const INVALID_ARGUMENT: i32 = 3;
+    pub(super) const DEADLINE_EXCEEDED: i32 = 4;
+    pub(super) const NOT_FOUND: i32 = 5;
+    pub(super) const PERMISSION_DENIED: i32 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
+    pub(super) const FAILED_PRECONDITION: i32 = 9;
+    pub(super) const ABORTED: i32 = 10;
+    pub(super) const INTERNAL: i32 = 13;
+    pub(super) const UNAVAILABLE: i32 = 14;
+    pub(super) const UNAUTHENTICATED: i32 = 16;
+}
+
+/// Why a request has no answer that its caller can use.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A server or the client library says why.
+    Etcd(etcd::Error),
+    /// The server asked did not answer in its time; the next one may.
+    Silent,
+    /// The server does not serve the watch.
+    Unwatched(String),
+    /// There is a key with our token already.
+    TokenInUse,
+    /// The session ended before the answer came.
+    Over,
+    /// The backend was closed.
+    Closed,
+    /// The credentials were refused, and no session will come any more.
+    AuthFailed,
+    /// The operation's time is used up.
+    TimedOut,
+}
+
+/// What follows from a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// What to report if it ends here.
+    pub(crate) kind: ErrorKind,
+    /// Whether a write may have taken effect all the same.
+    pub(crate) ambiguous: bool,
+    /// Whether another try may succeed.
+    pub(crate) retryable: bool,
+}
+
+impl Failure {
+    pub(crate) fn verdict(&self) -> Verdict {
+        let (kind, ambiguous, retryable) = match self {
+            Failure::Etcd(error) => return judge(error),
+            Failure::Silent => (ErrorKind::Unavailable, true, true),
+            Failure::Unwatched(why)
+                if ["permission denied", "user name is empty"].iter().any(|text| why.contains(text)) =>
+            {
+                (ErrorKind::NotAuthorized, false, false)
+            }
+            Failure::Unwatched(_) => (ErrorKind::Unavailable, false, true),
+            Failure::TokenInUse => (ErrorKind::Unexpected, false, false),
+            Failure::Over => (ErrorKind::SessionLost, true, true),
+            Failure::Closed => (ErrorKind::Closed, true, false),
+            Failure::AuthFailed => (ErrorKind::NotAuthorized, true, false),
+            Failure::TimedOut => (ErrorKind::Unavailable, true, false),
+        };
+        Verdict { kind, ambiguous, retryable }
+    }
+
+    /// Whether it is the server that has failed, and not the request: then another may do better.
+    pub(crate) fn is_the_servers(&self) -> bool {
+        let Verdict { kind, ambiguous, retryable } = self.verdict();
+        kind == ErrorKind::Unavailable && ambiguous && retryable
+    }
+
+    /// Adds what there is to say to an error of this failure's kind.
+    pub(crate) fn explain(self, error: Error) -> Error {
+        match self {
+            Failure::Etcd(source) => error.with_source(source),
+            Failure::Silent => error.with_message("no answer"),
+            Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
+            Failure::TokenInUse => error.with_message("a node has this token already"),
+            Failure::AuthFailed => error.with_message("the server refused the credentials"),
+            Failure::TimedOut => error.with_message("no answer within the operation timeout"),
+            Failure::Over | Failure::Closed => error,
+        }
+    }
+}
+
+impl From<etcd::Error> for Failure {
+    fn from(error: etcd::Error) -> Self {
+        Failure::Etcd(error)
+    }
+}
+
+/// What each of the client library's errors means for a request that was sent.
+pub(crate) fn judge(error: &etcd::Error) -> Verdict {
+    use etcd::Error as E;
+    let (kind, ambiguous, retryable) = match error {
+        E::GRpcStatus(status) => return judge_status(status.code() as i32, status.message()),
+        E::LeaseKeepAliveError(text) if text == "lease not found" => (ErrorKind::SessionLost, false, true),
+        // A broken connection or stream.
+        E::TransportError(_) | E::IoError(_) | E::WatchError(_) | E::LeaseKeepAliveError(_) => {
+            (ErrorKind::Unavailable, true, true)
+        }
+        // Refused by the library before anything is sent.
+        E::InvalidArgs(_) | E::InvalidUri(_) | E::InvalidMetadataValue(_) => {
+            (ErrorKind::InvalidArgument, false, false)
+        }
+        E::EndpointError(_) | E::EndpointsNotManaged => (ErrorKind::Unexpected, false, false),
+        // Nothing is known of the outcome.
+        E::Utf8Error(_) | E::ElectError(_) | E::Internal(_) => (ErrorKind::Unexpected, true, false),
+        #[allow(unreachable_patterns, reason = "one more with a feature that others may switch on")]
+        _ => (ErrorKind::Unexpected, true, false),
+    };
+    Verdict { kind, ambiguous, retryable }
+}
+
+/// What a gRPC status of etcd's servers means: mostly by its code; where one code says several things, by the
+/// servers' fixed texts.
+fn judge_status(code: i32, message: &str) -> Verdict {
+    let says = |text: &str| message.contains(text);
+    let (kind, ambiguous, retryable) = match code {
+        code::CANCELLED
+        | code::UNKNOWN
+        | code::DEADLINE_EXCEEDED
+        | code::ABORTED
+        | code::INTERNAL
+        | code::UNAVAILABLE => (ErrorKind::Unavailable, true, true),
+        code::NOT_FOUND if says("lease not found") => (ErrorKind::SessionLost, false, true),
+        code::PERMISSION_DENIED => (ErrorKind::NotAuthorized, false, false),
+        // The library has asked for a new token already. The other two: permissions were changed meanwhile,
+        // and the request comes again with a token of now.
+        code::UNAUTHENTICATED => (ErrorKind::NotAuthorized, false, false),
+        code::INVALID_ARGUMENT if says("revision of auth store is old") => {
+            (ErrorKind::Unavailable, false, true)
+        }
+        code::INVALID_ARGUMENT if says("authentication failed") || says("user name is empty") => {
+            (ErrorKind::NotAuthorized, false, false)
+        }
+        code::INVALID_ARGUMENT if says("request is too large") => (ErrorKind::InvalidArgument, false, false),
+        // Load, or a full disk: definite, but it passes, or somebody mends it.
+        code::RESOURCE_EXHAUSTED => (ErrorKind::Unavailable, false, true),
+        code::FAILED_PRECONDITION | code::INVALID_ARGUMENT | code::NOT_FOUND => {
+            (ErrorKind::Unexpected, false, false)
+        }
+        _ => (ErrorKind::Unexpected, true, false),
+    };
+    Verdict { kind, ambiguous, retryable }
+}
+
+/// Whether the server has no users at all, so that there is nobody to authenticate as.
+pub(crate) fn is_without_auth(error: &etcd::Error) -> bool {
+    matches!(error, etcd::Error::GRpcStatus(status) if status.message().contains("authentication is not enabled"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_a_verdict() {
+        use ErrorKind::*;
+        use etcd::Error as E;
+        for (error, kind, ambiguous, retryable) in [
+            (E::InvalidArgs("x".into()), InvalidArgument, false, false),
+            (E::IoError(std::io::ErrorKind::BrokenPipe.into()), Unavailable, true, true),
+            (E::WatchError("x".into()), Unavailable, true, true),
+            (E::LeaseKeepAliveError("x".into()), Unavailable, true, true),
+            (E::LeaseKeepAliveError("lease not found".into()), SessionLost, false, true),
+            (E::EndpointError("x".into()), Unexpected, false, false),
+            (E::EndpointsNotManaged, Unexpected, false, false),
+            (E::ElectError("x".into()), Unexpected, true, false),
+            (E::Internal("x".into()), Unexpected, true, false),
+        ] {
+            assert_eq!(judge(&error), Verdict { kind, ambiguous, retryable }, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn every_status_has_a_verdict() {
+        use ErrorKind::*;
+        for (code, message, kind, ambiguous, retryable) in [
+            (code::CANCELLED, "etcdserver: watch canceled", Unavailable, true, true),
+            (code::UNKNOWN, "context deadline exceeded", Unavailable, true, true),
+            (code::DEADLINE_EXCEEDED, "", Unavailable, true, true),
+            (code::ABORTED, "", Unavailable, true, true),
+            (code::INTERNAL, "h2 protocol error", Unavailable, true, true),
+            (code::UNAVAILABLE, "etcdserver: no leader", Unavailable, true, true),
+            (code::UNAVAILABLE, "etcdserver: leader changed", Unavailable, true, true),
+            (code::UNAVAILABLE, "tcp connect error", Unavailable, true, true),
+            (code::NOT_FOUND, "etcdserver: requested lease not found", SessionLost, false, true),
+            (code::NOT_FOUND, "etcdserver: member not found", Unexpected, false, false),
+            (code::PERMISSION_DENIED, "etcdserver: permission denied", NotAuthorized, false, false),
+            (code::UNAUTHENTICATED, "etcdserver: invalid auth token", NotAuthorized, false, false),
+            (
+                code::INVALID_ARGUMENT,
+                "etcdserver: authentication failed, invalid user ID or password",
+                NotAuthorized,
+                false,
+                false,
+            ),
+            (code::INVALID_ARGUMENT, "etcdserver: user name is empty", NotAuthorized, false, false),
+            (code::INVALID_ARGUMENT, "etcdserver: revision of auth store is old", Unavailable, false, true),
+            (code::INVALID_ARGUMENT, "etcdserver: request is too large", InvalidArgument, false, false),
+            (code::INVALID_ARGUMENT, "etcdserver: key is not provided", Unexpected, false, false),
+            (code::RESOURCE_EXHAUSTED, "etcdserver: too many requests", Unavailable, false, true),
+            (code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", Unavailable, false, true),
+            (code::FAILED_PRECONDITION, "etcdserver: lease already exists", Unexpected, false, false),
+            (12, "unimplemented", Unexpected, true, false),
+            (15, "etcdserver: corrupt cluster", Unexpected, true, false),
+        ] {
+            let verdict = judge_status(code, message);
+            assert_eq!(verdict, Verdict { kind, ambiguous, retryable }, "{code} {message}");
+        }
+    }
+}

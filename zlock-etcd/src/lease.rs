@@ -1,0 +1,220 @@
+//! The lease that a session is: granted, kept alive, looked through, revoked.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{
+    Client, GetOptions, KeyValue, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions,
+    LeaseTimeToLiveResponse, Txn, TxnOp,
+};
+use tokio::time::{Instant, timeout};
+use zlock_core::{ErrorKind, Token};
+
+use crate::connect::{Endpoints, kv};
+use crate::error::Failure;
+use crate::key::Range;
+use crate::operation::gets;
+use crate::session::{Lease, Shared, own_id};
+
+/// The most reads that fit into a transaction: the server's own limit is 128.
+const MAX_READS: usize = 100;
+
+/// A new lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) id: i64,
+    /// As the server granted it; it may be more than was asked for.
+    pub(crate) ttl: Duration,
+    /// When it was asked for.
+    pub(crate) sent: Instant,
+}
+
+impl Granted {
+    /// How long the lease certainly lives after a keep-alive was sent. The margin is for clocks that do not run
+    /// alike; a leader that takes over begins every lease anew, so it needs none.
+    pub(crate) fn life(&self) -> Duration {
+        self.ttl - self.ttl / 50
+    }
+}
+
+/// Asks for a lease.
+pub(crate) async fn grant(endpoints: &Endpoints, ttl: Duration, limit: Duration) -> Result<Granted, Failure> {
+    let sent = Instant::now();
+    let asked = ttl.as_secs().cast_signed();
+    let ask = |client: Arc<Client>| async move { client.lease_client().grant(asked, None).await };
+    let granted = endpoints.ask(limit, ask).await?;
+    Ok(Granted { id: granted.id(), ttl: seconds(granted.ttl()), sent })
+}
+
+/// Ends a lease, and with it all that it holds. One that is gone already is fine.
+pub(crate) async fn revoke(endpoints: &Endpoints, id: i64, limit: Duration) -> Result<(), Failure> {
+    let ask = |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
+    match endpoints.ask(limit, ask).await {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.verdict().kind == ErrorKind::SessionLost => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn seconds(ttl: i64) -> Duration {
+    Duration::from_secs(u64::try_from(ttl).unwrap_or(0))
+}
+
+/// Keeps a lease alive, one answer at a time.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    endpoints: Arc<Endpoints>,
+    id: i64,
+    limit: Duration,
+    stream: Option<Stream>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    /// Of its endpoint.
+    number: u64,
+    requests: LeaseKeeper,
+    answers: LeaseKeepAliveStream,
+}
+
+impl Keeper {
+    pub(crate) fn new(endpoints: Arc<Endpoints>, id: i64, limit: Duration) -> Self {
+        Keeper { endpoints, id, limit, stream: None }
+    }
+
+    /// One keep-alive, and its answer: whether the lease lives. Only an answer says that it does; that a
+    /// request was sent says nothing.
+    ///
+    /// # Cancel safety
+    /// Dropped before its end, the next one uses a new stream, so that no answer is taken for that of another
+    /// request.
+    pub(crate) async fn beat(&mut self) -> Result<bool, Failure> {
+        let endpoint = self.endpoints.current();
+        match self.stream.take().filter(|stream| stream.number == endpoint.number) {
+            None => self.open().await,
+            Some(stream) => {
+                let answered = timeout(self.limit, stream.ask()).await;
+                let answer = answered.unwrap_or(Err(Failure::Silent));
+                if answer.is_err() {
+                    self.endpoints.failed(endpoint.number);
+                }
+                let (stream, lives) = answer?;
+                self.stream = Some(stream);
+                Ok(lives)
+            }
+        }
+    }
+
+    /// Waits until the stream breaks, or its server is no longer the one we use; for ever if there is none.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn broken(&mut self) {
+        let Some(stream) = &mut self.stream else { return pending().await };
+        tokio::select! {
+            biased;
+            // Nothing is asked: no answer can come.
+            _ = stream.answers.message() => {}
+            () = self.endpoints.moved_on(stream.number) => {}
+        }
+    }
+
+    /// Opening a stream is a keep-alive.
+    async fn open(&mut self) -> Result<bool, Failure> {
+        let (id, number) = (self.id, self.endpoints.current().number);
+        let ask = |client: Arc<Client>| async move { client.lease_client().keep_alive(id).await };
+        match self.endpoints.ask(self.limit, ask).await {
+            Ok((requests, answers)) => {
+                self.stream = Some(Stream { number, requests, answers });
+                Ok(true)
+            }
+            Err(failure) if failure.verdict().kind == ErrorKind::SessionLost => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+impl Stream {
+    async fn ask(mut self) -> Result<(Stream, bool), Failure> {
+        self.requests.keep_alive().await?;
+        match self.answers.message().await? {
+            Some(answer) => Ok((self, answer.ttl() > 0)),
+            None => Err(Failure::Silent),
+        }
+    }
+}
+
+/// Finds own nodes that somebody deleted: one request lists all that the lease holds. What is missing is
+/// asked for by name before it is reported, since the leader that lists may be behind the member that
+/// answered our create.
+pub(crate) async fn look_through(shared: &Shared, lease: Lease) -> Result<(), Failure> {
+    let mark = shared.own.mark();
+    shared.contents.retain(&shared.own);
+    if shared.own.is_empty() {
+        return Ok(());
+    }
+    let listed = list(shared, lease).await?;
+    let keys = listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
+    let missing = shared.own.missing(mark, &keys.map(own_id).collect());
+    let mut gone = Vec::new();
+    for some in missing.chunks(MAX_READS) {
+        gone.extend(absent(shared, some).await?);
+    }
+    report(shared, lease, gone).await
+}
+
+/// Finds own nodes that somebody deleted in a listing of a queue that was asked for after `mark`.
+pub(crate) async fn compare(
+    shared: &Shared,
+    lease: Lease,
+    mark: u64,
+    range: &Range,
+    kvs: &[KeyValue],
+) -> Result<(), Failure> {
+    let keys = kvs.iter().filter_map(|kv| kv.key_str().ok());
+    let mut missing = shared.own.missing(mark, &keys.map(own_id).collect());
+    missing.retain(|key| key.as_str().starts_with(&range.start));
+    report(shared, lease, missing).await
+}
+
+/// A key was read and is not there: if it was an own node's, somebody deleted it, or the session is over.
+pub(crate) async fn missed(shared: &Shared, lease: Lease, key: &str) -> Result<(), Failure> {
+    let id = own_id(key);
+    if shared.own.contains(&id) { report(shared, lease, vec![id]).await } else { Ok(()) }
+}
+
+/// Reports own nodes that are certainly gone, unless the lease is, with which all of them go.
+async fn report(shared: &Shared, lease: Lease, gone: Vec<Token>) -> Result<(), Failure> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    if list(shared, lease).await?.ttl() <= 0 {
+        shared.publisher.lose(lease.epoch);
+        return Err(Failure::Over);
+    }
+    for key in gone {
+        tracing::warn!(%key, "an own node was deleted by somebody else");
+        shared.own.report_gone(&key);
+    }
+    Ok(())
+}
+
+async fn list(shared: &Shared, lease: Lease) -> Result<LeaseTimeToLiveResponse, Failure> {
+    let options = LeaseTimeToLiveOptions::new().with_keys();
+    let ask = |client: Arc<Client>| async move {
+        client.lease_client().time_to_live(lease.raw(), Some(options)).await
+    };
+    shared.endpoints.ask(shared.options.answer_time(), ask).await
+}
+
+/// Those of the keys that are not there, as the cluster has it.
+async fn absent(shared: &Shared, keys: &[Token]) -> Result<Vec<Token>, Failure> {
+    let read = |key: &Token| TxnOp::get(key.as_str(), Some(GetOptions::new().with_count_only()));
+    let txn = Txn::new().and_then(keys.iter().map(read).collect::<Vec<_>>());
+    let ask = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
+    let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;
+    let gets = gets(&answer);
+    let absent = keys.iter().zip(&gets).filter(|(_, get)| get.count() == 0);
+    Ok(absent.map(|(key, _)| key.clone()).collect())
+}

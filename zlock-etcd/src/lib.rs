@@ -1,0 +1,27 @@
+#![doc = include_str!("../README.md")]
+
+mod backend;
+mod config;
+mod connect;
+mod contents;
+mod create;
+mod delete;
+mod error;
+mod fence;
+mod key;
+mod lease;
+mod listings;
+mod manager;
+mod operation;
+mod read;
+mod relabel;
+mod session;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod value;
+mod watch;
+mod write;
+
+pub use backend::EtcdBackend;
+pub use config::EtcdOptions;

@@ -1,0 +1,111 @@
+//! What was last seen of each queue: it tells whether a watch that is just armed has missed anything.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use zlock_core::{Label, Node, Queue, Sequence, Token};
+
+use crate::key::Keys;
+
+/// Longer queues are not remembered: who waits there has time to ask.
+const MAX_NODES: usize = 64;
+
+/// How many queues are remembered.
+const MAX_QUEUES: usize = 1000;
+
+/// The last listing of each queue in which somebody waits.
+#[derive(Debug, Default)]
+pub(crate) struct Listings(Mutex<BTreeMap<String, Listing>>);
+
+#[derive(Debug)]
+struct Listing {
+    revision: i64,
+    nodes: Vec<(Token, Sequence, Label)>,
+}
+
+/// A node in the last listing of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Of the listing: the node was there then, with this label.
+    pub(crate) revision: i64,
+    /// Whether it is the first in line: the one that may go at any moment.
+    pub(crate) is_first: bool,
+}
+
+impl Listings {
+    /// Remembers a listing.
+    pub(crate) fn note(&self, keys: &Keys, queue: &Queue, revision: i64) {
+        let mut listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = keys.range().start;
+        if !(2..=MAX_NODES).contains(&queue.len()) {
+            listings.remove(&key);
+            return;
+        }
+        let nodes = queue.iter().map(|node| (node.token.clone(), node.sequence, node.label)).collect();
+        listings.insert(key, Listing { revision, nodes });
+        if listings.len() > MAX_QUEUES {
+            listings.pop_first();
+        }
+    }
+
+    /// Finds a node as it was seen.
+    pub(crate) fn find(&self, keys: &Keys, seen: &Node) -> Option<Listed> {
+        let listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Listing { revision, nodes } = listings.get(&keys.range().start)?;
+        let is_it = |(token, sequence, label): &(Token, Sequence, Label)| {
+            *token == seen.token && *sequence == seen.sequence && *label == seen.label
+        };
+        let place = nodes.iter().position(is_it)?;
+        Some(Listed { revision: *revision, is_first: place == 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zlock_core::{LockPath, NodeName};
+
+    use super::*;
+    use crate::config::EtcdOptions;
+
+    fn queue(labels: &[Label]) -> Queue {
+        let node = |(n, &label): (usize, &Label)| Node {
+            name: NodeName::new(n.to_string()),
+            token: Token::new(n.to_string()),
+            label,
+            sequence: Sequence::new(n as i64),
+            session: None,
+            fencing_token: None,
+        };
+        Queue::linear(labels.iter().enumerate().map(node).collect())
+    }
+
+    #[test]
+    fn only_what_was_listed_as_it_was_seen_is_found() {
+        let options = EtcdOptions::new(["h"]);
+        let keys = |path: &str| Keys::new(&options, &LockPath::new(path).unwrap());
+        let (listings, a, b) = (Listings::default(), keys("/a"), keys("/b"));
+        let pair = queue(&[Label::Write, Label::Lock]);
+        listings.note(&a, &pair, 7);
+        assert_eq!(listings.find(&a, &pair[0]), Some(Listed { revision: 7, is_first: true }));
+        assert_eq!(listings.find(&a, &pair[1]), Some(Listed { revision: 7, is_first: false }));
+        assert_eq!(listings.find(&b, &pair[0]), None);
+        let relabelled = Node { label: Label::Read, ..pair[0].clone() };
+        assert_eq!(listings.find(&a, &relabelled), None);
+        let another = Node { sequence: Sequence::new(9), ..pair[0].clone() };
+        assert_eq!(listings.find(&a, &another), None);
+        listings.note(&a, &queue(&[Label::Lock]), 8);
+        assert_eq!(listings.find(&a, &pair[0]), None, "nobody waits there any more");
+        listings.note(&a, &queue(&[Label::Lock; MAX_NODES + 1]), 9);
+        assert_eq!(listings.find(&a, &pair[0]), None);
+    }
+
+    #[test]
+    fn the_number_of_queues_is_bounded() {
+        let (options, listings) = (EtcdOptions::new(["h"]), Listings::default());
+        for n in 0..2 * MAX_QUEUES {
+            let keys = Keys::new(&options, &LockPath::new(format!("/{n}")).unwrap());
+            listings.note(&keys, &queue(&[Label::Lock; 2]), 1);
+        }
+        assert_eq!(listings.0.lock().unwrap().len(), MAX_QUEUES);
+    }
+}

@@ -1,0 +1,239 @@
+//! The one task behind a backend: keeps a session, and begins the next one when it is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use zlock_core::{CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
+
+use crate::error::Failure;
+use crate::lease::{self, Granted, Keeper};
+use crate::session::{Lease, Shared};
+
+/// Between two tries at something that a server has refused or not answered.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Before each attempt at a new session.
+const RECONNECT: RetryPolicy = RetryPolicy::bounded_exponential(PAUSE, Duration::from_secs(1), u32::MAX);
+
+/// How long the end of a backend waits for the server to end the session.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+
+/// Why a session is no longer kept.
+enum End {
+    /// Over: the server said so, or the deadline has passed.
+    Lost,
+    /// The backend was closed or dropped.
+    Closed,
+}
+
+/// The session that is kept.
+pub(crate) struct Kept {
+    lease: Lease,
+    granted: Granted,
+}
+
+pub(crate) struct Manager {
+    shared: Arc<Shared>,
+    /// True, or without a sender, when the backend is closed or dropped.
+    closing: watch::Receiver<bool>,
+}
+
+/// Gets the first session, within the connect timeout.
+pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
+    let options = &shared.options;
+    let mut last = None;
+    let attempts = async {
+        loop {
+            match lease::grant(&shared.endpoints, options.ttl, options.answer_time()).await {
+                Err(failure) if failure.verdict().retryable => {
+                    tracing::debug!(?failure, "no session yet");
+                    last = Some(failure);
+                    sleep(PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    };
+    let failed = |kind| Error::new(kind, "connect").with_path(options.hosts_text());
+    match timeout(options.connect_timeout, attempts).await {
+        Ok(Ok(granted)) => Ok(granted),
+        Ok(Err(failure)) => {
+            let kind = failure.verdict().kind;
+            Err(failure.explain(failed(kind)))
+        }
+        Err(_) => {
+            let error = failed(ErrorKind::Unavailable);
+            let error = last.map_or(error, |failure| failure.explain(failed(ErrorKind::Unavailable)));
+            Err(error.with_message(format!("no session within {:?}", options.connect_timeout)))
+        }
+    }
+}
+
+impl Manager {
+    pub(crate) fn new(shared: Arc<Shared>, closing: watch::Receiver<bool>) -> Self {
+        Manager { shared, closing }
+    }
+
+    /// Makes a new session the current one; `None` if the backend is closed.
+    pub(crate) fn begin(&self, granted: Granted) -> Option<Kept> {
+        let id = SessionId::new(granted.id.cast_unsigned());
+        let deadline = granted.sent + granted.life();
+        let epoch = self.shared.publisher.establish(id, deadline)?;
+        tracing::info!(session = %id, epoch, ttl = ?granted.ttl, "session established");
+        let lease = Lease { epoch, id };
+        self.shared.begin(lease);
+        Some(Kept { lease, granted })
+    }
+
+    /// Keeps sessions until the backend is closed or the credentials are refused.
+    pub(crate) async fn run(mut self, first: Option<Kept>) {
+        let mut next = first;
+        while let Some(session) = next {
+            let id = session.granted.id;
+            next = match self.serve(session).await {
+                End::Lost => self.reconnect(id).await.and_then(|granted| self.begin(granted)),
+                End::Closed => None,
+            };
+            if next.is_none() {
+                self.end(id).await;
+            }
+        }
+    }
+
+    /// Keeps one session to its end.
+    async fn serve(&mut self, session: Kept) -> End {
+        let end = self.keep(&session).await;
+        let Lease { epoch, id } = session.lease;
+        match end {
+            End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
+            End::Closed => tracing::info!(session = %id, epoch, "session closed"),
+        }
+        self.shared.end(session.lease);
+        end
+    }
+
+    async fn keep(&mut self, session: &Kept) -> End {
+        let epoch = session.lease.epoch;
+        let shared = self.shared.clone();
+        let mut events = shared.publisher.subscribe();
+        tokio::select! {
+            biased;
+            _ = self.closing.wait_for(|closing| *closing) => End::Closed,
+            now = events.over(epoch) => {
+                if now.epoch == epoch && shared.closed().is_none() { End::Lost } else { End::Closed }
+            }
+            () = keep_alive(&shared, session) => End::Lost,
+            () = look_through(&shared, session) => End::Lost,
+        }
+    }
+
+    /// Tries for ever to end the old session at the server and to begin another; `None` when that has become
+    /// pointless.
+    ///
+    /// In this order: once a session begins, nothing that was sent in the one before can take effect.
+    async fn reconnect(&mut self, old: i64) -> Option<Granted> {
+        let mut retry = RECONNECT.start();
+        let shared = self.shared.clone();
+        let (endpoints, options) = (&shared.endpoints, &shared.options);
+        let attempts = async {
+            loop {
+                // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
+                sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
+                let attempt = async {
+                    lease::revoke(endpoints, old, options.answer_time()).await?;
+                    lease::grant(endpoints, options.ttl, options.answer_time()).await
+                };
+                match attempt.await {
+                    Ok(granted) => return Some(granted),
+                    Err(failure) if failure.verdict().kind == ErrorKind::NotAuthorized => {
+                        tracing::error!(?failure, "no further session");
+                        shared.close(CloseReason::AuthFailed);
+                        return None;
+                    }
+                    Err(failure) => tracing::warn!(?failure, "no session yet"),
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = self.closing.wait_for(|closing| *closing) => None,
+            granted = attempts => granted,
+        }
+    }
+
+    /// Ends a session at the server, if it can be reached.
+    async fn end(&self, id: i64) {
+        let limit = self.shared.options.answer_time();
+        let revoke = async {
+            while let Err(failure) = lease::revoke(&self.shared.endpoints, id, limit).await {
+                if !failure.verdict().retryable {
+                    return;
+                }
+                sleep(PAUSE).await;
+            }
+        };
+        if timeout(CLOSE_WAIT, revoke).await.is_err() {
+            tracing::warn!(session = %SessionId::new(id.cast_unsigned()), "the session could not be ended at the server in time");
+        }
+    }
+}
+
+/// Keeps the lease alive; returns when it is gone.
+async fn keep_alive(shared: &Shared, session: &Kept) {
+    let Kept { lease: Lease { epoch, .. }, granted } = *session;
+    let limit = shared.options.keep_alive_time();
+    let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, limit);
+    // The first at once: its stream tells when the server goes.
+    let mut next = Instant::now();
+    // How many servers in a row have failed to answer.
+    let mut failures = 0;
+    loop {
+        tokio::select! {
+            biased;
+            () = sleep_until(next) => {}
+            () = keeper.broken() => {}
+        }
+        let sent = Instant::now();
+        match keeper.beat().await {
+            Ok(true) => {
+                (failures, next) = (0, sent + granted.ttl / 3);
+                if !shared.publisher.extend(epoch, sent + granted.life()) || !shared.publisher.resume(epoch) {
+                    return;
+                }
+            }
+            Ok(false) => return,
+            Err(failure) => {
+                failures += 1;
+                next = Instant::now() + PAUSE;
+                tracing::debug!(?failure, failures, "no answer to a keep-alive");
+                // Somebody else may answer at once: that is no interruption.
+                if failures >= shared.options.hosts.len() {
+                    shared.publisher.suspend(epoch);
+                }
+            }
+        }
+    }
+}
+
+/// Finds own nodes that somebody deleted, for ever.
+async fn look_through(shared: &Shared, session: &Kept) {
+    loop {
+        sleep(session.granted.ttl / 3).await;
+        if let Err(failure) = lease::look_through(shared, session.lease).await {
+            log(&failure);
+        }
+    }
+}
+
+fn log(failure: &Failure) {
+    tracing::debug!(?failure, "the session's nodes could not be listed");
+}
+
+/// The manager ends with the backend, or is dropped with its runtime: nobody keeps the session from then on.
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.shared.close(CloseReason::Requested);
+    }
+}

@@ -1,0 +1,44 @@
+//! Reading without a watch.
+
+use zlock_core::{LockPath, Node, Queue, Result};
+
+use crate::error::Failure;
+use crate::key::Range;
+use crate::lease;
+use crate::operation::Operation;
+use crate::session::{Lease, Shared};
+use crate::value;
+
+/// The queue of a path.
+pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queue> {
+    let mut operation = Operation::new(session, "children", parent);
+    loop {
+        let lease = operation.lease().await?;
+        match operation.list(lease).await {
+            Ok(queue) => return Ok(queue),
+            Err(failure) => operation.again(failure).await?,
+        }
+    }
+}
+
+/// The data of a node.
+pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+    let mut operation = Operation::new(session, "data", parent);
+    loop {
+        let lease = operation.lease().await?;
+        match content(&operation, lease, node).await {
+            Ok(data) => return Ok(data),
+            Err(failure) => operation.again(failure).await?,
+        }
+    }
+}
+
+async fn content(operation: &Operation<'_>, lease: Lease, node: &Node) -> Result<Option<Vec<u8>>, Failure> {
+    let key = operation.keys.of(&node.name);
+    let answer = operation.read(lease, Range { start: key.clone(), end: None }).await?;
+    let kv = answer.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get());
+    if kv.is_none() {
+        lease::missed(operation.session, lease, &key).await?;
+    }
+    Ok(kv.map(|kv| value::read(kv.value()).data.to_owned()))
+}

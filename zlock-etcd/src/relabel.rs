@@ -1,0 +1,72 @@
+//! Giving an own node another label: another value under the same key.
+
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use zlock_core::{ErrorKind, Label, LockPath, Node, Result};
+
+use crate::contents::Contents;
+use crate::error::Failure;
+use crate::lease;
+use crate::operation::{Operation, gets, is_still, revision};
+use crate::session::{Lease, Shared, own_id};
+use crate::value;
+
+/// Writes the node's value anew, with `label` and the data that is there. The key keeps its create revision, and
+/// with that its place.
+pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
+    let mut operation = Operation::new(session, "relabel", parent);
+    let relabelled = Node { label, ..node.clone() };
+    loop {
+        let lease = operation.lease().await?;
+        if node.session.is_some_and(|id| id != lease.id) {
+            return Err(operation.error(ErrorKind::SessionLost));
+        }
+        match once(&mut operation, lease, &relabelled).await {
+            Ok(Outcome::Done) => return Ok(relabelled),
+            Ok(Outcome::Gone) => {
+                operation.unknown = false;
+                return Err(operation.error(ErrorKind::NodeRemoved));
+            }
+            Ok(Outcome::Unknown) => {}
+            Err(failure) => operation.again(failure).await?,
+        }
+    }
+}
+
+enum Outcome {
+    Done,
+    Gone,
+    /// We did not know what the node contains, and do now.
+    Unknown,
+}
+
+/// One transaction: write if the node contains what we know, else read it.
+async fn once(operation: &mut Operation<'_>, lease: Lease, node: &Node) -> Result<Outcome, Failure> {
+    let key = operation.keys.of(&node.name);
+    let (id, contents) = (own_id(&key), &operation.session.contents);
+    // No key was written at revision 0.
+    let unknown = Contents { label: node.label, data: [].into(), revision: 0 };
+    let known = contents.get(&id).filter(|known| known.label != node.label).unwrap_or(unknown);
+    // What somebody wrote in between, a revocation, must not get lost.
+    let unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, known.revision);
+    // A put that does not say "as it is" of the lease would untie the key from it.
+    let options = PutOptions::new().with_ignore_lease();
+    let put = TxnOp::put(key.as_str(), value::write(node.label, &known.data), Some(options));
+    let txn = Txn::new()
+        .when([is_still(&key, node), unchanged])
+        .and_then([put])
+        .or_else([TxnOp::get(key.as_str(), None)]);
+    let answer = operation.write(lease, txn).await?;
+    if answer.succeeded() {
+        contents.insert(&id, Contents { label: node.label, data: known.data, revision: revision(&answer) });
+        return Ok(Outcome::Done);
+    }
+    let gets = gets(&answer);
+    let now = gets.first().and_then(|get| get.kvs().first());
+    let Some(now) = now.filter(|kv| kv.create_revision() == node.sequence.get()).map(Contents::of) else {
+        lease::missed(operation.session, lease, &key).await?;
+        return Ok(Outcome::Gone);
+    };
+    let outcome = if now.label == node.label { Outcome::Done } else { Outcome::Unknown };
+    contents.insert(&id, now);
+    Ok(outcome)
+}

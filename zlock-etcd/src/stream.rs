@@ -1,0 +1,340 @@
+//! The stream that watches share.
+//!
+//! Nothing is resumed when the stream breaks: all its watches fire instead, and
+//! whoever waits looks again. That also covers whatever was missed, compaction and another leader.
+//!
+//! A watch that is done costs no message: when it was the stream's last, the stream is closed, which ends it at
+//! the server. A stream takes no more than [`MAX_ARMED`] watches in its life, so that it drains in a queue that
+//! moves, and others begin a new one. What is left of a stream that does not drain is cancelled after
+//! [`LINGER`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::connect::{Endpoint, Endpoints};
+use crate::error::Failure;
+use crate::key::Range;
+
+const MAX_ARMED: i64 = 64;
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How often an armed watch may meet a stream that is just ending.
+const TRIES: usize = 3;
+
+/// The watches of a backend.
+#[derive(Debug)]
+pub(crate) struct Watches {
+    endpoints: Arc<Endpoints>,
+    /// How long a server may take to answer.
+    limit: Duration,
+    runtime: Handle,
+    latest: Mutex<Option<Line>>,
+}
+
+/// The way to the task of a stream.
+#[derive(Debug)]
+struct Line {
+    commands: mpsc::UnboundedSender<Command>,
+    /// How many watches it was given.
+    armed: i64,
+}
+
+#[derive(Debug)]
+enum Command {
+    Arm(Arm),
+    Drop(i64),
+}
+
+#[derive(Debug)]
+struct Arm {
+    id: i64,
+    range: Range,
+    armed: oneshot::Sender<Result<i64, Failure>>,
+    changes: mpsc::UnboundedSender<Change>,
+}
+
+/// A key was written or deleted.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) key: Vec<u8>,
+    /// When.
+    pub(crate) revision: i64,
+    /// The new value; `None` if the key was deleted.
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// An armed watch. Dropping it ends it at the server.
+#[derive(Debug)]
+pub(crate) struct Armed {
+    id: i64,
+    commands: mpsc::UnboundedSender<Command>,
+    changes: mpsc::UnboundedReceiver<Change>,
+}
+
+impl Armed {
+    /// The next change; `None` when the stream has broken: anything may have happened since.
+    pub(crate) async fn next(&mut self) -> Option<Change> {
+        self.changes.recv().await
+    }
+
+    /// The next change after this revision; `None` as for [`next`](Armed::next).
+    pub(crate) async fn next_after(&mut self, revision: i64) -> Option<Change> {
+        loop {
+            match self.next().await {
+                Some(change) if change.revision <= revision => {}
+                news => return news,
+            }
+        }
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        // Only fails when the stream is gone.
+        let _ = self.commands.send(Command::Drop(self.id));
+    }
+}
+
+impl Watches {
+    pub(crate) fn new(endpoints: Arc<Endpoints>, limit: Duration, runtime: Handle) -> Self {
+        Watches { endpoints, limit, runtime, latest: Mutex::new(None) }
+    }
+
+    /// Arms a watch. Tells every change after the revision that it returns.
+    pub(crate) async fn arm(&self, range: Range) -> Result<(Armed, i64), Failure> {
+        for _ in 0..TRIES {
+            let (armed, answer) = self.send(range.clone());
+            // Without an answer the stream has ended before it took notice.
+            if let Ok(answer) = answer.await {
+                return answer.map(|revision| (armed, revision));
+            }
+        }
+        Err(Failure::Unwatched("the stream ends again and again".into()))
+    }
+
+    /// Arms one more watch on what is watched already. It tells changes from some moment on that is not known.
+    pub(crate) fn arm_again(&self, range: Range) -> Armed {
+        self.send(range).0
+    }
+
+    fn send(&self, range: Range) -> (Armed, oneshot::Receiver<Result<i64, Failure>>) {
+        let (armed, answer) = oneshot::channel();
+        let (events, changes) = mpsc::unbounded_channel();
+        let mut arm = Arm { id: 0, range, armed, changes: events };
+        let mut latest = self.latest();
+        loop {
+            let line = latest.take_if(|line| line.armed < MAX_ARMED).unwrap_or_else(|| self.begin());
+            let line = latest.insert(line);
+            line.armed += 1;
+            let (id, commands) = (line.armed, line.commands.clone());
+            arm.id = id;
+            match commands.send(Command::Arm(arm)) {
+                Ok(()) => return (Armed { id, commands, changes }, answer),
+                Err(mpsc::error::SendError(Command::Arm(back))) => {
+                    *latest = None;
+                    arm = back;
+                }
+                Err(mpsc::error::SendError(Command::Drop(_))) => unreachable!("not what was sent"),
+            }
+        }
+    }
+
+    fn begin(&self) -> Line {
+        let (commands, received) = mpsc::unbounded_channel();
+        let task = Task {
+            endpoint: self.endpoints.current(),
+            endpoints: self.endpoints.clone(),
+            limit: self.limit,
+            commands: received,
+            watches: BTreeMap::new(),
+            unanswered: VecDeque::new(),
+            done: Vec::new(),
+            cancel_at: None,
+        };
+        self.runtime.spawn(task.run());
+        Line { commands, armed: 0 }
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Option<Line>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task of one stream. When it ends, all that it still has fires.
+struct Task {
+    endpoint: Arc<Endpoint>,
+    endpoints: Arc<Endpoints>,
+    limit: Duration,
+    commands: mpsc::UnboundedReceiver<Command>,
+    watches: BTreeMap<i64, Entry>,
+    /// Watches that the server has not answered yet; it answers in order.
+    unanswered: VecDeque<i64>,
+    /// Watches that nobody wants any more, and that are still at the server.
+    done: Vec<i64>,
+    cancel_at: Option<Instant>,
+}
+
+struct Entry {
+    armed: Option<oneshot::Sender<Result<i64, Failure>>>,
+    changes: mpsc::UnboundedSender<Change>,
+}
+
+/// Why a stream ends.
+enum End {
+    /// Nobody needs it any more.
+    Idle,
+    /// It is broken, or its server is no longer the one we use, or no longer knows the token that it was opened
+    /// with. The next connection has another.
+    Broken,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let Some(Command::Arm(first)) = self.commands.recv().await else { return };
+        match self.open(&first).await {
+            Ok(stream) => {
+                self.insert(first);
+                if matches!(self.serve(stream).await, End::Broken) {
+                    self.endpoints.failed(self.endpoint.number);
+                }
+            }
+            Err(failure) => {
+                if failure.is_the_servers() {
+                    self.endpoints.failed(self.endpoint.number);
+                }
+                // Only fails if nobody waits any more.
+                let _ = first.armed.send(Err(failure));
+            }
+        }
+    }
+
+    async fn open(&self, first: &Arm) -> Result<WatchStream, Failure> {
+        let opened = timeout(self.limit, async {
+            let mut client = self.endpoints.client(&self.endpoint).await?.watch_client();
+            client.watch(first.range.start.as_str(), Some(options(first))).await.map_err(Failure::Etcd)
+        });
+        opened.await.unwrap_or(Err(Failure::Silent))
+    }
+
+    fn insert(&mut self, arm: Arm) {
+        self.unanswered.push_back(arm.id);
+        self.watches.insert(arm.id, Entry { armed: Some(arm.armed), changes: arm.changes });
+    }
+
+    async fn serve(&mut self, stream: WatchStream) -> End {
+        let (mut requests, mut answers) = stream.split();
+        let (endpoints, number) = (self.endpoints.clone(), self.endpoint.number);
+        loop {
+            let cancel_at = self.cancel_at;
+            tokio::select! {
+                biased;
+                () = endpoints.moved_on(number) => return End::Broken,
+                answer = answers.message() => match answer {
+                    Ok(Some(answer)) => {
+                        self.take(&answer);
+                        if is_out_of_date(&answer) {
+                            return End::Broken;
+                        }
+                    }
+                    Ok(None) | Err(_) => return End::Broken,
+                },
+                command = self.commands.recv() => match command {
+                    Some(Command::Arm(arm)) => {
+                        let sent = requests.watch(arm.range.start.as_str(), Some(options(&arm)));
+                        let sent = timeout(self.limit, sent).await;
+                        self.insert(arm);
+                        if !matches!(sent, Ok(Ok(()))) {
+                            return End::Broken;
+                        }
+                    }
+                    Some(Command::Drop(id)) => {
+                        if self.watches.remove(&id).is_some() {
+                            self.done.push(id);
+                            self.cancel_at.get_or_insert_with(|| Instant::now() + LINGER);
+                        }
+                        if self.is_idle() {
+                            return End::Idle;
+                        }
+                    }
+                    None => return End::Idle,
+                },
+                () = at(cancel_at) => {
+                    self.cancel_at = None;
+                    for id in std::mem::take(&mut self.done) {
+                        if !matches!(timeout(self.limit, requests.cancel(id)).await, Ok(Ok(()))) {
+                            return End::Broken;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing left to do. From then on no command is taken: who has just sent one finds a new
+    /// stream.
+    fn is_idle(&mut self) -> bool {
+        let idle = self.watches.is_empty() && self.commands.is_empty();
+        if idle {
+            self.commands.close();
+        }
+        idle
+    }
+
+    fn take(&mut self, answer: &WatchResponse) {
+        if answer.created() {
+            let Some(id) = self.unanswered.pop_front() else { return };
+            if answer.canceled() {
+                if let Some(Entry { armed: Some(armed), .. }) = self.watches.remove(&id) {
+                    let _ = armed.send(Err(Failure::Unwatched(answer.cancel_reason().to_owned())));
+                }
+            } else if let Some(armed) = self.watches.get_mut(&id).and_then(|entry| entry.armed.take()) {
+                let _ = armed.send(Ok(answer.header().map_or(0, etcd_client::ResponseHeader::revision)));
+            }
+            return;
+        }
+        let id = answer.watch_id();
+        if answer.canceled() {
+            self.watches.remove(&id);
+            return;
+        }
+        let Some(entry) = self.watches.get(&id) else { return };
+        for event in answer.events() {
+            let Some(kv) = event.kv() else { continue };
+            let value = match event.event_type() {
+                EventType::Put => Some(kv.value().to_owned()),
+                EventType::Delete => None,
+            };
+            // Only fails if nobody waits any more.
+            let _ =
+                entry.changes.send(Change { key: kv.key().to_owned(), revision: kv.mod_revision(), value });
+        }
+    }
+}
+
+/// Whether the server refuses a watch for the stream's token; not for a user who may not read the key.
+fn is_out_of_date(answer: &WatchResponse) -> bool {
+    let reasons = ["invalid auth token", "revision of auth store is old", "user name is empty"];
+    answer.created() && answer.canceled() && reasons.iter().any(|why| answer.cancel_reason().contains(why))
+}
+
+fn options(arm: &Arm) -> WatchOptions {
+    let options = WatchOptions::new().with_watch_id(arm.id);
+    match &arm.range.end {
+        Some(end) => options.with_range(end.as_str()),
+        None => options,
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
+}

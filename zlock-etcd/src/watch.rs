@@ -1,0 +1,367 @@
+//! One-shot watches on a node and on a queue.
+//!
+//! A watch is made from now on, never from a revision that has passed: the server serves those from a loop
+//! that runs every 100 ms. Two things are to be minded.
+//!
+//! *Nothing may fall between the listing that a node was seen in and the watch.* If nothing at all was written in
+//! between, nothing did. Else the node is read, not older than the watch.
+//!
+//! *A watch that is made while something is being written may end up in that loop all the same*: the server
+//! looks up what "now" is, and is overtaken before it has put the watch in place. In a queue that moves fast that
+//! is one watch in thirty, and holds everybody up. After at most one turn of the loop it is as fast as any. So
+//! where waits are shorter than half of that ([`Pace`]) a second watch is made: both are hardly ever overtaken. A read
+//! after which nothing was written since shows that the first was not.
+//!
+//! | waits are | written in between | the node is | messages |
+//! |---|---|---|---|
+//! | long | no | | watch |
+//! | long | yes | | watch, read |
+//! | short | no | | watch, watch |
+//! | short | yes | behind others | watch, watch; read if it is still there after 100 ms |
+//! | short | yes | the first in line | watch, read; watch if anything was written since |
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use etcd_client::{GetResponse, ResponseHeader};
+use tokio::time::{Instant, sleep_until};
+use zlock_core::{Existence, LockPath, Node, Queue, Result, Watch, WatchEvent};
+
+use crate::error::Failure;
+use crate::key::{Keys, Range};
+use crate::lease;
+use crate::listings::Listed;
+use crate::operation::Operation;
+use crate::session::{Lease, Shared};
+use crate::stream::{Armed, Change};
+use crate::value;
+
+/// One turn of the server's loop.
+const LOOP: Duration = Duration::from_millis(100);
+
+/// Whether the last wait was over in half a turn of the server's loop.
+#[derive(Debug, Default)]
+pub(crate) struct Pace(AtomicBool);
+
+impl Pace {
+    fn is_fast(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn waited(&self, time: Duration) {
+        self.0.store(time < LOOP / 2, Ordering::Relaxed);
+    }
+}
+
+/// Arms a watch on `seen`, if it is still as it was seen.
+pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
+    let mut operation = Operation::new(session, "exists_with_watch", parent);
+    loop {
+        let lease = operation.lease().await?;
+        match arm_node(&operation, session, lease, seen).await {
+            Ok(existence) => return Ok(existence),
+            Err(failure) => operation.again(failure).await?,
+        }
+    }
+}
+
+async fn arm_node(
+    operation: &Operation<'_>,
+    session: &Arc<Shared>,
+    lease: Lease,
+    seen: &Node,
+) -> Result<Existence, Failure> {
+    let range = Range { start: operation.keys.of(&seen.name), end: None };
+    let listed = session.listings.find(&operation.keys, seen);
+    let (armed, since) = operation.within(lease, session.watches.arm(range.clone())).await?;
+    let mut watching = Watching { armed: vec![armed], revision: since, look_at: None };
+    match plan(listed, since, session.pace.is_fast()) {
+        Plan::Enough => {}
+        Plan::Again { look_later } => {
+            watching.armed.push(session.watches.arm_again(range.clone()));
+            watching.look_at = look_later.then(|| Instant::now() + LOOP);
+        }
+        Plan::Look => {
+            let read = not_before(operation, lease, &range, since).await?;
+            match look(&operation.keys, &read, seen) {
+                Existence::Watching(_) => {}
+                other => return Ok(other),
+            }
+            watching.revision = revision(&read);
+            if watching.revision > since && session.pace.is_fast() {
+                watching.armed.push(session.watches.arm_again(range.clone()));
+            }
+        }
+    }
+    Ok(Existence::Watching(watch_node(
+        session.clone(),
+        operation.keys.clone(),
+        lease,
+        watching,
+        seen.clone(),
+    )))
+}
+
+/// What follows a watch on a node that was armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    Enough,
+    /// A second watch at once; and a look at the node after a while, if something was written in between.
+    Again {
+        look_later: bool,
+    },
+    /// A look at the node.
+    Look,
+}
+
+fn plan(listed: Option<Listed>, since: i64, fast: bool) -> Plan {
+    // The watch tells all that comes after `since`.
+    let unwritten = listed.is_some_and(|listed| listed.revision >= since);
+    match listed {
+        _ if unwritten && !fast => Plan::Enough,
+        _ if unwritten => Plan::Again { look_later: false },
+        // Nobody in front of it has gone yet: it will hardly have.
+        Some(Listed { is_first: false, .. }) if fast => Plan::Again { look_later: true },
+        _ => Plan::Look,
+    }
+}
+
+/// The queue and a watch on its changes.
+pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue, Watch)> {
+    let mut operation = Operation::new(session, "children_with_watch", parent);
+    loop {
+        let lease = operation.lease().await?;
+        match arm_queue(&operation, lease).await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => operation.again(failure).await?,
+        }
+    }
+}
+
+async fn arm_queue(operation: &Operation<'_>, lease: Lease) -> Result<(Queue, Watch), Failure> {
+    let (session, range) = (operation.session, operation.keys.range());
+    let mark = session.own.mark();
+    let (mut armed, read) = arm_and_read(operation, lease, range.clone()).await?;
+    lease::compare(session, lease, mark, &range, read.kvs()).await?;
+    let (queue, seen, keys) = (operation.keys.queue(read.kvs()), revision(&read), operation.keys.clone());
+    let mut events = session.publisher.subscribe();
+    let watch = Watch::new(async move {
+        let changed = async {
+            while let Some(change) = armed.next_after(seen).await {
+                // What is below another lock is no news.
+                if keys.name(&change.key).is_some() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = changed => {}
+            _ = events.over(lease.epoch) => {}
+        }
+        WatchEvent::Changed
+    });
+    Ok((queue, watch))
+}
+
+/// The data of a node and a watch on its changes.
+pub(crate) async fn data(
+    session: &Shared,
+    parent: &LockPath,
+    node: &Node,
+) -> Result<Option<(Vec<u8>, Watch)>> {
+    let mut operation = Operation::new(session, "data_with_watch", parent);
+    loop {
+        let lease = operation.lease().await?;
+        match arm_data(&operation, lease, node).await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => operation.again(failure).await?,
+        }
+    }
+}
+
+async fn arm_data(
+    operation: &Operation<'_>,
+    lease: Lease,
+    node: &Node,
+) -> Result<Option<(Vec<u8>, Watch)>, Failure> {
+    let range = Range { start: operation.keys.of(&node.name), end: None };
+    let (mut armed, read) = arm_and_read(operation, lease, range.clone()).await?;
+    let Some(kv) = read.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get()) else {
+        lease::missed(operation.session, lease, &range.start).await?;
+        return Ok(None);
+    };
+    let now = value::read(kv.value());
+    let (data, label, seen) = (now.data.to_owned(), now.label, revision(&read));
+    let mut events = operation.session.publisher.subscribe();
+    let watch = Watch::new(async move {
+        tokio::select! {
+            biased;
+            change = armed.next_after(seen) => match change {
+                Some(Change { value: None, .. }) => WatchEvent::Deleted,
+                Some(Change { value: Some(now), .. }) if value::read(&now).label != label => WatchEvent::Relabelled,
+                Some(_) | None => WatchEvent::Changed,
+            },
+            _ = events.over(lease.epoch) => WatchEvent::Changed,
+        }
+    });
+    Ok(Some((data, watch)))
+}
+
+/// Arms a watch, and reads not before it. Both are under way together: if the read was the first, it is
+/// repeated.
+async fn arm_and_read(
+    operation: &Operation<'_>,
+    lease: Lease,
+    range: Range,
+) -> Result<(Armed, GetResponse), Failure> {
+    let arm = operation.within(lease, operation.session.watches.arm(range.clone()));
+    let (armed, read) = tokio::join!(arm, operation.read(lease, range.clone()));
+    // If the read is refused, that says why the watch is.
+    let (read, (armed, since)) = (read?, armed?);
+    let read =
+        if revision(&read) < since { not_before(operation, lease, &range, since).await? } else { read };
+    Ok((armed, read))
+}
+
+/// A read that is not older than this revision. The first one nearly always is not.
+async fn not_before(
+    operation: &Operation<'_>,
+    lease: Lease,
+    range: &Range,
+    since: i64,
+) -> Result<GetResponse, Failure> {
+    loop {
+        let read = operation.read(lease, range.clone()).await?;
+        if revision(&read) >= since {
+            return Ok(read);
+        }
+    }
+}
+
+fn revision(read: &GetResponse) -> i64 {
+    read.header().map_or(0, ResponseHeader::revision)
+}
+
+/// What was read of a node. `Watching` says that it is as it was seen; its watch is none.
+fn look(keys: &Keys, read: &GetResponse, seen: &Node) -> Existence {
+    let node = read.kvs().first().and_then(|kv| keys.node(kv));
+    // Another node may have the name by now: a Go client's, which waits again.
+    match node.filter(|node| node.sequence == seen.sequence) {
+        None => Existence::Gone,
+        Some(node) if node.label != seen.label => Existence::Changed(node),
+        Some(_) => Existence::Watching(Watch::new(std::future::pending())),
+    }
+}
+
+/// The watches on a node.
+struct Watching {
+    /// One or two: both tell the same.
+    armed: Vec<Armed>,
+    /// What happened up to here was seen.
+    revision: i64,
+    /// When to look at the node, if nothing was told by then.
+    look_at: Option<Instant>,
+}
+
+impl Watching {
+    /// The next thing that is told; `None` if anything may have happened.
+    async fn next(&mut self) -> Option<Change> {
+        loop {
+            let change = match &mut self.armed[..] {
+                [one, two] => tokio::select! {
+                    biased;
+                    change = one.next() => change,
+                    change = two.next() => change,
+                },
+                [one] => one.next().await,
+                _ => None,
+            };
+            match change {
+                Some(change) if change.revision <= self.revision => {}
+                news => return news,
+            }
+        }
+    }
+}
+
+/// Fires with the first change that means something, when the stream breaks, or when its session ends here.
+fn watch_node(session: Arc<Shared>, keys: Keys, lease: Lease, mut watching: Watching, seen: Node) -> Watch {
+    let mut events = session.publisher.subscribe();
+    Watch::new(async move {
+        let armed_at = Instant::now();
+        tokio::select! {
+            biased;
+            event = told(&session, &keys, lease, &mut watching, &seen) => {
+                session.pace.waited(armed_at.elapsed());
+                event
+            }
+            _ = events.over(lease.epoch) => WatchEvent::Changed,
+        }
+    })
+}
+
+async fn told(
+    session: &Shared,
+    keys: &Keys,
+    lease: Lease,
+    watching: &mut Watching,
+    seen: &Node,
+) -> WatchEvent {
+    loop {
+        let change = match watching.look_at {
+            None => watching.next().await,
+            Some(time) => tokio::select! {
+                biased;
+                change = watching.next() => change,
+                () = sleep_until(time) => {
+                    watching.look_at = None;
+                    match look_now(session, keys, lease, seen).await {
+                        Ok(Existence::Watching(_)) => continue,
+                        Ok(Existence::Gone) => return WatchEvent::Deleted,
+                        Ok(Existence::Changed(_)) => return WatchEvent::Relabelled,
+                        Err(_) => return WatchEvent::Changed,
+                    }
+                }
+            },
+        };
+        match change {
+            None => return WatchEvent::Changed,
+            Some(Change { value: None, .. }) => return WatchEvent::Deleted,
+            // Data alone is no news.
+            Some(Change { value: Some(now), .. }) if value::read(&now).label == seen.label => {}
+            Some(_) => return WatchEvent::Relabelled,
+        }
+    }
+}
+
+/// One try: who waits looks again anyway.
+async fn look_now(session: &Shared, keys: &Keys, lease: Lease, seen: &Node) -> Result<Existence, Failure> {
+    let (key, until) = (keys.of(&seen.name), Instant::now() + session.options.operation_timeout);
+    let read = session
+        .request(lease, until, |client| async move { crate::connect::kv(&client).get(key, None).await })
+        .await?;
+    Ok(look(keys, &read, seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_a_watch() {
+        let listed = |revision, is_first| Some(Listed { revision, is_first });
+        for (node, since, slow, fast) in [
+            (listed(7, true), 7, Plan::Enough, Plan::Again { look_later: false }),
+            (listed(7, true), 8, Plan::Look, Plan::Look),
+            (listed(7, false), 7, Plan::Enough, Plan::Again { look_later: false }),
+            (listed(7, false), 8, Plan::Look, Plan::Again { look_later: true }),
+            // Listed by a member that is ahead of the one that watches.
+            (listed(9, true), 8, Plan::Enough, Plan::Again { look_later: false }),
+            (None, 7, Plan::Look, Plan::Look),
+        ] {
+            assert_eq!((plan(node, since, false), plan(node, since, true)), (slow, fast), "{node:?} {since}");
+        }
+    }
+}

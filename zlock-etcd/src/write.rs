@@ -1,0 +1,98 @@
+//! Writing a node's data.
+
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use zlock_core::{ErrorKind, Label, LockPath, Node, Result};
+
+use crate::error::Failure;
+use crate::lease;
+use crate::operation::{Operation, gets, is_still};
+use crate::session::{Lease, Shared};
+use crate::value;
+
+/// What one request takes besides the data is well below the rest of the server's 1.5 MB.
+const MAX_DATA: usize = 1_000_000;
+
+/// Refuses what the server would refuse, before anything is sent.
+pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
+    if data.len() <= MAX_DATA {
+        return Ok(());
+    }
+    let message = format!("{} bytes of node data, at most {MAX_DATA} are taken", data.len());
+    Err(operation.error(ErrorKind::InvalidArgument).with_message(message))
+}
+
+/// Writes the data of a node. Its label stays what it is at that moment.
+pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+    let mut operation = Operation::new(session, "set_data", parent);
+    check_size(&operation, data)?;
+    let mut now = Now::Labelled(node.label);
+    loop {
+        let lease = operation.lease().await?;
+        match write(&mut operation, lease, node, &now, data).await {
+            Ok(Outcome::Done) => return Ok(()),
+            Ok(Outcome::Gone) => {
+                operation.unknown = false;
+                return Err(operation.error(ErrorKind::NodeRemoved));
+            }
+            Ok(Outcome::Is(other)) => now = other,
+            Err(failure) => operation.again(failure).await?,
+        }
+    }
+}
+
+/// What stands in a node's key, as far as we know.
+enum Now {
+    /// A value of ours with this label.
+    Labelled(Label),
+    /// A value that begins with this line, written at this revision. The line is empty if the value is somebody
+    /// else's.
+    Read { line: Vec<u8>, revision: i64 },
+}
+
+enum Outcome {
+    Done,
+    Gone,
+    /// Not what we took it for.
+    Is(Now),
+}
+
+/// One transaction: write if the key has what we take it to have, else read it.
+async fn write(
+    operation: &mut Operation<'_>,
+    lease: Lease,
+    node: &Node,
+    now: &Now,
+    data: &[u8],
+) -> Result<Outcome, Failure> {
+    let key = operation.keys.of(&node.name);
+    let mut conditions = vec![is_still(&key, node)];
+    let value = match now {
+        Now::Labelled(label) => {
+            conditions.extend(value::has_label(&key, *label));
+            value::write(*label, data)
+        }
+        Now::Read { line, revision } => {
+            conditions.push(Compare::mod_revision(key.as_str(), CompareOp::Equal, *revision));
+            [line, data].concat()
+        }
+    };
+    // A put that does not say "as it is" of the lease would untie the key from it.
+    let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_ignore_lease()));
+    let txn = Txn::new().when(conditions).and_then([put]).or_else([TxnOp::get(key.as_str(), None)]);
+    let answer = operation.write(lease, txn).await?;
+    if answer.succeeded() {
+        return Ok(Outcome::Done);
+    }
+    let gets = gets(&answer);
+    let kv = gets.first().and_then(|get| get.kvs().first());
+    Ok(match kv.filter(|kv| kv.create_revision() == node.sequence.get()) {
+        None => {
+            lease::missed(operation.session, lease, &key).await?;
+            Outcome::Gone
+        }
+        Some(kv) => {
+            let line = value::line(kv.value()).to_owned();
+            Outcome::Is(Now::Read { line, revision: kv.mod_revision() })
+        }
+    })
+}

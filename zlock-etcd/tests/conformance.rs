@@ -1,0 +1,9 @@
+//! The conformance suite on a real etcd.
+
+mod common;
+mod store;
+
+use store::{store, store_alone};
+
+zlock_core::conformance!(real, store(), [contract, links, data]);
+zlock_core::conformance!(real, store_alone(), [watches, data_watches]);

@@ -1,0 +1,289 @@
+//! What a lock costs a real etcd server, by the server's own counters.
+//!
+//! Each test has a server of its own, and sessions so long that no keep-alive is due but the first: counts are exact.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::{EventType, WatchOptions};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use zlock_core::{CoordinationBackend, Label, Target};
+use zlock_etcd::{EtcdBackend, EtcdOptions};
+use zlock_recipes::{Client, Guard, InterProcessMutex, Release};
+use zlock_testkit::{Etcd, Metrics, have_etcd, limit};
+
+const PATH: &str = "/app/lock";
+const LONG: Duration = Duration::from_secs(3600);
+
+async fn backend(server: &Etcd) -> EtcdBackend {
+    let count = async || server.metrics().await.messages().get("LeaseKeepAlive").copied().unwrap_or(0);
+    let before = count().await;
+    let options = EtcdOptions::new([server.connect_string()]).with_ttl(LONG);
+    let backend = EtcdBackend::connect(options).await.unwrap();
+    // The first keep-alive goes out at once, and the next one in twenty minutes.
+    while count().await == before {
+        sleep(Duration::from_millis(2)).await;
+    }
+    backend
+}
+
+async fn mutex(server: &Etcd) -> InterProcessMutex {
+    InterProcessMutex::new(&Client::new(backend(server).await), PATH).unwrap()
+}
+
+async fn release(guard: Guard) {
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Messages that clients have sent since, by method, and transactions written.
+fn cost(before: &Metrics, after: &Metrics) -> (BTreeMap<String, u64>, u64) {
+    let earlier = before.messages();
+    let since = after.messages().into_iter().map(|(method, count)| {
+        let count = count - earlier.get(&method).unwrap_or(&0);
+        (method, count)
+    });
+    (since.filter(|(_, count)| *count > 0).collect(), after.writes() - before.writes())
+}
+
+fn messages(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    counts.iter().map(|(method, count)| ((*method).to_owned(), *count)).collect()
+}
+
+async fn until_watches(server: &Etcd, watches: u64) {
+    while server.metrics().await.watches() != watches {
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Where waits are short there may be two.
+async fn until_watched(server: &Etcd) {
+    while server.metrics().await.watches() == 0 {
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_uncontended_lock_is_two_messages_and_two_writes() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let mutex = mutex(&server).await;
+        let before = server.metrics().await;
+        for _ in 0..100 {
+            release(mutex.acquire().await.unwrap()).await;
+        }
+        let after = server.metrics().await;
+        assert_eq!(cost(&before, &after), (messages(&[("Txn", 200)]), 200));
+        for _ in 0..100 {
+            release(mutex.try_acquire().await.unwrap().unwrap()).await;
+        }
+        // A try looks first.
+        let tried = cost(&after, &server.metrics().await);
+        assert_eq!(tried, (messages(&[("Range", 100), ("Txn", 200)]), 200));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_contended_lock_is_at_most_five_messages_and_two_writes() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let mutexes = [mutex(&server).await, mutex(&server).await];
+        let mut held = mutexes[0].acquire().await.unwrap();
+        let before = server.metrics().await;
+        // From one to the other and back: each waits for the one before.
+        for round in 1..=100 {
+            let next = mutexes[round % 2].clone();
+            let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
+            until_watched(&server).await;
+            // A long one first: at the pace of waits that are longer than the server's loop.
+            if round == 1 {
+                sleep(Duration::from_millis(150)).await;
+            }
+            release(held).await;
+            held = waiting.await.unwrap();
+            until_watches(&server, 0).await;
+            if round == 1 {
+                let (sent, _) = cost(&before, &server.metrics().await);
+                assert_eq!(
+                    sent,
+                    messages(&[("Range", 1), ("Txn", 2), ("Watch", 1)]),
+                    "nothing else was written"
+                );
+            }
+        }
+        let (sent, writes) = cost(&before, &server.metrics().await);
+        println!("100 contended: {sent:?}");
+        assert_eq!(writes, 200);
+        assert!(sent.values().sum::<u64>() <= 500, "{sent:?}");
+        release(held).await;
+    })
+    .await;
+}
+
+/// Sessions that all want the lock at once, and tasks of one session.
+#[tokio::test]
+async fn a_crowd_pays_no_more_a_head() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        for (sessions, tasks) in [(8, 8), (1, 32)] {
+            let server = Etcd::start().await;
+            let mut mutexes = Vec::new();
+            for _ in 0..sessions {
+                mutexes.push(mutex(&server).await);
+            }
+            let before = server.metrics().await;
+            let mut crowd = JoinSet::new();
+            for mutex in mutexes.iter().cycle().take(tasks) {
+                let mutex = mutex.clone();
+                crowd.spawn(async move {
+                    for _ in 0..640 / tasks {
+                        release(mutex.acquire().await.unwrap()).await;
+                    }
+                });
+            }
+            while crowd.join_next().await.transpose().unwrap().is_some() {}
+            let after = server.metrics().await;
+            let (sent, writes) = cost(&before, &after);
+            println!("{sessions} sessions, {tasks} tasks, 640 acquisitions: {sent:?}, {writes} writes");
+            assert_eq!(writes, 1280);
+            // Five, but for what comes while the pace changes.
+            assert!(sent.values().sum::<u64>() <= 640 * 51 / 10, "{sent:?}");
+            until_watches(&server, 0).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_try_is_one_message_and_no_write() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let (holder, other) = (mutex(&server).await, mutex(&server).await);
+        let held = holder.acquire().await.unwrap();
+        let before = server.metrics().await;
+        for _ in 0..100 {
+            assert!(other.try_acquire().await.unwrap().is_none());
+        }
+        assert_eq!(cost(&before, &server.metrics().await), (messages(&[("Range", 100)]), 0));
+        release(held).await;
+    })
+    .await;
+}
+
+/// A create that is given up costs one message, and those that are under way meanwhile are repeated.
+#[tokio::test]
+async fn a_create_that_is_given_up_costs_one_message() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let backend = backend(&server).await;
+        let (path, token) = (common::path("given-up"), common::token());
+        let before = server.metrics().await;
+        backend.delete(&path, &Target::Token(token)).await.unwrap();
+        assert_eq!(cost(&before, &server.metrics().await), (messages(&[("Txn", 1)]), 1));
+        let before = server.metrics().await;
+        let made = common::create(&backend, &path, Label::Lock).await;
+        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        assert_eq!(
+            cost(&before, &server.metrics().await),
+            (messages(&[("Txn", 2)]), 2),
+            "no more than before"
+        );
+    })
+    .await;
+}
+
+/// Rule 8, as the server sees it: hand-overs, time-outs, and watches beside one that stays.
+#[tokio::test]
+async fn watches_are_flat() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let backend = backend(&server).await;
+        let path = common::path("flat");
+        let held = common::create(&backend, &path, Label::Lock).await;
+        let stays = common::watch(&backend, &path, &held.node).await;
+        for _ in 0..300 {
+            drop(common::watch(&backend, &path, &held.node).await);
+        }
+        until_watches(&server, 1).await;
+        drop(stays);
+        until_watches(&server, 0).await;
+        let [one, other] = [mutex(&server).await, mutex(&server).await];
+        let mut tasks = JoinSet::new();
+        for mutex in [&one, &other].into_iter().cycle().take(10) {
+            let mutex = mutex.clone();
+            tasks.spawn(async move {
+                for round in 0..100 {
+                    match mutex.acquire_timeout(Duration::from_millis(round % 20)).await {
+                        Ok(guard) => release(guard).await,
+                        Err(error) => assert!(error.is_timeout(), "{error}"),
+                    }
+                }
+            });
+        }
+        while tasks.join_next().await.transpose().unwrap().is_some() {}
+        until_watches(&server, 0).await;
+    })
+    .await;
+}
+
+/// The server serves a watch from a revision that has passed by a loop that runs every 100 ms. Beside such
+/// a watch, in the same run, a hand-over of ours takes a fraction.
+#[tokio::test]
+async fn a_hand_over_does_not_wait_for_the_servers_loop() {
+    const ROUNDS: u32 = 20;
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let mut observer = common::observer(&server.connect_string()).await;
+        let began = Instant::now();
+        for _ in 0..ROUNDS {
+            let put = observer.put("key", "", None).await.unwrap();
+            let from = WatchOptions::new().with_start_revision(put.header().unwrap().revision());
+            let mut watch = observer.watch("key", Some(from)).await.unwrap();
+            observer.delete("key", None).await.unwrap();
+            let is_deletion = |event: &etcd_client::Event| event.event_type() == EventType::Delete;
+            while !watch.message().await.unwrap().unwrap().events().iter().any(is_deletion) {}
+        }
+        let from_the_past = began.elapsed();
+        let mutexes = [mutex(&server).await, mutex(&server).await];
+        let mut held = mutexes[0].acquire().await.unwrap();
+        let mut taken = Duration::ZERO;
+        for round in 1..=ROUNDS as usize {
+            let next = mutexes[round % 2].clone();
+            let waiting = tokio::spawn(async move { (next.acquire().await.unwrap(), Instant::now()) });
+            until_watched(&server).await;
+            let began = Instant::now();
+            release(held).await;
+            let (guard, at) = waiting.await.unwrap();
+            (held, taken) = (guard, taken + (at - began));
+            until_watches(&server, 0).await;
+        }
+        println!("{ROUNDS} rounds: {taken:?}; by watches from the past: {from_the_past:?}");
+        assert!(taken * 4 < from_the_past, "{taken:?} against {from_the_past:?}");
+        release(held).await;
+    })
+    .await;
+}

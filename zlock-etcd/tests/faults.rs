@@ -1,0 +1,289 @@
+//! A request or its answer gets lost, or comes late.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{connected, create, linked, linked_with, names, observer, options, path, revoke, token, until};
+use futures_util::future::join_all;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, RetryPolicy, Target, Token};
+use zlock_etcd::EtcdBackend;
+use zlock_testkit::{Cut, FaultProxy, Flow, Lose, etcd_or_skip, limit};
+
+/// Accepts bytes in which this token's key stands.
+fn about(token: &Token) -> impl Fn(&[u8]) -> bool + Send + 'static {
+    let token = token.to_string();
+    move |bytes| bytes.windows(token.len()).any(|window| window == token.as_bytes())
+}
+
+/// One test for each combination of what is lost and how.
+macro_rules! each_fault {
+    ($($name:ident: $body:ident;)*) => {$(
+        mod $name {
+            use super::*;
+            each_fault!(@ $body, request_fin Request Fin, request_reset Request Reset, request_mute Request Mute,
+                answer_fin Answer Fin, answer_reset Answer Reset, answer_mute Answer Mute);
+        }
+    )*};
+    (@ $body:ident, $($name:ident $lose:ident $cut:ident),*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            limit($body(Lose::$lose, Cut::$cut)).await;
+        }
+    )*};
+}
+
+each_fault! {
+    create_is_one_node_and_ours: lost_create;
+    delete_deletes: lost_delete;
+    relabel_relabels: lost_relabel;
+}
+
+async fn lost_create(lose: Lose, cut: Cut) {
+    let Some(server) = etcd_or_skip().await else { return };
+    let l = linked(server).await;
+    let (path, token) = (path("create"), token());
+    let staged = l.proxy.lose_next(lose, about(&token), cut);
+    let made = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"mine").await.unwrap();
+    staged.happened().await;
+    assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
+    assert_eq!((&made.node.token, made.epoch), (&token, 1));
+    assert_eq!(*made.queue, *std::slice::from_ref(&made.node));
+    connected(&l.backend, 1).await;
+    // Nor does an earlier try come to light when the node has gone.
+    l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+    sleep(Duration::from_millis(50)).await;
+    assert!(names(&l.observer, &path).await.is_empty());
+}
+
+async fn lost_delete(lose: Lose, cut: Cut) {
+    let Some(server) = etcd_or_skip().await else { return };
+    let l = linked(server).await;
+    let path = path("delete");
+    let keep = create(&l.backend, &path, Label::Lock).await;
+    let made = create(&l.backend, &path, Label::Lock).await;
+    let staged = l.proxy.lose_next(lose, about(&made.node.token), cut);
+    l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+    staged.happened().await;
+    assert_eq!(names(&l.observer, &path).await, [keep.node.name.to_string()]);
+    assert!(!made.gone.is_gone(), "we did it ourselves");
+}
+
+async fn lost_relabel(lose: Lose, cut: Cut) {
+    let Some(server) = etcd_or_skip().await else { return };
+    let l = linked(server).await;
+    let path = path("relabel");
+    let made = create(&l.backend, &path, Label::Write).await;
+    let staged = l.proxy.lose_next(lose, about(&made.node.token), cut);
+    let now = l.backend.relabel(&path, &made.node, Label::Read).await.unwrap();
+    staged.happened().await;
+    assert_eq!(now.label, Label::Read);
+    let queue = l.backend.children(&path).await.unwrap();
+    assert_eq!(*queue, *std::slice::from_ref(&now), "the same place, session and fencing token");
+    assert_eq!(l.backend.data(&path, &now).await.unwrap().unwrap(), b"data");
+    assert!(!made.gone.is_gone());
+}
+
+/// Creates are on their way to one server when they are given up by way of another.
+#[tokio::test]
+async fn a_create_that_comes_late_does_nothing() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let [slow, fast] = [FaultProxy::start(server.addr()).await, FaultProxy::start(server.addr()).await];
+        let hosts = format!("{},{}", slow.connect_string(), fast.connect_string());
+        let backend = EtcdBackend::connect(options(&hosts)).await.unwrap();
+        let (path, observer) = (path("late"), observer(&server.connect_string()).await);
+        slow.to_server(Flow::Hold);
+        let before = slow.bytes_to_server();
+        let tokens: Vec<_> = (0..100).map(|_| token()).collect();
+        let creates = tokens.iter().map(|token| {
+            let create = backend.create_ephemeral_sequential(&path, Label::Lock, token, b"");
+            timeout(Duration::from_millis(200), create)
+        });
+        for given_up in join_all(creates).await {
+            assert!(given_up.is_err());
+        }
+        let deletes = tokens.iter().map(async |token| {
+            backend.delete(&path, &Target::Token(token.clone())).await.unwrap();
+        });
+        join_all(deletes).await;
+        assert_eq!(slow.bytes_to_server(), before, "none has arrived yet");
+        slow.to_server(Flow::Pass);
+        until("they arrive", async || slow.bytes_to_server() > before).await;
+        for _ in 0..50 {
+            assert!(names(&observer, &path).await.is_empty());
+            sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(backend.session_events().current().epoch, 1);
+    })
+    .await;
+}
+
+/// The same, without being given up: a later try succeeds, its node goes, and then the first try arrives.
+#[tokio::test]
+async fn a_try_that_comes_late_does_nothing() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        for _ in 0..5 {
+            let [slow, fast] =
+                [FaultProxy::start(server.addr()).await, FaultProxy::start(server.addr()).await];
+            let hosts = format!("{},{}", slow.connect_string(), fast.connect_string());
+            let backend = EtcdBackend::connect(options(&hosts)).await.unwrap();
+            let (path, observer) = (path("late"), observer(&server.connect_string()).await);
+            slow.to_server(Flow::Hold);
+            let before = slow.bytes_to_server();
+            let made = create(&backend, &path, Label::Lock).await;
+            backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            assert_eq!(slow.bytes_to_server(), before, "it has not arrived yet");
+            slow.to_server(Flow::Pass);
+            until("it arrives", async || slow.bytes_to_server() > before).await;
+            for _ in 0..20 {
+                assert!(names(&observer, &path).await.is_empty());
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    })
+    .await;
+}
+
+/// Giving up one create makes those that are under way void: they are repeated.
+#[tokio::test]
+async fn creates_survive_that_others_are_given_up() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let backend = std::sync::Arc::new(common::backend(&server.connect_string()).await);
+        let path = path("crowd");
+        let mut tasks = JoinSet::new();
+        for n in 0..60 {
+            let (backend, path) = (backend.clone(), path.clone());
+            tasks.spawn(async move {
+                if n % 3 == 0 {
+                    backend.delete(&path, &Target::Token(token())).await.unwrap();
+                    None
+                } else {
+                    Some(create(&backend, &path, Label::Lock).await.node.token)
+                }
+            });
+        }
+        let mut made = Vec::new();
+        while let Some(token) = tasks.join_next().await {
+            made.extend(token.unwrap());
+        }
+        let queue = backend.children(&path).await.unwrap();
+        assert_eq!(queue.len(), 40);
+        assert!(made.iter().all(|token| queue.find(token).is_some()));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lease_revoked_while_the_create_is_under_way() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let l = linked(server).await;
+        let path = path("revoked");
+        l.proxy.to_server(Flow::Hold);
+        let meddle = async {
+            sleep(Duration::from_millis(100)).await;
+            revoke(&l.observer, &l.backend).await;
+            l.proxy.to_server(Flow::Pass);
+        };
+        let (made, ()) = tokio::join!(create(&l.backend, &path, Label::Lock), meddle);
+        assert_eq!(made.epoch, 2);
+        assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
+        assert_eq!(Some(l.backend.session_events().current().id), made.node.session);
+    })
+    .await;
+}
+
+/// T1: applied, the answer lost, all tries used up, the session lives on.
+#[tokio::test]
+async fn a_create_that_gives_up_says_that_it_may_have_happened() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let l = linked_with(server, |options| options.with_retry(RetryPolicy::never())).await;
+        let (path, token) = (path("never"), token());
+        l.proxy.to_client(Flow::Swallow);
+        let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
+        let error = create.await.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
+        assert_eq!(names(&l.observer, &path).await, [token.to_string()]);
+        l.proxy.heal().await;
+        until("deleted", async || l.backend.delete(&path, &Target::Token(token.clone())).await.is_ok()).await;
+        assert!(names(&l.observer, &path).await.is_empty());
+    })
+    .await;
+}
+
+/// T43, T9: one budget, however many requests an operation takes.
+#[tokio::test]
+async fn an_operation_ends_with_its_time() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let time = Duration::from_millis(1500);
+        let l = linked_with(server, |options| {
+            options.with_operation_timeout(time).with_retry(RetryPolicy::forever(Duration::from_millis(1)))
+        })
+        .await;
+        let path = path("time");
+        let made = create(&l.backend, &path, Label::Write).await;
+        for silent in [false, true] {
+            if silent {
+                l.proxy.freeze().await;
+            } else {
+                l.proxy.refuse().await;
+            }
+            l.proxy.cut(Cut::Reset);
+            let began = Instant::now();
+            let (token, target) = (token(), Target::Node(made.node.clone()));
+            let (create, list, watch, relabel, delete) = tokio::join!(
+                l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b""),
+                l.backend.children(&path),
+                l.backend.exists_with_watch(&path, &made.node),
+                l.backend.relabel(&path, &made.node, Label::Read),
+                l.backend.delete(&path, &target),
+            );
+            let took = began.elapsed();
+            assert!(took >= time && took < time * 3 / 2, "silent {silent}: {took:?}");
+            assert!(create.as_ref().is_err_and(|e| e.is_ambiguous()), "{create:?}");
+            assert!(delete.as_ref().is_err_and(|e| e.is_ambiguous()), "{delete:?}");
+            assert!(relabel.as_ref().is_err_and(|e| e.is_ambiguous()), "{relabel:?}");
+            let (watch, relabel) = (watch.unwrap_err(), relabel.unwrap_err());
+            for error in [create.unwrap_err(), list.unwrap_err(), watch, relabel, delete.unwrap_err()] {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_token_is_used_once() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let backend = common::backend(&server.connect_string()).await;
+        let path = path("twice");
+        let made = create(&backend, &path, Label::Lock).await;
+        let again = backend.create_ephemeral_sequential(&path, Label::Lock, &made.node.token, b"");
+        assert_eq!(again.await.unwrap_err().kind(), ErrorKind::Unexpected);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_named() {
+    limit(async {
+        // Nobody listens there.
+        let port = zlock_testkit::Port::reserve();
+        let options = options(&port.addr().to_string()).with_connect_timeout(Duration::from_millis(500));
+        let began = Instant::now();
+        let error = EtcdBackend::connect(options).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains(&port.addr().to_string()), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(2));
+    })
+    .await;
+}

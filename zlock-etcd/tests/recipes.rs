@@ -1,0 +1,50 @@
+//! The recipe suite on a real etcd.
+//!
+//! It is here and not beside ZooKeeper's at the workspace's root: what is there must build without protoc.
+
+mod common;
+mod store;
+
+use store::{EtcdStore, store, store_alone};
+use zlock_recipes::suite::{Occupied, OnePermit};
+use zlock_recipes::{InterProcessMutex, WriteLock};
+
+/// 4 of 5 permits are taken wherever somebody acquires.
+async fn occupied() -> Option<Occupied<EtcdStore>> {
+    Some(Occupied::new(store().await?, 4, 5).await)
+}
+
+mod mutex {
+    use super::*;
+    // Whose watches are counted.
+    zlock_recipes::mutual_suite!(real, store_alone(), InterProcessMutex, [mutual]);
+    zlock_recipes::mutual_suite!(
+        real,
+        store(),
+        InterProcessMutex,
+        [alone, reentry, safety, faults, links, sweep, revocation]
+    );
+}
+
+// All groups of these locks run on mem. Here, what depends on labels that change.
+
+mod write_lock {
+    use super::*;
+    zlock_recipes::mutual_suite!(real, store(), WriteLock, [reentry, safety]);
+}
+
+mod semaphore_of_one {
+    use super::*;
+    zlock_recipes::mutual_suite!(real, store(), OnePermit<1>, [mutual, faults]);
+}
+
+mod semaphore_of_five {
+    use super::*;
+    zlock_recipes::mutual_suite!(real, occupied(), OnePermit<5>, [safety]);
+}
+
+zlock_recipes::recipe_suite!(
+    real,
+    store(),
+    [template, guard, revocation, cost, input, read_write, downgrade, semaphore, promotion]
+);

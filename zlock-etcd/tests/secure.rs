@@ -1,0 +1,159 @@
+//! Users and TLS, against real servers.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use common::{create, options, path};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, LockPath, Target};
+use zlock_etcd::EtcdBackend;
+use zlock_testkit::{Etcd, Process, have_etcd, limit};
+
+async fn etcdctl(server: &Etcd, args: &[&str]) {
+    let command = server.etcdctl(args);
+    let ended = Process::spawn(&command[0], &command[1..], &[("ETCDCTL_API", "3")]).wait().await;
+    assert_eq!(ended, 0, "{args:?}");
+}
+
+/// A server with a user `orders` who may use `/prod/` and nothing else.
+async fn server_with_users() -> Etcd {
+    let server = Etcd::start().await;
+    for args in [
+        &["user", "add", "root:toor"][..],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "orders:secret"],
+        &["role", "add", "prod"],
+        &["role", "grant-permission", "prod", "--prefix=true", "readwrite", "/prod/"],
+        &["user", "grant-role", "orders", "prod"],
+        &["auth", "enable"],
+    ] {
+        etcdctl(&server, args).await;
+    }
+    server
+}
+
+#[tokio::test]
+async fn a_user_works_where_it_may() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = server_with_users().await;
+        let orders = || options(&server.connect_string()).with_user("orders", "secret");
+        let prod = orders().with_prefix(LockPath::new("/prod").unwrap());
+        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("users"));
+        let made = create(&backend, &path, Label::Write).await;
+        let watch = common::watch(&backend, &path, &made.node).await;
+        let made = backend.relabel(&path, &made.node, Label::Read).await.unwrap();
+        watch.await;
+        // The fence is below the prefix, too.
+        backend.delete(&path, &Target::Token(made.token)).await.unwrap();
+        assert!(backend.children(&path).await.unwrap().is_empty());
+        backend.close().await.unwrap();
+
+        let backend = EtcdBackend::connect(orders()).await.unwrap();
+        let error =
+            backend.create_ephemeral_sequential(&path, Label::Lock, &common::token(), b"").await.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::NotAuthorized, false), "{error}");
+        let error = backend.children_with_watch(&path).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+    })
+    .await;
+}
+
+/// A server that starts again no longer knows the tokens that it has given out.
+#[tokio::test]
+async fn a_token_that_is_forgotten_is_asked_for_again() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = server_with_users().await;
+        let prod = options(&server.connect_string())
+            .with_user("orders", "secret")
+            .with_prefix(LockPath::new("/prod").unwrap());
+        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("token"));
+        let made = create(&backend, &path, Label::Write).await;
+        let second = create(&backend, &path, Label::Write).await;
+        server.restart().await;
+        let mut armed = Vec::new();
+        for node in [&made.node, &second.node, &made.node] {
+            armed.push(common::watch(&backend, &path, node).await);
+        }
+        etcdctl(&server, &["--user=root:toor", "auth", "disable"]).await;
+        etcdctl(&server, &["auth", "enable"]).await;
+        armed.push(common::watch(&backend, &path, &second.node).await);
+        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        backend.delete(&path, &Target::Node(second.node)).await.unwrap();
+        for watch in armed {
+            watch.await;
+        }
+        assert_eq!(backend.session_events().current().epoch, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_refused_at_once() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = server_with_users().await;
+        let with = options(&server.connect_string()).with_user("orders", "wrong");
+        let error = EtcdBackend::connect(with).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+        assert!(!error.to_string().contains("wrong"), "{error}");
+        // Without a user a lease can be had, but no key.
+        let backend = EtcdBackend::connect(options(&server.connect_string())).await.unwrap();
+        let error = backend.children(&path("nobody")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+    })
+    .await;
+}
+
+/// The same settings work where nobody has switched authentication on.
+#[tokio::test]
+async fn a_user_where_there_are_none() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let with = options(&server.connect_string()).with_user("orders", "secret");
+        let backend = EtcdBackend::connect(with).await.unwrap();
+        create(&backend, &path("none"), Label::Lock).await;
+    })
+    .await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn tls() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start_tls().await;
+        let port = server.addr().port();
+        for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}")] {
+            let secure = options(&host).with_tls(server.certificate());
+            let (backend, path) = (EtcdBackend::connect(secure).await.unwrap(), path("tls"));
+            let made = create(&backend, &path, Label::Lock).await;
+            backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            backend.close().await.unwrap();
+        }
+        let second = std::time::Duration::from_secs(1);
+        // Another's certificate, and none at all.
+        let stranger = Etcd::start_tls().await.certificate();
+        let host = server.connect_string();
+        for refused in [options(&host).with_tls(stranger), options(&host)] {
+            let error = EtcdBackend::connect(refused.with_connect_timeout(second)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        for bad in [options(&host).with_tls("x"), options(&host).with_tls_identity("x", "y")] {
+            let error = EtcdBackend::connect(bad).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,134 @@
+//! A real etcd as the suites take it.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests; each file uses some of it"
+)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Client, DeleteOptions};
+use zlock_core::LockPath;
+use zlock_core::conformance::{Connection, Links, Store};
+use zlock_etcd::{EtcdBackend, EtcdOptions};
+use zlock_testkit::{Cut, Etcd, FaultProxy, Flow, etcd_or_skip, have_etcd};
+
+use crate::common;
+/// Leaves time for a busy machine.
+const TTL: Duration = Duration::from_secs(3);
+
+pub struct EtcdStore {
+    server: Etcd,
+    /// Nobody else uses the server.
+    alone: bool,
+    observer: Client,
+    /// One proxy for each connection; their order gives the keys.
+    links: Mutex<Vec<Arc<FaultProxy>>>,
+}
+
+/// On the server that all tests of this process share.
+pub async fn store() -> Option<EtcdStore> {
+    let server = etcd_or_skip().await?;
+    Some(EtcdStore::new(server.clone(), false).await)
+}
+
+/// On a server of its own, whose watches can be counted.
+pub async fn store_alone() -> Option<EtcdStore> {
+    if !have_etcd() {
+        return None;
+    }
+    Some(EtcdStore::new(Etcd::start().await, true).await)
+}
+
+impl EtcdStore {
+    async fn new(server: Etcd, alone: bool) -> Self {
+        let observer = common::observer(&server.connect_string()).await;
+        EtcdStore { server, alone, observer, links: Mutex::default() }
+    }
+
+    fn link(&self, connection: &Connection) -> Arc<FaultProxy> {
+        self.links.lock().unwrap()[connection.key].clone()
+    }
+}
+
+#[async_trait]
+impl Store for EtcdStore {
+    async fn connect(&self) -> Connection {
+        let proxy = FaultProxy::start(self.server.addr()).await;
+        let options = EtcdOptions::new([proxy.connect_string()]).with_ttl(TTL);
+        let backend = Arc::new(EtcdBackend::connect(options).await.unwrap());
+        let mut links = self.links.lock().unwrap();
+        links.push(Arc::new(proxy));
+        Connection { backend, key: links.len() - 1 }
+    }
+
+    fn root(&self) -> LockPath {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        LockPath::new(format!("/conformance/{}", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap()
+    }
+
+    fn session_timeout(&self) -> Duration {
+        TTL
+    }
+
+    async fn names(&self, parent: &LockPath) -> Vec<String> {
+        common::names(&self.observer, parent).await
+    }
+
+    async fn put(&self, parent: &LockPath, name: &str) {
+        let mut kv = self.observer.kv_client();
+        kv.put(format!("{parent}/{name}"), "", None).await.unwrap();
+    }
+
+    async fn remove(&self, parent: &LockPath, name: &str) {
+        let (key, mut kv) = (format!("{parent}/{name}"), self.observer.kv_client());
+        kv.delete(format!("{key}/"), Some(DeleteOptions::new().with_prefix())).await.unwrap();
+        kv.delete(key, None).await.unwrap();
+    }
+
+    async fn remove_parent(&self, _: &LockPath) {}
+
+    async fn expire(&self, connection: &Connection) {
+        common::revoke(&self.observer, &*connection.backend).await;
+    }
+
+    /// The server only has a counter of all watches.
+    async fn watches(&self, _: &LockPath) -> Option<usize> {
+        if self.alone { Some(self.server.metrics().await.watches() as usize) } else { None }
+    }
+
+    /// Where waits are short a waiter has two, and those of one that waits no more may still be on their way out.
+    fn most_watches(&self, processes: usize) -> usize {
+        2 * processes
+    }
+
+    fn links(&self) -> Option<&dyn Links> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Links for EtcdStore {
+    async fn cut(&self, connection: &Connection) {
+        let link = self.link(connection);
+        link.refuse().await;
+        link.cut(Cut::Fin);
+    }
+
+    async fn freeze(&self, connection: &Connection) {
+        self.link(connection).freeze().await;
+    }
+
+    async fn mute(&self, connection: &Connection) {
+        self.link(connection).to_client(Flow::Swallow);
+    }
+
+    async fn heal(&self, connection: &Connection) {
+        self.link(connection).heal().await;
+    }
+}

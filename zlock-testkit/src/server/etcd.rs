@@ -1,0 +1,407 @@
+//! etcd servers.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::zookeeper::{NotReady, retry_taken_ports};
+use crate::port::Port;
+use crate::process::Process;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is missing to run etcd, and how to install it.
+pub(crate) fn missing() -> Option<String> {
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    let look = || {
+        let runs = |program: &str, arg: &str| {
+            let out = Command::new(program).arg(arg).env("ETCDCTL_API", "3").output();
+            out.is_ok_and(|out| out.status.success())
+        };
+        let install = "apt-get install --no-install-recommends etcd-server etcd-client";
+        [("etcd", "--version"), ("etcdctl", "version")]
+            .into_iter()
+            .find(|(program, arg)| !runs(program, arg))
+            .map(|(program, _)| format!("there is no {program} ({install})"))
+    };
+    MISSING.get_or_init(look).clone()
+}
+
+/// A real etcd server on a free loopback port, with a folder of its own.
+///
+/// It ends when the last handle is dropped, and when the test process ends in any way.
+#[derive(Clone, Debug)]
+pub struct Etcd(Arc<Server>);
+
+#[derive(Debug)]
+struct Server {
+    /// None while it is stopped. First, so that it ends before its folder goes.
+    process: Mutex<Option<Process>>,
+    folder: TempDir,
+    client: Port,
+    peer: Port,
+    /// For its counters and its health, apart from what clients do.
+    look: Port,
+    command: OnceLock<Vec<OsString>>,
+    tls: bool,
+}
+
+/// A certificate for `localhost` and `127.0.0.1`, signed by itself.
+const CERTIFICATE: &str = "cert.pem";
+const KEY: &str = "key.pem";
+
+impl Etcd {
+    /// Starts a server.
+    ///
+    /// # Panics
+    /// If it does not start: with its log.
+    pub async fn start() -> Self {
+        tokio::task::spawn_blocking(|| Self::start_blocking(false)).await.expect("a start")
+    }
+
+    /// Starts a server that speaks TLS with its clients.
+    ///
+    /// # Panics
+    /// If it does not start: with its log; or if there is no `openssl`.
+    pub async fn start_tls() -> Self {
+        tokio::task::spawn_blocking(|| Self::start_blocking(true)).await.expect("a start")
+    }
+
+    /// The server that all tests of this process share. Use paths of your own, and never stop it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceLock<Etcd> = OnceLock::new();
+        // Off the runtime: it belongs to one test, the server to all.
+        let start = || SHARED.get_or_init(|| Self::start_blocking(false));
+        tokio::task::spawn_blocking(start).await.expect("the shared server")
+    }
+
+    fn start_blocking(tls: bool) -> Self {
+        retry_taken_ports(|| {
+            let server = Self::prepare(tls);
+            server.launch("n0", &[server.member("n0")]);
+            server.0.wait_until_ready().map(|()| server)
+        })
+    }
+
+    fn prepare(tls: bool) -> Self {
+        let folder = tempfile::Builder::new().prefix("zlock-etcd-").tempdir().expect("a folder");
+        if tls {
+            make_certificate(folder.path());
+        }
+        let [client, peer, look] = [(); 3].map(|()| Port::reserve());
+        let (process, command) = (Mutex::new(None), OnceLock::new());
+        Etcd(Arc::new(Server { process, folder, client, peer, look, command, tls }))
+    }
+
+    /// How the members of a cluster are told of this one.
+    fn member(&self, name: &str) -> String {
+        format!("{name}=http://{}", self.0.peer.addr())
+    }
+
+    fn launch(&self, name: &str, members: &[String]) {
+        self.0.command.get_or_init(|| self.0.command(name, members));
+        self.0.launch();
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.0.client.addr()
+    }
+
+    /// [`addr`](Etcd::addr) as clients take it.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        self.addr().to_string()
+    }
+
+    /// The certificate that a client must trust, as PEM.
+    ///
+    /// # Panics
+    /// If the server was not started with TLS.
+    #[must_use]
+    pub fn certificate(&self) -> String {
+        std::fs::read_to_string(self.0.folder.path().join(CERTIFICATE)).expect("a server with tls")
+    }
+
+    /// Kills the server (SIGKILL). Its ports and its data stay.
+    ///
+    /// # Panics
+    /// If it is stopped already.
+    pub fn stop(&self) {
+        drop(self.0.process().take().expect("a running server"));
+    }
+
+    /// Kills the server if it runs, and starts it again on the same ports with the same data. Returns when it
+    /// is healthy.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn restart(&self) {
+        drop(self.0.process().take());
+        let server = self.0.clone();
+        tokio::task::spawn_blocking(move || {
+            server.launch();
+            server.wait_until_ready().unwrap_or_else(|why| panic!("{}", why.text));
+        })
+        .await
+        .expect("a restart");
+    }
+
+    /// Freezes the server: connections stay open, new ones are taken by the system, nothing is answered.
+    pub fn pause(&self) {
+        self.0.process().as_ref().expect("a running server").pause();
+    }
+
+    /// Lets a frozen server run on.
+    pub fn resume(&self) {
+        self.0.process().as_ref().expect("a running server").resume();
+    }
+
+    /// The process id of the running server.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.0.process().as_ref().expect("a running server").pid()
+    }
+
+    /// What the server has logged so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.0.log()
+    }
+
+    /// The server's counters by its `/metrics`, by name with labels. Asking changes none of them.
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    pub async fn metrics(&self) -> Metrics {
+        self.try_metrics().await.expect("the server's counters")
+    }
+
+    async fn try_metrics(&self) -> Option<Metrics> {
+        let addr = self.0.look.addr();
+        let text = tokio::task::spawn_blocking(move || ask(addr, "/metrics")).await.expect("a question")?;
+        Some(Metrics::read(&text))
+    }
+
+    /// `etcdctl`, version 3 of its API, set to this server.
+    #[must_use]
+    pub fn etcdctl(&self, args: &[&str]) -> Vec<OsString> {
+        let endpoint = format!("--endpoints={}", self.connect_string());
+        ["etcdctl", &endpoint].into_iter().chain(args.iter().copied()).map(Into::into).collect()
+    }
+}
+
+impl Server {
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn command(&self, name: &str, members: &[String]) -> Vec<OsString> {
+        let (client, peer) = (self.client.addr(), self.peer.addr());
+        let scheme = if self.tls { "https" } else { "http" };
+        let mut command: Vec<OsString> = vec!["etcd".into()];
+        for (option, value) in [
+            ("name", name.to_owned()),
+            ("listen-client-urls", format!("{scheme}://{client}")),
+            ("advertise-client-urls", format!("{scheme}://{client}")),
+            ("listen-peer-urls", format!("http://{peer}")),
+            ("initial-advertise-peer-urls", format!("http://{peer}")),
+            ("initial-cluster", members.join(",")),
+            ("listen-metrics-urls", format!("http://{}", self.look.addr())),
+            ("logger", "zap".to_owned()),
+            ("log-level", "info".to_owned()),
+        ] {
+            command.push(format!("--{option}={value}").into());
+        }
+        let file = |option: &str, name: &str| {
+            let mut arg = OsString::from(format!("--{option}="));
+            arg.push(self.folder.path().join(name));
+            arg
+        };
+        command.push(file("data-dir", "data"));
+        if self.tls {
+            command.extend([file("cert-file", CERTIFICATE), file("key-file", KEY)]);
+        }
+        command
+    }
+
+    fn launch(&self) {
+        let (folder, log) = (self.folder.path(), self.folder.path().join("log"));
+        let command = self.command.get().expect("a command");
+        *self.process() = Some(Process::spawn_guarded(command, &[], Some(folder), Some(&log)));
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Returns when our server is healthy: it listens on our port, and has a leader.
+    fn wait_until_ready(&self) -> Result<(), NotReady> {
+        for _ in 0..START_LIMIT.as_millis() / POLL.as_millis() {
+            let healthy = ask(self.look.addr(), "/health").is_some_and(|text| text.contains("\"true\""));
+            if !self.process().as_ref().is_some_and(Process::is_running) {
+                let log = self.log();
+                let port_taken = log.contains("address already in use");
+                return Err(NotReady { port_taken, text: format!("etcd ended while starting:\n{log}") });
+            }
+            if healthy && TcpStream::connect(self.client.addr()).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(POLL);
+        }
+        let text = format!("etcd is not healthy after {START_LIMIT:?}:\n{}", self.log());
+        Err(NotReady { port_taken: false, text })
+    }
+}
+
+/// A server's counters at a moment.
+#[derive(Clone, Debug)]
+pub struct Metrics(BTreeMap<String, f64>);
+
+impl Metrics {
+    fn read(text: &str) -> Self {
+        let line = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        Metrics(text.lines().filter(|line| !line.starts_with('#')).filter_map(line).collect())
+    }
+
+    /// The sum over all labels.
+    #[must_use]
+    pub fn sum(&self, name: &str) -> f64 {
+        let is =
+            |key: &str| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
+        self.0.iter().filter(|(key, _)| is(key)).map(|(_, value)| value).sum()
+    }
+
+    /// How many messages clients have sent: requests, and messages on streams. By method where it is not 0.
+    #[must_use]
+    pub fn messages(&self) -> BTreeMap<String, u64> {
+        let method = |key: &str| {
+            let labels = key.strip_prefix("grpc_server_msg_received_total{")?;
+            Some(labels.split('"').nth(1)?.to_owned())
+        };
+        let all = self.0.iter().filter_map(|(key, value)| Some((method(key)?, *value as u64)));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// How many watches the server has.
+    #[must_use]
+    pub fn watches(&self) -> u64 {
+        self.sum("etcd_debugging_mvcc_watcher_total") as u64
+    }
+
+    /// How many of them are served by the loop that runs every 100 ms.
+    #[must_use]
+    pub fn slow_watches(&self) -> u64 {
+        self.sum("etcd_debugging_mvcc_slow_watcher_total") as u64
+    }
+
+    /// How many transactions were written.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.sum("etcd_server_proposals_committed_total") as u64
+    }
+}
+
+/// Several etcd servers that are one.
+#[derive(Debug)]
+pub struct EtcdCluster(Vec<Etcd>);
+
+impl EtcdCluster {
+    /// Starts this many servers as one cluster; returns when all are healthy.
+    ///
+    /// # Panics
+    /// If they are not: with a log.
+    pub async fn start(size: usize) -> Self {
+        let start = move || retry_taken_ports(|| Self::launch(size));
+        tokio::task::spawn_blocking(start).await.expect("a cluster")
+    }
+
+    fn launch(size: usize) -> Result<Self, NotReady> {
+        let members: Vec<_> = (0..size).map(|_| Etcd::prepare(false)).collect();
+        let names: Vec<_> = (0..size).map(|i| format!("n{i}")).collect();
+        let all: Vec<_> = members.iter().zip(&names).map(|(member, name)| member.member(name)).collect();
+        members.iter().zip(&names).for_each(|(member, name)| member.launch(name, &all));
+        members.iter().try_for_each(|member| member.0.wait_until_ready())?;
+        Ok(EtcdCluster(members))
+    }
+
+    /// The servers.
+    #[must_use]
+    pub fn members(&self) -> &[Etcd] {
+        &self.0
+    }
+
+    /// All servers as clients take them.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        self.0.iter().map(Etcd::connect_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// The index of the leader. Waits until there is one among the members that answer.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn leader(&self) -> usize {
+        loop {
+            for (i, member) in self.0.iter().enumerate() {
+                let metrics = member.try_metrics().await;
+                if metrics.is_some_and(|metrics| metrics.sum("etcd_server_is_leader") > 0.0) {
+                    return i;
+                }
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// One HTTP GET; `None` if there is no answer within two seconds.
+fn ask(addr: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&addr, ASK_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(ASK_TIMEOUT)).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+fn make_certificate(folder: &Path) {
+    let mut openssl = Command::new("openssl");
+    openssl.args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650".split(' '));
+    openssl.args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    openssl.arg("-out").arg(folder.join(CERTIFICATE)).arg("-keyout").arg(folder.join(KEY));
+    let out = openssl.output().expect("openssl");
+    assert!(out.status.success(), "openssl: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read() {
+        let metrics = Metrics::read(
+            "# HELP a text\na{x=\"1\"} 2\na{x=\"2\"} 3.5\nab 100\n\
+             grpc_server_msg_received_total{grpc_method=\"Txn\",grpc_type=\"unary\"} 7\n\
+             grpc_server_msg_received_total{grpc_method=\"Put\",grpc_type=\"unary\"} 0\n",
+        );
+        assert!((metrics.sum("a") - 5.5).abs() < f64::EPSILON);
+        assert_eq!(metrics.messages(), [("Txn".to_owned(), 7)].into());
+    }
+}

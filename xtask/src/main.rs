@@ -4,6 +4,7 @@ mod arrows;
 mod bench;
 mod chaos;
 mod ci;
+mod model;
 mod programs;
 mod run;
 mod setup;
@@ -18,6 +19,7 @@ cargo xtask ci                            all checks, and the tests with every s
 cargo xtask bench zk|etcd|mem [WORKLOAD..]  one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7)
 cargo xtask chaos --store zk [--minutes N] [--seed S]
                                           clients of a real cluster under faults, and checks of what they saw
+cargo xtask model [--quick] [--traces]    the queue engine under a model checker: minutes, or seconds
 
 ZLOCK_TEST_SERVERS=require|auto|off says what a server that is not installed means for `test`:
 a failure, a skipped test (the default), or that none is used even if there is one.";
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         "ci" => ci::ci(),
         "bench" => bench::bench(rest),
         "chaos" => chaos::chaos(rest),
+        "model" => model::model(rest),
         _ => Err(USAGE.to_owned()),
     };
     match done {

@@ -1,0 +1,96 @@
+//! Searches: all states, or the first that is wrong.
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use super::lock::{Action, Delivery, LockModel};
+use super::properties::Violation;
+use super::recipe::Recipe;
+use super::rules::Rule;
+use super::state::ANY;
+
+/// What a search is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) recipe: Recipe,
+    pub(crate) clients: u8,
+    pub(crate) faults: u8,
+    pub(crate) delivery: Delivery,
+}
+
+/// What came of a search.
+#[derive(Debug)]
+pub(crate) struct Explored {
+    pub(crate) states: usize,
+    pub(crate) found: Option<Found>,
+}
+
+/// A wrong state, and a shortest way to it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) violation: Violation,
+    pub(crate) trace: Vec<Action>,
+}
+
+impl Run {
+    /// Visits every state that the rules allow.
+    pub(crate) fn explore(self) -> Explored {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let search = LockModel::new(self, None).checker().threads(threads);
+        // Depth first needs less memory, but finds long ways.
+        let states = search.finish_when(HasDiscoveries::Any).spawn_dfs().join();
+        match states.discoveries().is_empty() {
+            true => Explored { states: states.unique_state_count(), found: None },
+            false => self.first_violation(None),
+        }
+    }
+
+    /// Visits states, the nearest first, until one is wrong.
+    fn first_violation(self, left_out: Option<Rule>) -> Explored {
+        let search = LockModel::new(self, left_out).checker().finish_when(HasDiscoveries::Any);
+        let states = search.spawn_bfs().join();
+        let found = states.discoveries().into_values().next().map(|path| {
+            let violation = Violation::of(states.model(), path.last_state());
+            Found { violation: violation.expect("the last state is wrong"), trace: path.into_actions() }
+        });
+        Explored { states: states.unique_state_count(), found }
+    }
+}
+
+/// Looks for what goes wrong when a rule is left out: with two clients before three, and with no fault before
+/// one. Gives the last run, and the states of all.
+pub(crate) fn without(rule: Rule, delivery: Delivery) -> (Run, Explored) {
+    let mut before = 0;
+    let mut last = None;
+    for (clients, faults) in (2..=3).flat_map(|clients| [(clients, 0), (clients, 1)]) {
+        let run = Run { recipe: rule.recipe(), clients, faults, delivery };
+        let explored = run.first_violation(Some(rule));
+        before += explored.states;
+        let is_found = explored.found.is_some();
+        last = Some((run, Explored { states: before, ..explored }));
+        if is_found {
+            break;
+        }
+    }
+    last.expect("there is a first run")
+}
+
+const RECIPES: [Recipe; 3] = [Recipe::Mutex, Recipe::ReadWrite, Recipe::Semaphore { max: 2 }];
+const DELIVERIES: [Delivery; 2] = [Delivery::Ordered, Delivery::Unordered];
+
+/// What CI explores: seconds, also where nothing is optimized.
+pub(crate) fn quick() -> Vec<Run> {
+    let run = |recipe| DELIVERIES.map(|delivery| Run { recipe, clients: 3, faults: 1, delivery });
+    RECIPES.into_iter().flat_map(run).collect()
+}
+
+/// What the command explores: minutes. Four clients only hear in any order, which is any order they could keep.
+pub(crate) fn thorough() -> Vec<Run> {
+    let mut runs = Vec::new();
+    for delivery in DELIVERIES {
+        runs.extend(RECIPES.map(|recipe| Run { recipe, clients: 3, faults: ANY, delivery }));
+        runs.push(Run { recipe: Recipe::Semaphore { max: 3 }, clients: 3, faults: 1, delivery });
+    }
+    let four = |recipe, faults| Run { recipe, clients: 4, faults, delivery: Delivery::Unordered };
+    runs.extend(RECIPES.map(|recipe| four(recipe, if recipe == Recipe::Mutex { 2 } else { 1 })));
+    runs
+}

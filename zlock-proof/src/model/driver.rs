@@ -1,0 +1,183 @@
+//! The driver around the real state machine, as in `zlock_recipes::queue`: what a client does with what it
+//! hears. Where a rule is left out, it is left out here or in the store, never in the state machine.
+
+use zlock_core::Label;
+use zlock_recipes::queue::{Acquisition, Discipline, Event, Standing, Step};
+
+use super::lock::LockModel;
+use super::recipe::promoted;
+use super::rules::Rule;
+use super::state::{Answer, Ask, Message, Phase, Place, Session, State};
+
+/// What a waiting client hears.
+#[derive(Clone, Debug)]
+enum Heard {
+    Answer(Answer),
+    /// The watch.
+    Fired,
+    /// The session or the own node is gone.
+    Lost,
+}
+
+impl LockModel {
+    /// The client makes its node, and waits for the listing that comes with it.
+    pub(crate) fn acquire(&self, state: &mut State, me: u8) {
+        super::store::append(state, me);
+        let client = state.client_mut(me);
+        client.phase = Phase::Asking(Ask::Create);
+        client.asked = 1;
+    }
+
+    /// The future of the acquisition is dropped.
+    pub(crate) fn cancel(&self, state: &mut State, me: u8) {
+        let is_unarmed =
+            self.left_out == Some(Rule::CleanUpFirst) && state.client(me).phase == Phase::Asking(Ask::Create);
+        leave(state, me);
+        if is_unarmed {
+            state.client_mut(me).delete = false;
+        }
+    }
+
+    /// The writer becomes a reader.
+    pub(crate) fn downgrade(&self, state: &mut State, me: u8) {
+        let client = state.client_mut(me);
+        client.relabel = Some(Label::Read);
+        if self.left_out != Some(Rule::WriteEndsFirst) {
+            client.phase = Phase::Holding(Label::Read);
+        }
+    }
+
+    /// A message arrives.
+    pub(crate) fn deliver(&self, state: &mut State, me: u8, message: Message) {
+        let client = state.client_mut(me);
+        let is_holding = matches!(client.phase, Phase::Holding(_));
+        match message {
+            Message::Answer(answer) => self.hear(state, me, Heard::Answer(answer), Standing::Good),
+            Message::Fired => self.hear(state, me, Heard::Fired, Standing::Good),
+            Message::Relabelled if is_holding => client.phase = Phase::Holding(Label::Read),
+            Message::Relabelled => {}
+            Message::Gone if is_holding => leave(state, me),
+            Message::Gone if self.left_out == Some(Rule::OwnNode) => {}
+            Message::Gone => self.hear(state, me, Heard::Lost, Standing::Removed),
+            Message::Ended | Message::Expired => {
+                client.session = Session::Over;
+                if is_holding {
+                    leave(state, me);
+                } else {
+                    self.hear(state, me, Heard::Lost, Standing::Good);
+                }
+            }
+        }
+    }
+
+    /// The client sees that its session is over.
+    pub(crate) fn notice(&self, state: &mut State, me: u8) {
+        self.hear(state, me, Heard::Lost, Standing::Good);
+    }
+
+    /// Tells the state machine, and does what it says. `node` is how the own node stands.
+    fn hear(&self, state: &mut State, me: u8, heard: Heard, node: Standing) {
+        let standing = match state.client(me).session {
+            Session::Live => node,
+            Session::Next if self.left_out == Some(Rule::SessionAtGrant) => node,
+            Session::Over | Session::Next => Standing::SessionLost,
+        };
+        match self.next(state, me, &heard, standing) {
+            Step::Granted { promote } => {
+                let client = state.client_mut(me);
+                client.phase = Phase::Holding(client.label);
+                client.relabel = promote.then(|| promoted(client.label));
+                client.asked = 0;
+                client.last.clear();
+            }
+            Step::Ended(_) => leave(state, me),
+            Step::Wait => {
+                let client = state.client_mut(me);
+                client.phase = Phase::Waiting;
+                client.asked = 0;
+            }
+            Step::List => ask(state, me, Ask::List),
+            Step::Arm(node) => ask(state, me, Ask::Arm(self.nodes.place(&node))),
+            Step::ListAndArm => ask(state, me, Ask::ListAndArm),
+        }
+    }
+
+    /// The next step of the real state machine, bent where a rule is left out.
+    fn next(&self, state: &mut State, me: u8, heard: &Heard, standing: Standing) -> Step {
+        let client = state.client(me);
+        let acquisition = Acquisition::new(self.nodes.token(me), Discipline::of(client.label));
+        let (event, listed) = match heard {
+            Heard::Answer(Answer::Listed(queue)) => (Event::Listed(self.nodes.queue(queue)), Some(queue)),
+            Heard::Answer(Answer::ListedAndArmed(queue)) => {
+                (Event::ListedAndArmed(self.nodes.queue(queue)), Some(queue))
+            }
+            Heard::Answer(Answer::Armed) => (Event::Armed, None),
+            Heard::Answer(Answer::NotArmed) => (Event::NotArmed, None),
+            Heard::Fired | Heard::Lost => (Event::Woken, None),
+        };
+        let step = acquisition.next(event, standing);
+        match (self.left_out, listed) {
+            (None, _) => step,
+            (Some(Rule::ListedAgain), Some(_)) => {
+                if let Step::Arm(node) = &step {
+                    state.client_mut(me).last = vec![self.nodes.place(node)];
+                }
+                step
+            }
+            (Some(Rule::ListedAgain), None) if matches!(heard, Heard::Fired) && step == Step::List => {
+                let is_gone = |seen: &Place| state.place(seen.client).is_none();
+                if client.last.iter().all(is_gone) { Step::Granted { promote: false } } else { step }
+            }
+            (Some(rule @ (Rule::FreshListing | Rule::WholeListing)), Some(listed)) => {
+                state.client_mut(me).last = match &step {
+                    Step::Arm(node) if rule == Rule::WholeListing => without(listed, self.nodes.place(node)),
+                    _ => listed.clone(),
+                };
+                step
+            }
+            (Some(Rule::FreshListing | Rule::WholeListing), None) if step == Step::List => {
+                acquisition.next(Event::Listed(self.nodes.queue(&client.last)), standing)
+            }
+            (Some(rule), Some(listed)) => self.bend(rule, step, listed, me, &client.phase),
+            (Some(_), None) => step,
+        }
+    }
+
+    /// What is made of the verdict on a listing where a rule about verdicts is left out.
+    fn bend(&self, rule: Rule, step: Step, listed: &[Place], me: u8, phase: &Phase) -> Step {
+        let Some(place) = listed.iter().position(|p| p.client == me) else { return step };
+        let arm = |place: Option<&Place>| place.map(|&p| Step::Arm(self.nodes.node(p)));
+        let bent = match (rule, &step) {
+            (Rule::NodeBefore, Step::Arm(_)) => arm(listed.iter().rfind(|p| p.client != me)),
+            (Rule::NearestWriter, Step::Arm(_)) | (Rule::EveryHolder, Step::ListAndArm) => {
+                arm(listed[..place].last())
+            }
+            (Rule::NoLaterWriter, Step::Granted { .. }) if listed[place].label == Label::Read => {
+                arm(listed[place..].iter().find(|p| p.label == Label::Write))
+            }
+            (Rule::Promotion, Step::Granted { .. }) => Some(Step::Granted { promote: false }),
+            (Rule::PromotionAtOnce, Step::Granted { .. }) if *phase == Phase::Asking(Ask::Create) => {
+                Some(Step::Granted { promote: false })
+            }
+            _ => None,
+        };
+        bent.unwrap_or(step)
+    }
+}
+
+/// The guard is gone, or the acquisition has ended: the node is removed in the background.
+pub(crate) fn leave(state: &mut State, me: u8) {
+    let client = state.client_mut(me);
+    client.phase = Phase::Done;
+    client.delete = true;
+}
+
+fn ask(state: &mut State, me: u8, ask: Ask) {
+    let client = state.client_mut(me);
+    client.phase = Phase::Asking(ask);
+    client.asked += 1;
+}
+
+fn without(queue: &[Place], place: Place) -> Vec<Place> {
+    queue.iter().copied().filter(|p| p.client != place.client).collect()
+}

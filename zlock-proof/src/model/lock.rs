@@ -1,0 +1,239 @@
+//! The model: which steps are possible, and what each does.
+
+use std::fmt;
+
+use stateright::{Model, Property};
+
+use super::check::Run;
+use super::properties::Violation;
+use super::recipe::Nodes;
+use super::rules::Rule;
+use super::state::{Message, Phase, Session, State};
+use super::{driver, store};
+
+/// Some clients of one lock, and all that can happen to them.
+#[derive(Debug)]
+pub(crate) struct LockModel {
+    run: Run,
+    pub(crate) left_out: Option<Rule>,
+    pub(crate) nodes: Nodes,
+}
+
+/// In which order a client hears what the store sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// As it was sent.
+    Ordered,
+    /// In any.
+    Unordered,
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Delivery::Ordered => "ordered",
+            Delivery::Unordered => "unordered",
+        })
+    }
+}
+
+/// One step of a client, of the store, or of somebody else. The number is the client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Its create takes effect.
+    Acquire(u8),
+    /// Its acquisition is dropped.
+    Cancel(u8),
+    /// Its guard is released.
+    Release(u8),
+    /// Its write guard becomes a read guard.
+    Downgrade(u8),
+    /// The store carries out its request.
+    Serve(u8),
+    /// It hears what stands at this place of its inbox.
+    Hear(u8, u8),
+    /// The store deletes its node for it.
+    Delete(u8),
+    /// The store relabels its node for it.
+    Relabel(u8),
+    /// Its local deadline passes.
+    PassDeadline(u8),
+    /// It sees that its session is over.
+    NoticeLoss(u8),
+    /// It begins the next session.
+    Reconnect(u8),
+    /// The store ends its session.
+    Expire(u8),
+    /// Its watch fires with no change that matters: somebody wrote data, or a connection was lost.
+    FireInVain(u8),
+    /// An operator deletes its node.
+    OperatorDeletes(u8),
+    /// An operator ends its session.
+    OperatorEnds(u8),
+}
+
+impl LockModel {
+    pub(crate) fn new(run: Run, left_out: Option<Rule>) -> Self {
+        LockModel { run, left_out, nodes: Nodes::new(run.recipe, run.clients) }
+    }
+
+    /// What is sure to happen, sooner or later.
+    pub(crate) fn pending(&self, state: &State, actions: &mut Vec<Action>) {
+        for (i, client) in (0..).zip(&state.clients) {
+            if client.is_asking() {
+                actions.push(Action::Serve(i));
+            }
+            let audible = if self.run.delivery == Delivery::Ordered { 1 } else { client.inbox.len() };
+            for (at, message) in (0..).zip(client.inbox.iter().take(audible)) {
+                // The driver looks at a watch when it has it.
+                if *message != Message::Fired || client.phase == Phase::Waiting {
+                    actions.push(Action::Hear(i, at));
+                }
+            }
+            if client.delete {
+                actions.push(Action::Delete(i));
+            }
+            if client.relabel.is_some() {
+                actions.push(Action::Relabel(i));
+            }
+            if client.session == Session::Over && client.is_waiting() {
+                actions.push(Action::NoticeLoss(i));
+            }
+            if client.session != Session::Live && state.place(i).is_some() {
+                actions.push(Action::Expire(i));
+            }
+        }
+    }
+
+    /// What may happen, or not.
+    fn possible(&self, state: &State, actions: &mut Vec<Action>) {
+        for (i, client) in (0..).zip(&state.clients) {
+            match client.phase {
+                // Clients that have not begun are alike: they begin in the order of their numbers.
+                Phase::Idle => {
+                    actions.push(Action::Acquire(i));
+                    break;
+                }
+                Phase::Asking(_) | Phase::Waiting => {
+                    if state.faults > 0 {
+                        actions.push(Action::Cancel(i));
+                    }
+                    // With the rule the next session is the same to an acquisition as none.
+                    if client.session == Session::Over && self.left_out == Some(Rule::SessionAtGrant) {
+                        actions.push(Action::Reconnect(i));
+                    }
+                }
+                Phase::Holding(held) => {
+                    actions.push(Action::Release(i));
+                    if held == zlock_core::Label::Write && client.relabel.is_none() {
+                        actions.push(Action::Downgrade(i));
+                    }
+                }
+                Phase::Done => {}
+            }
+            if client.watch.is_some() && state.faults > 0 {
+                actions.push(Action::FireInVain(i));
+            }
+            if state.place(i).is_none() {
+                continue;
+            }
+            if client.session == Session::Live && state.faults > 0 {
+                let is_local = self.left_out != Some(Rule::LocalDeadline);
+                actions.push(if is_local { Action::PassDeadline(i) } else { Action::Expire(i) });
+            }
+            if state.faults > 0 && client.phase != Phase::Done {
+                actions.push(Action::OperatorDeletes(i));
+                if client.session == Session::Live {
+                    actions.push(Action::OperatorEnds(i));
+                }
+            }
+        }
+    }
+
+    fn act(&self, state: &mut State, action: Action) {
+        match action {
+            Action::Acquire(i) => self.acquire(state, i),
+            Action::Cancel(i) => {
+                state.take_fault();
+                self.cancel(state, i);
+            }
+            Action::Release(i) => driver::leave(state, i),
+            Action::Downgrade(i) => self.downgrade(state, i),
+            Action::Serve(i) => store::serve(state, i, self.left_out),
+            Action::Hear(i, at) => {
+                let message = state.client_mut(i).inbox.remove(at.into());
+                self.deliver(state, i, message);
+            }
+            Action::Delete(i) => {
+                state.client_mut(i).delete = false;
+                store::remove(state, i);
+            }
+            Action::Relabel(i) => {
+                if let Some(label) = state.client_mut(i).relabel.take() {
+                    store::relabel(state, i, label);
+                }
+                if self.left_out == Some(Rule::WriteEndsFirst) {
+                    state.client_mut(i).inbox.push(Message::Relabelled);
+                }
+            }
+            Action::PassDeadline(i) => {
+                state.take_fault();
+                let client = state.client_mut(i);
+                client.session = Session::Over;
+                if matches!(client.phase, Phase::Holding(_)) {
+                    driver::leave(state, i);
+                }
+            }
+            Action::NoticeLoss(i) => self.notice(state, i),
+            Action::Reconnect(i) => state.client_mut(i).session = Session::Next,
+            Action::Expire(i) => {
+                if state.client(i).session == Session::Live {
+                    state.take_fault();
+                }
+                store::end_session(state, i, Message::Expired);
+            }
+            Action::FireInVain(i) => {
+                state.take_fault();
+                let client = state.client_mut(i);
+                client.watch = None;
+                client.inbox.push(Message::Fired);
+            }
+            Action::OperatorDeletes(i) => {
+                state.take_fault();
+                store::remove(state, i);
+                state.client_mut(i).inbox.push(Message::Gone);
+            }
+            Action::OperatorEnds(i) => {
+                state.take_fault();
+                store::end_session(state, i, Message::Ended);
+            }
+        }
+    }
+}
+
+impl Model for LockModel {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let assignments = self.run.recipe.assignments(self.run.clients);
+        assignments.iter().map(|labels| State::new(labels, self.run.faults)).collect()
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        self.pending(state, actions);
+        self.possible(state, actions);
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        self.act(&mut next, action);
+        next.simplify(self.run.delivery == Delivery::Ordered);
+        Some(next)
+    }
+
+    // One property: a search stops at once when it is violated, and the count of states is exact.
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("all", |model, state| Violation::of(model, state).is_none())]
+    }
+}

@@ -1,0 +1,98 @@
+//! What must hold in every state. Nothing here uses the real decision: this is the other opinion.
+
+use std::fmt;
+
+use zlock_core::Label;
+
+use super::lock::LockModel;
+use super::state::{Phase, Place, State};
+
+/// So many requests of one client while the queue stays as it is are no progress. A listing that was old when it
+/// came costs a watch that is not armed, and then come a listing and the watch.
+const FRUITLESS: u8 = 4;
+
+/// What is wrong with a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Violation {
+    /// Two users believe that they hold what excludes each other, and nobody interfered.
+    TwoHolders,
+    /// A client waits and nothing will wake it, or it asks without end.
+    StuckWaiter,
+    /// Permits are free, and the first in line that they are enough for waits.
+    IdlePermits,
+    /// A node stays of which nobody knows.
+    NodeLeft,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Violation::TwoHolders => "two holders",
+            Violation::StuckWaiter => "stuck waiter",
+            Violation::IdlePermits => "idle permits",
+            Violation::NodeLeft => "node left behind",
+        })
+    }
+}
+
+impl Violation {
+    pub(crate) fn of(model: &LockModel, state: &State) -> Option<Violation> {
+        if excludes_badly(state) {
+            return Some(Violation::TwoHolders);
+        }
+        if state.clients.iter().any(|c| c.asked >= FRUITLESS) {
+            return Some(Violation::StuckWaiter);
+        }
+        // The rest is about states in which nothing is under way.
+        let mut pending = Vec::new();
+        model.pending(state, &mut pending);
+        if pending.is_empty() { at_rest(state) } else { None }
+    }
+}
+
+/// Whether those who believe that they hold exclude each other. Who was misled by an operator is not counted.
+fn excludes_badly(state: &State) -> bool {
+    let (mut holders, mut alone, mut permits, mut max) = (0, 0, 0, u32::MAX);
+    for client in state.clients.iter().filter(|c| !c.is_misled()) {
+        let Phase::Holding(held) = client.phase else { continue };
+        holders += 1;
+        match held {
+            Label::Read => {}
+            Label::Permits { weight, max: m, .. } => (permits, max) = (permits + weight, m),
+            _ => alone += 1,
+        }
+    }
+    alone > 0 && holders > 1 || permits > max
+}
+
+/// What is wrong while nothing is under way: nothing will change by itself any more.
+fn at_rest(state: &State) -> Option<Violation> {
+    for place in &state.queue {
+        if state.client(place.client).phase == Phase::Done {
+            return Some(Violation::NodeLeft);
+        }
+    }
+    for (i, client) in (0..).zip(&state.clients).filter(|(_, c)| c.is_waiting()) {
+        let Some(place) = state.place(i) else { return Some(Violation::StuckWaiter) };
+        if is_its_turn(&state.queue, place) {
+            let is_permits = matches!(client.label, Label::Permits { .. });
+            return Some(if is_permits { Violation::IdlePermits } else { Violation::StuckWaiter });
+        }
+        if client.watch.is_none() {
+            return Some(Violation::StuckWaiter);
+        }
+    }
+    None
+}
+
+fn is_its_turn(queue: &[Place], place: usize) -> bool {
+    match queue[place].label {
+        Label::Read => queue[..place].iter().all(|p| p.label == Label::Read),
+        Label::Permits { max, .. } => queue[..=place].iter().map(weight).sum::<u32>() <= max,
+        _ => place == 0,
+    }
+}
+
+fn weight(place: &Place) -> u32 {
+    if let Label::Permits { weight, .. } = place.label { weight } else { u32::MAX / 16 }
+}

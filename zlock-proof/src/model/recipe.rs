@@ -1,0 +1,96 @@
+//! What the clients of a run ask for, and the real nodes for it.
+
+use std::fmt;
+
+use zlock_core::{Label, Node, NodeName, Queue, Sequence, Token};
+
+use super::state::Place;
+
+/// What all clients of a run use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recipe {
+    Mutex,
+    /// Each client reads or writes, and who writes may go on to read.
+    ReadWrite,
+    /// Each client takes some of the permits.
+    Semaphore {
+        max: u32,
+    },
+}
+
+impl Recipe {
+    /// What one client may ask for.
+    fn choices(self) -> Vec<Label> {
+        match self {
+            Recipe::Mutex => vec![Label::Lock],
+            Recipe::ReadWrite => vec![Label::Read, Label::Write],
+            Recipe::Semaphore { max } => {
+                (1..=max).map(|weight| Label::Permits { weight, max, granted: false }).collect()
+            }
+        }
+    }
+
+    /// All that so many clients may ask for, in the order of their places.
+    pub(crate) fn assignments(self, clients: u8) -> Vec<Vec<Label>> {
+        let mut all = vec![Vec::new()];
+        for _ in 0..clients {
+            all = all
+                .iter()
+                .flat_map(|before| self.choices().into_iter().map(|l| [before.as_slice(), &[l]].concat()))
+                .collect();
+        }
+        all
+    }
+}
+
+impl fmt::Display for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Recipe::Mutex => f.write_str("mutex"),
+            Recipe::ReadWrite => f.write_str("read/write"),
+            Recipe::Semaphore { max } => write!(f, "semaphore of {max}"),
+        }
+    }
+}
+
+/// The label that tells the node behind that this one was granted.
+pub(crate) fn promoted(label: Label) -> Label {
+    match label {
+        Label::Permits { weight, max, .. } => Label::Permits { weight, max, granted: true },
+        other => other,
+    }
+}
+
+/// The nodes that there can be, made once. A client's number is its token and its sequence.
+#[derive(Debug)]
+pub(crate) struct Nodes(Vec<Vec<Node>>);
+
+impl Nodes {
+    pub(crate) fn new(recipe: Recipe, clients: u8) -> Self {
+        let labels = recipe.choices().into_iter().flat_map(|label| [label, promoted(label)]);
+        let node = |client: u8, label| {
+            let token = Token::new(format!("{client:08}-0000-0000-0000-000000000000"));
+            let sequence = Sequence::new(client.into());
+            let name = NodeName::of(&token, label, sequence);
+            Node { name, token, label, sequence, session: None, fencing_token: None }
+        };
+        Nodes((0..clients).map(|c| labels.clone().map(|label| node(c, label)).collect()).collect())
+    }
+
+    pub(crate) fn node(&self, place: Place) -> Node {
+        let mut known = self.0[usize::from(place.client)].iter();
+        known.find(|n| n.label == place.label).expect("every label of the recipe has a node").clone()
+    }
+
+    pub(crate) fn token(&self, client: u8) -> Token {
+        self.0[usize::from(client)][0].token.clone()
+    }
+
+    pub(crate) fn queue(&self, places: &[Place]) -> Queue {
+        Queue::linear(places.iter().map(|&p| self.node(p)).collect())
+    }
+
+    pub(crate) fn place(&self, node: &Node) -> Place {
+        Place { client: node.sequence.get() as u8, label: node.label }
+    }
+}

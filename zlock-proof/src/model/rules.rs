@@ -1,0 +1,89 @@
+//! The rules that can be left out, and what a driver does that lacks one.
+
+use super::recipe::Recipe;
+
+/// A rule of the queue engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    ListedAgain,
+    FreshListing,
+    WholeListing,
+    OwnNode,
+    LabelCompared,
+    NodeWatchAtomic,
+    QueueWatchAtomic,
+    NodeBefore,
+    NearestWriter,
+    NoLaterWriter,
+    EveryHolder,
+    Promotion,
+    PromotionAtOnce,
+    SessionAtGrant,
+    LocalDeadline,
+    CleanUpFirst,
+    WriteEndsFirst,
+}
+
+impl Rule {
+    pub(crate) const ALL: [Rule; 17] = [
+        Rule::ListedAgain,
+        Rule::FreshListing,
+        Rule::WholeListing,
+        Rule::OwnNode,
+        Rule::LabelCompared,
+        Rule::NodeWatchAtomic,
+        Rule::QueueWatchAtomic,
+        Rule::NodeBefore,
+        Rule::NearestWriter,
+        Rule::NoLaterWriter,
+        Rule::EveryHolder,
+        Rule::Promotion,
+        Rule::PromotionAtOnce,
+        Rule::SessionAtGrant,
+        Rule::LocalDeadline,
+        Rule::CleanUpFirst,
+        Rule::WriteEndsFirst,
+    ];
+
+    /// The rule, and after the colon what is done without it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Rule::ListedAgain => "list again after a wake-up: the end of the node waited for grants",
+            Rule::FreshListing => "judge a listing younger than the wake-up: the old one is judged again",
+            Rule::WholeListing => {
+                "judge what was listed: the node waited for is taken out of the old listing"
+            }
+            Rule::OwnNode => "notice that the own node is gone: the notice is ignored",
+            Rule::LabelCompared => "compare the label when the watch is armed: only the node is looked for",
+            Rule::NodeWatchAtomic => {
+                "no event between answer and watch is lost: first compared, then watched"
+            }
+            Rule::QueueWatchAtomic => "the same for the queue: first listed, then watched",
+            Rule::NodeBefore => "wait for the node right before: the last node is waited for",
+            Rule::NearestWriter => "a reader waits for the nearest writer: for the node before it",
+            Rule::NoLaterWriter => "a reader does not wait for a later writer: it does",
+            Rule::EveryHolder => "the first in line watches every holder: only the node before it",
+            Rule::Promotion => "who is granted permits tells the node behind: nobody is told",
+            Rule::PromotionAtOnce => "also when granted on the first listing: not then",
+            Rule::SessionAtGrant => "a grant needs the node's own session: any live one will do",
+            Rule::LocalDeadline => "a session is over here before it is there: only when the store tells",
+            Rule::CleanUpFirst => "the clean-up is armed before the create is sent: when it is answered",
+            Rule::WriteEndsFirst => "a downgrade ends the write side when it is sent: when it is answered",
+        }
+    }
+
+    /// The recipe that shows it.
+    pub(crate) fn recipe(self) -> Recipe {
+        match self {
+            Rule::WholeListing
+            | Rule::LabelCompared
+            | Rule::NearestWriter
+            | Rule::NoLaterWriter
+            | Rule::WriteEndsFirst => Recipe::ReadWrite,
+            Rule::QueueWatchAtomic | Rule::EveryHolder | Rule::Promotion | Rule::PromotionAtOnce => {
+                Recipe::Semaphore { max: 2 }
+            }
+            _ => Recipe::Mutex,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What the store does: each function is one atomic step of it.
+
+use super::rules::Rule;
+use super::state::{Answer, Ask, Message, Phase, Place, Session, State, Watch};
+use zlock_core::Label;
+
+/// Appends the client's node.
+pub(crate) fn append(state: &mut State, me: u8) {
+    let label = state.client(me).label;
+    state.queue.push(Place { client: me, label });
+    changed(state, me);
+}
+
+/// Removes the client's node, if it is there.
+pub(crate) fn remove(state: &mut State, me: u8) {
+    if let Some(place) = state.place(me) {
+        state.queue.remove(place);
+        changed(state, me);
+    }
+}
+
+/// Gives the client's node another label, if it is there.
+pub(crate) fn relabel(state: &mut State, me: u8, label: Label) {
+    if let Some(place) = state.place(me) {
+        state.queue[place].label = label;
+        changed(state, me);
+    }
+}
+
+/// Ends the client's session, with its node and its watch, and says so.
+pub(crate) fn end_session(state: &mut State, me: u8, message: Message) {
+    let client = state.client_mut(me);
+    client.watch = None;
+    if client.session == Session::Live {
+        client.inbox.push(message);
+    }
+    remove(state, me);
+}
+
+/// The client's node has come, gone, or got another label: fires the watches.
+fn changed(state: &mut State, me: u8) {
+    for client in &mut state.clients {
+        client.asked = 0;
+        if client.watch == Some(Watch::Node(me)) || client.watch == Some(Watch::Queue) {
+            client.watch = None;
+            client.inbox.push(Message::Fired);
+        }
+    }
+}
+
+/// Carries out the client's request.
+pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
+    let Phase::Asking(ask) = state.client(me).phase.clone() else { return };
+    let (answer, watch) = match ask {
+        Ask::Create | Ask::List => (Answer::Listed(state.queue.clone()), None),
+        Ask::Arm(seen) => {
+            let is_as_seen = |p: &Place| {
+                p.client == seen.client && (p.label == seen.label || left_out == Some(Rule::LabelCompared))
+            };
+            if !state.queue.iter().any(is_as_seen) {
+                (Answer::NotArmed, None)
+            } else if left_out == Some(Rule::NodeWatchAtomic) {
+                state.client_mut(me).phase = Phase::Asking(Ask::ArmBlindly(seen));
+                return;
+            } else {
+                (Answer::Armed, Some(Watch::Node(seen.client)))
+            }
+        }
+        Ask::ListAndArm if left_out == Some(Rule::QueueWatchAtomic) => {
+            let queue = state.queue.clone();
+            state.client_mut(me).phase = Phase::Asking(Ask::ArmQueueBlindly(queue));
+            return;
+        }
+        Ask::ListAndArm => (Answer::ListedAndArmed(state.queue.clone()), Some(Watch::Queue)),
+        Ask::ArmBlindly(seen) => (Answer::Armed, Some(Watch::Node(seen.client))),
+        Ask::ArmQueueBlindly(queue) => (Answer::ListedAndArmed(queue), Some(Watch::Queue)),
+    };
+    let client = state.client_mut(me);
+    client.watch = watch;
+    client.inbox.push(Message::Answer(answer));
+}

@@ -1,0 +1,61 @@
+//! `zlock-proof model`: the two tables, in Markdown.
+
+use super::check::{Explored, Found, Run, quick, thorough, without};
+use super::lock::{Action, Delivery};
+use super::rules::Rule;
+use super::state::ANY;
+
+/// Explores with all rules, a line for each run. Gives whether no state is wrong.
+pub(crate) fn all_rules(is_quick: bool) -> bool {
+    println!("| all rules | clients | faults | messages | states | violations |");
+    println!("|---|---|---|---|---|---|");
+    let mut is_right = true;
+    for run in if is_quick { quick() } else { thorough() } {
+        let Explored { states, found } = run.explore();
+        let faults = if run.faults == ANY { "any".into() } else { format!("up to {}", run.faults) };
+        let violations = found.as_ref().map_or("none".into(), |f| f.violation.to_string());
+        println!(
+            "| {} | {} | {faults} | {} | {states} | {violations} |",
+            run.recipe, run.clients, run.delivery
+        );
+        if let Some(found) = found {
+            print_trace(&found.trace);
+            is_right = false;
+        }
+    }
+    is_right
+}
+
+/// Leaves out each rule in turn. Gives whether each was missed.
+pub(crate) fn each_left_out(with_traces: bool) -> bool {
+    println!(
+        "| rule, and what is done without it | recipe | clients | faults | found | states, ordered | unordered |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let mut is_missed = true;
+    for rule in Rule::ALL {
+        let (run, ordered) = without(rule, Delivery::Ordered);
+        let (_, unordered) = without(rule, Delivery::Unordered);
+        let found = [&ordered, &unordered]
+            .map(|e| e.found.as_ref().map_or("NOTHING".into(), |f| f.violation.to_string()));
+        let found = if found[0] == found[1] { found[0].clone() } else { found.join(" / ") };
+        let Run { recipe, clients, faults, .. } = run;
+        println!(
+            "| {} | {recipe} | {clients} | {faults} | {found} | {} | {} |",
+            rule.text(),
+            ordered.states,
+            unordered.states
+        );
+        is_missed &= ordered.found.is_some() && unordered.found.is_some();
+        if let (true, Some(Found { trace, .. })) = (with_traces, &ordered.found) {
+            print_trace(trace);
+        }
+    }
+    is_missed
+}
+
+fn print_trace(trace: &[Action]) {
+    for action in trace {
+        println!("    {action:?}");
+    }
+}

@@ -353,6 +353,7 @@ pub async fn t18_no_reentry_after_the_loss(case: &Case<'_>) {
     assert!(tries.into_iter().all(|e| e.unwrap_err().kind() == ErrorKind::SessionLost));
     assert_eq!((a.faults.total(), b.faults.total()), calls);
     assert!(!mine.write().is_acquired_in_this_process() && !mine.read().is_acquired_in_this_process());
+    case.until_session(&a, 2, zlock_core::SessionState::Connected).await;
     assert_eq!(write.release().await.unwrap(), Release::StillHeld);
     assert_eq!(inner.release().await.unwrap(), Release::AlreadyLost);
     assert_eq!(read.release().await.unwrap(), Release::AlreadyLost);

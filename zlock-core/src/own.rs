@@ -1,22 +1,39 @@
 //! A session's own nodes, and the notice that one of them is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::node::Token;
 
 /// Tells the maker of a node that the store no longer has it although the session lives on: somebody deleted
 /// it. Level-triggered, and local: looking at it costs no request.
 #[derive(Clone, Debug)]
-pub struct GoneNotice(watch::Receiver<bool>);
+pub struct GoneNotice(Arc<Gone>);
+
+/// What a notice looks at. A `Notify` wakes in the order of waiting; tokio's watch channel in a random one, and
+/// then a seed is not the same run twice.
+#[derive(Debug, Default)]
+struct Gone {
+    is_gone: AtomicBool,
+    told: Notify,
+}
+
+impl Gone {
+    fn tell(&self) {
+        self.is_gone.store(true, Ordering::Release);
+        self.told.notify_waiters();
+    }
+}
 
 impl GoneNotice {
     /// Whether the node was reported gone.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        *self.0.borrow()
+        self.0.is_gone.load(Ordering::Acquire)
     }
 
     /// Waits until the node is reported gone; for ever if it never is.
@@ -24,8 +41,10 @@ impl GoneNotice {
     /// # Cancel safety
     /// Safe.
     pub async fn gone(&mut self) {
-        if self.0.wait_for(|gone| *gone).await.is_err() {
-            std::future::pending::<()>().await;
+        let mut told = pin!(self.0.told.notified());
+        told.as_mut().enable();
+        if !self.is_gone() {
+            told.await;
         }
     }
 }
@@ -45,7 +64,7 @@ struct State {
 
 #[derive(Debug)]
 struct Own {
-    gone: watch::Sender<bool>,
+    gone: Arc<Gone>,
     /// The clock when the node was made or last relabelled.
     since: u64,
     /// How many relabels are under way.
@@ -69,9 +88,9 @@ impl OwnNodes {
         let mut state = self.lock();
         state.clock += 1;
         let since = state.clock;
-        let (gone, notice) = watch::channel(false);
-        state.nodes.insert(token.clone(), Own { gone, since, busy: 0 });
-        GoneNotice(notice)
+        let gone = Arc::<Gone>::default();
+        state.nodes.insert(token.clone(), Own { gone: gone.clone(), since, busy: 0 });
+        GoneNotice(gone)
     }
 
     /// Forgets a node: call before its delete is sent. Its notice stays silent from then on.
@@ -102,7 +121,7 @@ impl OwnNodes {
     #[must_use = "compare the listing with it"]
     pub fn mark(&self) -> u64 {
         let mut state = self.lock();
-        state.nodes.retain(|_, own| !own.gone.is_closed());
+        state.nodes.retain(|_, own| Arc::strong_count(&own.gone) > 1);
         state.clock
     }
 
@@ -111,7 +130,7 @@ impl OwnNodes {
         self.lock().nodes.retain(|token, own| {
             let gone = own.is_missing(token, mark, present);
             if gone {
-                own.gone.send_replace(true);
+                own.gone.tell();
             }
             !gone
         });
@@ -129,7 +148,7 @@ impl OwnNodes {
     /// Reports one node gone: for a backend that learned it in another way.
     pub fn report_gone(&self, token: &Token) {
         if let Some(own) = self.lock().nodes.remove(token) {
-            own.gone.send_replace(true);
+            own.gone.tell();
         }
     }
 

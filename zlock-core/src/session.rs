@@ -1,9 +1,10 @@
 //! Sessions: who owns the nodes, and until when that is certain.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 /// The store's number of a session: ZooKeeper's session id, etcd's lease id.
@@ -94,8 +95,9 @@ pub struct SessionPublisher(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     session: Mutex<Session>,
-    /// Told at each change of epoch or state; not when only the deadline moves.
-    changed: watch::Sender<()>,
+    /// Told at each change of epoch or state; not when only the deadline moves. It wakes in the order of waiting:
+    /// tokio's watch channel does so in a random one, and then a seed is not the same run twice.
+    changed: Notify,
 }
 
 impl Shared {
@@ -109,7 +111,7 @@ impl Shared {
         let mut session = self.lock();
         if session.is_live() && Instant::now() >= session.deadline {
             session.state = SessionState::Lost;
-            self.changed.send_replace(());
+            self.changed.notify_waiters();
         }
         session
     }
@@ -117,7 +119,7 @@ impl Shared {
     fn update(&self, session: &mut Session, state: SessionState) {
         if session.state != state {
             session.state = state;
-            self.changed.send_replace(());
+            self.changed.notify_waiters();
         }
     }
 }
@@ -128,7 +130,7 @@ impl SessionPublisher {
     pub fn new() -> Self {
         let session =
             Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: Instant::now() };
-        SessionPublisher(Arc::new(Shared { session: Mutex::new(session), changed: watch::Sender::new(()) }))
+        SessionPublisher(Arc::new(Shared { session: Mutex::new(session), changed: Notify::new() }))
     }
 
     /// Begins the next epoch, `Connected`; returns its number. `None` if the view is closed.
@@ -139,7 +141,7 @@ impl SessionPublisher {
         }
         let epoch = session.epoch + 1;
         *session = Session { id, epoch, state: SessionState::Connected, deadline };
-        self.0.changed.send_replace(());
+        self.0.changed.notify_waiters();
         Some(epoch)
     }
 
@@ -196,9 +198,8 @@ impl SessionPublisher {
     /// A view for [`CoordinationBackend::session_events`](crate::CoordinationBackend::session_events).
     #[must_use]
     pub fn subscribe(&self) -> SessionEvents {
-        let changes = self.0.changed.subscribe();
         let session = *self.0.now();
-        SessionEvents { shared: self.0.clone(), changes, seen: (session.epoch, session.state) }
+        SessionEvents { shared: self.0.clone(), seen: (session.epoch, session.state) }
     }
 }
 
@@ -219,7 +220,6 @@ impl Drop for SessionPublisher {
 #[derive(Clone, Debug)]
 pub struct SessionEvents {
     shared: Arc<Shared>,
-    changes: watch::Receiver<()>,
     seen: (u64, SessionState),
 }
 
@@ -250,8 +250,10 @@ impl SessionEvents {
     /// # Cancel safety
     /// Safe: a change that was not returned is returned by the next call.
     pub async fn changed(&mut self) -> Session {
+        let shared = self.shared.clone();
         loop {
-            self.changes.borrow_and_update();
+            let mut changed = pin!(shared.changed.notified());
+            changed.as_mut().enable();
             let session = self.current();
             if (session.epoch, session.state) != self.seen {
                 self.seen = (session.epoch, session.state);
@@ -259,9 +261,7 @@ impl SessionEvents {
             }
             tokio::select! {
                 biased;
-                changed = self.changes.changed() => if changed.is_err() {
-                    std::future::pending::<()>().await;
-                },
+                () = changed => {}
                 () = sleep_until(session.deadline), if session.is_live() => {}
             }
         }
@@ -410,6 +410,25 @@ mod tests {
                 None
             ]
         );
+    }
+
+    /// Found by the simulation: a seed was not the same run twice.
+    #[tokio::test(start_paused = true)]
+    async fn those_who_wait_wake_in_their_order() {
+        let publisher = SessionPublisher::new();
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        for i in 0..20 {
+            let (mut events, tell) = (publisher.subscribe(), tell.clone());
+            tokio::spawn(async move {
+                events.changed().await;
+                tell.send(i).unwrap();
+            });
+        }
+        tokio::task::yield_now().await;
+        publisher.establish(ID, after(10));
+        for i in 0..20 {
+            assert_eq!(told.recv().await, Some(i));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -78,16 +78,17 @@ async fn send(shared: &Shared, call: &Call<'_>, session: Session, wanted: Wanted
     let asked = shared.answer(create).await;
     call.note_answered(true, &asked);
     match asked {
-        Asked::Answer(Answer::Created { name, transaction }) => match shared.answer(listing).await {
-            Asked::Answer(Answer::Children(children)) => {
-                made(shared, call, session, &name, transaction, children)
+        Asked::Answer(Answer::Created { name, transaction }) => {
+            // The node is there, and until the listing has come the caller does not know it: the time may be
+            // over before that.
+            call.note_sent(true);
+            match shared.answer(listing).await {
+                Asked::Answer(Answer::Children(children)) => {
+                    made(shared, call, session, &name, transaction, children)
+                }
+                _ => Ok(Attempt::Uncertain),
             }
-            _ => {
-                // The node is there, and the caller will not know unless it is found again.
-                call.note_sent(true);
-                Ok(Attempt::Uncertain)
-            }
-        },
+        }
         Asked::Answer(Answer::NoNode) => Ok(Attempt::NoParent),
         Asked::Answer(answer) => Err(call.unexpected(&answer)),
         Asked::Lost => Ok(Attempt::Uncertain),

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::time::Duration;
 
 use crate::common::{MS, T, create, limit, path, try_create};
 use tokio::time::{Instant, sleep};
@@ -87,6 +88,27 @@ async fn t1_a_create_that_fails_for_good_says_that_it_may_be_there() {
         server.clear_faults();
         a.delete(&path(), &Target::Token(token)).await.unwrap();
         assert_eq!(server.names(&path()).len(), 1);
+    })
+    .await;
+}
+
+/// Found by the simulation, seed 133: a waiter that nobody polled while its time ran out left its node.
+#[tokio::test(start_paused = true)]
+async fn a_create_whose_time_ends_before_its_listing_comes_says_that_it_may_be_there() {
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect_with(MemOptions::default().with_operation_timeout(1000 * MS));
+        create(&a).await;
+        let link = a.link();
+        server.on_request(move |_, arrival| {
+            if arrival.operation == Operation::List {
+                link.delay(Duration::ZERO, 2000 * MS);
+            }
+            Fate::Pass
+        });
+        let error = try_create(&a, Label::Lock).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
+        assert_eq!(server.names(&path()).len(), 2);
     })
     .await;
 }

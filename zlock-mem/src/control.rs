@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zlock_core::{LockPath, SessionId};
+use zlock_core::{FencingToken, LockPath, Node, NodeName, Queue, SessionId};
 
 use crate::fault::{Arrival, Fate, Fault};
 use crate::link::{ClientId, Link, Mode};
 use crate::request::Operation;
 use crate::server::{MemServer, Server};
-use crate::tree::Owner;
+use crate::tree::{Child, Owner};
 
 /// Nodes by hand.
 impl MemServer {
@@ -19,6 +19,23 @@ impl MemServer {
     #[must_use]
     pub fn names(&self, parent: &LockPath) -> Vec<String> {
         self.0.lock().tree.children(parent.as_str()).into_iter().map(|child| child.name).collect()
+    }
+
+    /// The queue of `parent` as the store has it, the owner and the fencing token of every node with it: more
+    /// than any client is told.
+    #[must_use]
+    pub fn queue(&self, parent: &LockPath) -> Queue {
+        let children = self.0.lock().tree.children(parent.as_str());
+        let node = |child: Child| {
+            let mut node = Node::listed(&child.name)?;
+            node.fencing_token = Some(FencingToken::new(child.transaction));
+            node.session = match child.owner {
+                Owner::Session(session) => Some(session),
+                Owner::Nobody | Owner::Container => None,
+            };
+            Some(node)
+        };
+        Queue::wrapping(children.into_iter().filter_map(node).collect())
     }
 
     /// The full path of every node and parent, in the order of the alphabet.
@@ -115,6 +132,12 @@ impl MemServer {
     #[must_use]
     pub fn watches_under(&self, path: &LockPath) -> usize {
         self.0.lock().watches.count(path.as_str())
+    }
+
+    /// How many watches are armed on this one node.
+    #[must_use]
+    pub fn watches_on(&self, parent: &LockPath, node: &NodeName) -> usize {
+        self.0.lock().watches.on_child(parent.as_str(), node.as_str())
     }
 
     /// How many requests of this kind have arrived since the last reset.

@@ -122,6 +122,11 @@ impl Watches {
         self.by_id.values().filter(|w| counts(w)).count()
     }
 
+    /// How many watches are on this child.
+    pub(crate) fn on_child(&self, parent: &str, name: &str) -> usize {
+        self.armed.get(&Watched::Child(parent.into(), name.into())).map_or(0, BTreeMap::len)
+    }
+
     /// How many watches there are.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()

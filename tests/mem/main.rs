@@ -7,7 +7,6 @@ mod faults;
 mod requests;
 mod runtime;
 mod seed;
-mod simulation;
 #[path = "../../zlock-mem/tests/store/mod.rs"]
 mod store;
 

@@ -1,10 +1,8 @@
 //! The project's tasks. Run without an argument for a list.
 
 mod arrows;
-mod bench;
-mod chaos;
 mod ci;
-mod model;
+mod program;
 mod programs;
 mod run;
 mod setup;
@@ -19,6 +17,7 @@ cargo xtask ci                            all checks, and the tests with every s
 cargo xtask bench zk|etcd|mem [WORKLOAD..]  one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7)
 cargo xtask chaos --store zk [--minutes N] [--seed S]
                                           clients of a real cluster under faults, and checks of what they saw
+cargo xtask sim [--seeds A..B] [--trace]  many clients and faults from each seed; stops at one that breaks a rule
 cargo xtask model [--quick] [--traces]    the queue engine under a model checker: minutes, or seconds
 
 ZLOCK_TEST_SERVERS=require|auto|off says what a server that is not installed means for `test`:
@@ -30,9 +29,9 @@ fn main() -> ExitCode {
     let done = match task {
         "test" => test::test(rest),
         "ci" => ci::ci(),
-        "bench" => bench::bench(rest),
-        "chaos" => chaos::chaos(rest),
-        "model" => model::model(rest),
+        "bench" => program::bench(rest),
+        "chaos" => program::chaos(&args),
+        "model" | "sim" => program::proof(&args),
         _ => Err(USAGE.to_owned()),
     };
     match done {

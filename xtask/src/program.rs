@@ -1,0 +1,42 @@
+//! Members that are programs: built, and run in place of the task.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::run::{Result, cargo, root};
+use crate::setup::set_up;
+
+/// `cargo xtask bench`.
+pub(crate) fn bench(args: &[String]) -> Result {
+    // Only etcd's client needs protoc to build.
+    let etcd = args.first().is_some_and(|store| store == "etcd");
+    become_program(
+        "zlock-bench",
+        if etcd { &["--release", "--features", "etcd"] } else { &["--release"] },
+        args,
+    )
+}
+
+/// `cargo xtask sim` and `cargo xtask model`; `args` has the task in front.
+pub(crate) fn proof(args: &[String]) -> Result {
+    become_program("zlock-proof", &["--release"], args)
+}
+
+/// `cargo xtask chaos`; `args` has the task in front.
+pub(crate) fn chaos(args: &[String]) -> Result {
+    set_up()?;
+    become_program("zlock-proof", &["--features", "chaos"], args)
+}
+
+/// Comes back only if that fails.
+fn become_program(package: &str, options: &[&str], args: &[String]) -> Result {
+    // Standard output is for the results alone, and cargo keeps to standard error.
+    let built = cargo(&["build", "--quiet", "-p", package]).args(options).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return Err(format!("{package} does not build"));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let profile = if options.contains(&"--release") { "release" } else { "debug" };
+    let mut program = Command::new(root().join(target).join(profile).join(package));
+    Err(format!("{package}: {}", program.args(args).stdin(Stdio::null()).exec()))
+}

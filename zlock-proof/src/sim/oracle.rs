@@ -1,0 +1,199 @@
+//! What must hold of those who hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use zlock::Held;
+
+use super::truth::{Mode, Place};
+use super::world::World;
+
+/// A lock that was granted and whose node is, as far as its holder knows, there.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) path: usize,
+    pub(crate) client: usize,
+    pub(crate) mode: Mode,
+    /// None while a writer becomes a reader.
+    pub(crate) held: Option<Held>,
+    /// It said once that it is not held.
+    pub(crate) lost: bool,
+    /// When the holder let it go.
+    pub(crate) left: Option<Instant>,
+}
+
+/// All holds, by fencing token.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    pub(crate) by_number: BTreeMap<u64, Hold>,
+    /// Nodes that an operator took away, and when.
+    pub(crate) taken: BTreeMap<u64, Instant>,
+    /// Those who wait to be asked to let go, each with a watch on its own node.
+    pub(crate) listening: BTreeSet<u64>,
+    /// The highest fencing token of a lone holder, and of any, by path.
+    highest: BTreeMap<usize, (u64, u64)>,
+}
+
+impl World {
+    /// A lock was granted, in this poll.
+    pub(crate) fn granted(&self, client: usize, path: usize, mode: Mode, held: Held) {
+        let number = held.fencing_token().get();
+        self.note(|| format!("c{client} HOLDS {} {mode:?} #{number}", self.paths[path]));
+        if !held.is_held() {
+            self.fail("granted and not held", || format!("#{number} on {}", self.paths[path]));
+        }
+        let places = self.places(&self.paths[path]);
+        let known = {
+            let mut state = self.lock();
+            state.counts.grants += 1;
+            state.holds.by_number.get(&number).is_some_and(|hold| hold.left.is_none())
+        };
+        if known {
+            self.fail("two grants", || format!("#{number} was granted twice"));
+        }
+        match places.iter().position(|p| p.number == number) {
+            Some(at) => self.check_order(path, mode, &places, at),
+            None if self.lock().holds.taken.contains_key(&number) => {}
+            None => self.fail("granted without a node", || format!("#{number} on {}", self.paths[path])),
+        }
+        let hold = Hold { path, client, mode, held: Some(held), lost: false, left: None };
+        let before = self.lock().holds.by_number.insert(number, hold);
+        // Not under the lock: the last handle of a client ends its session.
+        drop(before);
+        self.check();
+    }
+
+    /// Nobody in front who keeps it out, and no number from which it goes back.
+    fn check_order(&self, path: usize, mode: Mode, places: &[Place], at: usize) {
+        let number = places[at].number;
+        let before: Vec<_> = places[..at].iter().map(|p| p.mode).collect();
+        if !mode.fits(&before) {
+            let names: Vec<_> = places[..at].iter().map(|p| p.name.as_str()).collect();
+            self.fail("order", || format!("#{number} was granted behind {names:?}"));
+        }
+        let mut state = self.lock();
+        let highest = state.holds.highest.entry(path).or_default();
+        let (alone, any) = *highest;
+        let before = match mode {
+            Mode::Alone => any,
+            Mode::Reader => alone,
+            Mode::Permits { .. } => 0,
+        };
+        let lone = if mode == Mode::Alone { number } else { 0 };
+        *highest = (alone.max(lone), any.max(number));
+        drop(state);
+        if number <= before {
+            self.fail("fencing", || format!("#{number} was granted after #{before}"));
+        }
+    }
+
+    /// A writer is about to become a reader, and counts as one from now on.
+    pub(crate) fn downgrades(&self, number: u64) {
+        self.note(|| format!("#{number} becomes a reader"));
+        self.change(number, |hold| (hold.mode, hold.held) = (Mode::Reader, None));
+    }
+
+    /// A writer has become a reader.
+    pub(crate) fn downgraded(&self, number: u64, held: Held) {
+        self.note(|| format!("#{number} is a reader"));
+        self.change(number, |hold| (hold.mode, hold.held) = (Mode::Reader, Some(held)));
+        self.check();
+    }
+
+    /// Starts or ends to wait for being asked to let go.
+    pub(crate) fn listens(&self, number: u64, starts: bool) {
+        let listening = &mut self.lock().holds.listening;
+        if starts {
+            listening.insert(number)
+        } else {
+            listening.remove(&number)
+        };
+    }
+
+    fn change(&self, number: u64, change: impl FnOnce(&mut Hold)) {
+        let mut hold = self.lock().holds.by_number.get(&number).cloned();
+        if let Some(hold) = &mut hold {
+            change(hold);
+            let before = self.lock().holds.by_number.insert(number, hold.clone());
+            // Not under the lock: the last handle of a client ends its session.
+            drop(before);
+        }
+    }
+
+    /// The holder lets go, or was stopped: from now on the node is to vanish.
+    pub(crate) fn left(&self, number: u64) {
+        self.note(|| format!("#{number} left"));
+        if let Some(hold) = self.lock().holds.by_number.get_mut(&number) {
+            hold.left.get_or_insert(Instant::now());
+        }
+    }
+
+    /// The server said that the node is removed.
+    pub(crate) fn released(&self, path: usize, number: u64) {
+        if self.places(&self.paths[path]).iter().any(|p| p.number == number) {
+            self.fail("release", || format!("#{number} is released, and its node is there"));
+        }
+    }
+
+    /// An operator takes these nodes away.
+    pub(crate) fn take(&self, numbers: &[u64]) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.holds.taken.extend(numbers.iter().map(|number| (*number, now)));
+    }
+
+    /// Looks at everybody who says that he holds, as of this moment.
+    pub(crate) fn check(&self) {
+        let holds: Vec<(u64, Hold)> = {
+            let state = self.lock();
+            let present = state.holds.by_number.iter().filter(|(_, hold)| hold.left.is_none());
+            present.map(|(number, hold)| (*number, hold.clone())).collect()
+        };
+        let mut certain: BTreeMap<usize, Vec<(u64, Mode)>> = BTreeMap::new();
+        let mut places: BTreeMap<usize, Vec<Place>> = BTreeMap::new();
+        for (number, hold) in &holds {
+            let Some(held) = &hold.held else { continue };
+            let is_held = held.is_held();
+            if is_held && hold.lost {
+                self.fail("lost for good", || format!("#{number} was lost and is held"));
+            }
+            if !is_held && let Some(hold) = self.lock().holds.by_number.get_mut(number) {
+                hold.lost = true;
+            }
+            if !is_held {
+                continue;
+            }
+            let places = places.entry(hold.path).or_insert_with(|| self.places(&self.paths[hold.path]));
+            if places.iter().any(|p| p.number == *number) {
+                certain.entry(hold.path).or_default().push((*number, hold.mode));
+            } else {
+                self.check_untold(*number, hold.client);
+            }
+        }
+        for holders in certain.values() {
+            for (i, (number, mode)) in holders.iter().enumerate() {
+                let (mut beside, behind) = (holders[..i].to_vec(), &holders[i + 1..]);
+                beside.extend_from_slice(behind);
+                let modes: Vec<_> = beside.iter().map(|(_, mode)| *mode).collect();
+                if !mode.fits(&modes) {
+                    self.fail("exclusion", || format!("#{number} {mode:?} holds beside {beside:?}"));
+                }
+            }
+        }
+    }
+
+    /// A holder without a node: an operator took it, and nobody could tell the holder yet. There is no other
+    /// excuse, and this one ends with the first heartbeat.
+    fn check_untold(&self, number: u64, client: usize) {
+        let taken = self.lock().holds.taken.get(&number).copied();
+        let Some(taken) = taken else {
+            self.fail("held without a node", || format!("#{number}"));
+            return;
+        };
+        let heartbeat = self.plan.session / 3 + Duration::from_secs(1);
+        if self.calm_since(client, taken).is_some_and(|calm| calm > heartbeat) {
+            self.fail("told too late", || format!("#{number} was taken {:?} ago", taken.elapsed()));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a seed does.
+
+use std::time::Duration;
+
+use super::random::Random;
+
+/// The locks that a seed is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Mutex and template.
+    Mutex,
+    /// Readers and writers, and writers that become readers.
+    ReadWrite,
+    Semaphore,
+}
+
+const FAMILIES: [Family; 3] = [Family::Mutex, Family::ReadWrite, Family::Semaphore];
+
+/// The shape of one run: everything that is not decided on the way.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) family: Family,
+    pub(crate) clients: usize,
+    /// Of each client.
+    pub(crate) workers: u64,
+    pub(crate) paths: usize,
+    pub(crate) session: Duration,
+    /// Of a backend's operation, before it gives up.
+    pub(crate) retries: u32,
+    pub(crate) operation_timeout: Duration,
+    /// How long there are faults and new work.
+    pub(crate) length: Duration,
+    /// Milliseconds between two faults of links and server, at most; 0 for none.
+    pub(crate) harm_every: u64,
+    /// One request in so many is lost, or its answer; 0 for none.
+    pub(crate) lose: u64,
+    /// One request in so many comes right behind something that happens to the store; 0 for none.
+    pub(crate) race: u64,
+    /// Milliseconds that a message takes, at most.
+    pub(crate) delay: u64,
+    /// Whether an operator deletes nodes and ends sessions.
+    pub(crate) operator: bool,
+    /// Whether clients are closed, and others come in their place.
+    pub(crate) closes: bool,
+    /// Whether acquisitions are left unpolled for a while.
+    pub(crate) stalls: bool,
+    /// Whether the runtime is shut down in the middle of the work.
+    pub(crate) shutdown: bool,
+    pub(crate) first_sequence: i32,
+}
+
+impl Plan {
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut random = Random::of(seed, 0);
+        // A part of the seeds has no fault at all: there, everything happens at once or is an error.
+        let calm = random.once_in(6);
+        let unless_calm = |n| if calm { 0 } else { n };
+        Plan {
+            seed,
+            family: random.pick(&FAMILIES),
+            clients: random.within(2, 5) as usize,
+            workers: random.within(1, 3),
+            paths: random.pick(&[1, 1, 2]),
+            session: Duration::from_secs(random.pick(&[3, 10])),
+            retries: random.pick(&[2, 30]),
+            operation_timeout: Duration::from_secs(random.pick(&[2, 15])),
+            length: Duration::from_secs(random.pick(&[5, 20, 60])),
+            harm_every: unless_calm(random.pick(&[0, 400, 3000, 20_000])),
+            lose: unless_calm(random.pick(&[0, 100, 30, 8])),
+            race: unless_calm(random.pick(&[0, 100, 20])),
+            delay: unless_calm(random.pick(&[0, 5, 400])),
+            operator: !calm && random.once_in(3),
+            closes: !calm && random.once_in(3),
+            stalls: !calm && random.once_in(3),
+            shutdown: random.once_in(8),
+            first_sequence: random.pick(&[0, 0, i32::MAX - 3]),
+        }
+    }
+}

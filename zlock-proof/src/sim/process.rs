@@ -1,0 +1,83 @@
+//! One "process" of a run: a client, and another one when that was closed.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use zlock::backend::CoordinationBackend;
+use zlock::mem::{MemLink, MemOptions};
+use zlock::{Client, RetryPolicy};
+
+use super::random::Random;
+use super::world::World;
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    world: Arc<World>,
+    number: u64,
+    present: Mutex<Present>,
+}
+
+/// The client that the process has now.
+#[derive(Clone, Debug)]
+pub(crate) struct Present {
+    pub(crate) client: Client,
+    /// Its number in the world.
+    pub(crate) number: usize,
+    link: MemLink,
+}
+
+impl Process {
+    pub(crate) fn new(world: &Arc<World>, number: u64) -> Arc<Self> {
+        let present = Mutex::new(connect(world));
+        Arc::new(Process { world: world.clone(), number, present })
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn present(&self) -> Present {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn link(&self) -> (usize, MemLink) {
+        let present = self.present();
+        (present.number, present.link)
+    }
+
+    /// Closes the client, or lets it go with what it holds, and connects another one.
+    pub(crate) fn replace(&self, random: &mut Random) {
+        let next = connect(&self.world);
+        let before =
+            std::mem::replace(&mut *self.present.lock().unwrap_or_else(PoisonError::into_inner), next);
+        if random.once_in(4) {
+            self.world.note(|| format!("c{} is let go", before.number));
+            return;
+        }
+        self.world.note(|| format!("FAULT c{} is closed", before.number));
+        self.world.lock().clients[before.number].closed = true;
+        self.world.disturb(before.number, Instant::now());
+        tokio::spawn(async move { before.client.close().await });
+    }
+}
+
+fn connect(world: &World) -> Present {
+    let plan = &world.plan;
+    let retry =
+        RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), plan.retries);
+    let options = MemOptions::default()
+        .with_session_timeout(plan.session)
+        .with_operation_timeout(plan.operation_timeout)
+        .with_retry(retry.with_seed(plan.seed));
+    let backend = world.server.connect_with(options);
+    let link = backend.link();
+    // A connect that was lost is tried again.
+    let number = world.add_client(link.clone(), backend.session_events().current().is_live());
+    let client = Client::builder(backend)
+        .with_seed(plan.seed.wrapping_mul(1000) + number as u64)
+        .with_operation_timeout(plan.operation_timeout)
+        .expect("more than nothing")
+        .build();
+    Present { client, number, link }
+}

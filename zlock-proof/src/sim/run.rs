@@ -1,0 +1,145 @@
+//! One seed, from an empty store to an empty store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use zlock::SessionState;
+
+use super::faults::{hook, nemesis};
+use super::plan::Plan;
+use super::process::Process;
+use super::truth::recovery;
+use super::worker::Worker;
+use super::world::{Counts, Violation, World};
+
+/// In which everybody has to come to an end once there are no more faults.
+const END: Duration = Duration::from_secs(300);
+
+/// What came of a seed.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) counts: Counts,
+    pub(crate) violation: Option<Violation>,
+    pub(crate) trace: Vec<String>,
+}
+
+pub(crate) fn run(seed: u64, tracing: bool) -> Outcome {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    let (world, processes) = runtime.block_on(async {
+        let world = World::new(Plan::of(seed), tracing);
+        let processes = (0..world.plan.clients as u64).map(|n| Process::new(&world, n)).collect();
+        play(&world, &processes).await;
+        (world, processes)
+    });
+    let trace = world.trace();
+    // The work that is under way is dropped with the runtime, and some guards after it.
+    let plan = world.plan.clone();
+    drop(runtime);
+    drop(world.kept());
+    drop(processes);
+    world.forget_all();
+    let mut state = world.lock();
+    let (counts, violation) = (state.counts, state.violation.take());
+    drop(state);
+    let violation = violation.or_else(|| nothing_left(&world, &plan));
+    Outcome { counts, violation, trace }
+}
+
+async fn play(world: &Arc<World>, processes: &Vec<Arc<Process>>) {
+    world.server.on_request(hook(world));
+    let survey = tokio::spawn(world.clone().watch_lateness());
+    let mut workers = JoinSet::new();
+    for process in processes {
+        for number in 0..world.plan.workers {
+            workers.spawn(Worker::new(world, process, number).work());
+        }
+    }
+    tokio::select! {
+        biased;
+        () = world.broken.notified() => {}
+        () = to_the_end(world, processes, &mut workers) => {}
+    }
+    survey.abort();
+    world.server.clear_faults();
+}
+
+async fn to_the_end(world: &Arc<World>, processes: &[Arc<Process>], workers: &mut JoinSet<()>) {
+    nemesis(world.clone(), processes.to_vec()).await;
+    tokio::time::sleep_until(world.end).await;
+    let links: Vec<_> = world.lock().clients.iter().map(|c| c.link.clone()).collect();
+    for link in links {
+        link.delay(Duration::ZERO, Duration::ZERO);
+    }
+    world.note(|| "no more faults".into());
+    if world.plan.shutdown {
+        // Everybody is connected again by then; the work goes on.
+        sleep(2 * world.plan.session).await;
+        return;
+    }
+    let all = async {
+        while let Some(done) = workers.join_next().await {
+            if let Err(e) = done {
+                world.fail("panic", || e.to_string());
+            }
+        }
+    };
+    if timeout(END, all).await.is_err() {
+        world.fail("hang", || format!("{} do not end", workers.len()));
+    }
+    settle(world, processes).await;
+}
+
+/// Waits until what was let go is gone, and looks at what is left.
+async fn settle(world: &World, processes: &[Arc<Process>]) {
+    let limit = Instant::now() + recovery(world.plan.session);
+    let pending = || processes.iter().map(|p| p.present().client.pending_removals()).sum::<usize>();
+    let connected = || processes.iter().filter(|p| p.is_connected()).count();
+    // A client that was let go while the server could not be told leaves its session to time out.
+    let is_quiet = || {
+        let sessions = world.server.sessions().len();
+        world.nodes() == 0 && pending() == 0 && sessions == processes.len() && connected() == sessions
+    };
+    while !is_quiet() && Instant::now() < limit {
+        sleep(Duration::from_millis(100)).await;
+        world.survey();
+    }
+    let (nodes, pending, connected) = (world.nodes(), pending(), connected());
+    let (sessions, watches) = (world.server.sessions().len(), world.server.watches());
+    if nodes + pending > 0 {
+        world.fail("orphan", || format!("{nodes} nodes and {pending} removals at the end"));
+    }
+    if sessions != processes.len() || connected != sessions {
+        let clients = processes.len();
+        world.fail("session", || format!("{sessions} sessions, {connected} of {clients} clients connected"));
+    }
+    if watches > 0 {
+        world.fail("watch left", || format!("{watches} watches at the end"));
+    }
+    if world.lock().clients.iter().any(|c| c.acquiring.values().any(|n| *n > 0)) {
+        world.fail("hang", || "an acquisition is under way at the end".into());
+    }
+}
+
+/// After the last handle of every client: no session, no node, no parent, no watch.
+fn nothing_left(world: &World, plan: &Plan) -> Option<Violation> {
+    world.server.reap_containers();
+    let (sessions, paths, watches) = (world.server.sessions(), world.server.paths(), world.server.watches());
+    let nothing = sessions.is_empty() && paths.is_empty() && watches == 0;
+    let what = format!("sessions {sessions:?}, nodes {paths:?}, {watches} watches, {}", plan.shutdown);
+    (!nothing).then_some(Violation { check: "left behind", what, at: plan.length })
+}
+
+impl World {
+    fn nodes(&self) -> usize {
+        self.paths.iter().map(|path| self.places(path).len()).sum()
+    }
+}
+
+impl Process {
+    fn is_connected(&self) -> bool {
+        self.present().client.session_events().current().state == SessionState::Connected
+    }
+}

@@ -1,0 +1,79 @@
+//! Many seeds, on all cores.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::run::run as run_seed;
+use super::world::{Counts, Violation};
+
+/// What came of many seeds.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) seeds: u64,
+    pub(crate) counts: Counts,
+    /// The lowest seed that failed.
+    pub(crate) failed: Option<(u64, Violation)>,
+    took: Duration,
+}
+
+impl Report {
+    fn add(&mut self, seed: u64, counts: Counts, violation: Option<Violation>) {
+        self.seeds += 1;
+        self.counts.grants += counts.grants;
+        self.counts.requests += counts.requests;
+        self.counts.faults += counts.faults;
+        if let Some(violation) = violation
+            && self.failed.as_ref().is_none_or(|(lowest, _)| seed < *lowest)
+        {
+            self.failed = Some((seed, violation));
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { grants, requests, faults } = self.counts;
+        let rate = self.seeds as f64 / self.took.as_secs_f64().max(0.001);
+        writeln!(f, "{} seeds in {:.1?}, {rate:.0} a second", self.seeds, self.took)?;
+        write!(f, "{grants} grants, {requests} requests, {faults} faults")?;
+        match &self.failed {
+            None => write!(f, "; no rule was broken"),
+            Some((seed, violation)) => {
+                writeln!(f, "\nFAILED seed {seed}: {violation}")?;
+                write!(f, "replay: cargo xtask sim --seeds {seed}..{} --trace", seed + 1)
+            }
+        }
+    }
+}
+
+/// Runs the seeds, lowest first, on a thread for each core; none above one that failed.
+pub(crate) fn run(seeds: Range<u64>) -> Report {
+    let (next, report) = (AtomicU64::new(seeds.start), Mutex::new(Report::default()));
+    let began = now();
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end || report.lock().is_ok_and(|report| report.failed.is_some()) {
+                        return;
+                    }
+                    let outcome = run_seed(seed, false);
+                    report.lock().expect("not poisoned").add(seed, outcome.counts, outcome.violation);
+                }
+            });
+        }
+    });
+    let mut report = report.into_inner().expect("not poisoned");
+    report.took = began.elapsed();
+    report
+}
+
+#[allow(clippy::disallowed_methods, reason = "how long seeds take is measured on the wall")]
+fn now() -> Instant {
+    Instant::now()
+}

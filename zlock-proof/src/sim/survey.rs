@@ -1,0 +1,150 @@
+//! What must happen in time: nobody sleeps through his turn, nothing stays that nobody wants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::truth::{Mode, Place, recovery};
+use super::world::World;
+
+const EVERY: Duration = Duration::from_millis(250);
+
+/// The time for what takes none when nothing is wrong.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What a client is late with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// The node may hold, and nobody was told so.
+    Grant(u64),
+    /// The node's holder left, or has lost it.
+    Removal(u64),
+    /// This client has more nodes on this path than it has use for.
+    Leftover(usize),
+}
+
+/// Since when something is due, of which client.
+#[derive(Debug, Default)]
+pub(crate) struct Late(BTreeMap<(usize, Due), Instant>);
+
+/// What is due, and the clients on which it depends: the own one and, at a semaphore, those in front, each of
+/// which has to tell the next that it was granted.
+type Dues = BTreeMap<(usize, Due), BTreeSet<usize>>;
+
+impl World {
+    /// For how long nothing was wrong with this client, since that moment at most; none while something is.
+    pub(crate) fn calm_since(&self, client: usize, since: Instant) -> Option<Duration> {
+        let state = self.lock();
+        let known = state.clients.get(client)?;
+        let disturbed = known.disturbed.unwrap_or(since);
+        let slack = match known.disturbed {
+            Some(_) => recovery(self.plan.session),
+            None => Duration::ZERO,
+        };
+        if !known.healthy && !known.closed {
+            return None;
+        }
+        Instant::now().checked_duration_since(since.max(disturbed) + slack)
+    }
+
+    /// Looks again and again whether somebody is late.
+    pub(crate) async fn watch_lateness(self: Arc<Self>) {
+        loop {
+            sleep(EVERY).await;
+            self.survey();
+        }
+    }
+
+    pub(crate) fn survey(&self) {
+        self.check();
+        let queues: Vec<_> = self.paths.iter().map(|path| self.places(path)).collect();
+        self.forget(&queues);
+        let mut dues = Dues::new();
+        for (path, places) in queues.iter().enumerate() {
+            self.find_dues(path, places, &mut dues);
+            self.check_herd(path, places);
+        }
+        let now = Instant::now();
+        let before = std::mem::take(&mut self.lock().late.0);
+        let mut late = BTreeMap::new();
+        for (key, depends_on) in dues {
+            let since = before.get(&key).copied().unwrap_or(now);
+            late.insert(key, since);
+            let is_calm = |client: &usize| self.calm_since(*client, since) > Some(GRACE);
+            if depends_on.iter().all(is_calm) {
+                self.fail_late(key, since);
+            }
+        }
+        self.lock().late.0 = late;
+    }
+
+    fn fail_late(&self, (client, due): (usize, Due), since: Instant) {
+        let (check, what) = match due {
+            Due::Grant(number) => ("lost wake-up", format!("#{number} of c{client} is first")),
+            Due::Removal(number) => ("orphan", format!("#{number} of c{client} is left")),
+            Due::Leftover(path) => ("orphan", format!("c{client} has no use for a node of {path}")),
+        };
+        self.fail(check, || format!("{what} for {:?}", since.elapsed()));
+    }
+
+    fn find_dues(&self, path: usize, places: &[Place], dues: &mut Dues) {
+        let mut waiting: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut in_front = BTreeSet::new();
+        for place in places {
+            let Some(client) = place.session.and_then(|session| self.client_of(session)) else { continue };
+            let state = self.lock();
+            let alone = BTreeSet::from([client]);
+            let mut due = |due, depends_on: &BTreeSet<_>| dues.insert((client, due), depends_on.clone());
+            in_front.insert(client);
+            match state.holds.by_number.get(&place.number) {
+                Some(hold) if hold.left.is_some() || hold.lost => {
+                    due(Due::Removal(place.number), &alone);
+                }
+                Some(_) => {}
+                None => {
+                    let waiters = waiting.entry(client).or_default();
+                    *waiters += 1;
+                    if *waiters > state.clients[client].acquiring.get(&path).copied().unwrap_or_default() {
+                        due(Due::Leftover(path), &alone);
+                    }
+                    if place.entitled {
+                        let tells = matches!(place.mode, Mode::Permits { .. });
+                        due(Due::Grant(place.number), if tells { &in_front } else { &alone });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A release wakes one waiter: nobody but the node right behind watches a lone holder's, and the holder
+    /// that wants to be asked. Those whose own node an operator took, and who do not know, may watch too.
+    fn check_herd(&self, path: usize, places: &[Place]) {
+        if places.iter().any(|p| p.mode != Mode::Alone) {
+            return;
+        }
+        for place in places {
+            let state = self.lock();
+            let listens = state.holds.listening.contains(&place.number);
+            let allowed = 1 + usize::from(listens) + state.holds.taken.len();
+            drop(state);
+            let watches = self.server.watches_on(&self.paths[path], &place.name);
+            if watches > allowed {
+                self.fail("herd", || format!("{watches} watch #{}", place.number));
+            }
+        }
+    }
+
+    /// Holds that were left and whose node is gone.
+    fn forget(&self, queues: &[Vec<Place>]) {
+        let there: BTreeSet<u64> = queues.iter().flatten().map(|place| place.number).collect();
+        let gone: Vec<_> = {
+            let mut state = self.lock();
+            let by_number = &mut state.holds.by_number;
+            by_number.extract_if(.., |number, hold| hold.left.is_some() && !there.contains(number)).collect()
+        };
+        // Not under the lock: the last handle of a client ends its session.
+        drop(gone);
+    }
+}

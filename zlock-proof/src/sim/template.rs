@@ -1,0 +1,63 @@
+//! Rounds of the lock template: closures that end, panic, or are cancelled.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use tokio::time::{sleep, timeout};
+use zlock::LockTemplate;
+
+use super::polls::cut;
+use super::truth::Mode;
+use super::worker::{Round, Worker};
+use super::world::World;
+
+impl Worker {
+    pub(crate) async fn run_template(&mut self, round: Round) {
+        let Round { present, path, .. } = round;
+        let (wait, time, patience) = (self.patience(), self.random.millis(400), self.patience() * 4);
+        let (client, world) = (present.number, self.world.clone());
+        world.note(|| format!("c{client} template {wait:?} {}", world.paths[path]));
+        let panics = self.random.once_in(10);
+        let template = LockTemplate::new(&present.client, "/").and_then(|t| t.with_wait(wait, 2));
+        let template = template.expect("it can be built").with_run_on_after_loss(self.random.once_in(4));
+        let execute = async move {
+            let acquiring = world.acquiring(client, path);
+            let name = world.paths[path].as_str().trim_start_matches('/');
+            let closure = async |held: zlock::Held| {
+                drop(acquiring);
+                let _inside = Inside { world: world.clone(), number: held.fencing_token().get() };
+                world.granted(client, path, Mode::Alone, held);
+                sleep(time).await;
+                if panics {
+                    resume_unwind(Box::new("as planned"));
+                }
+            };
+            template.execute(name, closure).await
+        };
+        let (cut_after, manner) = (self.random.within(1, 20), self.random.below(6));
+        let task = tokio::spawn(async move {
+            match manner {
+                0 => cut(cut_after, execute).await,
+                1 => timeout(patience, execute).await.ok(),
+                _ => Some(execute.await),
+            }
+        });
+        match task.await {
+            Ok(Some(Err(e))) => self.check_error(client, &e),
+            Err(e) if e.is_panic() && !panics => self.world.fail("panic", || e.to_string()),
+            _ => {}
+        }
+    }
+}
+
+/// A closure that runs.
+struct Inside {
+    world: Arc<World>,
+    number: u64,
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.world.left(self.number);
+    }
+}

@@ -1,0 +1,131 @@
+//! Those who want locks: each round acquires one in some way, stays for a while, and leaves in some way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use zlock::{Error, ErrorKind, Phase};
+
+use super::lock::{Kind, Way};
+use super::plan::Family;
+use super::polls::{cut, stall};
+use super::process::{Present, Process};
+use super::random::Random;
+use super::world::World;
+
+pub(crate) struct Worker {
+    pub(crate) world: Arc<World>,
+    process: Arc<Process>,
+    pub(crate) random: Random,
+}
+
+/// One round's client and lock.
+pub(crate) struct Round {
+    pub(crate) present: Present,
+    pub(crate) path: usize,
+    pub(crate) kind: Kind,
+}
+
+impl Worker {
+    pub(crate) fn new(world: &Arc<World>, process: &Arc<Process>, number: u64) -> Self {
+        let random = Random::of(world.plan.seed, 100 + process.number() * 10 + number);
+        Worker { world: world.clone(), process: process.clone(), random }
+    }
+
+    pub(crate) async fn work(mut self) {
+        while self.world.plan.shutdown || !self.world.is_over() {
+            let path = self.random.place(self.world.paths.len());
+            let kind = Kind::any(self.world.plan.family, &mut self.random);
+            let round = Round { present: self.process.present(), path, kind };
+            if self.world.plan.family == Family::Mutex && self.random.once_in(4) {
+                self.run_template(round).await;
+            } else {
+                self.run_lock(round).await;
+            }
+            sleep(self.random.millis(200)).await;
+        }
+    }
+
+    pub(crate) fn patience(&mut self) -> Duration {
+        let most = self.random.pick(&[1, 50, 1000, 8000]);
+        self.random.millis(most)
+    }
+
+    async fn run_lock(&mut self, round: Round) {
+        let Round { present, path, kind } = &round;
+        let (world, patience) = (self.world.clone(), self.patience());
+        let (client, lock) = (present.number, &world.paths[*path]);
+        if self.random.once_in(20)
+            && let Err(e) = kind.revoke(&present.client, lock).await
+        {
+            self.check_error(client, &e);
+        }
+        let way = match self.random.below(4) {
+            0 => Way::Try,
+            1 => Way::Timed(patience),
+            _ => Way::Wait,
+        };
+        world.note(|| format!("c{client} {kind:?} {way:?} {lock}"));
+        let acquiring = world.acquiring(client, *path);
+        let began = Instant::now();
+        let acquire = kind.acquire(&present.client, lock, way);
+        let cut_after = self.random.within(1, 12);
+        let acquired = match self.random.below(8) {
+            0 => cut(cut_after, acquire).await,
+            1 if world.plan.stalls => {
+                let time = self.random.millis(2 * world.plan.session.as_millis() as u64);
+                let pause = || {
+                    world.note(|| format!("c{client} is busy elsewhere for {time:?}"));
+                    world.disturb(client, Instant::now() + time);
+                    time
+                };
+                Some(stall(cut_after, pause, acquire).await)
+            }
+            2 | 3 => timeout(patience, acquire).await.ok(),
+            _ => {
+                let acquired = acquire.await;
+                self.check_time(way, began);
+                Some(acquired)
+            }
+        };
+        drop(acquiring);
+        match acquired {
+            Some(Ok(Some(holding))) => {
+                world.granted(client, *path, holding.mode(), holding.held());
+                self.stay(&round, holding).await;
+            }
+            Some(Ok(None)) => world.note(|| format!("c{client} finds it taken")),
+            Some(Err(e)) => self.check_error(client, &e),
+            None => world.note(|| format!("c{client} gives up")),
+        }
+    }
+
+    fn check_time(&self, way: Way, began: Instant) {
+        let limit = match way {
+            Way::Wait => return,
+            Way::Timed(time) if !time.is_zero() => time,
+            Way::Timed(_) | Way::Try => self.world.plan.operation_timeout,
+        };
+        // The clock counts in milliseconds.
+        if began.elapsed() > limit + Duration::from_millis(1) {
+            self.world.fail("time", || format!("{way:?} took {:?}", began.elapsed()));
+        }
+    }
+
+    /// Nothing is lost, and no server is out of reach, without a reason.
+    pub(crate) fn check_error(&self, client: usize, error: &Error) {
+        let world = &self.world;
+        world.note(|| format!("c{client} fails: {error}"));
+        let (disturbed, closed) = world.excuses(client);
+        let excused = match error.kind() {
+            ErrorKind::Timeout(Phase::Waiting) | ErrorKind::Busy => true,
+            ErrorKind::Timeout(_) | ErrorKind::Unavailable | ErrorKind::SessionLost => disturbed,
+            ErrorKind::Closed => closed,
+            ErrorKind::NodeRemoved => world.plan.operator,
+            _ => false,
+        };
+        if !excused {
+            world.fail("needless error", || format!("c{client}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What all actors of one run share: the server, what was done to whom, what went wrong, and the trace.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use zlock::mem::{MemLink, MemServer};
+use zlock::{LockPath, SessionId};
+
+use super::lock::Holding;
+use super::oracle::Holds;
+use super::plan::Plan;
+use super::survey::Late;
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// The name of the check.
+    pub(crate) check: &'static str,
+    pub(crate) what: String,
+    pub(crate) at: Duration,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} (at {:?})", self.check, self.what, self.at)
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) grants: u64,
+    pub(crate) requests: u64,
+    pub(crate) faults: u64,
+}
+
+/// A client, in the order of their connecting.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) link: MemLink,
+    /// Nothing is wrong with its link.
+    pub(crate) healthy: bool,
+    /// When something was wrong last; none if nothing ever was.
+    pub(crate) disturbed: Option<Instant>,
+    pub(crate) closed: bool,
+    /// Acquisitions under way, by path.
+    pub(crate) acquiring: BTreeMap<usize, u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) clients: Vec<Known>,
+    pub(crate) holds: Holds,
+    pub(crate) late: Late,
+    pub(crate) counts: Counts,
+    pub(crate) violation: Option<Violation>,
+    /// Held beyond the end of the runtime.
+    kept: Vec<Holding>,
+    trace: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) server: MemServer,
+    pub(crate) paths: Vec<LockPath>,
+    pub(crate) began: Instant,
+    pub(crate) end: Instant,
+    /// Told when a rule was broken.
+    pub(crate) broken: Notify,
+    tracing: bool,
+    state: Mutex<State>,
+}
+
+impl World {
+    /// Made inside the runtime, whose clock it reads.
+    pub(crate) fn new(plan: Plan, tracing: bool) -> Arc<Self> {
+        let server = MemServer::new();
+        server.set_first_sequence(plan.first_sequence);
+        let path = |n| LockPath::new(format!("/app/lock{n}")).expect("a path");
+        let (began, length) = (Instant::now(), plan.length);
+        let world = World {
+            paths: (0..plan.paths).map(path).collect(),
+            plan,
+            server,
+            began,
+            end: began + length,
+            broken: Notify::new(),
+            tracing,
+            state: Mutex::default(),
+        };
+        world.note(|| format!("{:?}", world.plan));
+        Arc::new(world)
+    }
+
+    /// Never held while the server is told something: what it does comes back here.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A line of the trace.
+    pub(crate) fn note(&self, line: impl FnOnce() -> String) {
+        if self.tracing {
+            let line = format!("{:>9.3?} {}", self.began.elapsed().as_secs_f64(), line());
+            self.lock().trace.push(line);
+        }
+    }
+
+    pub(crate) fn trace(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().trace)
+    }
+
+    /// A rule was broken; the first one counts.
+    pub(crate) fn fail(&self, check: &'static str, what: impl FnOnce() -> String) {
+        let what = what();
+        self.note(|| format!("VIOLATION {check}: {what}"));
+        let at = self.began.elapsed();
+        self.lock().violation.get_or_insert(Violation { check, what, at });
+        self.broken.notify_one();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        Instant::now() >= self.end || self.lock().violation.is_some()
+    }
+
+    pub(crate) fn add_client(&self, link: MemLink, connected: bool) -> usize {
+        let mut state = self.lock();
+        let disturbed = (!connected).then(Instant::now);
+        let acquiring = BTreeMap::new();
+        state.clients.push(Known { link, healthy: true, disturbed, closed: false, acquiring });
+        state.clients.len() - 1
+    }
+
+    /// Something is, or will be until then, wrong with what this client does.
+    pub(crate) fn disturb(&self, client: usize, until: Instant) {
+        if let Some(known) = self.lock().clients.get_mut(client) {
+            known.disturbed = known.disturbed.max(Some(until));
+        }
+    }
+
+    pub(crate) fn disturb_all(&self) {
+        let now = Instant::now();
+        for known in &mut self.lock().clients {
+            known.disturbed = known.disturbed.max(Some(now));
+        }
+    }
+
+    pub(crate) fn set_healthy(&self, client: usize, healthy: bool) {
+        if let Some(known) = self.lock().clients.get_mut(client) {
+            known.healthy = healthy;
+        }
+        self.disturb(client, Instant::now());
+    }
+
+    /// Whether anything was ever wrong with what this client does, and whether it was closed.
+    pub(crate) fn excuses(&self, client: usize) -> (bool, bool) {
+        let state = self.lock();
+        let known = state.clients.get(client);
+        known.map_or((true, true), |known| (known.disturbed.is_some(), known.closed))
+    }
+
+    /// Lets go of all that is known of holds.
+    pub(crate) fn forget_all(&self) {
+        let holds = std::mem::take(&mut self.lock().holds);
+        // Not under the lock: the last handle of a client ends its session.
+        drop(holds);
+    }
+
+    /// Keeps this until after the runtime.
+    pub(crate) fn keep(&self, holding: Holding) {
+        self.lock().kept.push(holding);
+    }
+
+    /// What was kept.
+    pub(crate) fn kept(&self) -> Vec<Holding> {
+        std::mem::take(&mut self.lock().kept)
+    }
+
+    /// The client that has this session at the server.
+    pub(crate) fn client_of(&self, session: SessionId) -> Option<usize> {
+        self.lock().clients.iter().rposition(|c| c.link.session() == Some(session))
+    }
+
+    /// Counts an acquisition as under way until it is dropped.
+    pub(crate) fn acquiring(self: &Arc<Self>, client: usize, path: usize) -> Acquiring {
+        *self.lock().clients[client].acquiring.entry(path).or_default() += 1;
+        Acquiring { world: self.clone(), client, path }
+    }
+}
+
+/// An acquisition under way.
+pub(crate) struct Acquiring {
+    world: Arc<World>,
+    client: usize,
+    path: usize,
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        *self.world.lock().clients[self.client].acquiring.entry(self.path).or_default() -= 1;
+    }
+}

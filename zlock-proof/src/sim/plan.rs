@@ -65,7 +65,7 @@ impl Plan {
             session: Duration::from_secs(random.pick(&[3, 10])),
             retries: random.pick(&[2, 30]),
             operation_timeout: Duration::from_secs(random.pick(&[2, 15])),
-            length: Duration::from_secs(random.pick(&[5, 20, 60])),
+            length: Duration::from_secs(random.pick(&[3, 12, 40])),
             harm_every: unless_calm(random.pick(&[0, 400, 3000, 20_000])),
             lose: unless_calm(random.pick(&[0, 100, 30, 8])),
             race: unless_calm(random.pick(&[0, 100, 20])),

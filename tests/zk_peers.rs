@@ -12,10 +12,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpListener;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinSet;
-use zlock::InterProcessMutex;
+use zlock::{InterProcessMutex, ReadWriteLock};
 use zlock_testkit::{Process, ZooKeeper, have, have_zookeeper, limit};
 
-use self::zk_support::{Observer, mutex, release, report};
+use self::zk_support::{Observer, connect, mutex, release, report};
 
 const SESSION: Duration = Duration::from_secs(20);
 /// Of each client that counts, and how many of each kind there are.
@@ -124,6 +124,7 @@ async fn test(kind: Kind) {
         order([&mut one, &mut two], &ours, &observer).await;
         if matches!(kind, Kind::Curator) {
             revocation(&mut one, &ours[0]).await;
+            read_write(&mut one, server, &format!("{path}-rw"), &observer).await;
         }
         counting([one, two], ours, kind).await;
         observer.wait_for_children(&path, 0).await;
@@ -199,6 +200,51 @@ async fn revocation(peer: &mut Peer, ours: &InterProcessMutex) {
     assert_eq!(ours.request_revocation().await.unwrap(), 1);
     peer.expect("asked").await;
     peer.ask("release", "released").await;
+}
+
+/// Readers are in together, writers alone, and a writer that becomes a reader lets no other in between: theirs and
+/// ours.
+async fn read_write(peer: &mut Peer, server: &ZooKeeper, path: &str, observer: &Observer) {
+    let ours = ReadWriteLock::new(&connect(server.connect_string(), SESSION).await, path).unwrap();
+    let (read, write) = (ours.read(), ours.write());
+
+    let held = read.acquire().await.unwrap();
+    peer.ask("read 10000", "true").await;
+    assert!(write.try_acquire().await.unwrap().is_none());
+    release(held).await;
+    assert!(write.acquire_timeout(Duration::from_millis(200)).await.unwrap_err().is_timeout());
+    peer.ask("stop reading", "released").await;
+
+    let held = write.acquire().await.unwrap();
+    peer.ask("read 500", "false").await;
+    peer.ask("write 500", "false").await;
+    peer.tell("read 30000").await;
+    observer.wait_for_children(path, 2).await;
+    let next = tokio::spawn({
+        let write = write.clone();
+        async move { write.acquire().await.unwrap() }
+    });
+    observer.wait_for_children(path, 3).await;
+    let held = held.downgrade().await.unwrap();
+    peer.expect("true").await;
+    release(held).await;
+    assert!(!next.is_finished());
+    peer.ask("stop reading", "released").await;
+    peer.tell("write 30000").await;
+    observer.wait_for_children(path, 2).await;
+    let next = next.await.unwrap().downgrade().await.unwrap();
+    assert!(read.try_acquire().await.unwrap().is_none(), "behind their writer");
+    release(next).await;
+    peer.expect("true").await;
+
+    // Its way to downgrade.
+    peer.ask("read 10000", "true").await;
+    peer.ask("stop writing", "released").await;
+    let held = read.acquire().await.unwrap();
+    assert!(write.try_acquire().await.unwrap().is_none());
+    peer.ask("stop reading", "released").await;
+    release(held).await;
+    release(write.acquire().await.unwrap().into()).await;
 }
 
 /// All of them count in one file, with nothing but the lock to keep them from losing a count.

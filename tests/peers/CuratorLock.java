@@ -1,4 +1,4 @@
-// Curator's InterProcessMutex under command, for tests/zk_peers.rs. Run as one file: java -cp JARS CuratorLock.java
+// Curator's InterProcessMutex, and its InterProcessReadWriteLock on PATH-rw, under command, for tests/zk_peers.rs. Run as one file: java -cp JARS CuratorLock.java
 //
 // Arguments: the port that commands come from, the servers, the lock's path. One command a line, one answer a line.
 
@@ -12,6 +12,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
@@ -21,6 +22,7 @@ public class CuratorLock {
                 CuratorFrameworkFactory.newClient(args[1], 10_000, 10_000, new ExponentialBackoffRetry(100, 5));
         client.start();
         InterProcessMutex mutex = new InterProcessMutex(client, args[2]);
+        InterProcessReadWriteLock both = new InterProcessReadWriteLock(client, args[2] + "-rw");
         try (Socket socket = new Socket("127.0.0.1", Integer.parseInt(args[0]));
                 BufferedReader commands = new BufferedReader(new InputStreamReader(socket.getInputStream()));
                 PrintWriter answers = new PrintWriter(socket.getOutputStream(), true)) {
@@ -33,6 +35,20 @@ public class CuratorLock {
                         break;
                     case "release":
                         mutex.release();
+                        answers.println("released");
+                        break;
+                    case "read":
+                        answers.println(both.readLock().acquire(Long.parseLong(command[1]), TimeUnit.MILLISECONDS));
+                        break;
+                    case "write":
+                        answers.println(both.writeLock().acquire(Long.parseLong(command[1]), TimeUnit.MILLISECONDS));
+                        break;
+                    case "stop":
+                        if (command[1].equals("reading")) {
+                            both.readLock().release();
+                        } else {
+                            both.writeLock().release();
+                        }
                         answers.println("released");
                         break;
                     case "revocable":

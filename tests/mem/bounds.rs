@@ -2,8 +2,9 @@
 
 use zlock::mem::MemServer;
 use zlock::{
-    Client, ClientBuilder, Error, Guard, Held, InterProcessMutex, Lock, LockTemplate, MultiGuard, MultiLock,
-    Participant, Permits, Release, Result, Scope, SessionEvents,
+    Client, ClientBuilder, DowngradeError, Error, Guard, Held, InterProcessMutex, Lock, LockTemplate,
+    MultiGuard, MultiLock, Participant, Permits, ReadLock, ReadWriteLock, Release, Result, Scope, Semaphore,
+    SessionEvents, WriteGuard, WriteLock,
 };
 
 fn send<T: Send>(value: T) -> T {
@@ -25,6 +26,12 @@ fn handles_are_send_sync_and_static() {
     check::<MultiGuard>();
     check::<Permits>();
     check::<Box<dyn Lock>>();
+    check::<ReadWriteLock>();
+    check::<ReadLock>();
+    check::<WriteLock>();
+    check::<WriteGuard>();
+    check::<DowngradeError>();
+    check::<Semaphore>();
     check::<Release>();
     check::<Scope>();
     check::<SessionEvents>();
@@ -61,6 +68,27 @@ async fn futures_are_send() {
     assert_eq!(send(guard.release()).await.unwrap(), Release::Released);
     drop(send(both.acquire_timeout(std::time::Duration::ZERO)));
     send(client.close()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn futures_of_readers_writers_and_permits_are_send() {
+    let client = Client::new(MemServer::new().connect());
+    let lock = ReadWriteLock::new(&client, "/app/rw").unwrap();
+    let (read, write) = (lock.read(), lock.write());
+    let guard = send(write.acquire()).await.unwrap();
+    let inner = send(guard.scope(send(read.acquire()))).await.unwrap();
+    assert_eq!(send(inner.release()).await.unwrap(), Release::StillHeld);
+    let guard = send(guard.downgrade()).await.unwrap();
+    assert!(send(write.try_acquire()).await.unwrap().is_none());
+    assert_eq!(send(guard.release()).await.unwrap(), Release::Released);
+    let guard = send(write.acquire_timeout(std::time::Duration::ZERO)).await.unwrap();
+    assert_eq!(send(guard.release()).await.unwrap(), Release::Released);
+    let semaphore = Semaphore::new(&client, "/app/permits", 2).unwrap();
+    let guard = send(semaphore.acquire(1)).await.unwrap();
+    assert!(send(semaphore.try_acquire(2)).await.unwrap().is_none());
+    assert_eq!(send(semaphore.participants()).await.unwrap().len(), 1);
+    drop(send(semaphore.acquire_timeout(2, std::time::Duration::ZERO)));
+    drop(guard);
 }
 
 /// A wrapper that knows nothing of its closure but the bounds.

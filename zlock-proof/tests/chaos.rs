@@ -1,0 +1,27 @@
+//! A short run on a real cluster: `cargo xtask chaos` makes long ones.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use zlock_testkit::{have_zookeeper, limit_to};
+
+/// Starting, the faults, recovering, and the checks.
+const LIMIT: Duration = Duration::from_secs(150);
+
+/// Runs the program; shows all that it says if it finds something.
+async fn chaos(args: &'static [&str]) {
+    let run =
+        move || Command::new(env!("CARGO_BIN_EXE_zlock-proof")).arg("chaos").args(args).output().unwrap();
+    let output = limit_to(LIMIT, tokio::task::spawn_blocking(run)).await.unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("\n0 violations\n"), "{text}");
+}
+
+#[tokio::test]
+async fn zookeeper_through_half_a_minute_of_faults() {
+    if have_zookeeper() {
+        chaos(&["--store", "zk", "--seconds", "30", "--seed", "1"]).await;
+    }
+}

@@ -22,6 +22,6 @@ async fn chaos(args: &'static [&str]) {
 #[tokio::test]
 async fn zookeeper_through_half_a_minute_of_faults() {
     if have_zookeeper() {
-        chaos(&["--store", "zk", "--seconds", "30", "--seed", "68"]).await;
+        chaos(&["--store", "zk", "--seconds", "30", "--seed", "117"]).await;
     }
 }

@@ -9,12 +9,13 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zlock::Client;
 
+use super::locks::Manner;
 use super::record::Record;
 use super::storage::Visitor;
 use super::worker::Worker;
 use crate::history::What;
 
-/// Workers of a process. They share its session.
+/// Workers of a busy process. They share its session.
 const WORKERS: u32 = 2;
 
 /// What a client process is told.
@@ -24,20 +25,23 @@ pub(crate) struct Told {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) seed: u64,
+    pub(crate) manner: Manner,
 }
 
 impl Told {
     /// As arguments of the process.
-    pub(crate) fn to_args(&self) -> [String; 5] {
-        let folder = self.folder.display().to_string();
-        ["chaos-client".to_owned(), self.url.clone(), self.name.clone(), folder, self.seed.to_string()]
+    pub(crate) fn to_args(&self) -> [String; 6] {
+        let (folder, seed) = (self.folder.display().to_string(), self.seed.to_string());
+        let manner = format!("{:?}", self.manner);
+        ["chaos-client".to_owned(), self.url.clone(), self.name.clone(), folder, seed, manner]
     }
 
     /// From the arguments after the first.
     fn parse(args: &[String]) -> Option<Self> {
-        let [url, name, folder, seed] = args else { return None };
+        let [url, name, folder, seed, manner] = args else { return None };
+        let manner = if manner == "Quiet" { Manner::Quiet } else { Manner::Busy };
         let (url, name, folder) = (url.clone(), name.clone(), folder.into());
-        Some(Told { url, name, folder, seed: seed.parse().ok()? })
+        Some(Told { url, name, folder, seed: seed.parse().ok()?, manner })
     }
 
     fn history(&self) -> PathBuf {
@@ -55,6 +59,11 @@ pub(crate) fn stop_file(folder: &Path) -> PathBuf {
     folder.join("stop")
 }
 
+/// While this file is there, something happens to the cluster.
+pub(crate) fn storm_file(folder: &Path) -> PathBuf {
+    folder.join("storm")
+}
+
 /// Where the storage is served.
 pub(crate) fn socket(folder: &Path) -> PathBuf {
     folder.join("storage")
@@ -62,7 +71,7 @@ pub(crate) fn socket(folder: &Path) -> PathBuf {
 
 /// The process.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    let told = Told::parse(args).expect("URL NAME FOLDER SEED");
+    let told = Told::parse(args).expect("URL NAME FOLDER SEED MANNER");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(live(told));
     ExitCode::SUCCESS
@@ -80,11 +89,14 @@ async fn live(told: Told) {
     };
     let session = tokio::spawn(watch_session(client.clone(), record.clone()));
     let mut workers = JoinSet::new();
-    for number in 0..WORKERS {
+    let count = if told.manner == Manner::Quiet { 1 } else { WORKERS };
+    for number in 0..count {
         let storage = Visitor::connect(&socket(&told.folder)).await.expect("the storage");
         let seed = told.seed.wrapping_mul(31).wrapping_add(number.into());
-        let stop = stop_file(&told.folder);
-        workers.spawn(Worker::new(number, client.clone(), record.clone(), storage, seed, stop).run());
+        let folder = told.folder.clone();
+        workers.spawn(
+            Worker::new(number, told.manner, client.clone(), record.clone(), storage, seed, folder).run(),
+        );
     }
     while let Some(ended) = workers.join_next().await {
         ended.expect("a worker");

@@ -26,9 +26,14 @@ pub(crate) enum Cluster {
 }
 
 impl Cluster {
-    pub(crate) async fn start(store: Store) -> Self {
+    /// Starts the servers. With an odd seed ZooKeeper's followers wait for a leader that stands still for longer than
+    /// it ever does here; with an even one they look for another after 5 s.
+    pub(crate) async fn start(store: Store, seed: u64) -> Self {
         match store {
-            Store::Zk => Cluster::Zk(Ensemble::start_with(3, ZooKeeper::builder().tick(TICK)).await),
+            Store::Zk => {
+                let patience = if seed % 2 == 1 { "syncLimit=60" } else { "syncLimit=10" };
+                Cluster::Zk(Ensemble::start_with(3, ZooKeeper::builder().tick(TICK).config(patience)).await)
+            }
         }
     }
 

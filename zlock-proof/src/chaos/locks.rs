@@ -9,8 +9,33 @@ use zlock::{Client, Guard, InterProcessMutex, ReadWriteLock, Release, Result, Se
 
 use crate::history::{How, Kind};
 
-/// All paths.
-pub(crate) const LOCKS: [&str; 4] = ["/chaos/mutex", "/chaos/other", "/chaos/rw", "/chaos/permits"];
+/// The paths that busy clients take.
+const BUSY: [&str; 4] = ["/chaos/mutex", "/chaos/other", "/chaos/rw", "/chaos/permits"];
+/// The path of quiet clients.
+const QUIET: [&str; 1] = ["/chaos/quiet"];
+
+/// What a client does. Who sends requests all the time finds out soon that nobody answers them; a quiet client holds a
+/// mutex for long, or waits for it, and has only its session to find out by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Busy,
+    Quiet,
+}
+
+impl Manner {
+    /// Of a client by its number: two are quiet, so that one holds and one waits.
+    pub(crate) fn of(number: usize) -> Self {
+        if number < 2 { Manner::Quiet } else { Manner::Busy }
+    }
+
+    /// The paths that such a client takes.
+    pub(crate) fn locks(self) -> &'static [&'static str] {
+        match self {
+            Manner::Busy => &BUSY,
+            Manner::Quiet => &QUIET,
+        }
+    }
+}
 
 /// Of the semaphore.
 const MAX: u32 = 5;
@@ -37,8 +62,8 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn any(rng: &mut Rng) -> Self {
-        let path = LOCKS[rng.usize(..LOCKS.len())];
+    pub(crate) fn any(manner: Manner, rng: &mut Rng) -> Self {
+        let path = manner.locks()[rng.usize(..manner.locks().len())];
         let kind = match path {
             "/chaos/rw" if rng.u32(..5) < 2 => Kind::Write,
             "/chaos/rw" => Kind::Read,

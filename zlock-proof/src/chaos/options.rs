@@ -26,7 +26,7 @@ impl Options {
             store: Store::Zk,
             time: Duration::from_secs(60),
             seed: fastrand::u64(..1_000_000),
-            clients: 5,
+            clients: 6,
             session: Duration::from_secs(3),
         };
         let mut store = None;

@@ -9,14 +9,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::client::{history, socket, stop_file};
 use super::clock::now;
 use super::cluster::Cluster;
-use super::locks::LOCKS;
 use super::options::Options;
 use super::plan::{Plan, Scale};
 use super::slot::Slot;
 use super::storage::Storage;
 use super::verdict::{Evidence, judge};
 use super::world::World;
-use crate::history::{Ended, Healed, History, Ns, holds};
+use crate::history::{Alive, Ended, Healed, History, Ns, holds};
 
 /// After the last fault everybody must have had every lock within this time.
 const HEALED_WITHIN: Duration = Duration::from_secs(30);
@@ -27,7 +26,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) async fn run(options: &Options) -> bool {
     let folder = tempfile::Builder::new().prefix("zlock-chaos-").tempdir().expect("a folder");
     println!("{options}: starting three servers, histories in {}", folder.path().display());
-    let cluster = Cluster::start(options.store).await;
+    let cluster = Cluster::start(options.store, options.seed).await;
     let scale = Scale {
         clients: options.clients,
         servers: cluster.addrs().len(),
@@ -50,7 +49,7 @@ pub(crate) async fn run(options: &Options) -> bool {
         async move { world.watch_for_stalls().await }
     });
     let (slots, healed) = through_faults(&world, plan, options.seed).await;
-    let alive: Vec<String> = slots.iter().map(Slot::name).collect();
+    let alive: Vec<_> = slots.iter().map(|slot| (slot.name(), slot.manner().locks())).collect();
     let within = Duration::from_nanos(healed.within);
     wait_for_all(&world, &slots, &alive, healed.at, within).await;
     let histories = stop(&world, slots).await;
@@ -102,7 +101,7 @@ async fn through_faults(world: &Arc<World>, plan: Plan, seed: u64) -> (Vec<Slot>
 }
 
 /// Waits until everybody has had every lock since then, or the time is over.
-async fn wait_for_all(world: &World, slots: &[Slot], alive: &[String], since: Ns, within: Duration) {
+async fn wait_for_all(world: &World, slots: &[Slot], alive: &[Alive], since: Ns, within: Duration) {
     let until = Instant::now() + within;
     while Instant::now() < until {
         sleep(Duration::from_millis(500)).await;
@@ -116,7 +115,7 @@ async fn wait_for_all(world: &World, slots: &[Slot], alive: &[String], since: Ns
                     && hold.ended == Ended::Released
             })
         };
-        if alive.iter().all(|client| LOCKS.iter().all(|lock| had(client, lock))) {
+        if alive.iter().all(|(client, locks)| locks.iter().all(|lock| had(client, lock))) {
             return;
         }
     }

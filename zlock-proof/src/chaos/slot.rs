@@ -10,6 +10,7 @@ use zlock_testkit::{Cut, FaultProxy, Process};
 use super::client::{Told, history};
 use super::clock::now;
 use super::cluster::Store;
+use super::locks::Manner;
 use super::plan::{Break, ClientFault};
 use super::world::World;
 use crate::history::{Ending, History, What};
@@ -47,6 +48,10 @@ impl Slot {
         format!("c{}-", self.number)
     }
 
+    pub(crate) fn manner(&self) -> Manner {
+        Manner::of(self.number)
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         let prefix = self.prefix();
         (1..=self.count).map(move |count| format!("{prefix}{count}"))
@@ -60,6 +65,7 @@ impl Slot {
             name: self.name(),
             folder: self.world.folder.clone(),
             seed: self.seed.wrapping_add(self.count),
+            manner: self.manner(),
         };
         let program: PathBuf = std::env::current_exe().expect("the path of this program");
         self.process = Some(Process::spawn(program, &told.to_args(), &[]));

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::locks::LOCKS;
 use super::world::Log;
 use crate::history::{
-    Findings, Healed, History, Ns, Write, errors, fencing, holds, linear, liveness, overlap, signal, storage,
+    Alive, Findings, Healed, History, Ns, Write, errors, fencing, holds, linear, liveness, overlap, signal,
+    storage,
 };
 
 /// Everything that a run has recorded.
@@ -15,7 +15,7 @@ pub(crate) struct Evidence {
     /// What the storage accepted, for each lock.
     pub(crate) accepted: BTreeMap<String, Vec<Write>>,
     /// The processes that lived at the end.
-    pub(crate) alive: Vec<String>,
+    pub(crate) alive: Vec<Alive>,
     pub(crate) healed: Healed,
     /// What was left at the servers.
     pub(crate) residue: Vec<String>,
@@ -31,7 +31,7 @@ pub(crate) fn judge(evidence: &Evidence) -> bool {
         ("exclusion", overlap(&holds, &log.endings)),
         ("fencing", fencing(histories, &holds, &log.endings)),
         ("linearizability", linear(&holds, &log.endings)),
-        ("liveness", liveness(histories, &holds, &LOCKS, alive, *healed)),
+        ("liveness", liveness(histories, &holds, alive, *healed)),
         ("signals", signal(histories, &log.endings, &log.disturbances, *timeout)),
         ("errors", errors(histories, &log.endings)),
     ];

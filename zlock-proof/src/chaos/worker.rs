@@ -8,41 +8,44 @@ use fastrand::Rng;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::{Client, Error, SessionState, WriteGuard};
 
+use super::client::{stop_file, storm_file};
 use super::clock::now;
-use super::locks::{Grip, Lock};
+use super::locks::{Grip, Lock, Manner};
 use super::record::Record;
 use super::storage::{Visited, Visitor};
 use crate::history::{How, Kind, Ns, What};
 
 /// Between two looks at a held lock.
-const LOOK: Duration = Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(2);
 
 /// How long `lost()` may take once the lock is known not to be held. It is ready then.
 const READY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Worker {
     number: u32,
+    manner: Manner,
     client: Client,
     record: Arc<Record>,
     storage: Visitor,
     rng: Rng,
-    stop: PathBuf,
+    folder: PathBuf,
 }
 
 impl Worker {
     pub(crate) fn new(
         number: u32,
+        manner: Manner,
         client: Client,
         record: Arc<Record>,
         storage: Visitor,
         seed: u64,
-        stop: PathBuf,
+        folder: PathBuf,
     ) -> Self {
-        Worker { number, client, record, storage, rng: Rng::with_seed(seed), stop }
+        Worker { number, manner, client, record, storage, rng: Rng::with_seed(seed), folder }
     }
 
     pub(crate) async fn run(mut self) {
-        while !self.stop.exists() {
+        while !stop_file(&self.folder).exists() {
             self.once().await;
             sleep(Duration::from_millis(self.rng.u64(0..40))).await;
         }
@@ -50,8 +53,9 @@ impl Worker {
 
     /// One acquisition, and what follows.
     async fn once(&mut self) {
-        let lock = Lock::any(&mut self.rng);
+        let lock = Lock::any(self.manner, &mut self.rng);
         let how = match self.rng.u32(..100) {
+            _ if self.manner == Manner::Quiet => How::Wait,
             0..60 => How::Wait,
             60..75 => How::Timeout,
             75..85 => How::Try,
@@ -95,13 +99,16 @@ impl Worker {
 
     /// Holds for a while. Whether the lock is still held then.
     async fn stay(&mut self, op: u64, guard: &Grip, look: &mut Look) -> bool {
-        let time = Duration::from_millis(if self.rng.u32(..12) == 0 { 1500 } else { self.rng.u64(0..40) });
+        let time = Duration::from_millis(match self.manner {
+            Manner::Quiet => self.rng.u64(500..3000),
+            Manner::Busy if self.rng.u32(..12) == 0 => 1500,
+            Manner::Busy => self.rng.u64(0..40),
+        });
         let until = Instant::now() + time;
-        // Who is cut off holds on, now and then, to the very end.
-        let stays = self.rng.bool();
+        // Now and then to the very end: who has let go when a fault comes has nothing to lose.
+        let stays = self.manner == Manner::Quiet || self.rng.bool();
         while self.look(op, guard, look) {
-            let connected = self.client.session_events().current().state == SessionState::Connected;
-            if Instant::now() >= until && (connected || !stays) {
+            if Instant::now() >= until && !(stays && self.is_stormy()) {
                 return true;
             }
             // Told at once, if at all.
@@ -111,6 +118,12 @@ impl Worker {
             self.record.write(What::Lost { op });
         }
         false
+    }
+
+    /// Whether this client is cut off, or something happens to the cluster.
+    fn is_stormy(&self) -> bool {
+        let connected = self.client.session_events().current().state == SessionState::Connected;
+        !connected || storm_file(&self.folder).exists()
     }
 
     /// From write to read: from the call on it counts as read.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use super::client::storm_file;
 use super::clock::now;
 use super::cluster::{Cluster, Store};
 use super::plan::{ClusterFault, Planned, Role};
@@ -64,7 +65,12 @@ impl World {
         for Planned { at, fault } in track {
             sleep_until(self.began + at).await;
             self.say(format!("cluster: {fault}"));
+            let storm = storm_file(&self.folder);
+            std::fs::write(&storm, "").expect("a file");
             self.suffer(fault).await;
+            // Until the clients have seen what came of it.
+            tokio::time::sleep(self.session / 10).await;
+            std::fs::remove_file(&storm).expect("a file");
             self.say("cluster: whole again");
         }
     }

@@ -19,7 +19,7 @@ pub(crate) use event::{Event, How, Kind, What};
 pub(crate) use fencing::{Write, fencing, storage};
 pub(crate) use holds::{Ended, Hold, holds};
 pub(crate) use linear::linear;
-pub(crate) use liveness::{Healed, liveness};
+pub(crate) use liveness::{Alive, Healed, liveness};
 pub(crate) use overlap::overlap;
 pub(crate) use signal::{Disturbance, signal};
 

@@ -3,6 +3,7 @@
 mod framing;
 mod link;
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use self::framing::Framing;
 pub use self::framing::{zk_op, zookeeper_request};
@@ -271,7 +273,7 @@ async fn accept(shared: Arc<Shared>, addr: SocketAddr, reached: watch::Sender<Ga
         let gate = control.borrow_and_update().gate;
         match gate {
             Gate::Refused => listener = None,
-            _ if listener.is_none() => listener = Some(listen(addr)),
+            _ if listener.is_none() => listener = Some(listen(addr).await),
             _ => {}
         }
         reached.send_replace(gate);
@@ -294,9 +296,20 @@ async fn take(listener: Option<&TcpListener>) -> tokio::net::TcpStream {
     }
 }
 
-fn listen(addr: SocketAddr) -> TcpListener {
-    let socket = TcpSocket::new_v4().expect("a socket");
-    socket.set_reuseaddr(true).expect("an option");
-    socket.bind(addr).unwrap_or_else(|e| panic!("{addr}: {e}"));
-    socket.listen(1024).expect("a listener")
+/// A process that is being started has our sockets for a moment, those too that we have just closed.
+const IN_USE: Duration = Duration::from_secs(2);
+
+async fn listen(addr: SocketAddr) -> TcpListener {
+    let until = Instant::now() + IN_USE;
+    loop {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_reuseaddr(true).expect("an option");
+        match socket.bind(addr).and_then(|()| socket.listen(1024)) {
+            Ok(listener) => return listener,
+            Err(e) if e.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Err(e) => panic!("{addr}: {e}"),
+        }
+    }
 }

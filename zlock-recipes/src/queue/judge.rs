@@ -106,10 +106,12 @@ fn weigh(nodes: &[Node], max: u32) -> u64 {
     nodes.iter().map(|n| weight(n, max)).sum()
 }
 
-/// A node that is no permit (a mutex on a semaphore's path) keeps everybody behind it out.
+/// A node that is no permit of this semaphore keeps everybody behind it out: a mutex on its path, and permits of
+/// another maximum. Who asks for those goes away again, but not at once, and may hold them if he who was first when
+/// he came believed the same.
 fn weight(node: &Node, max: u32) -> u64 {
     match node.label {
-        Label::Permits { weight, .. } => weight.into(),
+        Label::Permits { weight, max: of, .. } if of == max => weight.into(),
         _ => u64::from(max) + 1,
     }
 }
@@ -193,6 +195,21 @@ mod tests {
     fn readers_wait_for_the_nearest_writer() {
         assert_eq!(verdicts("WWRRR"), "h0111");
         assert_eq!(verdicts("RWRR"), "h011");
+    }
+
+    /// Not all of them have found out yet that they disagree.
+    #[test]
+    fn permits_of_another_maximum_keep_everybody_behind_them_out() {
+        let names = [(1, 3), (1, 5), (1, 3), (1, 5)].iter().zip(1..);
+        let queue = Queue::of_names(names.map(|((n, max), at)| {
+            format!("_c_0000000{at}-0000-0000-0000-000000000000-__PERM__{n}of{max}__{at:010}")
+        }));
+        let verdict = |at: usize| judge(&queue, &queue[at].token, Discipline::of(queue[at].label));
+        assert_eq!(verdict(0), Verdict::Held { followed: true });
+        for at in 1..4 {
+            assert_eq!(verdict(at), Verdict::WaitFor(queue[at - 1].clone()), "{at}");
+            assert!(!would_hold(&Queue::linear(queue[..at].to_vec()), queue[at].label), "{at}");
+        }
     }
 
     #[test]

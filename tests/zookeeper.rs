@@ -50,7 +50,20 @@ mod multi_lock_of_two {
 zlock_recipes::recipe_suite!(
     real,
     ZkStore::shared(),
-    [template, kinds, guard, revocation, multi, cost, input, read_write, downgrade, semaphore, promotion]
+    [
+        template,
+        kinds,
+        guard,
+        participants,
+        revocation,
+        multi,
+        cost,
+        input,
+        read_write,
+        downgrade,
+        semaphore,
+        promotion
+    ]
 );
 
 /// A set may have locks of several stores: the path is the same, and they are two locks.

@@ -72,5 +72,18 @@ mod semaphore_of_five {
 zlock_recipes::recipe_suite!(
     paused,
     store(),
-    [template, kinds, guard, revocation, multi, cost, input, read_write, downgrade, semaphore, promotion]
+    [
+        template,
+        kinds,
+        guard,
+        participants,
+        revocation,
+        multi,
+        cost,
+        input,
+        read_write,
+        downgrade,
+        semaphore,
+        promotion
+    ]
 );

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::label::Label;
-use crate::node::{Node, Queue, Token};
+use crate::node::{Node, NodeData, Queue, Token};
 use crate::own::GoneNotice;
 use crate::path::LockPath;
 use crate::session::SessionEvents;
@@ -114,7 +114,9 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - The data is what was given to the create or to the last write, byte for byte.
-    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>>;
+    /// - Everybody is told the session that owns the node.
+    /// - If the time of the create is told, it stays when the data is written.
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>>;
 
     /// [`data`](Self::data), and a one-shot watch on its change. No watch if the node is gone.
     ///
@@ -123,9 +125,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - By a relabel the watch fires or follows, and is never told that the node was `Deleted`.
     /// - The watch fires, with any event, when its session ends.
     /// - A dropped watch leaves none at the server, and takes no other one along.
-    async fn data_with_watch(&self, parent: &LockPath, _node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        Err(not_offered("data_with_watch", parent))
-    }
+    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>>;
 
     /// Writes the data of a node, whatever its label is by now.
     ///
@@ -136,9 +136,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A write and a relabel at the same time both take effect.
     /// - A watch of `exists_with_watch` may fire, but not with `Deleted`.
     /// - Repeating it is harmless.
-    async fn set_data(&self, parent: &LockPath, _node: &Node, _data: &[u8]) -> Result<()> {
-        Err(not_offered("set_data", parent))
-    }
+    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()>;
 
     /// A view of the session, and of the ones after it. Local: no request.
     ///
@@ -156,11 +154,6 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - The session's nodes are gone at once where the store can be reached, else when the session expires.
     /// - Repeating it is harmless.
     async fn close(&self) -> Result<()>;
-}
-
-/// Until every backend has the method.
-fn not_offered(operation: &'static str, parent: &LockPath) -> Error {
-    Error::new(ErrorKind::Unexpected, operation).with_path(parent).with_message("not offered by this store")
 }
 
 /// A node just made.
@@ -236,7 +229,7 @@ macro_rules! forward {
             async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
                 (**self).delete(parent, target).await
             }
-            async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+            async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
                 (**self).data(parent, node).await
             }
             async fn data_with_watch(

@@ -24,7 +24,7 @@ pub use backend::{CoordinationBackend, Created, Existence, Target};
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use label::Label;
 pub use name::{NodeName, ParsedName};
-pub use node::{FencingToken, Node, Queue, Token};
+pub use node::{FencingToken, Node, NodeData, Queue, Token};
 pub use own::{GoneNotice, OwnNodes};
 pub use path::LockPath;
 pub use retry::{Retry, RetryPolicy};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::label::Label;
 use crate::name::{NodeName, is_uuid};
@@ -105,6 +106,34 @@ impl Node {
             session: None,
             fencing_token: None,
         })
+    }
+}
+
+/// What a store tells of a node when its data is read.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeData {
+    /// The bytes that were written last.
+    pub data: Vec<u8>,
+    /// The session that owns the node; none if it is no session's.
+    pub session: Option<SessionId>,
+    /// When the node was made, if the store tells: by the clock of a server, which is not ours. To be shown, and
+    /// nothing to decide by.
+    pub created: Option<SystemTime>,
+}
+
+impl NodeData {
+    /// Data of a node of this session, on a store that does not tell when the node was made.
+    #[must_use]
+    pub fn new(data: Vec<u8>, session: Option<SessionId>) -> Self {
+        NodeData { data, session, created: None }
+    }
+
+    /// The same, made at this time.
+    #[must_use]
+    pub fn with_created(mut self, created: SystemTime) -> Self {
+        self.created = Some(created);
+        self
     }
 }
 

@@ -65,7 +65,7 @@ impl Keys {
             token: Token::new(name),
             label: value::read(kv.value()).label,
             sequence: Sequence::new(revision),
-            session: (kv.lease() != 0).then(|| SessionId::new(kv.lease().cast_unsigned())),
+            session: owner(kv),
             fencing_token: Some(FencingToken::new(revision.cast_unsigned())),
         })
     }
@@ -74,6 +74,11 @@ impl Keys {
     pub(crate) fn queue(&self, kvs: &[KeyValue]) -> Queue {
         Queue::linear(kvs.iter().filter_map(|kv| self.node(kv)).collect())
     }
+}
+
+/// The session that a key goes with.
+pub(crate) fn owner(kv: &KeyValue) -> Option<SessionId> {
+    (kv.lease() != 0).then(|| SessionId::new(kv.lease().cast_unsigned()))
 }
 
 /// Whether a direct child is a place in a queue: ours by its name, also when an operator has overwritten its

@@ -1,9 +1,10 @@
 //! Reading without a watch.
 
-use zlock_core::{LockPath, Node, Queue, Result};
+use etcd_client::KeyValue;
+use zlock_core::{LockPath, Node, NodeData, Queue, Result};
 
 use crate::error::Failure;
-use crate::key::Range;
+use crate::key::{self, Range};
 use crate::lease;
 use crate::operation::Operation;
 use crate::session::{Lease, Shared};
@@ -22,7 +23,7 @@ pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queu
 }
 
 /// The data of a node.
-pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
     let mut operation = Operation::new(session, "data", parent);
     loop {
         let lease = operation.lease().await?;
@@ -33,12 +34,13 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Re
     }
 }
 
-async fn content(operation: &Operation<'_>, lease: Lease, node: &Node) -> Result<Option<Vec<u8>>, Failure> {
+async fn content(operation: &Operation<'_>, lease: Lease, node: &Node) -> Result<Option<NodeData>, Failure> {
     let key = operation.keys.of(&node.name);
     let answer = operation.read(lease, Range { start: key.clone(), end: None }).await?;
     let kv = answer.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get());
     if kv.is_none() {
         lease::missed(operation.session, lease, &key).await?;
     }
-    Ok(kv.map(|kv| value::read(kv.value()).data.to_owned()))
+    let told = |kv: &KeyValue| NodeData::new(value::read(kv.value()).data.to_owned(), key::owner(kv));
+    Ok(kv.map(told))
 }

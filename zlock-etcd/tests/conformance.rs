@@ -5,5 +5,5 @@ mod store;
 
 use store::{store, store_alone};
 
-zlock_core::conformance!(real, store(), [contract, links, data]);
-zlock_core::conformance!(real, store_alone(), [watches, data_watches]);
+zlock_core::conformance!(real, store(), [contract, links]);
+zlock_core::conformance!(real, store_alone(), [watches]);

@@ -83,7 +83,7 @@ async fn lost_relabel(lose: Lose, cut: Cut) {
     assert_eq!(now.label, Label::Read);
     let queue = l.backend.children(&path).await.unwrap();
     assert_eq!(*queue, *std::slice::from_ref(&now), "the same place, session and fencing token");
-    assert_eq!(l.backend.data(&path, &now).await.unwrap().unwrap(), b"data");
+    assert_eq!(l.backend.data(&path, &now).await.unwrap().unwrap().data, b"data");
     assert!(!made.gone.is_gone());
 }
 

@@ -63,7 +63,16 @@ async fn we_wait_for_etcdctl() {
         });
         until_queued(&observer, &path, 2).await;
         assert!(!waiting.is_finished());
-        assert_eq!(mutex.participants().await.unwrap().len(), 2);
+        let seen = mutex.participants().await.unwrap();
+        assert_eq!(
+            seen.iter().map(|p| (p.is_holder, p.is_ours)).collect::<Vec<_>>(),
+            [(true, false), (false, true)]
+        );
+        // It does not listen, and keeps its lease.
+        assert_eq!(mutex.request_revocation().await.unwrap(), 1);
+        let seen = mutex.participants().await.unwrap();
+        assert_eq!((seen.len(), seen[0].is_revocation_requested()), (2, true));
+        assert!(!waiting.is_finished());
         std::fs::write(folder.path().join("end"), "").unwrap();
         let held = waiting.await.unwrap();
         assert_eq!(etcdctl.wait().await, 0);

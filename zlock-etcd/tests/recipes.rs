@@ -6,7 +6,7 @@ mod common;
 mod store;
 
 use store::{EtcdStore, store, store_alone};
-use zlock_recipes::suite::{Occupied, OnePermit};
+use zlock_recipes::suite::{Occupied, OnePermit, Pair};
 use zlock_recipes::{InterProcessMutex, WriteLock};
 
 /// 4 of 5 permits are taken wherever somebody acquires.
@@ -43,8 +43,26 @@ mod semaphore_of_five {
     zlock_recipes::mutual_suite!(real, occupied(), OnePermit<5>, [safety]);
 }
 
+mod multi_lock_of_two {
+    use super::*;
+    zlock_recipes::mutual_suite!(real, store(), Pair, [faults]);
+}
+
 zlock_recipes::recipe_suite!(
     real,
     store(),
-    [template, guard, revocation, cost, input, read_write, downgrade, semaphore, promotion]
+    [
+        template,
+        kinds,
+        guard,
+        participants,
+        revocation,
+        multi,
+        cost,
+        input,
+        read_write,
+        downgrade,
+        semaphore,
+        promotion
+    ]
 );

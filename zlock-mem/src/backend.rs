@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::timeout;
 use zlock_core::{
-    CoordinationBackend, Created, ErrorKind, Existence, FencingToken, Label, LockPath, Node, NodeName, Queue,
-    Result, Session, SessionEvents, Target, Token, Watch,
+    CoordinationBackend, Created, ErrorKind, Existence, FencingToken, Label, LockPath, Node, NodeData,
+    NodeName, Queue, Result, Session, SessionEvents, Target, Token, Watch,
 };
 
 use crate::armed::Arming;
@@ -174,7 +174,7 @@ impl MemBackend {
         parent: &LockPath,
         node: &Node,
         mut watcher: impl FnMut() -> Option<Watcher>,
-    ) -> Result<Option<(Session, Vec<u8>)>> {
+    ) -> Result<Option<(Session, NodeData)>> {
         let mut retries = call.retries();
         let mut name = node.name.clone();
         loop {
@@ -271,7 +271,7 @@ impl CoordinationBackend for MemBackend {
         call.within_budget(self.remove(&call, parent, target)).await
     }
 
-    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
         let call = self.call("data", parent);
         let read = call.within_budget(self.read(&call, parent, node, || None)).await?;
         Ok(read.map(|(_, data)| data))
@@ -282,7 +282,7 @@ impl CoordinationBackend for MemBackend {
         let mut armed = Arming::default();
         let watcher = || Some(armed.renew(&self.shared.server));
         let read = call.within_budget(self.read(&call, parent, node, watcher)).await?;
-        Ok(read.map(|(session, data)| (data, armed.watch(&self.shared, session))))
+        Ok(read.map(|(session, node)| (node.data, armed.watch(&self.shared, session))))
     }
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {

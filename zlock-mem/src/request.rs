@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use zlock_core::{LockPath, SessionId, Token};
+use zlock_core::{LockPath, NodeData, SessionId, Token};
 
 use crate::tree::Child;
 use crate::watch::Watcher;
@@ -141,7 +141,7 @@ pub(crate) enum Answer {
     Created { name: String, transaction: u64 },
     Children(Vec<Child>),
     Tokens(BTreeSet<Token>),
-    Data(Vec<u8>),
+    Data(NodeData),
 }
 
 /// A request on its way, and where its answer goes. Dropping it says that the connection broke.

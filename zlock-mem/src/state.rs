@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use zlock_core::{NodeName, SessionId};
+use zlock_core::{NodeData, NodeName, SessionId};
 
 use crate::link::{ClientId, Delivery, Link, Mode};
 use crate::request::{Answer, Operation, Request, Sent};
@@ -332,8 +332,11 @@ impl State {
                 self.done(changes, now)
             }
             Request::Data { parent, name, watcher } => {
-                let Some(data) = self.tree.data(parent.as_str(), &name) else { return Answer::NoNode };
-                let data = data.to_vec();
+                let Some((data, owner)) = self.tree.data(parent.as_str(), &name) else {
+                    return Answer::NoNode;
+                };
+                let owner = if let Owner::Session(id) = owner { Some(id) } else { None };
+                let data = NodeData::new(data.to_vec(), owner);
                 if let Some(watcher) = watcher {
                     let watched = Watched::Child(parent.as_str().into(), name);
                     self.watches.arm(watched, client, session, watcher);

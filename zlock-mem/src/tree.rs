@@ -83,8 +83,8 @@ impl Tree {
         entry.children.iter().filter_map(child).collect()
     }
 
-    pub(crate) fn data(&self, parent: &str, name: &str) -> Option<&[u8]> {
-        self.nodes.get(&join(parent, name)).map(|e| e.data.as_slice())
+    pub(crate) fn data(&self, parent: &str, name: &str) -> Option<(&[u8], Owner)> {
+        self.nodes.get(&join(parent, name)).map(|e| (e.data.as_slice(), e.owner))
     }
 
     /// Gives a child other data. `None` if it is not there.
@@ -292,7 +292,7 @@ mod tests {
             [change("/a/b", &w, What::Renamed), change("/a/b", "r-0000000000", What::Created)]
         );
         assert_eq!(tree.children("/a/b")[0].transaction, 2);
-        assert_eq!(tree.data("/a/b", "r-0000000000"), Some(&[1][..]));
+        assert_eq!(tree.data("/a/b", "r-0000000000"), Some((&[1][..], Owner::Session(S))));
         assert_eq!(tree.rename("/a/b", &w, "other"), None);
         assert_eq!(tree.end_session(S), [change("/a/b", "r-0000000000", What::Deleted)]);
         assert_eq!(names(&tree, "/a/b"), ["x-0000000001"]);

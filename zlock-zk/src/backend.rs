@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
-    CloseReason, CoordinationBackend, Created, Existence, Label, LockPath, Node, Queue, Result,
+    CloseReason, CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue, Result,
     SessionEvents, Target, Token, Watch,
 };
 
@@ -88,7 +88,7 @@ impl CoordinationBackend for ZkBackend {
         crate::delete::delete(&self.shared, parent, target).await
     }
 
-    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
         crate::read::data(&self.shared, parent, node).await
     }
 

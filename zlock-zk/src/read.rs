@@ -1,7 +1,9 @@
 //! Reading without a watch.
 
-use zlock_core::{LockPath, Node, Queue, Result};
-use zookeeper_client::Error;
+use std::time::{Duration, SystemTime};
+
+use zlock_core::{LockPath, Node, NodeData, Queue, Result, SessionId};
+use zookeeper_client::{Error, Stat};
 
 use crate::error::Failure;
 use crate::operation::Operation;
@@ -20,7 +22,7 @@ pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queu
 }
 
 /// The data of a node, under whatever name it has by now.
-pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
     let mut operation = Operation::new(session, "data", parent);
     let mut name = node.name.clone();
     loop {
@@ -42,14 +44,25 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Re
     }
 }
 
-async fn read(operation: &Operation<'_>, lease: Lease, path: String) -> Result<Option<Vec<u8>>, Failure> {
+async fn read(operation: &Operation<'_>, lease: Lease, path: String) -> Result<Option<NodeData>, Failure> {
     let read = operation.ask(lease, move |live| async move {
         let (synced, read) = tokio::join!(catch_up(&live, Freshness::Told), live.client.get_data(&path));
         synced.and(read)
     });
     match read.await {
-        Ok((data, _)) => Ok(Some(data)),
+        Ok((data, stat)) => Ok(Some(told(data, &stat))),
         Err(Failure::Zk(Error::NoNode)) => Ok(None),
         Err(failure) => Err(failure),
+    }
+}
+
+/// What an answer tells. Its time is that of the leader's clock when the node got its present name.
+fn told(data: Vec<u8>, stat: &Stat) -> NodeData {
+    let owner = stat.ephemeral_owner.cast_unsigned();
+    let told = NodeData::new(data, (owner != 0).then(|| SessionId::new(owner)));
+    let since_epoch = u64::try_from(stat.ctime).ok().map(Duration::from_millis);
+    match since_epoch.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time)) {
+        Some(created) => told.with_created(created),
+        None => told,
     }
 }

@@ -3,12 +3,12 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use common::{SESSION, backend, create, mkdir, names, observer, options, path, token, until};
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{
-    CloseReason, CoordinationBackend, ErrorKind, Existence, Label, LockPath, NodeName, Sequence,
+    CloseReason, CoordinationBackend, ErrorKind, Existence, Label, LockPath, Node, NodeName, Sequence,
     SessionState, Target, WatchEvent,
 };
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit, zookeeper_or_skip};
@@ -204,7 +204,7 @@ async fn a_missing_chroot_is_made() {
         let now = backend.relabel(&lock, &made.node, Label::Read).await.unwrap();
         assert_eq!(names(&observer, &below).await, [now.name.to_string()]);
         assert!(matches!(backend.exists_with_watch(&lock, &made.node).await.unwrap(), Existence::Changed(_)));
-        assert_eq!(backend.data(&lock, &made.node).await.unwrap().unwrap(), b"data");
+        assert_eq!(backend.data(&lock, &made.node).await.unwrap().unwrap().data, b"data");
         assert!(!made.gone.is_gone());
         sleep(SESSION / 2).await;
         assert!(!made.gone.is_gone());
@@ -334,7 +334,30 @@ async fn written_data_is_a_change() {
         };
         observer.set_data(&format!("{path}/{}", made.node.name), b"__REVOKE__", None).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Changed);
-        assert_eq!(backend.data(&path, &made.node).await.unwrap().unwrap(), b"__REVOKE__");
+        assert_eq!(backend.data(&path, &made.node).await.unwrap().unwrap().data, b"__REVOKE__");
+    })
+    .await;
+}
+
+/// ZooKeeper tells when a node was made; a foreign node is no session's.
+#[tokio::test]
+async fn time_of_the_create_is_told() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let backend = backend(&server.connect_string()).await;
+        let observer = observer(&server.connect_string()).await;
+        let path = path("time");
+        let made = create(&backend, &path, Label::Lock).await;
+        let stat = observer.check_stat(&format!("{path}/{}", made.node.name)).await.unwrap().unwrap();
+        let told = backend.data(&path, &made.node).await.unwrap().unwrap();
+        let since_epoch = told.created.unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(since_epoch.as_millis(), u128::try_from(stat.ctime).unwrap());
+        let foreign = Node::listed("lock-0000000000").unwrap();
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        observer.create(&format!("{path}/{}", foreign.name), b"theirs", &options).await.unwrap();
+        let told = backend.data(&path, &foreign).await.unwrap().unwrap();
+        assert_eq!((told.data.as_slice(), told.session), (&b"theirs"[..], None));
+        observer.delete(&format!("{path}/{}", foreign.name), None).await.unwrap();
     })
     .await;
 }
@@ -357,11 +380,11 @@ async fn written_data_survives_a_relabel() {
             if let Some(text) = text {
                 observer.set_data(&format!("{path}/{}", node.name), text.as_bytes(), None).await.unwrap();
             }
-            let before = backend.data(&path, &node).await.unwrap().unwrap();
+            let before = backend.data(&path, &node).await.unwrap().unwrap().data;
             node = backend.relabel(&path, &node, label).await.unwrap();
-            assert_eq!(backend.data(&path, &node).await.unwrap().unwrap(), before);
+            assert_eq!(backend.data(&path, &node).await.unwrap().unwrap().data, before);
         }
-        assert_eq!(backend.data(&path, &node).await.unwrap().unwrap(), b"two");
+        assert_eq!(backend.data(&path, &node).await.unwrap().unwrap().data, b"two");
     })
     .await;
 }
@@ -380,7 +403,7 @@ async fn too_much_data_is_refused() {
         let made =
             backend.create_ephemeral_sequential(&path, Label::Write, &token(), &data[1..]).await.unwrap();
         let made = backend.relabel(&path, &made.node, Label::Read).await.unwrap();
-        assert_eq!(backend.data(&path, &made).await.unwrap().unwrap().len(), 1_000_000);
+        assert_eq!(backend.data(&path, &made).await.unwrap().unwrap().data.len(), 1_000_000);
         assert_eq!(backend.session_events().current().state, SessionState::Connected);
     })
     .await;

@@ -79,6 +79,11 @@ impl<'a> Case<'a> {
             .expect("create_ephemeral_sequential")
     }
 
+    /// The data of a node, as this backend reads it.
+    pub async fn data(&self, backend: &Connection, path: &LockPath, node: &Node) -> Option<Vec<u8>> {
+        backend.data(path, node).await.expect("data").map(|node| node.data)
+    }
+
     /// Makes a child by hand; it is removed after the case.
     pub async fn put(&self, parent: &LockPath, name: &str) {
         lock(&self.by_hand).push((parent.clone(), name.into()));

@@ -59,19 +59,7 @@ macro_rules! conformance_group {
                 by_token_finds_what_a_create_left,
                 by_token_after_any_poll_of_a_create,
             ],
-            data: [is_what_was_given],
-            session_events: [ended_session_is_lost_then_connected],
-            close: [
-                later_operations_end_with_closed,
-                nodes_are_gone_at_once,
-                dropping_does_it_too,
-                watches_fire,
-                repeating_is_harmless,
-            ],
-        });
-    };
-    (data, $time:ident, $store:expr) => {
-        $crate::conformance_cases!($time, $store, {
+            data: [is_what_was_given, owner_is_told, time_of_the_create_stays],
             data_with_watch: [
                 fires_on_a_write_and_on_the_deletion,
                 no_change_is_lost,
@@ -85,12 +73,16 @@ macro_rules! conformance_group {
                 gone_node_is_node_removed,
                 with_a_relabel_both_take_effect,
                 is_no_deletion_for_a_watch,
-                lost_answer_is_made_up_for,
+            ],
+            session_events: [ended_session_is_lost_then_connected],
+            close: [
+                later_operations_end_with_closed,
+                nodes_are_gone_at_once,
+                dropping_does_it_too,
+                watches_fire,
+                repeating_is_harmless,
             ],
         });
-    };
-    (data_watches, $time:ident, $store:expr) => {
-        $crate::conformance_cases!($time, $store, { data_with_watch: [dropped_watch_leaves_none] });
     };
     (numbers, $time:ident, $store:expr) => {
         $crate::conformance_cases!($time, $store, { children: [order_across_the_wrap] });
@@ -99,6 +91,7 @@ macro_rules! conformance_group {
         $crate::conformance_cases!($time, $store, {
             children_with_watch: [dropped_watch_leaves_none],
             exists_with_watch: [dropped_watch_leaves_none, gone_and_changed_leave_no_watch],
+            data_with_watch: [dropped_watch_leaves_none],
         });
     };
     (links, $time:ident, $store:expr) => {
@@ -106,6 +99,7 @@ macro_rules! conformance_group {
             create: [lost_answer_leaves_the_returned_node],
             relabel: [lost_answer_is_made_up_for],
             delete: [by_token_over_a_harmed_link],
+            set_data: [lost_answer_is_made_up_for],
             session_events: [
                 deadline_is_before_the_end,
                 short_outage_keeps_the_epoch,

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
-    CoordinationBackend, Created, Error, ErrorKind, Existence, Label, LockPath, Node, Queue, Result,
-    SessionEvents, Target, Token, Watch,
+    CoordinationBackend, Created, Error, ErrorKind, Existence, Label, LockPath, Node, NodeData, Queue,
+    Result, SessionEvents, Target, Token, Watch,
 };
 
 /// An operation of the contract.
@@ -208,7 +208,7 @@ impl CoordinationBackend for Faulty {
         self.faults.around(Call::Delete, self.inner.delete(parent, target)).await
     }
 
-    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
         self.faults.around(Call::Data, self.inner.data(parent, node)).await
     }
 

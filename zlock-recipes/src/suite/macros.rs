@@ -260,6 +260,15 @@ macro_rules! recipe_group {
             ]
         );
     };
+    (participants, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            participants,
+            [],
+            [of_a_mutex, of_a_read_write_lock, of_a_semaphore, who_has_left_is_left_out]
+        );
+    };
     (kinds, $time:ident, $store:expr) => {
         $crate::suite_tests!(
             $time,

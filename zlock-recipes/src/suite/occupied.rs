@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use zlock_core::conformance::{Connection, Links, Store};
 use zlock_core::{
-    CoordinationBackend, Created, Existence, Label, LockPath, Node, Queue, Result, SessionEvents, Target,
-    Token, Tokens, Watch,
+    CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue, Result, SessionEvents,
+    Target, Token, Tokens, Watch,
 };
 
 /// A store on which a client of its own takes some permits on each path before anybody else uses it. Nobody
@@ -159,7 +159,7 @@ impl CoordinationBackend for Occupying {
         self.backend.delete(parent, target).await
     }
 
-    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<Vec<u8>>> {
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
         self.backend.data(parent, node).await
     }
 

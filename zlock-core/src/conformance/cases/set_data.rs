@@ -18,7 +18,7 @@ pub async fn any_session_may(case: &Case<'_>) {
     for (backend, data) in [(&b, &b"__REVOKE__"[..]), (&a, b""), (&b, &every_byte), (&b, &[7; 4096])] {
         backend.set_data(&path, &listed, data).await.unwrap();
         for reader in [&a, &b] {
-            assert_eq!(reader.data(&path, &created).await.unwrap().as_deref(), Some(data));
+            assert_eq!(case.data(reader, &path, &created).await.as_deref(), Some(data));
         }
     }
 }
@@ -70,12 +70,12 @@ pub async fn with_a_relabel_both_take_effect(case: &Case<'_>) {
         written.unwrap();
         node = relabelled.unwrap();
         assert!(case.has(&path, &[&node]).await);
-        assert_eq!(a.data(&path, &node).await.unwrap().as_deref(), Some(&data[..]));
+        assert_eq!(case.data(&a, &path, &node).await.as_deref(), Some(&data[..]));
     }
     // One after the other, too.
     b.set_data(&path, &node, b"before").await.unwrap();
     let node = a.relabel(&path, &node, Label::Read).await.unwrap();
-    assert_eq!(b.data(&path, &node).await.unwrap().as_deref(), Some(&b"before"[..]));
+    assert_eq!(case.data(&b, &path, &node).await.as_deref(), Some(&b"before"[..]));
 }
 
 /// A watch of `exists_with_watch` may fire, but not with `Deleted`.
@@ -102,12 +102,12 @@ pub async fn lost_answer_is_made_up_for(case: &Case<'_>) {
     let node = case.create(&a, &path, Label::Write).await.node;
     case.links().mute(&b).await;
     let lose_it = async {
-        let written = async || a.data(&path, &node).await.unwrap().as_deref() == Some(b"new");
+        let written = async || case.data(&a, &path, &node).await.as_deref() == Some(b"new");
         case.until("the write takes effect", written).await;
         case.links().heal(&b).await;
     };
     let (written, ()) = tokio::join!(b.set_data(&path, &node, b"new"), lose_it);
     written.unwrap();
-    assert_eq!(a.data(&path, &node).await.unwrap().as_deref(), Some(&b"new"[..]));
+    assert_eq!(case.data(&a, &path, &node).await.as_deref(), Some(&b"new"[..]));
     assert!(case.has(&path, &[&node]).await);
 }

@@ -49,6 +49,7 @@ pub struct Faults(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     counts: BTreeMap<Call, usize>,
+    under_way: usize,
     plans: Vec<Plan>,
 }
 
@@ -105,6 +106,12 @@ impl Faults {
         self.lock().counts.get(&call).copied().unwrap_or(0)
     }
 
+    /// How many calls have begun and not ended.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.lock().under_way
+    }
+
     /// How many operations were called.
     #[must_use]
     pub fn total(&self) -> usize {
@@ -159,11 +166,29 @@ impl Faults {
     }
 
     async fn around<T>(&self, call: Call, inner: impl Future<Output = Result<T>>) -> Result<T> {
-        *self.lock().counts.entry(call).or_default() += 1;
+        let _under_way = UnderWay::begin(self, call);
         self.pass(call, Side::Before).await?;
         let result = inner.await;
         self.pass(call, Side::After).await?;
         result
+    }
+}
+
+/// A call, until it has ended or was dropped.
+struct UnderWay<'a>(&'a Faults);
+
+impl<'a> UnderWay<'a> {
+    fn begin(faults: &'a Faults, call: Call) -> Self {
+        let mut state = faults.lock();
+        *state.counts.entry(call).or_default() += 1;
+        state.under_way += 1;
+        UnderWay(faults)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.lock().under_way -= 1;
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use zlock_core::{ConnectUrl, Error, ErrorKind, LockPath, NodeName, Result, RetryPolicy};
 use zookeeper_client::{Acl, Acls};
 
+use crate::heartbeat::HEARTBEATS;
+
 /// ZooKeeper's own client port.
 const DEFAULT_PORT: u16 = 2181;
 
@@ -165,7 +167,8 @@ impl ZkOptions {
     }
 
     /// The servers' `tickTime`, which a client cannot ask for. A session's local deadline comes before the
-    /// server's by a margin: half a tick, and 2 % of the session timeout for clocks that drift. A tick that is not
+    /// server's by a margin: half a tick, but no less than the time between two heartbeats, and 2 % of the session
+    /// timeout for clocks that drift. A tick that is not
     /// known is taken for half the session timeout, the shortest that servers grant. Only for servers that all
     /// have this tick.
     #[must_use]
@@ -233,7 +236,8 @@ impl ZkOptions {
     /// By how much the local deadline comes before the server's, for a session of this timeout.
     pub(crate) fn margin(&self, session_timeout: Duration) -> Duration {
         let tick = self.server_tick.unwrap_or(session_timeout / 2);
-        (tick / 2 + session_timeout / 50).min(session_timeout / 2)
+        // With a short tick it may be the heartbeat before the last that the leader was told of.
+        ((tick / 2).max(session_timeout / HEARTBEATS) + session_timeout / 50).min(session_timeout / 2)
     }
 
     /// Checks everything that can be checked without a packet.
@@ -325,7 +329,8 @@ mod tests {
         assert_eq!(options.session_timeout, Duration::from_secs(4));
         assert_eq!(options.connect_timeout, Duration::from_secs(60));
         assert_eq!(options.operation_timeout, Duration::from_millis(500));
-        assert_eq!(options.margin(Duration::from_secs(10)), Duration::from_millis(1200));
+        assert_eq!(options.margin(Duration::from_secs(10)), Duration::from_millis(2200));
+        assert_eq!(options.margin(Duration::from_secs(4)), Duration::from_millis(1080));
     }
 
     #[test]

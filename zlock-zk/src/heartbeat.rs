@@ -11,6 +11,9 @@ use zookeeper_client::{Client, Error};
 
 use crate::session::{Freshness, Live, Shared, catch_up};
 
+/// How many are sent in the time of a session timeout.
+pub(crate) const HEARTBEATS: u32 = 5;
+
 /// With more own nodes than this, a heartbeat no longer lists them: its answer would be longer than 100 kB.
 const MAX_LISTED: usize = 1000;
 

@@ -9,7 +9,7 @@ use zlock_core::{CloseReason, ErrorKind, RetryPolicy, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
 use crate::connect::{Established, establish};
-use crate::heartbeat::Heartbeat;
+use crate::heartbeat::{HEARTBEATS, Heartbeat};
 use crate::session::{Lease, Live, Shared};
 
 /// Before each attempt at a new session, which itself takes up to the connect timeout.
@@ -107,7 +107,7 @@ impl Manager {
         let epoch = live.lease.epoch;
         let shared = self.shared.clone();
         let mut events = shared.publisher.subscribe();
-        let interval = *timeout / 5;
+        let interval = *timeout / HEARTBEATS;
         let mut connected = states.peek_state() == SessionState::SyncConnected;
         let mut next = Instant::now() + interval;
         let mut heartbeat: Option<Heartbeat> = None;

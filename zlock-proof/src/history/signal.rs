@@ -17,8 +17,8 @@ pub(crate) struct Disturbance {
 const LATE: Ns = 300 * MS;
 
 /// Looks at every session that was lost. A loss is false if all that happened to the client since its last
-/// answered heartbeat took less than six tenths of the session's timeout: a heartbeat is sent every fifth of it, and
-/// a fifth is for the deadline's margin.
+/// answered heartbeat took less than 0.55 of the session timeout: a heartbeat is sent every fifth of it, and
+/// 0.22 are the margin of the deadline.
 pub(crate) fn signal(
     histories: &[History],
     endings: &[Ending],
@@ -45,7 +45,7 @@ pub(crate) fn signal(
             lost += 1;
             let since = deadline.saturating_sub(timeout + timeout / 5);
             let disturbed = overlap(&mine, since, event.at);
-            if disturbed < timeout * 6 / 10 {
+            if disturbed < timeout * 11 / 20 {
                 let times = format!("{} of disturbance since {since}", seconds(disturbed));
                 findings.violation(format!("{client} lost session {session} at {}: {times}", event.at));
             }
@@ -64,7 +64,7 @@ pub(crate) fn signal(
     by_hand.sort_unstable();
     let (median, most) = (by_hand.get(by_hand.len() / 2), by_hand.last());
     findings.figure(format!(
-        "{lost} sessions lost by faults, none of them for an outage below 0.6 of its timeout"
+        "{lost} sessions lost by faults, none of them for an outage below 0.55 of its timeout"
     ));
     findings.figure(format!("told at most {} after the deadline", seconds(latest)));
     findings.figure(format!(

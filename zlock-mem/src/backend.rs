@@ -87,6 +87,8 @@ impl MemBackend {
                 Answer::NoNode if seen.label == Label::Lock => return Ok(Existence::Gone),
                 Answer::NoNode => match self.find(call, &mut retries, parent, &seen.token).await? {
                     None => return Ok(Existence::Gone),
+                    // The token's create went on in another session of its client, at another place.
+                    Some(node) if node.sequence != seen.sequence => return Ok(Existence::Gone),
                     Some(node) if node.label != seen.label => return Ok(Existence::Changed(node)),
                     // It has its label back: try again to watch it.
                     Some(_) => {}

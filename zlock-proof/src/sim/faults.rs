@@ -16,7 +16,7 @@ pub(crate) fn hook(world: &Arc<World>) -> impl FnMut(&MemServer, &Arrival) -> Fa
     let (world, mut random) = (Arc::downgrade(world), Random::of(world.plan.seed, 1));
     move |_, arrival| {
         let Some(world) = world.upgrade() else { return Fate::Pass };
-        world.lock().counts.requests += 1;
+        world.count_request();
         world.check();
         let client = arrival.session.and_then(|session| world.client_of(session));
         if random.once_in(world.plan.race) && Instant::now() < world.end {

@@ -15,6 +15,9 @@ use super::oracle::Holds;
 use super::plan::Plan;
 use super::survey::Late;
 
+/// More requests than all clients together have a use for at one moment.
+const AT_ONCE: u64 = 10_000;
+
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
@@ -58,6 +61,8 @@ pub(crate) struct State {
     pub(crate) late: Late,
     pub(crate) counts: Counts,
     pub(crate) violation: Option<Violation>,
+    /// The present moment, and the requests that came in it.
+    at_once: (Option<Instant>, u64),
     /// Held beyond the end of the runtime.
     kept: Vec<Holding>,
     trace: Vec<String>,
@@ -168,6 +173,24 @@ impl World {
         let holds = std::mem::take(&mut self.lock().holds);
         // Not under the lock: the last handle of a client ends its session.
         drop(holds);
+    }
+
+    /// Counts a request. A great many at one moment mean that somebody asks again without waiting.
+    pub(crate) fn count_request(&self) {
+        let now = Instant::now();
+        let at_once = {
+            let mut state = self.lock();
+            state.counts.requests += 1;
+            let (moment, requests) = &mut state.at_once;
+            if moment.replace(now) != Some(now) {
+                *requests = 0;
+            }
+            *requests += 1;
+            *requests
+        };
+        if at_once > AT_ONCE {
+            self.fail("busy loop", || format!("{at_once} requests, and no time passes"));
+        }
     }
 
     /// Keeps this until after the runtime.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use zlock::{
-    Client, DowngradeError, Error, Guard, Held, InterProcessMutex, LockPath, ReadWriteLock, Release,
-    Semaphore, WriteGuard,
+    Client, DowngradeError, Error, Guard, Held, InterProcessMutex, Lock, LockKind, LockPath, MultiGuard,
+    MultiLock, ReadWriteLock, Release, Semaphore, WriteGuard,
 };
 
 use super::plan::Family;
@@ -34,8 +34,9 @@ pub(crate) enum Way {
 /// Something that is held.
 #[derive(Debug)]
 pub(crate) enum Holding {
-    One(Guard, Mode),
+    One(Guard),
     Write(WriteGuard),
+    Many(MultiGuard),
 }
 
 /// Calls the lock in the way that was asked for.
@@ -50,11 +51,31 @@ macro_rules! acquire {
 }
 
 impl Kind {
-    pub(crate) fn any(family: Family, random: &mut Random) -> Self {
-        match family {
-            Family::Mutex => Kind::Mutex,
-            Family::ReadWrite => random.pick(&[Kind::Read, Kind::Read, Kind::Write]),
-            Family::Semaphore => Kind::Permits(random.pick(&[1, 1, 2, 3, MAX])),
+    /// One of those that share a path of this number.
+    pub(crate) fn any(family: Family, path: usize, random: &mut Random) -> Self {
+        match (family, path % 3) {
+            (Family::Mutex, _) | (Family::Multi, 0) => Kind::Mutex,
+            (Family::ReadWrite, _) | (Family::Multi, 1) => {
+                random.pick(&[Kind::Read, Kind::Read, Kind::Write])
+            }
+            (Family::Semaphore, _) | (Family::Multi, _) => Kind::Permits(random.pick(&[1, 1, 2, 3, MAX])),
+        }
+    }
+
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Kind::Mutex | Kind::Write => Mode::Alone,
+            Kind::Read => Mode::Reader,
+            Kind::Permits(n) => Mode::Permits { weight: n.into(), max: MAX.into() },
+        }
+    }
+
+    pub(crate) fn for_template(self) -> LockKind {
+        match self {
+            Kind::Mutex => LockKind::Mutex,
+            Kind::Read => LockKind::Read,
+            Kind::Write => LockKind::Write,
+            Kind::Permits(n) => LockKind::Permits { n, max: MAX },
         }
     }
 
@@ -70,15 +91,11 @@ impl Kind {
         path: &LockPath,
         way: Way,
     ) -> Result<Option<Holding>, Error> {
-        let one = |mode| move |guard| Holding::One(guard, mode);
         Ok(match self {
-            Kind::Mutex => acquire!(InterProcessMutex::new(client, path)?, way).map(one(Mode::Alone)),
-            Kind::Read => acquire!(ReadWriteLock::new(client, path)?.read(), way).map(one(Mode::Reader)),
+            Kind::Mutex => acquire!(InterProcessMutex::new(client, path)?, way).map(Holding::One),
+            Kind::Read => acquire!(ReadWriteLock::new(client, path)?.read(), way).map(Holding::One),
             Kind::Write => acquire!(ReadWriteLock::new(client, path)?.write(), way).map(Holding::Write),
-            Kind::Permits(n) => {
-                let mode = Mode::Permits { weight: n.into(), max: MAX.into() };
-                acquire!(Semaphore::new(client, path, MAX)?, way, n).map(one(mode))
-            }
+            Kind::Permits(n) => acquire!(Semaphore::new(client, path, MAX)?, way, n).map(Holding::One),
         })
     }
 
@@ -90,64 +107,95 @@ impl Kind {
             Kind::Permits(_) => Semaphore::new(client, path, MAX)?.request_revocation().await,
         }
     }
+
+    fn lock(self, client: &Client, path: &LockPath) -> Result<Box<dyn Lock>, Error> {
+        Ok(match self {
+            Kind::Mutex => Box::new(InterProcessMutex::new(client, path)?),
+            Kind::Read => Box::new(ReadWriteLock::new(client, path)?.read()),
+            Kind::Write => Box::new(ReadWriteLock::new(client, path)?.write()),
+            Kind::Permits(n) => Box::new(Semaphore::new(client, path, MAX)?.permits(n)?),
+        })
+    }
+}
+
+/// All of these, or none.
+pub(crate) async fn acquire_all(
+    locks: &[(Kind, &LockPath)],
+    client: &Client,
+    way: Way,
+) -> Result<Option<Holding>, Error> {
+    if let [(kind, path)] = locks {
+        return kind.acquire(client, path, way).await;
+    }
+    let locks = locks.iter().map(|(kind, path)| kind.lock(client, path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(acquire!(MultiLock::new(locks)?, way).map(Holding::Many))
 }
 
 impl Holding {
-    fn guard(&self) -> &Guard {
+    fn guards(&self) -> &[Guard] {
         match self {
-            Holding::One(guard, _) => guard,
-            Holding::Write(guard) => guard,
+            Holding::One(guard) => std::slice::from_ref(guard),
+            Holding::Write(guard) => std::slice::from_ref(&**guard),
+            Holding::Many(guard) => guard.guards(),
         }
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.guard().fencing_token().get()
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.guards().iter().map(|guard| guard.fencing_token().get()).collect()
     }
 
-    pub(crate) fn held(&self) -> Held {
-        self.guard().held()
+    /// Looks at each of them, in the order of their paths.
+    pub(crate) fn helds(&self) -> Vec<Held> {
+        self.guards().iter().map(Guard::held).collect()
     }
 
-    pub(crate) fn mode(&self) -> Mode {
-        match self {
-            Holding::One(_, mode) => *mode,
-            Holding::Write(_) => Mode::Alone,
-        }
-    }
-
-    /// Another entry of the same hold.
+    /// Another entry of the same holds.
     pub(crate) fn reenter(&self) -> Result<Holding, Error> {
         Ok(match self {
-            Holding::One(guard, mode) => Holding::One(guard.reenter()?, *mode),
+            Holding::One(guard) => Holding::One(guard.reenter()?),
             Holding::Write(guard) => Holding::Write(guard.reenter()?),
+            Holding::Many(guard) => Holding::Many(guard.reenter()?),
         })
     }
 
     pub(crate) async fn lost(&self) -> Error {
-        self.guard().lost().await
+        match self {
+            Holding::One(guard) => guard.lost().await,
+            Holding::Write(guard) => guard.lost().await,
+            Holding::Many(guard) => guard.lost().await,
+        }
     }
 
     pub(crate) async fn revocation(&self) -> Result<(), Error> {
-        self.guard().revocation().await
+        match self {
+            Holding::One(guard) => guard.revocation().await,
+            Holding::Write(guard) => guard.revocation().await,
+            Holding::Many(guard) => guard.revocation().await,
+        }
     }
 
     pub(crate) async fn release(self) -> Result<Release, Error> {
         match self {
-            Holding::One(guard, _) => guard.release().await,
+            Holding::One(guard) => guard.release().await,
             Holding::Write(guard) => guard.release().await,
+            Holding::Many(guard) => guard.release().await,
         }
     }
 
     /// A writer becomes a reader. What does not write comes back as it is.
     pub(crate) async fn downgrade(self) -> Result<Holding, DowngradeError> {
         match self {
-            Holding::Write(guard) => Ok(Holding::One(guard.downgrade().await?, Mode::Reader)),
+            Holding::Write(guard) => Ok(Holding::One(guard.downgrade().await?)),
             other => Ok(other),
         }
     }
 
     /// Runs a future inside what is held.
     pub(crate) async fn scope<F: Future>(&self, future: F) -> F::Output {
-        self.guard().scope(future).await
+        match self {
+            Holding::One(guard) => guard.scope(future).await,
+            Holding::Write(guard) => guard.scope(future).await,
+            Holding::Many(guard) => guard.scope(future).await,
+        }
     }
 }

@@ -102,13 +102,11 @@ impl World {
     }
 
     /// Starts or ends to wait for being asked to let go.
-    pub(crate) fn listens(&self, number: u64, starts: bool) {
+    pub(crate) fn listen(&self, numbers: &[u64], starts: bool) {
         let listening = &mut self.lock().holds.listening;
-        if starts {
-            listening.insert(number)
-        } else {
-            listening.remove(&number)
-        };
+        for number in numbers {
+            let _ = if starts { listening.insert(*number) } else { listening.remove(number) };
+        }
     }
 
     fn change(&self, number: u64, change: impl FnOnce(&mut Hold)) {
@@ -122,10 +120,13 @@ impl World {
     }
 
     /// The holder lets go, or was stopped: from now on the node is to vanish.
-    pub(crate) fn left(&self, number: u64) {
-        self.note(|| format!("#{number} left"));
-        if let Some(hold) = self.lock().holds.by_number.get_mut(&number) {
-            hold.left.get_or_insert(Instant::now());
+    pub(crate) fn left(&self, numbers: &[u64]) {
+        self.note(|| format!("{numbers:?} left"));
+        let mut state = self.lock();
+        for number in numbers {
+            if let Some(hold) = state.holds.by_number.get_mut(number) {
+                hold.left.get_or_insert(Instant::now());
+            }
         }
     }
 

@@ -12,9 +12,11 @@ pub(crate) enum Family {
     /// Readers and writers, and writers that become readers.
     ReadWrite,
     Semaphore,
+    /// All of these, each on its path, and several of them at a time.
+    Multi,
 }
 
-const FAMILIES: [Family; 3] = [Family::Mutex, Family::ReadWrite, Family::Semaphore];
+const FAMILIES: [Family; 4] = [Family::Mutex, Family::ReadWrite, Family::Semaphore, Family::Multi];
 
 /// The shape of one run: everything that is not decided on the way.
 #[derive(Clone, Debug)]
@@ -56,12 +58,13 @@ impl Plan {
         // A part of the seeds has no fault at all: there, everything happens at once or is an error.
         let calm = random.once_in(6);
         let unless_calm = |n| if calm { 0 } else { n };
+        let family = random.pick(&FAMILIES);
         Plan {
             seed,
-            family: random.pick(&FAMILIES),
+            family,
             clients: random.within(2, 5) as usize,
             workers: random.within(1, 3),
-            paths: random.pick(&[1, 1, 2]),
+            paths: if family == Family::Multi { 3 } else { random.pick(&[1, 1, 2]) },
             session: Duration::from_secs(random.pick(&[3, 10])),
             retries: random.pick(&[2, 30]),
             operation_timeout: Duration::from_secs(random.pick(&[2, 15])),

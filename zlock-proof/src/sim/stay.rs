@@ -24,20 +24,20 @@ impl Worker {
             0 => {
                 let _ = timeout(time * 10, holding.lost()).await;
             }
-            1 if round.kind.enters_again() => self.enter_again(round, &holding).await,
+            1 => self.enter_again(round, &holding).await,
             2 => match self.hand_on(round, holding).await {
                 Some(other) => holding = other,
                 None => return,
             },
             3 => {
-                world.listens(holding.number(), true);
+                world.listen(&holding.numbers(), true);
                 let asked = timeout(time * 5, holding.revocation()).await;
-                world.listens(holding.number(), false);
+                world.listen(&holding.numbers(), false);
                 if let Ok(Err(e)) = asked {
                     self.check_error(round.present.number, &e);
                 }
             }
-            4..8 if round.kind == Kind::Write => match self.downgrade(round, holding).await {
+            4..8 if matches!(holding, Holding::Write(_)) => match self.downgrade(round, holding).await {
                 Some(reader) => holding = reader,
                 None => return,
             },
@@ -48,19 +48,23 @@ impl Worker {
 
     /// Inside the scope the same lock comes at once and is the same hold, or is lost.
     async fn enter_again(&mut self, round: &Round, holding: &Holding) {
-        let (world, client, number) = (self.world.clone(), round.present.number, holding.number());
-        let lock = &world.paths[round.path];
-        let kind = match round.kind {
+        let (world, client, numbers) = (self.world.clone(), round.present.number, holding.numbers());
+        let at = self.random.place(round.locks.len());
+        let ((path, held), number) = (round.locks[at], numbers[at]);
+        let kind = match held {
             Kind::Write => self.random.pick(&[Kind::Read, Kind::Write]),
             Kind::Read => self.random.pick(&[Kind::Read, Kind::Read, Kind::Write]),
             other => other,
         };
-        let upgrades = (round.kind, kind) == (Kind::Read, Kind::Write);
-        match holding.scope(kind.acquire(&round.present.client, lock, Way::Wait)).await {
+        if !kind.enters_again() {
+            return;
+        }
+        let upgrades = (held, kind) == (Kind::Read, Kind::Write);
+        match holding.scope(kind.acquire(&round.present.client, &world.paths[path], Way::Wait)).await {
             Ok(_) if upgrades => world.fail("reentry", || format!("#{number} was upgraded")),
             Ok(Some(inner)) => {
-                if inner.number() != number {
-                    world.fail("reentry", || format!("#{number} was entered again as #{}", inner.number()));
+                if inner.numbers() != [number] {
+                    world.fail("reentry", || format!("#{number} was entered again as {:?}", inner.numbers()));
                 }
                 sleep(self.time()).await;
             }
@@ -72,20 +76,21 @@ impl Worker {
 
     /// The first entry leaves, and another one keeps the lock: that of a reader, where a writer has one.
     async fn hand_on(&mut self, round: &Round, holding: Holding) -> Option<Holding> {
-        let (world, number) = (self.world.clone(), holding.number());
-        let reads = round.kind == Kind::Write && self.random.once_in(2);
-        let inner = if reads {
-            let lock = &world.paths[round.path];
-            holding.scope(Kind::Read.acquire(&round.present.client, lock, Way::Wait)).await
-        } else {
-            holding.reenter().map(Some)
+        let (world, numbers) = (self.world.clone(), holding.numbers());
+        let reads = matches!(holding, Holding::Write(_)) && self.random.once_in(2);
+        let inner = match round.only() {
+            Some((path, _)) if reads => {
+                let lock = &world.paths[path];
+                holding.scope(Kind::Read.acquire(&round.present.client, lock, Way::Wait)).await
+            }
+            _ => holding.reenter().map(Some),
         };
         let Ok(Some(inner)) = inner else {
-            world.left(number);
+            world.left(&numbers);
             return None;
         };
         if reads {
-            world.downgraded(number, inner.held());
+            inner.helds().into_iter().for_each(|held| world.downgraded(numbers[0], held));
         }
         if self.random.once_in(3) {
             drop(holding);
@@ -100,25 +105,25 @@ impl Worker {
     }
 
     async fn downgrade(&mut self, round: &Round, holding: Holding) -> Option<Holding> {
-        let (world, number, time) = (self.world.clone(), holding.number(), self.time());
+        let (world, numbers, time) = (self.world.clone(), holding.numbers(), self.time());
         sleep(time).await;
-        world.downgrades(number);
+        world.downgrades(numbers[0]);
         let cut_after = if self.random.once_in(4) { self.random.within(1, 6) } else { u64::MAX };
         match cut(cut_after, holding.downgrade()).await {
             Some(Ok(reader)) => {
-                world.downgraded(number, reader.held());
+                reader.helds().into_iter().for_each(|held| world.downgraded(numbers[0], held));
                 sleep(self.time()).await;
                 return Some(reader);
             }
             Some(Err(e)) => self.check_error(round.present.number, &e.error),
             None => {}
         }
-        world.left(number);
+        world.left(&numbers);
         None
     }
 
     async fn leave(&mut self, round: &Round, holding: Holding) {
-        let (world, time, number) = (self.world.clone(), self.time(), holding.number());
+        let (world, time, numbers) = (self.world.clone(), self.time(), holding.numbers());
         if world.plan.shutdown && Instant::now() >= world.end && self.random.once_in(4) {
             return world.keep(holding);
         }
@@ -126,12 +131,12 @@ impl Worker {
         if manner == 6 {
             tokio::spawn(async move {
                 sleep(time).await;
-                world.left(number);
+                world.left(&numbers);
                 drop(holding);
             });
             return;
         }
-        world.left(number);
+        world.left(&numbers);
         match manner {
             0..4 => drop(holding),
             4 => drop(cut(self.random.within(1, 6), holding.release()).await),
@@ -144,9 +149,12 @@ impl Worker {
                 resume_unwind(Box::new("as planned"));
             })),
             _ => match holding.release().await {
-                Ok(Release::Released) => world.released(round.path, number),
-                Ok(Release::StillHeld) => world.fail("release", || format!("#{number} was the last")),
-                Ok(release) => world.note(|| format!("#{number} {release:?}")),
+                Ok(Release::Released) => {
+                    let paths = round.locks.iter().map(|(path, _)| *path);
+                    paths.zip(numbers).for_each(|(path, number)| world.released(path, number));
+                }
+                Ok(Release::StillHeld) => world.fail("release", || format!("{numbers:?} were the last")),
+                Ok(release) => world.note(|| format!("{numbers:?} {release:?}")),
                 Err(e) => self.check_error(round.present.number, &e),
             },
         }

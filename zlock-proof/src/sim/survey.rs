@@ -109,7 +109,7 @@ impl World {
                     if *waiters > state.clients[client].acquiring.get(&path).copied().unwrap_or_default() {
                         due(Due::Leftover(path), &alone);
                     }
-                    if place.entitled {
+                    if place.entitled && state.clients[client].together == 0 {
                         let tells = matches!(place.mode, Mode::Permits { .. });
                         due(Due::Grant(place.number), if tells { &in_front } else { &alone });
                     }

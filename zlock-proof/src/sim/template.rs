@@ -7,26 +7,27 @@ use tokio::time::{sleep, timeout};
 use zlock::LockTemplate;
 
 use super::polls::cut;
-use super::truth::Mode;
 use super::worker::{Round, Worker};
 use super::world::World;
 
 impl Worker {
     pub(crate) async fn run_template(&mut self, round: Round) {
-        let Round { present, path, .. } = round;
+        let (present, (path, kind)) = (round.present, round.locks[0]);
         let (wait, time, patience) = (self.patience(), self.random.millis(400), self.patience() * 4);
         let (client, world) = (present.number, self.world.clone());
-        world.note(|| format!("c{client} template {wait:?} {}", world.paths[path]));
+        world.note(|| format!("c{client} template {wait:?} {kind:?} {}", world.paths[path]));
         let panics = self.random.once_in(10);
-        let template = LockTemplate::new(&present.client, "/").and_then(|t| t.with_wait(wait, 2));
-        let template = template.expect("it can be built").with_run_on_after_loss(self.random.once_in(4));
+        let template = LockTemplate::new(&present.client, "/")
+            .and_then(|t| t.with_wait(wait, 2)?.with_kind(kind.for_template()))
+            .expect("it can be built")
+            .with_run_on_after_loss(self.random.once_in(4));
         let execute = async move {
-            let acquiring = world.acquiring(client, path);
+            let acquiring = world.acquiring(client, &[(path, kind)]);
             let name = world.paths[path].as_str().trim_start_matches('/');
             let closure = async |held: zlock::Held| {
                 drop(acquiring);
                 let _inside = Inside { world: world.clone(), number: held.fencing_token().get() };
-                world.granted(client, path, Mode::Alone, held);
+                world.granted(client, path, kind.mode(), held);
                 sleep(time).await;
                 if panics {
                     resume_unwind(Box::new("as planned"));
@@ -58,6 +59,6 @@ struct Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        self.world.left(self.number);
+        self.world.left(&[self.number]);
     }
 }

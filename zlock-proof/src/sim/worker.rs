@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::{Error, ErrorKind, Phase};
 
-use super::lock::{Kind, Way};
+use super::lock::{Kind, Way, acquire_all};
 use super::plan::Family;
 use super::polls::{cut, stall};
 use super::process::{Present, Process};
@@ -19,11 +19,18 @@ pub(crate) struct Worker {
     pub(crate) random: Random,
 }
 
-/// One round's client and lock.
+/// One round's client and locks.
 pub(crate) struct Round {
     pub(crate) present: Present,
-    pub(crate) path: usize,
-    pub(crate) kind: Kind,
+    /// In the order of their paths.
+    pub(crate) locks: Vec<(usize, Kind)>,
+}
+
+impl Round {
+    /// The lock, if it is only one.
+    pub(crate) fn only(&self) -> Option<(usize, Kind)> {
+        (self.locks.len() == 1).then(|| self.locks[0])
+    }
 }
 
 impl Worker {
@@ -34,16 +41,25 @@ impl Worker {
 
     pub(crate) async fn work(mut self) {
         while self.world.plan.shutdown || !self.world.is_over() {
-            let path = self.random.place(self.world.paths.len());
-            let kind = Kind::any(self.world.plan.family, &mut self.random);
-            let round = Round { present: self.process.present(), path, kind };
-            if self.world.plan.family == Family::Mutex && self.random.once_in(4) {
+            let round = Round { present: self.process.present(), locks: self.choose() };
+            if round.locks.len() == 1 && self.random.once_in(4) {
                 self.run_template(round).await;
             } else {
-                self.run_lock(round).await;
+                self.run_locks(round).await;
             }
             sleep(self.random.millis(200)).await;
         }
+    }
+
+    fn choose(&mut self) -> Vec<(usize, Kind)> {
+        let (family, paths) = (self.world.plan.family, self.world.paths.len());
+        let mut chosen = vec![self.random.place(paths)];
+        if family == Family::Multi {
+            chosen.extend((0..paths).filter(|_| self.random.once_in(3)));
+            chosen.sort_unstable();
+            chosen.dedup();
+        }
+        chosen.into_iter().map(|path| (path, Kind::any(family, path, &mut self.random))).collect()
     }
 
     pub(crate) fn patience(&mut self) -> Duration {
@@ -51,12 +67,12 @@ impl Worker {
         self.random.millis(most)
     }
 
-    async fn run_lock(&mut self, round: Round) {
-        let Round { present, path, kind } = &round;
-        let (world, patience) = (self.world.clone(), self.patience());
-        let (client, lock) = (present.number, &world.paths[*path]);
+    async fn run_locks(&mut self, round: Round) {
+        let Round { present, locks } = &round;
+        let (world, patience, client) = (self.world.clone(), self.patience(), present.number);
+        let locks: Vec<_> = locks.iter().map(|(path, kind)| (*kind, &world.paths[*path])).collect();
         if self.random.once_in(20)
-            && let Err(e) = kind.revoke(&present.client, lock).await
+            && let Err(e) = locks[0].0.revoke(&present.client, locks[0].1).await
         {
             self.check_error(client, &e);
         }
@@ -65,10 +81,10 @@ impl Worker {
             1 => Way::Timed(patience),
             _ => Way::Wait,
         };
-        world.note(|| format!("c{client} {kind:?} {way:?} {lock}"));
-        let acquiring = world.acquiring(client, *path);
+        world.note(|| format!("c{client} {way:?} {locks:?}"));
+        let acquiring = world.acquiring(client, &round.locks);
         let began = Instant::now();
-        let acquire = kind.acquire(&present.client, lock, way);
+        let acquire = acquire_all(&locks, &present.client, way);
         let cut_after = self.random.within(1, 12);
         let acquired = match self.random.below(8) {
             0 => cut(cut_after, acquire).await,
@@ -84,14 +100,16 @@ impl Worker {
             2 | 3 => timeout(patience, acquire).await.ok(),
             _ => {
                 let acquired = acquire.await;
-                self.check_time(way, began);
+                self.check_time(way, began, locks.len() as u32);
                 Some(acquired)
             }
         };
         drop(acquiring);
         match acquired {
             Some(Ok(Some(holding))) => {
-                world.granted(client, *path, holding.mode(), holding.held());
+                for ((path, kind), held) in round.locks.iter().zip(holding.helds()) {
+                    world.granted(client, *path, kind.mode(), held);
+                }
                 self.stay(&round, holding).await;
             }
             Some(Ok(None)) => world.note(|| format!("c{client} finds it taken")),
@@ -100,11 +118,12 @@ impl Worker {
         }
     }
 
-    fn check_time(&self, way: Way, began: Instant) {
+    fn check_time(&self, way: Way, began: Instant, locks: u32) {
         let limit = match way {
             Way::Wait => return,
             Way::Timed(time) if !time.is_zero() => time,
-            Way::Timed(_) | Way::Try => self.world.plan.operation_timeout,
+            // One look at each, and one release of each that was had.
+            Way::Timed(_) | Way::Try => self.world.plan.operation_timeout * (2 * locks - 1),
         };
         // The clock counts in milliseconds.
         if began.elapsed() > limit + Duration::from_millis(1) {

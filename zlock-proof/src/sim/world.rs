@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use zlock::mem::{MemLink, MemServer};
 use zlock::{LockPath, SessionId};
 
-use super::lock::Holding;
+use super::lock::{Holding, Kind};
 use super::oracle::Holds;
 use super::plan::Plan;
 use super::survey::Late;
@@ -52,6 +52,8 @@ pub(crate) struct Known {
     pub(crate) closed: bool,
     /// Acquisitions under way, by path.
     pub(crate) acquiring: BTreeMap<usize, u64>,
+    /// How many of them are for several locks: such a one has some of them before it says so.
+    pub(crate) together: u64,
 }
 
 #[derive(Debug, Default)]
@@ -136,7 +138,7 @@ impl World {
         let mut state = self.lock();
         let disturbed = (!connected).then(Instant::now);
         let acquiring = BTreeMap::new();
-        state.clients.push(Known { link, healthy: true, disturbed, closed: false, acquiring });
+        state.clients.push(Known { link, healthy: true, disturbed, closed: false, acquiring, together: 0 });
         state.clients.len() - 1
     }
 
@@ -209,9 +211,15 @@ impl World {
     }
 
     /// Counts an acquisition as under way until it is dropped.
-    pub(crate) fn acquiring(self: &Arc<Self>, client: usize, path: usize) -> Acquiring {
-        *self.lock().clients[client].acquiring.entry(path).or_default() += 1;
-        Acquiring { world: self.clone(), client, path }
+    pub(crate) fn acquiring(self: &Arc<Self>, client: usize, locks: &[(usize, Kind)]) -> Acquiring {
+        let paths: Vec<_> = locks.iter().map(|(path, _)| *path).collect();
+        let mut state = self.lock();
+        let known = &mut state.clients[client];
+        for path in &paths {
+            *known.acquiring.entry(*path).or_default() += 1;
+        }
+        known.together += u64::from(paths.len() > 1);
+        Acquiring { world: self.clone(), client, paths }
     }
 }
 
@@ -219,11 +227,16 @@ impl World {
 pub(crate) struct Acquiring {
     world: Arc<World>,
     client: usize,
-    path: usize,
+    paths: Vec<usize>,
 }
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
-        *self.world.lock().clients[self.client].acquiring.entry(self.path).or_default() -= 1;
+        let mut state = self.world.lock();
+        let known = &mut state.clients[self.client];
+        for path in &self.paths {
+            *known.acquiring.entry(*path).or_default() -= 1;
+        }
+        known.together -= u64::from(self.paths.len() > 1);
     }
 }

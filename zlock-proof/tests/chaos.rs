@@ -4,7 +4,11 @@
 use std::process::Command;
 use std::time::Duration;
 
-use zlock_testkit::{have_zookeeper, limit_to};
+use tokio::sync::Mutex;
+use zlock_testkit::{have_etcd, have_zookeeper, limit_to};
+
+/// Two clusters at a time are more than a small machine can do in time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// Starting, the faults, recovering, and the checks.
 const LIMIT: Duration = Duration::from_secs(150);
@@ -23,5 +27,12 @@ async fn chaos(args: &'static [&str]) {
 async fn zookeeper_through_half_a_minute_of_faults() {
     if have_zookeeper() {
         chaos(&["--store", "zk", "--seconds", "30", "--seed", "117"]).await;
+    }
+}
+
+#[tokio::test]
+async fn etcd_through_half_a_minute_of_faults() {
+    if have_etcd() {
+        chaos(&["--store", "etcd", "--seconds", "30", "--seed", "117"]).await;
     }
 }

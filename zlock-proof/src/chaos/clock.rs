@@ -1,5 +1,7 @@
 //! The clock of all histories.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
@@ -11,6 +13,11 @@ use crate::history::Ns;
 pub(crate) fn now() -> Ns {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+/// A duration as a number.
+pub(crate) fn nanos(duration: Duration) -> Ns {
+    Ns::try_from(duration.as_nanos()).unwrap_or(Ns::MAX)
 }
 
 /// Turns instants into numbers.
@@ -28,17 +35,14 @@ impl Clock {
     }
 
     pub(crate) fn number(&self, instant: Instant) -> Ns {
-        let later = instant.saturating_duration_since(self.instant).as_nanos();
-        let earlier = self.instant.saturating_duration_since(instant).as_nanos();
-        let difference = |nanos: u128| Ns::try_from(nanos).unwrap_or(Ns::MAX);
-        (self.number + difference(later)).saturating_sub(difference(earlier))
+        let later = nanos(instant.saturating_duration_since(self.instant));
+        let earlier = nanos(self.instant.saturating_duration_since(instant));
+        (self.number + later).saturating_sub(earlier)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -3,6 +3,7 @@
 mod client;
 mod clock;
 mod cluster;
+mod etcdctl;
 mod locks;
 mod options;
 mod plan;

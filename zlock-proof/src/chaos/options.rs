@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::cluster::Store;
 
 pub(crate) const USAGE: &str = "\
-chaos --store zk [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N]";
+chaos --store zk|etcd [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N]";
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,8 @@ impl Options {
             let number = || value.parse::<u64>().map_err(|_| format!("{name} {value}: not a number"));
             match name.as_str() {
                 "--store" if value == "zk" => store = Some(Store::Zk),
-                "--store" => return Err(format!("--store {value}: expected zk")),
+                "--store" if value == "etcd" => store = Some(Store::Etcd),
+                "--store" => return Err(format!("--store {value}: expected zk or etcd")),
                 "--minutes" => options.time = Duration::from_secs(60 * number()?),
                 "--seconds" => options.time = Duration::from_secs(number()?),
                 "--seed" => options.seed = number()?,
@@ -58,6 +59,7 @@ impl fmt::Display for Options {
         let Options { store, time, seed, clients, session } = self;
         let store = match store {
             Store::Zk => "zk",
+            Store::Etcd => "etcd",
         };
         write!(
             f,

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::{history, socket, stop_file};
-use super::clock::now;
+use super::clock::{nanos, now};
 use super::cluster::Cluster;
 use super::options::Options;
 use super::plan::{Plan, Scale};
@@ -37,7 +37,6 @@ pub(crate) async fn run(options: &Options) -> bool {
     println!("plan:\n{plan}run:");
     let storage = Storage::start(&socket(folder.path())).expect("a storage");
     let world = Arc::new(World {
-        store: options.store,
         cluster,
         session: options.session,
         folder: folder.path().to_owned(),
@@ -63,7 +62,7 @@ pub(crate) async fn run(options: &Options) -> bool {
         alive,
         healed,
         residue,
-        timeout: Ns::try_from(options.session.as_nanos()).expect("some seconds"),
+        timeout: nanos(options.session),
         log,
     };
     let good = judge(&evidence);
@@ -96,7 +95,7 @@ async fn through_faults(world: &Arc<World>, plan: Plan, seed: u64) -> (Vec<Slot>
     slots.sort_by_key(|(number, _)| *number);
     cluster.await.expect("the cluster's track");
     world.say("the last fault is over");
-    let within = Ns::try_from(HEALED_WITHIN.as_nanos()).expect("some seconds");
+    let within = nanos(HEALED_WITHIN);
     (slots.into_iter().map(|(_, slot)| slot).collect(), Healed { at: now(), within })
 }
 

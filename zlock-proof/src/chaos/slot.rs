@@ -8,8 +8,7 @@ use tokio::time::sleep;
 use zlock_testkit::{Cut, FaultProxy, Process};
 
 use super::client::{Told, history};
-use super::clock::now;
-use super::cluster::Store;
+use super::clock::{nanos, now};
 use super::locks::Manner;
 use super::plan::{Break, ClientFault};
 use super::world::World;
@@ -29,9 +28,7 @@ impl Slot {
     pub(crate) async fn start(number: usize, seed: u64, world: Arc<World>) -> Self {
         let mut links = Vec::new();
         for server in world.cluster.addrs() {
-            links.push(match world.store {
-                Store::Zk => FaultProxy::start_zookeeper(server).await,
-            });
+            links.push(world.cluster.link(server).await);
         }
         let mut slot = Slot { number, count: 0, seed, links, process: None, world };
         slot.spawn();
@@ -131,7 +128,10 @@ impl Slot {
         let Some(session) = self.session() else { return };
         let asked = now();
         if self.world.cluster.end_session(session).await {
-            self.world.ended(Ending { session, asked, done: now() });
+            let done = now();
+            // It is told with its next heartbeat, and by its deadline if that is not answered.
+            let until = asked + nanos(self.world.session);
+            self.world.ended(Ending { session: Some(session), asked, done, until });
         } else {
             self.world.say(format!("{}: session {session:#x} had ended before", self.name()));
         }

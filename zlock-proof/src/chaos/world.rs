@@ -7,13 +7,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::client::storm_file;
-use super::clock::now;
-use super::cluster::{Cluster, Store};
+use super::clock::{nanos, now};
+use super::cluster::Cluster;
 use super::plan::{ClusterFault, Planned, Role};
 use crate::history::{Disturbance, Ending, Ns};
 
 pub(crate) struct World {
-    pub(crate) store: Store,
     pub(crate) cluster: Cluster,
     pub(crate) session: Duration,
     /// Of histories, the storage's socket and the stop file.
@@ -54,7 +53,7 @@ impl World {
 
     /// A client, or all, were disturbed from then until now, and need some time to recover.
     pub(crate) fn disturbed(&self, from: Ns, and: Duration, client: Option<String>) {
-        let until = now() + Ns::try_from(and.as_nanos()).expect("some seconds");
+        let until = now() + nanos(and);
         let mut log = self.log();
         log.faults += 1;
         log.disturbances.push(Disturbance { from, until, client });
@@ -94,6 +93,12 @@ impl World {
                 }
                 tokio::time::sleep(time).await;
                 cluster.resume(server);
+                if role == Role::Leader && cluster.leader_wakes_badly() {
+                    let asked = now();
+                    // Keep-alives are a third of the session apart.
+                    let until = asked + nanos(self.session / 2);
+                    self.ended(Ending { session: None, asked, done: asked, until });
+                }
                 // A server that wakes may send its clients away.
                 self.recovered(role, if role == Role::Leader { from } else { now() }).await;
             }

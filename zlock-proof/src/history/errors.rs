@@ -7,7 +7,7 @@ use super::{Ending, Findings, History, What};
 /// What a client may be told while the store is under fire.
 const EXPECTED: [&str; 3] = ["SessionLost", "Unavailable", "Timeout"];
 
-/// What a client may be told when its session was ended by hand: that its node is gone may be seen first.
+/// What a client may be told when its session was ended before its time: that its node is gone may be seen first.
 const BY_HAND: &str = "NodeRemoved";
 
 /// Looks at the errors, and at what never came to an end in processes that ended by themselves.
@@ -29,7 +29,7 @@ pub(crate) fn errors(histories: &[History], endings: &[Ending]) -> Findings {
                     open.remove(op);
                     let kind = error.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
                     *kinds.entry(kind).or_default() += 1;
-                    let ended = |e: &Ending| sessions.contains(&e.session) && e.asked <= event.at;
+                    let ended = |e: &Ending| sessions.iter().any(|session| e.explains(*session, event.at));
                     let by_hand = kind == BY_HAND && endings.iter().any(ended);
                     if !EXPECTED.contains(&kind) && !by_hand {
                         findings.violation(format!("{client} op {op} failed with {error}"));
@@ -62,7 +62,7 @@ mod tests {
 
     fn bad(lines: &str) -> usize {
         let text = format!("1 ask op=1 worker=0 lock=/l kind=mutex how=Wait\n{lines}\n");
-        let ending = Ending { session: 7, asked: 5, done: 6 };
+        let ending = Ending::by_hand(7, 5);
         errors(&[History::parse("c", &text).unwrap()], &[ending]).violations.len()
     }
 

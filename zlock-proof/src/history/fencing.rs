@@ -26,7 +26,7 @@ pub(crate) fn fencing(histories: &[History], holds: &[Hold], endings: &[Ending])
             let Some(hold) = by_op.get(&(history.client.as_str(), op)).filter(|hold| at < hold.until) else {
                 continue;
             };
-            if endings.iter().any(|ending| ending.session == hold.session && ending.asked <= at) {
+            if endings.iter().any(|ending| ending.explains(hold.session, at)) {
                 killed += 1;
             } else {
                 findings.violation(format!("refused at {at} for token {newer} while {}", hold.show()));
@@ -34,7 +34,7 @@ pub(crate) fn fencing(histories: &[History], holds: &[Hold], endings: &[Ending])
         }
     }
     findings.figure(format!(
-        "{refused} visits refused by the storage, {killed} of them after a session was ended by hand"
+        "{refused} visits refused by the storage, {killed} of them after a session was ended before its time"
     ));
     findings
 }
@@ -132,10 +132,8 @@ mod tests {
             [(15, None, true), (20, None, false), (15, Some(12), false), (15, Some(16), true)]
         {
             let history = History::parse("a", &format!("99 refused op=5 at={at} newer=6\n")).unwrap();
-            let endings: Vec<_> = asked
-                .into_iter()
-                .map(|asked| Ending { session: holds[0].session, asked, done: asked })
-                .collect();
+            let endings: Vec<_> =
+                asked.into_iter().map(|asked| Ending::by_hand(holds[0].session, asked)).collect();
             let found = fencing(&[history], &holds, &endings);
             assert_eq!(found.violations.len(), usize::from(bad), "{at} {asked:?}");
         }

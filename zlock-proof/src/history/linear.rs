@@ -2,7 +2,7 @@
 //!
 //! The model is first come, first served: whoever made its node earlier, which its fencing token tells, is
 //! granted earlier. A hold ends for the model at the earlier of its release being called and its deadline, or
-//! when its session was ended by hand. Acquisitions that brought no lock have no effect in the model: a lock
+//! when its session was ended before its time. Acquisitions that brought no lock have no effect in the model: a lock
 //! whose holder or next in line is dead is not free, so a try that failed contradicts nothing.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 
-use super::{Ending, Findings, Hold, Kind, Ns};
+use super::{Ended, Ending, Findings, Hold, Kind, Ns};
 
 /// The tester keeps the whole history of a part and copies it at each step: parts end at the first quiet
 /// moment after so many holds.
@@ -23,7 +23,7 @@ pub(crate) fn linear(holds: &[Hold], endings: &[Ending]) -> Findings {
     let mut findings = Findings::default();
     let mut by_lock: BTreeMap<&str, Vec<Hold>> = BTreeMap::new();
     for hold in holds.iter().filter(|hold| hold.from < hold.until) {
-        let ended = endings.iter().filter(|ending| ending.session == hold.session).map(|ending| ending.asked);
+        let ended = endings.iter().filter(|ending| is_ended(hold, ending)).map(|ending| ending.asked);
         let until = ended.fold(hold.until, Ns::min).max(hold.from + 1);
         by_lock.entry(&hold.lock).or_default().push(Hold { until, ..hold.clone() });
     }
@@ -41,6 +41,14 @@ pub(crate) fn linear(holds: &[Hold], endings: &[Ending]) -> Findings {
         findings.figure(format!("{lock}: {whole} holds linearizable, in {count} parts of up to {most}"));
     }
     findings
+}
+
+/// Whether the hold's session was ended before its time; of a server that ended any the clients were told.
+fn is_ended(hold: &Hold, ending: &Ending) -> bool {
+    match ending.session {
+        Some(session) => session == hold.session,
+        None => hold.ended == Ended::Told && ending.asked <= hold.until && hold.until <= ending.until,
+    }
 }
 
 /// Cuts a history where nobody holds. Who waits there takes effect after the cut: nothing before it needs
@@ -190,8 +198,17 @@ mod tests {
     fn a_session_ended_by_hand_ends_its_holds() {
         let holds = [hold("a", Kind::Mutex, 1, 10, 25), hold("b", Kind::Mutex, 2, 20, 30)];
         assert_eq!(bad(&holds), 1);
-        let ending = Ending { session: holds[0].session, asked: 15, done: 16 };
+        let ending = Ending::by_hand(holds[0].session, 15);
         assert!(linear(&holds, &[ending]).violations.is_empty());
+    }
+
+    #[test]
+    fn a_server_that_ends_sessions_ends_the_holds_that_were_told() {
+        let mut holds = [hold("a", Kind::Mutex, 1, 10, 25), hold("b", Kind::Mutex, 2, 20, 30)];
+        let woken = Ending { session: None, asked: 15, done: 15, until: 40 };
+        assert_eq!(linear(&holds, &[woken]).violations.len(), 1);
+        holds[0].ended = Ended::Told;
+        assert!(linear(&holds, &[woken]).violations.is_empty());
     }
 
     #[test]

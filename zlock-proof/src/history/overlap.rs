@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Ending, Findings, Hold, Kind, Ns, seconds};
 
-/// Looks at all holds. Those of a session that was ended by hand may overlap with the next one's until their
+/// Looks at all holds. Those of a session that was ended before its time may overlap with the next one's until their
 /// client is told: no queue can avoid that, and [`Guard`](zlock::Guard) says so. They are counted.
 pub(crate) fn overlap(holds: &[Hold], endings: &[Ending]) -> Findings {
     let mut findings = Findings::default();
@@ -25,15 +25,15 @@ pub(crate) fn overlap(holds: &[Hold], endings: &[Ending]) -> Findings {
     }
     findings.figure(format!("{} certain holds of {} locks", holds.len(), held.len()));
     findings.figure(format!(
-        "{excused} overlaps after a session was ended by hand, the longest {}",
+        "{excused} overlaps after a session was ended before its time, the longest {}",
         seconds(longest)
     ));
     findings
 }
 
-/// Whether the session of this hold was ended by hand before this moment.
+/// Whether the session of this hold had been ended before its time by then.
 fn ended(hold: &Hold, by: Ns, endings: &[Ending]) -> bool {
-    endings.iter().any(|ending| ending.session == hold.session && ending.asked <= by)
+    endings.iter().any(|ending| ending.explains(hold.session, by))
 }
 
 /// Whom of the others this one must not be beside.
@@ -82,8 +82,17 @@ mod tests {
         for (session, asked, excused) in
             [(holds[0].session, 15, true), (holds[0].session, 21, false), (holds[1].session, 15, false)]
         {
-            let found = overlap(&holds, &[Ending { session, asked, done: asked + 1 }]);
+            let found = overlap(&holds, &[Ending::by_hand(session, asked)]);
             assert_eq!(found.violations.is_empty(), excused);
+        }
+    }
+
+    #[test]
+    fn an_excuse_has_an_end() {
+        let holds = [hold("a", Kind::Mutex, 1, 10, 25), hold("b", Kind::Mutex, 2, 20, 30)];
+        for (until, excused) in [(20, true), (19, false)] {
+            let woken = Ending { session: None, asked: 12, done: 12, until };
+            assert_eq!(overlap(&holds, &[woken]).violations.is_empty(), excused);
         }
     }
 
@@ -98,7 +107,7 @@ mod tests {
     fn three_semaphore_holds_of_which_one_is_dead() {
         let holds = [hold("a", TWO, 1, 10, 40), hold("b", TWO, 2, 11, 40), hold("c", TWO, 3, 20, 40)];
         assert_eq!(overlap(&holds, &[]).violations.len(), 1);
-        let ended = Ending { session: holds[0].session, asked: 12, done: 13 };
+        let ended = Ending::by_hand(holds[0].session, 12);
         assert!(overlap(&holds, &[ended]).violations.is_empty());
     }
 }

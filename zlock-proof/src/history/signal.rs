@@ -38,7 +38,7 @@ pub(crate) fn signal(
             if state != "Lost" || *epoch == 0 || !told.insert(*session) {
                 continue;
             }
-            if let Some(ending) = endings.iter().find(|e| e.session == *session && e.asked <= event.at) {
+            if let Some(ending) = endings.iter().find(|e| e.explains(*session, event.at)) {
                 by_hand.push(event.at.saturating_sub(ending.done));
                 continue;
             }
@@ -68,7 +68,7 @@ pub(crate) fn signal(
     ));
     findings.figure(format!("told at most {} after the deadline", seconds(latest)));
     findings.figure(format!(
-        "{} sessions ended by hand: told after {} (median), {} (at most)",
+        "{} sessions ended before their time: told after {} (median), {} (at most)",
         by_hand.len(),
         seconds(*median.unwrap_or(&0)),
         seconds(*most.unwrap_or(&0))
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_session_ended_by_hand_is_no_false_loss() {
-        let ending = |session, asked| Ending { session, asked, done: asked };
+        let ending = Ending::by_hand;
         assert_eq!(bad(21 * S, &[], &[ending(7, 20 * S)]), 0);
         assert_eq!(bad(21 * S, &[], &[ending(8, 20 * S)]), 1);
         assert_eq!(bad(21 * S, &[], &[ending(7, 22 * S)]), 1);

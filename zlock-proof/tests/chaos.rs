@@ -15,6 +15,7 @@ const LIMIT: Duration = Duration::from_secs(150);
 
 /// Runs the program; shows all that it says if it finds something.
 async fn chaos(args: &'static [&str]) {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let run =
         move || Command::new(env!("CARGO_BIN_EXE_zlock-proof")).arg("chaos").args(args).output().unwrap();
     let output = limit_to(LIMIT, tokio::task::spawn_blocking(run)).await.unwrap();

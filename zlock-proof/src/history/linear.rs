@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 
-use super::{Ended, Ending, Findings, Hold, Kind, Ns};
+use super::{Ending, Findings, Hold, Kind, Ns};
 
 /// The tester keeps the whole history of a part and copies it at each step: parts end at the first quiet
 /// moment after so many holds.
@@ -43,11 +43,11 @@ pub(crate) fn linear(holds: &[Hold], endings: &[Ending]) -> Findings {
     findings
 }
 
-/// Whether the hold's session was ended before its time; of a server that ended any the clients were told.
+/// Whether the hold's session was ended before its time. If it may have been any, clients have found out which.
 fn is_ended(hold: &Hold, ending: &Ending) -> bool {
     match ending.session {
         Some(session) => session == hold.session,
-        None => hold.ended == Ended::Told && ending.asked <= hold.until && hold.until <= ending.until,
+        None => hold.lost.is_some_and(|lost| ending.asked <= lost && lost <= ending.until),
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
         let mut holds = [hold("a", Kind::Mutex, 1, 10, 25), hold("b", Kind::Mutex, 2, 20, 30)];
         let woken = Ending { session: None, asked: 15, done: 15, until: 40 };
         assert_eq!(linear(&holds, &[woken]).violations.len(), 1);
-        holds[0].ended = Ended::Told;
+        holds[0].lost = Some(26);
         assert!(linear(&holds, &[woken]).violations.is_empty());
     }
 

@@ -39,7 +39,7 @@ Compares three designs of a lock by what a hand-over costs with 50 waiters.
 Usage: cargo run [--features zk] --example herd_effect -- [--url URL]
 
   --url URL   mem:// (default) or zk://host:port (needs --features zk, and a server that answers
-              `mntr`: 4lw.commands.whitelist=mntr in its configuration)
+              `mntr`: 4lw.commands.whitelist=mntr in its configuration); etcd is not measured
 
 Exit code: 0 zlock told one waiter of each hand-over; 1 it did not; 2 it could not run.";
 

@@ -17,8 +17,9 @@ pub(crate) async fn main(
         ["--url", url] => url,
         _ => {
             eprintln!(
-                "Usage: cargo run [--features zk] --example {name} -- [--url URL]\n\n  \
-                 --url URL   the store: {default} (default), or zk://host:port (needs --features zk)"
+                "Usage: cargo run [--features zk|etcd] --example {name} -- [--url URL]\n\n  \
+                 --url URL   the store: {default} (default), or zk://host:port (needs --features zk),\n              \
+                 or etcd://host:port (needs --features etcd)"
             );
             return ExitCode::from(2);
         }

@@ -8,21 +8,22 @@ use super::{Run, WORKERS};
 pub(crate) const USAGE: &str = "\
 Ten workers draw order numbers: first without a lock (there are duplicates), then with one (there are none).
 
-Usage: cargo run [--features zk] --example order_numbers -- [OPTIONS]
+Usage: cargo run [--features zk|etcd] --example order_numbers -- [OPTIONS]
 
-  --url URL        the store: mem:// (default) or zk://host:port (needs --features zk)
+  --url URL        the store: mem:// (default), zk://host:port (needs --features zk)
+                   or etcd://host:port (needs --features etcd)
   --processes N    N processes of ten workers each, on one file; needs a store that is not mem://
   --hold-ms MS     how long a worker takes from reading to writing (default 20)
   --help           this text
 
 From --hold-ms 100 on, each process says when it holds the lock. So with --processes 4 --hold-ms 1000 there
-is time to kill one that holds it with `kill -9 PID`: the others go on when its session has timed out (5 s,
-unless the URL has a session_timeout).
+is time to kill one that holds it with `kill -9 PID`: the others go on when its session has timed out (on
+ZooKeeper 5 s, unless the URL has a session_timeout; on etcd 10 s, unless it has a ttl).
 
 Exit code: 0 the numbers drawn with the lock are unique and in order; 1 they are not; 2 it could not run.";
 
 const MEM_AND_PROCESSES: &str = "mem:// lives inside one process: \
-    --processes needs a server that all of them reach, such as --url zk://host:port";
+    --processes needs a server that all of them reach, such as --url zk://host:port or etcd://host:port";
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {

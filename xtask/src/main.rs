@@ -14,7 +14,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test [--require] [FILTER..]   set up what the tests need, run them all, and count them
 cargo xtask ci                            all checks, and the tests with every server required
-cargo xtask bench zk|etcd|mem [WORKLOAD..]  one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7)
+cargo xtask bench zk|etcd|mem [WORKLOAD..]  one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7),
+                                          on the servers of ZK_CONNECT or ETCD_ENDPOINTS
 cargo xtask chaos --store zk|etcd [--minutes N] [--seed S]
                                           clients of a real cluster under faults, and checks of what they saw
 cargo xtask sim [--seeds A..B] [--trace]  many clients and faults from each seed; stops at one that breaks a rule

@@ -178,6 +178,8 @@ impl ZkOptions {
     }
 
     /// Connects by TLS and trusts servers whose certificates one of these signed, and whose names match.
+    ///
+    /// The cryptography is that of the process (rustls' `CryptoProvider`), or aws-lc if none was chosen.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, ca_pem: impl Into<String>) -> Self {

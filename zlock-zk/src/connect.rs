@@ -86,6 +86,7 @@ async fn secure(connector: Connector, options: &ZkOptions, hosts: &str) -> Resul
         None => connector.connect(hosts).await,
         Some(tls) => {
             let tls = tls.options().map_err(zk::Error::UnexpectedError)?;
+            crate::tls::choose_provider();
             connector.with_tls(tls).secure_connect(hosts).await
         }
     }

@@ -1,5 +1,6 @@
 //! TLS options, kept as text until they are needed.
 
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use zookeeper_client::TlsOptions;
 
 #[derive(Clone, Default)]
@@ -19,5 +20,14 @@ impl Tls {
                 .map_err(|e| format!("the TLS certificate or key: {e}"))?;
         }
         Ok(options)
+    }
+}
+
+/// Chooses a cryptography provider for the process unless one was chosen: with two of them built in (etcd's client
+/// brings another) rustls cannot, and the client library would panic.
+pub(crate) fn choose_provider() {
+    if CryptoProvider::get_default().is_none() {
+        // An error means that somebody chose one in the meantime.
+        let _ = aws_lc_rs::default_provider().install_default();
     }
 }

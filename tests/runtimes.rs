@@ -19,6 +19,8 @@ enum Store {
     Mem(MemServer),
     #[cfg(feature = "zk")]
     Zk(String),
+    #[cfg(feature = "etcd")]
+    Etcd(String),
 }
 
 impl Store {
@@ -27,6 +29,8 @@ impl Store {
             Store::Mem(_) => Duration::from_millis(300),
             #[cfg(feature = "zk")]
             Store::Zk(_) => Duration::from_secs(1),
+            #[cfg(feature = "etcd")]
+            Store::Etcd(_) => Duration::from_secs(2),
         }
     }
 
@@ -38,6 +42,10 @@ impl Store {
             #[cfg(feature = "zk")]
             Store::Zk(url) => {
                 zlock::connect(&format!("{url}?session_timeout={}ms", session.as_millis())).await.unwrap()
+            }
+            #[cfg(feature = "etcd")]
+            Store::Etcd(url) => {
+                zlock::connect(&format!("{url}?ttl={}ms", session.as_millis())).await.unwrap()
             }
         }
     }
@@ -166,6 +174,17 @@ macro_rules! on_every_store {
                     let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
                     let url = format!("zk://{}/{}", server.connect_string(), stringify!($case));
                     super::$case(Store::Zk(url)).await;
+                })
+                .await;
+            }
+
+            #[cfg(feature = "etcd")]
+            #[tokio::test]
+            async fn on_etcd() {
+                limit(async {
+                    let Some(server) = zlock_testkit::etcd_or_skip().await else { return };
+                    let url = format!("etcd://{}/{}", server.connect_string(), stringify!($case));
+                    super::$case(Store::Etcd(url)).await;
                 })
                 .await;
             }

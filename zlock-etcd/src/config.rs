@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use zlock_core::{ConnectUrl, Error, ErrorKind, LockPath, Result, RetryPolicy};
+use zlock_core::{ConnectUrl, Error, ErrorKind, LockPath, NodeName, Result, RetryPolicy};
+
+use crate::key::Keys;
 
 /// etcd's own client port.
 const DEFAULT_PORT: u16 = 2379;
@@ -166,6 +168,24 @@ impl EtcdOptions {
     ) -> Self {
         self.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
         self
+    }
+
+    /// The key of a lock's node, the prefix included. It exists as long as the lock is held, and its create
+    /// revision is the fencing token: compare it in a transaction of your own, and the server refuses the
+    /// writes of a holder that has lost the lock and does not know it yet.
+    ///
+    /// # Examples
+    /// With the `etcd-client` crate:
+    /// ```ignore
+    /// let key = options.node_key(guard.path(), &guard.node());
+    /// let token = guard.fencing_token().get().cast_signed();
+    /// let held = Compare::create_revision(key, CompareOp::Equal, token);
+    /// let write = Txn::new().when([held]).and_then([TxnOp::put("prices", "17", None)]);
+    /// let written = etcd.txn(write).await?.succeeded(); // false if the lock is not held: nothing was written
+    /// ```
+    #[must_use]
+    pub fn node_key(&self, lock: &LockPath, node: &NodeName) -> String {
+        Keys::new(self, lock).of(node)
     }
 
     /// The host of this number, counted round and round, with its port.

@@ -1,0 +1,75 @@
+//! Writes into etcd itself that happen only while a lock is held.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{observer, options, path};
+use etcd_client::{Client as Observer, Compare, CompareOp, Txn, TxnOp};
+use zlock_core::LockPath;
+use zlock_etcd::{EtcdBackend, EtcdOptions};
+use zlock_recipes::{Client, Guard, InterProcessMutex, ReadWriteLock, Release};
+use zlock_testkit::{FaultProxy, etcd_or_skip, limit};
+
+/// Writes under the lock, by a connection of its own. Whether it was written.
+async fn write(observer: &Observer, options: &EtcdOptions, guard: &Guard) -> bool {
+    let key = options.node_key(guard.path(), &guard.node());
+    let token = guard.fencing_token().get().cast_signed();
+    let held = Compare::create_revision(key, CompareOp::Equal, token);
+    let txn = Txn::new().when([held]).and_then([TxnOp::put("guarded", "written", None)]);
+    observer.kv_client().txn(txn).await.unwrap().succeeded()
+}
+
+async fn connect(options: &EtcdOptions) -> Client {
+    Client::new(EtcdBackend::connect(options.clone()).await.unwrap())
+}
+
+async fn release(guard: Guard) {
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn the_guarded_write_of_a_stale_holder_is_refused() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let observer = observer(&server.connect_string()).await;
+        let proxy = FaultProxy::start(server.addr()).await;
+        let lock = path("guarded");
+        // A prefix is part of the key.
+        let prefix = LockPath::new("/guarded").unwrap();
+        let holder = options(&proxy.connect_string()).with_prefix(prefix.clone());
+        let others = options(&server.connect_string()).with_prefix(prefix);
+        let held = InterProcessMutex::new(&connect(&holder).await, lock.as_str()).unwrap();
+        let held = held.acquire().await.unwrap();
+        assert!(write(&observer, &holder, &held).await);
+        // Cut off, so that it is told nothing, and ended by hand.
+        proxy.freeze().await;
+        let backend = EtcdBackend::connect(others.clone()).await.unwrap();
+        let key = holder.node_key(held.path(), &held.node());
+        let lease = observer.kv_client().get(key, None).await.unwrap().kvs()[0].lease();
+        observer.lease_client().revoke(lease).await.unwrap();
+        let next =
+            InterProcessMutex::new(&Client::new(backend), lock.as_str()).unwrap().acquire().await.unwrap();
+        assert!(held.is_held(), "it does not know");
+        assert!(!write(&observer, &holder, &held).await);
+        assert!(write(&observer, &others, &next).await);
+        release(next).await;
+    })
+    .await;
+}
+
+/// A write lock that becomes a read lock keeps its key and its token.
+#[tokio::test]
+async fn the_node_is_the_one_that_is_held_now() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let (observer, options) =
+            (observer(&server.connect_string()).await, options(&server.connect_string()));
+        let lock = ReadWriteLock::new(&connect(&options).await, path("guarded").as_str()).unwrap();
+        let writing = lock.write().acquire().await.unwrap();
+        assert!(write(&observer, &options, &writing).await);
+        let reading = writing.downgrade().await.unwrap();
+        assert!(write(&observer, &options, &reading).await);
+        release(reading).await;
+    })
+    .await;
+}

@@ -15,12 +15,17 @@ pub(crate) async fn main(
     let url = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => default,
         ["--url", url] => url,
-        _ => {
-            eprintln!(
+        ref other => {
+            let usage = format!(
                 "Usage: cargo run [--features zk|etcd] --example {name} -- [--url URL]\n\n  \
                  --url URL   the store: {default} (default), or zk://host:port (needs --features zk),\n              \
                  or etcd://host:port (needs --features etcd)"
             );
+            if let ["--help" | "-h"] = other {
+                println!("{usage}");
+                return ExitCode::SUCCESS;
+            }
+            eprintln!("{usage}");
             return ExitCode::from(2);
         }
     };

@@ -17,8 +17,8 @@ Usage: cargo run [--features zk|etcd] --example order_numbers -- [OPTIONS]
   --help           this text
 
 From --hold-ms 100 on, each process says when it holds the lock. So with --processes 4 --hold-ms 1000 there
-is time to kill one that holds it with `kill -9 PID`: the others go on when its session has timed out (on
-ZooKeeper 5 s, unless the URL has a session_timeout; on etcd 10 s, unless it has a ttl).
+is time to kill one that holds it with `kill -9 PID`: the others go on when its session has timed out (5 s,
+unless the URL has a session_timeout, on etcd a ttl).
 
 Exit code: 0 the numbers drawn with the lock are unique and in order; 1 they are not; 2 it could not run.";
 
@@ -74,11 +74,16 @@ impl Options {
 
 /// A killed process keeps the lock until its session times out: with a short one the others wait less.
 fn with_short_session(url: String) -> String {
-    if !url.starts_with("zk:") || url.contains("session_timeout=") {
+    let timeout = match url.split(':').next() {
+        Some("zk") => "session_timeout",
+        Some("etcd") => "ttl",
+        _ => return url,
+    };
+    if url.contains(&format!("{timeout}=")) {
         return url;
     }
     let separator = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{separator}session_timeout=5s")
+    format!("{url}{separator}{timeout}=5s")
 }
 
 fn number(name: &str, value: &str, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
@@ -107,6 +112,8 @@ mod tests {
             assert!(e.contains(part), "{args}: {e}");
         }
         assert_eq!(parse("--url zk://h?a=1").unwrap().unwrap().url, "zk://h?a=1&session_timeout=5s");
+        assert_eq!(parse("--url etcd://h").unwrap().unwrap().url, "etcd://h?ttl=5s");
+        assert_eq!(parse("--url etcd://h?ttl=9s").unwrap().unwrap().url, "etcd://h?ttl=9s");
         assert_eq!(parse("--help").unwrap(), None);
     }
 }

@@ -20,6 +20,8 @@ fn main() -> ExitCode {
         "chaos" => chaos::run(rest),
         #[cfg(feature = "chaos")]
         "chaos-client" => chaos::run_client(rest),
+        #[cfg(feature = "chaos")]
+        "chaos-names" => chaos::run_names(rest),
         _ => {
             eprintln!("zlock-proof sim|model|chaos ..");
             ExitCode::from(2)

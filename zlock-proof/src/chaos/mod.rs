@@ -5,6 +5,7 @@ mod clock;
 mod cluster;
 mod etcdctl;
 mod locks;
+mod names;
 mod options;
 mod plan;
 mod record;
@@ -19,6 +20,7 @@ mod zk_session;
 use std::process::ExitCode;
 
 pub(crate) use client::run as run_client;
+pub(crate) use names::process as run_names;
 
 use self::options::{Options, USAGE};
 
@@ -31,7 +33,13 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    match runtime.expect("a runtime").block_on(run::run(&options)) {
+    let run = async {
+        match options.names {
+            Some(names) => names::run(options.store, names).await,
+            None => run::run(&options).await,
+        }
+    };
+    match runtime.expect("a runtime").block_on(run) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::cluster::Store;
 
 pub(crate) const USAGE: &str = "\
-chaos --store zk|etcd [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N]";
+chaos --store zk|etcd [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N]
+chaos --store zk|etcd --names N";
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(crate) struct Options {
     /// Client processes; the first is left alone.
     pub(crate) clients: usize,
     pub(crate) session: Duration,
+    /// Instead of faults: take a lock of each of so many names, and see what is left.
+    pub(crate) names: Option<u64>,
 }
 
 impl Options {
@@ -28,6 +31,7 @@ impl Options {
             seed: fastrand::u64(..1_000_000),
             clients: 6,
             session: Duration::from_secs(3),
+            names: None,
         };
         let mut store = None;
         let mut args = args.iter();
@@ -44,6 +48,7 @@ impl Options {
                 "--clients" => {
                     options.clients = usize::try_from(number()?).map_err(|e| e.to_string())?.max(2)
                 }
+                "--names" => options.names = Some(number()?),
                 "--session-ms" => options.session = Duration::from_millis(number()?),
                 _ => return Err(format!("unknown option {name}")),
             }
@@ -56,7 +61,7 @@ impl Options {
 impl fmt::Display for Options {
     /// The line that repeats it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { store, time, seed, clients, session } = self;
+        let Options { store, time, seed, clients, session, .. } = self;
         let store = match store {
             Store::Zk => "zk",
             Store::Etcd => "etcd",

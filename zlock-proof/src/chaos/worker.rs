@@ -61,7 +61,9 @@ impl Worker {
             75..85 => How::Try,
             _ => How::Cancel,
         };
-        let time = Duration::from_millis(self.rng.u64(1..600));
+        // Some of those that are given up are given up on their way.
+        let most = if how == How::Cancel && self.rng.bool() { 6_000 } else { 600_000 };
+        let time = Duration::from_micros(self.rng.u64(1..most));
         let op = self.ask(now(), lock, how);
         match lock.acquire(&self.client, how, time).await {
             Ok(Some(guard)) => self.hold(op, lock, guard).await,

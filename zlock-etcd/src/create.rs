@@ -71,6 +71,11 @@ async fn append(
     if answer.succeeded() {
         return Ok(finish(operation, lease, token, got.kvs(), revision(&answer)));
     }
+    if known != 0 && got.kvs().is_empty() {
+        // The fence goes with the lease. The manager has not heard of it yet.
+        operation.session.publisher.lose(lease.epoch);
+        return Err(Failure::Over);
+    }
     fence::saw(operation, lease, got);
     // Not the fence, so the key.
     if operation.session.fence(lease) == known { Err(Failure::TokenInUse) } else { Ok(None) }

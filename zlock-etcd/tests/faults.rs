@@ -199,6 +199,21 @@ async fn a_lease_revoked_while_the_create_is_under_way() {
     .await;
 }
 
+/// The fence that was raised goes with the lease: a create then waits for the next session.
+#[tokio::test]
+async fn a_lease_revoked_after_a_create_was_given_up() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let l = linked(server).await;
+        let path = path("revoked");
+        l.backend.delete(&path, &Target::Token(token())).await.unwrap();
+        revoke(&l.observer, &l.backend).await;
+        let made = create(&l.backend, &path, Label::Lock).await;
+        assert_eq!(made.epoch, 2);
+    })
+    .await;
+}
+
 /// T1: applied, the answer lost, all tries used up, the session lives on.
 #[tokio::test]
 async fn a_create_that_gives_up_says_that_it_may_have_happened() {

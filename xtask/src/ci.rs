@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: everything that must hold before a change lands.
 
 use crate::arrows;
+use crate::planted;
 use crate::run::{Result, cargo, run};
 use crate::setup::set_up;
 use crate::test::{everything, test};
@@ -12,6 +13,8 @@ pub(crate) fn ci() -> Result {
     run(cargo(&["fmt", "--all", "--check"]))?;
     println!("\n$ who depends on whom");
     arrows::check()?;
+    println!("\n$ planted bugs apply");
+    planted::check()?;
 
     // What is missing for the tests is found out before the long part.
     set_up()?;

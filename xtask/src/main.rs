@@ -2,6 +2,7 @@
 
 mod arrows;
 mod ci;
+mod planted;
 mod program;
 mod programs;
 mod run;
@@ -19,6 +20,7 @@ cargo xtask bench zk|etcd|mem [WORKLOAD..]  one line of JSON a workload (w1 w2-8
 cargo xtask chaos --store zk|etcd [--minutes N] [--seed S]
                                           clients of a real cluster under faults, and checks of what they saw
 cargo xtask sim [--seeds A..B] [--trace]  many clients and faults from each seed; stops at one that breaks a rule
+cargo xtask planted [BUG..]               bugs made on purpose, and how soon `sim` finds each; takes half an hour
 cargo xtask model [--quick] [--traces]    the queue engine under a model checker: minutes, or seconds
 
 ZLOCK_TEST_SERVERS=require|auto|off says what a server that is not installed means for `test`:
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         "ci" => ci::ci(),
         "bench" => program::bench(rest),
         "chaos" => program::chaos(&args),
+        "planted" => planted::planted(rest),
         "model" | "sim" => program::proof(&args),
         _ => Err(USAGE.to_owned()),
     };

@@ -118,7 +118,7 @@ impl Kind {
     }
 }
 
-/// All of these, or none.
+/// All of these, or none. They may come in any order.
 pub(crate) async fn acquire_all(
     locks: &[(Kind, &LockPath)],
     client: &Client,

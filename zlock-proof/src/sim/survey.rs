@@ -21,6 +21,8 @@ enum Due {
     Grant(u64),
     /// The node's holder left, or has lost it.
     Removal(u64),
+    /// The holder has become a reader, and the store still has a writer.
+    Relabel(u64),
     /// This client has more nodes on this path than it has use for.
     Leftover(usize),
 }
@@ -84,6 +86,9 @@ impl World {
         let (check, what) = match due {
             Due::Grant(number) => ("lost wake-up", format!("#{number} of c{client} is first")),
             Due::Removal(number) => ("orphan", format!("#{number} of c{client} is left")),
+            Due::Relabel(number) => {
+                ("stale label", format!("#{number} of c{client} reads, and stands as a writer"))
+            }
             Due::Leftover(path) => ("orphan", format!("c{client} has no use for a node of {path}")),
         };
         self.fail(check, || format!("{what} for {:?}", since.elapsed()));
@@ -101,6 +106,9 @@ impl World {
             match state.holds.by_number.get(&place.number) {
                 Some(hold) if hold.left.is_some() || hold.lost => {
                     due(Due::Removal(place.number), &alone);
+                }
+                Some(hold) if hold.mode != place.mode => {
+                    due(Due::Relabel(place.number), &alone);
                 }
                 Some(_) => {}
                 None => {

@@ -70,7 +70,10 @@ impl Worker {
     async fn run_locks(&mut self, round: Round) {
         let Round { present, locks } = &round;
         let (world, patience, client) = (self.world.clone(), self.patience(), present.number);
-        let locks: Vec<_> = locks.iter().map(|(path, kind)| (*kind, &world.paths[*path])).collect();
+        let mut locks: Vec<_> = locks.iter().map(|(path, kind)| (*kind, &world.paths[*path])).collect();
+        if self.random.once_in(2) {
+            locks.reverse();
+        }
         if self.random.once_in(20)
             && let Err(e) = locks[0].0.revoke(&present.client, locks[0].1).await
         {
@@ -107,8 +110,10 @@ impl Worker {
         drop(acquiring);
         match acquired {
             Some(Ok(Some(holding))) => {
-                for ((path, kind), held) in round.locks.iter().zip(holding.helds()) {
-                    world.granted(client, *path, kind.mode(), held);
+                for held in holding.helds() {
+                    let is_it = |(path, _): &&(usize, Kind)| world.paths[*path] == *held.path();
+                    let (path, kind) = *round.locks.iter().find(is_it).expect("it was asked for");
+                    world.granted(client, path, kind.mode(), held);
                 }
                 self.stay(&round, holding).await;
             }

@@ -13,6 +13,8 @@ struct Need {
 const NEEDS: &[Need] = &[
     Need { package: "default-jre-headless", used: "/usr/bin/java" },
     Need { package: "libzookeeper-java", used: "/usr/share/java/zookeeper.jar" },
+    // Applies the planted bugs.
+    Need { package: "git", used: "/usr/bin/git" },
     // etcd's client needs protoc to build.
     Need { package: "protobuf-compiler", used: "/usr/bin/protoc" },
     Need { package: "etcd-server", used: "/usr/bin/etcd" },

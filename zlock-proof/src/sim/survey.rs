@@ -27,9 +27,9 @@ enum Due {
     Leftover(usize),
 }
 
-/// Since when something is due, of which client.
+/// What is due, and since when it depends on these clients.
 #[derive(Debug, Default)]
-pub(crate) struct Late(BTreeMap<(usize, Due), Instant>);
+pub(crate) struct Late(BTreeMap<(usize, Due), (Instant, BTreeSet<usize>)>);
 
 /// What is due, and the clients on which it depends: the own one and, at a semaphore, those in front, each of
 /// which has to tell the next that it was granted.
@@ -72,12 +72,14 @@ impl World {
         let before = std::mem::take(&mut self.lock().late.0);
         let mut late = BTreeMap::new();
         for (key, depends_on) in dues {
-            let since = before.get(&key).copied().unwrap_or(now);
-            late.insert(key, since);
+            // Who was waited for and is gone has told the next only now.
+            let known = before.get(&key).filter(|(_, others)| *others == depends_on);
+            let since = known.map_or(now, |(since, _)| *since);
             let is_calm = |client: &usize| self.calm_since(*client, since) > Some(GRACE);
             if depends_on.iter().all(is_calm) {
                 self.fail_late(key, since);
             }
+            late.insert(key, (since, depends_on));
         }
         self.lock().late.0 = late;
     }

@@ -59,6 +59,8 @@ pub(crate) struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) clients: Vec<Known>,
+    /// A session outlives its link when its client is gone.
+    sessions: BTreeMap<SessionId, usize>,
     pub(crate) holds: Holds,
     pub(crate) late: Late,
     pub(crate) counts: Counts,
@@ -205,9 +207,15 @@ impl World {
         std::mem::take(&mut self.lock().kept)
     }
 
-    /// The client that has this session at the server.
+    /// The client that has this session at the server, or had it when it was last seen there.
     pub(crate) fn client_of(&self, session: SessionId) -> Option<usize> {
-        self.lock().clients.iter().rposition(|c| c.link.session() == Some(session))
+        let mut state = self.lock();
+        if let Some(client) = state.sessions.get(&session) {
+            return Some(*client);
+        }
+        let client = state.clients.iter().rposition(|c| c.link.session() == Some(session))?;
+        state.sessions.insert(session, client);
+        Some(client)
     }
 
     /// Counts an acquisition as under way until it is dropped.

@@ -80,25 +80,39 @@ async fn a_process_killed_while_it_holds_stops_nobody() {
     limit(async {
         let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
         // Longer than the example's own choice: the machine that tests run on may be busy.
-        let url = format!("zk://{}/order_numbers?session_timeout=8s", server.connect_string());
-        let args = ["--url", &url, "--processes", "3", "--hold-ms", "200"];
-        let mut parent = Process::spawn(Process::built("examples/order_numbers"), &args, &[]);
-        let holder = parent.line_after("  process ").await;
-        let (pid, holds) = holder.split_once(' ').unwrap();
-        assert!(holds.starts_with("holds the lock"), "{holder}");
-        parent.kill_descendant(pid.parse().unwrap());
-
-        let killed = format!("  process {pid} was killed (signal: 9");
-        parent.line_after(&killed).await;
-        let mut orders = None;
-        while let Some(line) = parent.line().await {
-            let found = line.strip_suffix(" orders, 0 duplicates, in order");
-            orders = found.map(String::from).or(orders);
-        }
-        // Those of the two others, and what it wrote before it was dead.
-        let orders: u32 = orders.unwrap().strip_prefix("  = ").unwrap().parse().unwrap();
-        assert!((20..30).contains(&orders), "{orders}");
-        assert_eq!(parent.wait().await, 0);
+        kill_the_holder(&format!("zk://{}/order_numbers?session_timeout=8s", server.connect_string())).await;
     })
     .await;
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn a_process_killed_while_it_holds_stops_nobody_on_etcd() {
+    limit(async {
+        let Some(server) = zlock_testkit::etcd_or_skip().await else { return };
+        kill_the_holder(&format!("etcd://{}/order_numbers?ttl=8s", server.connect_string())).await;
+    })
+    .await;
+}
+
+#[cfg(any(feature = "zk", feature = "etcd"))]
+async fn kill_the_holder(url: &str) {
+    let args = ["--url", url, "--processes", "3", "--hold-ms", "200"];
+    let mut parent = Process::spawn(Process::built("examples/order_numbers"), &args, &[]);
+    let holder = parent.line_after("  process ").await;
+    let (pid, holds) = holder.split_once(' ').unwrap();
+    assert!(holds.starts_with("holds the lock"), "{holder}");
+    parent.kill_descendant(pid.parse().unwrap());
+
+    let killed = format!("  process {pid} was killed (signal: 9");
+    parent.line_after(&killed).await;
+    let mut orders = None;
+    while let Some(line) = parent.line().await {
+        let found = line.strip_suffix(" orders, 0 duplicates, in order");
+        orders = found.map(String::from).or(orders);
+    }
+    // Those of the two others, and what it wrote before it was dead.
+    let orders: u32 = orders.unwrap().strip_prefix("  = ").unwrap().parse().unwrap();
+    assert!((20..30).contains(&orders), "{orders}");
+    assert_eq!(parent.wait().await, 0);
 }

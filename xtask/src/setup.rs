@@ -15,8 +15,9 @@ const NEEDS: &[Need] = &[
     Need { package: "libzookeeper-java", used: "/usr/share/java/zookeeper.jar" },
     // Applies the planted bugs.
     Need { package: "git", used: "/usr/bin/git" },
-    // etcd's client needs protoc to build.
+    // etcd's client needs protoc to build, and the files that its protocol imports.
     Need { package: "protobuf-compiler", used: "/usr/bin/protoc" },
+    Need { package: "libprotobuf-dev", used: "/usr/include/google/protobuf/descriptor.proto" },
     Need { package: "etcd-server", used: "/usr/bin/etcd" },
     Need { package: "etcd-client", used: "/usr/bin/etcdctl" },
     // Peers on the same lock path.

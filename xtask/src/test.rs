@@ -11,13 +11,25 @@ use crate::summary::{SKIP_MARK, Summary};
 /// One selection for clippy, tests and docs, so that they share what they build. Without protoc everything but
 /// etcd, and that is said.
 pub(crate) fn everything() -> Vec<&'static str> {
-    let protoc = std::env::var("PROTOC").unwrap_or_else(|_| "protoc".into());
-    if Command::new(protoc).arg("--version").output().is_ok_and(|out| out.status.success()) {
+    if has_protoc() {
         return vec!["--workspace", "--all-features"];
     }
-    println!("SKIPPED all of etcd: its client needs protoc to build (apt-get install protobuf-compiler)");
+    println!(
+        "SKIPPED all of etcd: its client needs protoc and google/protobuf/*.proto to build \
+         (apt-get install protobuf-compiler libprotobuf-dev)"
+    );
     let features = "zlock/zk-tls,zlock/zk-sasl,zlock-core/conformance,zlock-recipes/suite";
     vec!["--workspace", "--exclude", "zlock-etcd", "--features", features]
+}
+
+/// Whether there is a protoc, and with it the files that etcd's protocol imports.
+fn has_protoc() -> bool {
+    let mut protoc = Command::new(std::env::var("PROTOC").unwrap_or_else(|_| "protoc".into()));
+    if let Ok(include) = std::env::var("PROTOC_INCLUDE") {
+        protoc.arg("-I").arg(include);
+    }
+    protoc.args(["-o", "/dev/null", "google/protobuf/descriptor.proto"]);
+    protoc.output().is_ok_and(|out| out.status.success())
 }
 
 const SERVERS: &str = "ZLOCK_TEST_SERVERS";
@@ -36,7 +48,7 @@ pub(crate) fn test(args: &[String]) -> Result {
     let mut build = cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
     let everything = everything();
     if require && everything.contains(&"--exclude") {
-        return Err("there is no protoc".into());
+        return Err("there is no protoc, or not what it imports".into());
     }
     build.args(&everything);
     println!("\n$ {}", show(&build));

@@ -20,6 +20,8 @@ const NEEDS: &[Need] = &[
     Need { package: "libprotobuf-dev", used: "/usr/include/google/protobuf/descriptor.proto" },
     Need { package: "etcd-server", used: "/usr/bin/etcd" },
     Need { package: "etcd-client", used: "/usr/bin/etcdctl" },
+    // Lets a server's disk hang.
+    Need { package: "strace", used: "/usr/bin/strace" },
     // Peers on the same lock path.
     Need { package: "libcurator-recipes-java", used: "/usr/share/java/curator-recipes.jar" },
     Need { package: "python3-kazoo", used: "/usr/lib/python3/dist-packages/kazoo/client.py" },

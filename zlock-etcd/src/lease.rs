@@ -11,7 +11,7 @@ use etcd_client::{
 use tokio::time::{Instant, timeout};
 use zlock_core::{ErrorKind, Token};
 
-use crate::connect::{Endpoints, kv};
+use crate::connect::{Endpoint, Endpoints, kv};
 use crate::error::Failure;
 use crate::key::Range;
 use crate::operation::gets;
@@ -62,10 +62,17 @@ fn seconds(ttl: i64) -> Duration {
 }
 
 /// Keeps a lease alive, one answer at a time.
+///
+/// A member that believes itself leader renews leases without asking the others, also when they have elected another
+/// one: servers before 3.4.31 and 3.5.13 do so for as long as their disk hangs (etcd issue 15247). So an answer only
+/// counts between two reads that the cluster agreed to, of which both say the same term: a term has one leader, and
+/// who leads later begins every lease anew.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     endpoints: Arc<Endpoints>,
     id: i64,
+    /// What is read to learn the term: a key that we may read, whether or not it is there.
+    key: String,
     limit: Duration,
     stream: Option<Stream>,
 }
@@ -74,13 +81,15 @@ pub(crate) struct Keeper {
 struct Stream {
     /// Of its endpoint.
     number: u64,
+    /// Of the endpoint's server, when it was last asked.
+    term: u64,
     requests: LeaseKeeper,
     answers: LeaseKeepAliveStream,
 }
 
 impl Keeper {
-    pub(crate) fn new(endpoints: Arc<Endpoints>, id: i64, limit: Duration) -> Self {
-        Keeper { endpoints, id, limit, stream: None }
+    pub(crate) fn new(endpoints: Arc<Endpoints>, id: i64, key: String, limit: Duration) -> Self {
+        Keeper { endpoints, id, key, limit, stream: None }
     }
 
     /// One keep-alive, and its answer: whether the lease lives. Only an answer says that it does; that a
@@ -91,19 +100,50 @@ impl Keeper {
     /// request.
     pub(crate) async fn beat(&mut self) -> Result<bool, Failure> {
         let endpoint = self.endpoints.current();
-        match self.stream.take().filter(|stream| stream.number == endpoint.number) {
-            None => self.open().await,
-            Some(stream) => {
-                let answered = timeout(self.limit, stream.ask()).await;
-                let answer = answered.unwrap_or(Err(Failure::Silent));
-                if answer.is_err() {
+        let stream = self.stream.take().filter(|stream| stream.number == endpoint.number);
+        let answer = timeout(self.limit, self.beat_at(&endpoint, stream)).await;
+        match answer.unwrap_or(Err(Failure::Silent)) {
+            Ok(stream) => {
+                self.stream = stream;
+                Ok(self.stream.is_some())
+            }
+            Err(failure) if failure.verdict().kind == ErrorKind::SessionLost => Ok(false),
+            Err(failure) => {
+                if failure.is_the_servers() {
                     self.endpoints.failed(endpoint.number);
                 }
-                let (stream, lives) = answer?;
-                self.stream = Some(stream);
-                Ok(lives)
+                Err(failure)
             }
         }
+    }
+
+    /// Beats until the term is the same before and after. `None` if the lease is gone.
+    async fn beat_at(&self, endpoint: &Endpoint, stream: Option<Stream>) -> Result<Option<Stream>, Failure> {
+        let client = self.endpoints.client(endpoint).await?;
+        let mut stream = match stream {
+            Some(stream) => stream.ask().await?,
+            None => {
+                let term = self.term(&client).await?;
+                // Opening a stream is a keep-alive.
+                let (requests, answers) = client.lease_client().keep_alive(self.id).await?;
+                Some(Stream { number: endpoint.number, term, requests, answers })
+            }
+        };
+        while let Some(mut beaten) = stream {
+            let term = self.term(&client).await?;
+            if beaten.term == term {
+                return Ok(Some(beaten));
+            }
+            beaten.term = term;
+            stream = beaten.ask().await?;
+        }
+        Ok(None)
+    }
+
+    /// The term in which most of the cluster's members, the one that is asked among them, are now.
+    async fn term(&self, client: &Client) -> Result<u64, Failure> {
+        let answer = kv(client).get(&*self.key, Some(GetOptions::new().with_count_only())).await?;
+        Ok(answer.header().map_or(0, |header| header.raft_term()))
     }
 
     /// Waits until the stream breaks, or its server is no longer the one we use; for ever if there is none.
@@ -119,27 +159,14 @@ impl Keeper {
             () = self.endpoints.moved_on(stream.number) => {}
         }
     }
-
-    /// Opening a stream is a keep-alive.
-    async fn open(&mut self) -> Result<bool, Failure> {
-        let (id, number) = (self.id, self.endpoints.current().number);
-        let ask = |client: Arc<Client>| async move { client.lease_client().keep_alive(id).await };
-        match self.endpoints.ask(self.limit, ask).await {
-            Ok((requests, answers)) => {
-                self.stream = Some(Stream { number, requests, answers });
-                Ok(true)
-            }
-            Err(failure) if failure.verdict().kind == ErrorKind::SessionLost => Ok(false),
-            Err(failure) => Err(failure),
-        }
-    }
 }
 
 impl Stream {
-    async fn ask(mut self) -> Result<(Stream, bool), Failure> {
+    /// `None` if the lease is gone.
+    async fn ask(mut self) -> Result<Option<Stream>, Failure> {
         self.requests.keep_alive().await?;
         match self.answers.message().await? {
-            Some(answer) => Ok((self, answer.ttl() > 0)),
+            Some(answer) => Ok((answer.ttl() > 0).then_some(self)),
             None => Err(Failure::Silent),
         }
     }

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::{CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
 use crate::error::Failure;
+use crate::key;
 use crate::lease::{self, Granted, Keeper};
 use crate::session::{Lease, Shared};
 
@@ -182,9 +183,10 @@ impl Manager {
 
 /// Keeps the lease alive; returns when it is gone.
 async fn keep_alive(shared: &Shared, session: &Kept) {
-    let Kept { lease: Lease { epoch, .. }, granted } = *session;
+    let Kept { lease: Lease { epoch, id }, granted } = *session;
     let limit = shared.options.keep_alive_time();
-    let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, limit);
+    let key = key::fence(&shared.options, id);
+    let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
     // The first at once: its stream tells when the server goes.
     let mut next = Instant::now();
     // How many servers in a row have failed to answer.

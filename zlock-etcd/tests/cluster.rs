@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, SessionEvents, SessionState};
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::{Client, Guard, InterProcessMutex, Release};
-use zlock_testkit::{EtcdCluster, have_etcd, limit_to};
+use zlock_testkit::{EtcdCluster, have_etcd, have_strace, limit_to};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -42,9 +42,13 @@ fn hosts_from(cluster: &EtcdCluster, first: usize) -> String {
 }
 
 async fn lock(hosts: &str) -> (InterProcessMutex, SessionEvents) {
+    lock_at(hosts, "/app/lock").await
+}
+
+async fn lock_at(hosts: &str, path: &str) -> (InterProcessMutex, SessionEvents) {
     let backend = EtcdBackend::connect(options(hosts)).await.unwrap();
     let events = backend.session_events();
-    (InterProcessMutex::new(&Client::new(backend), "/app/lock").unwrap(), events)
+    (InterProcessMutex::new(&Client::new(backend), path).unwrap(), events)
 }
 
 /// A second one in the queue.
@@ -208,6 +212,50 @@ async fn a_holder_behind_a_frozen_leader_knows_first() {
         members[leader].resume();
         sleep(Duration::from_secs(1)).await;
         assert!(!held.is_held());
+    })
+    .await;
+}
+
+/// A leader whose disk hangs is replaced, and goes on to renew leases that the cluster ends: etcd issue 15247. A holder that
+/// knows no other server has given up before the cluster lets the next one in, and one that does goes there.
+#[tokio::test]
+async fn a_leader_whose_disk_hangs_renews_nothing() {
+    limit_to(LIMIT, async {
+        if !have_etcd() || !have_strace() {
+            return;
+        }
+        let cluster = EtcdCluster::start(3).await;
+        let leader = cluster.leader().await;
+        let members = cluster.members();
+        let (holder, _) = lock(&members[leader].connect_string()).await;
+        let (survivor, survivors) = lock_at(&hosts_from(&cluster, leader), "/app/other").await;
+        let others = [1, 2].map(|n| members[(leader + n) % 3].connect_string()).join(",");
+        let (waiter, waiters) = lock(&others).await;
+        let (writer, _) = lock_at(&others, "/app/written").await;
+        let held = holder.acquire().await.unwrap();
+        let survives = survivor.acquire().await.unwrap();
+        let waiting = waiting(&cluster, &waiter).await;
+        let hung = members[leader].hang_disk();
+        // It hangs when there is something to be written.
+        let written = writer.acquire().await.unwrap();
+        let lost = async {
+            held.lost().await;
+            Instant::now()
+        };
+        let granted = async {
+            let guard = waiting.await.unwrap();
+            (guard, Instant::now())
+        };
+        let (lost, (next, granted)) = tokio::join!(lost, granted);
+        assert!(lost < granted, "two held for {:?}", lost - granted);
+        // Two sessions more, in which it would have renewed.
+        sleep(2 * TTL).await;
+        is_first(&survivors).await;
+        is_first(&waiters).await;
+        assert!(next.is_held() && survives.is_held() && written.is_held() && !held.is_held());
+        assert_eq!(survives.release().await.unwrap(), Release::Released);
+        assert_eq!(next.release().await.unwrap(), Release::Released);
+        drop(hung);
     })
     .await;
 }

@@ -1,6 +1,7 @@
 //! What happens when a server is not installed.
 
 use std::io::Write;
+use std::process::Command;
 
 use crate::server::{Etcd, ZooKeeper, etcd, zookeeper};
 
@@ -25,6 +26,17 @@ pub fn have_zookeeper() -> bool {
 #[must_use = "false: return from the test"]
 pub fn have_etcd() -> bool {
     have(etcd::missing().as_deref())
+}
+
+/// Whether [`Process::hang_syncs`](crate::Process::hang_syncs) works; see [`have`].
+///
+/// # Panics
+/// As [`have`].
+#[must_use = "false: return from the test"]
+pub fn have_strace() -> bool {
+    let runs = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
+    let runs = runs.is_ok_and(|out| out.status.success());
+    have((!runs).then_some("strace is missing or may trace nothing (apt-get install strace)"))
 }
 
 /// Whether a test can use what is not part of this workspace, by `ZLOCK_TEST_SERVERS`. `missing` says what is

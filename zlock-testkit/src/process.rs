@@ -145,6 +145,24 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
+    /// Lets everything hang that waits for the disk, and nothing else, until what this returns is dropped. See
+    /// [`have_strace`](crate::have_strace).
+    ///
+    /// # Panics
+    /// If `strace` cannot trace the process.
+    #[must_use]
+    pub fn hang_syncs(&self) -> Process {
+        let pid = self.pid().to_string();
+        let delay = "inject=fdatasync,fsync:delay_enter=3600s";
+        let args = ["-qq", "-f", "-p", &pid, "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", delay];
+        let strace = Process::spawn("strace", &args, &[]);
+        while strace.is_running() && !is_traced(self.pid()) {
+            std::thread::sleep(POLL);
+        }
+        assert!(strace.is_running(), "strace cannot trace process {pid}");
+        strace
+    }
+
     /// Kills (SIGKILL) a process that this child started and named; it must not have been waited for. The
     /// `kill` program is not on every machine.
     ///
@@ -209,6 +227,15 @@ pub(crate) fn is_running(pid: u32) -> bool {
 fn threads(pid: u32) -> impl Iterator<Item = char> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     threads.filter_map(|thread| state(&format!("{}/stat", thread.ok()?.path().display())))
+}
+
+/// Whether somebody traces all of a process's threads.
+fn is_traced(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    tasks.filter_map(Result::ok).all(|task| {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        !status.contains("TracerPid:\t0\n")
+    })
 }
 
 fn state(path: &str) -> Option<char> {

@@ -170,6 +170,16 @@ impl Etcd {
         self.0.process().as_ref().expect("a running server").resume();
     }
 
+    /// Lets the server's disk hang until what this returns is dropped: it goes on to answer what it needs no disk for. See
+    /// [`have_strace`](crate::have_strace).
+    ///
+    /// # Panics
+    /// If `strace` cannot trace it.
+    #[must_use]
+    pub fn hang_disk(&self) -> Process {
+        self.0.process().as_ref().expect("a running server").hang_syncs()
+    }
+
     /// The process id of the running server.
     #[must_use]
     pub fn pid(&self) -> u32 {

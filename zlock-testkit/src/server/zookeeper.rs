@@ -165,6 +165,16 @@ impl ZooKeeper {
         self.0.process().as_ref().expect("a running server").pause();
     }
 
+    /// Lets the server's disk hang until what this returns is dropped: it goes on to answer what it needs no disk for. See
+    /// [`have_strace`](crate::have_strace).
+    ///
+    /// # Panics
+    /// If `strace` cannot trace it.
+    #[must_use]
+    pub fn hang_disk(&self) -> Process {
+        self.0.process().as_ref().expect("a running server").hang_syncs()
+    }
+
     /// Lets a frozen server run on.
     pub fn resume(&self) {
         self.0.process().as_ref().expect("a running server").resume();

@@ -1,11 +1,12 @@
 //! The cluster under test.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
-use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, ZooKeeper};
+use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper};
 
 use super::plan::Role;
 use super::{etcdctl, zk_session};
@@ -97,10 +98,13 @@ impl Cluster {
         }
     }
 
-    /// Whether a leader that stood still ends sessions in vain when it wakes, although another one leads by then: etcd issue
-    /// 15247.
-    pub(crate) fn leader_wakes_badly(&self) -> bool {
-        matches!(self, Cluster::Etcd(_))
+    /// The sessions that there are, if a leader that stood still may end some of them when it goes on; `None` if not, or
+    /// without an answer.
+    pub(crate) async fn endangered(&self, leader: usize) -> Option<BTreeSet<u64>> {
+        let Cluster::Etcd(cluster) = self else { return None };
+        let another = cluster.members()[(leader + 1) % cluster.members().len()].addr();
+        let ask = move || etcdctl::ENDS_LEASES_EARLY.then(|| etcdctl::leases(another))?;
+        spawn_blocking(ask).await.expect("an answer")
     }
 
     pub(crate) fn kill(&self, server: usize) {
@@ -126,6 +130,11 @@ impl Cluster {
 
     pub(crate) fn pause(&self, server: usize) {
         member!(self, server, member => member.pause());
+    }
+
+    /// Lets a server's disk hang until what is returned is dropped.
+    pub(crate) fn hang_disk(&self, server: usize) -> Process {
+        member!(self, server, member => member.hang_disk())
     }
 
     pub(crate) fn resume(&self, server: usize) {

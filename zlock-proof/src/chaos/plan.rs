@@ -39,6 +39,8 @@ pub(crate) enum ClusterFault {
     Kill(Role, Duration),
     /// Stopped (SIGSTOP) for this time.
     Pause(Role, Duration),
+    /// What waits for its disk hangs for this time, all else goes on.
+    HangDisk(Role, Duration),
     /// All killed, and started again.
     RestartAll,
     /// Killed and started again one after the other.
@@ -151,10 +153,11 @@ fn cluster_fault(rng: &mut Rng, session: Duration) -> (ClusterFault, Duration) {
     let time = part(rng, session);
     // With the time that the cluster needs to be whole again.
     let again = Duration::from_secs(2);
-    match rng.u32(..8) {
+    match rng.u32(..9) {
         0..=2 => (ClusterFault::Kill(role, time.min(session)), time.min(session) + again),
         3..=5 => (ClusterFault::Pause(role, time), time + again),
-        6 => (ClusterFault::RestartAll, 2 * again),
+        6 => (ClusterFault::HangDisk(role, time), time + again),
+        7 => (ClusterFault::RestartAll, 2 * again),
         _ => (ClusterFault::RestartEach, 3 * again),
     }
 }
@@ -192,6 +195,7 @@ impl fmt::Display for ClusterFault {
         match self {
             ClusterFault::Kill(role, away) => write!(f, "{role:?} killed, back after {away:?}"),
             ClusterFault::Pause(role, time) => write!(f, "{role:?} stopped for {time:?}"),
+            ClusterFault::HangDisk(role, time) => write!(f, "{role:?}'s disk hangs for {time:?}"),
             ClusterFault::RestartAll => f.write_str("all killed at once and started again"),
             ClusterFault::RestartEach => f.write_str("each killed and started again, one after the other"),
         }
@@ -237,6 +241,8 @@ mod tests {
             "Follower killed",
             "Leader stopped",
             "Follower stopped",
+            "Leader's disk hangs",
+            "Follower's disk hangs",
             "all killed at once",
             "one after the other",
         ] {

@@ -131,7 +131,7 @@ impl Slot {
             let done = now();
             // It is told with its next heartbeat, and by its deadline if that is not answered.
             let until = asked + nanos(self.world.session);
-            self.world.ended(Ending { session: Some(session), asked, done, until });
+            self.world.ended(Ending { session, asked, done, until });
         } else {
             self.world.say(format!("{}: session {session:#x} had ended before", self.name()));
         }

@@ -1,10 +1,11 @@
 //! What all tracks of a run share.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::storm_file;
 use super::clock::{nanos, now};
@@ -32,6 +33,10 @@ pub(crate) struct Log {
 
 /// The machine stood still if a task that sleeps is woken this much late.
 const STALL: Duration = Duration::from_millis(150);
+
+/// By then a leader that goes on after it stood still has found out that it leads no more, and what it sent before that has
+/// been carried out.
+const WAKING: Duration = Duration::from_secs(2);
 
 impl World {
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -68,7 +73,7 @@ impl World {
             std::fs::write(&storm, "").expect("a file");
             self.suffer(fault).await;
             // Until the clients have seen what came of it.
-            tokio::time::sleep(self.session / 10).await;
+            sleep(self.session / 10).await;
             std::fs::remove_file(&storm).expect("a file");
             self.say("cluster: whole again");
         }
@@ -82,25 +87,18 @@ impl World {
                 let server = cluster.find(role).await;
                 cluster.kill(server);
                 self.recovered(role, from).await;
-                tokio::time::sleep(away).await;
+                sleep(away).await;
                 cluster.restart(server).await;
             }
             ClusterFault::Pause(role, time) => {
                 let server = cluster.find(role).await;
                 cluster.pause(server);
-                if role == Role::Follower {
-                    self.recovered(role, from).await;
-                }
-                tokio::time::sleep(time).await;
-                cluster.resume(server);
-                if role == Role::Leader && cluster.leader_wakes_badly() {
-                    let asked = now();
-                    // Keep-alives are a third of the session apart.
-                    let until = asked + nanos(self.session / 2);
-                    self.ended(Ending { session: None, asked, done: asked, until });
-                }
-                // A server that wakes may send its clients away.
-                self.recovered(role, if role == Role::Leader { from } else { now() }).await;
+                self.stands_still((role, server), from, time, || cluster.resume(server)).await;
+            }
+            ClusterFault::HangDisk(role, time) => {
+                let server = cluster.find(role).await;
+                let hung = cluster.hang_disk(server);
+                self.stands_still((role, server), from, time, || drop(hung)).await;
             }
             ClusterFault::RestartAll => {
                 cluster.restart_all().await;
@@ -118,6 +116,49 @@ impl World {
         cluster.leader().await;
     }
 
+    /// A server has stopped, for this time.
+    async fn stands_still(
+        &self,
+        (role, server): (Role, usize),
+        from: Ns,
+        time: Duration,
+        go_on: impl FnOnce(),
+    ) {
+        if role == Role::Follower {
+            self.recovered(role, from).await;
+        }
+        sleep(time).await;
+        if role == Role::Follower {
+            go_on();
+            // A server that wakes may send its clients away.
+            return self.recovered(role, now()).await;
+        }
+        let sessions = self.cluster.endangered(server).await;
+        let woken = now();
+        go_on();
+        let ended = async {
+            if let Some(sessions) = sessions {
+                self.watch_sessions(server, sessions, woken).await;
+            }
+        };
+        tokio::join!(ended, self.recovered(role, from));
+    }
+
+    /// Records which sessions a leader ends that goes on.
+    async fn watch_sessions(&self, leader: usize, mut sessions: BTreeSet<u64>, asked: Ns) {
+        let until = Instant::now() + WAKING;
+        while Instant::now() < until {
+            sleep(Duration::from_millis(20)).await;
+            let Some(left) = self.cluster.endangered(leader).await else { continue };
+            let done = now();
+            for &session in sessions.difference(&left) {
+                // By its deadline its client knows.
+                self.ended(Ending { session, asked, done, until: done + nanos(self.session) });
+            }
+            sessions.retain(|session| left.contains(session));
+        }
+    }
+
     /// Until now, when it is whole again, and the time that clients need to find another server.
     async fn recovered(&self, role: Role, from: Ns) {
         if role == Role::Leader {
@@ -130,7 +171,7 @@ impl World {
     pub(crate) async fn watch_for_stalls(&self) {
         loop {
             let before = now();
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(20)).await;
             if Duration::from_nanos(now() - before) > STALL {
                 self.say(format!("the machine stood still for {:?}", Duration::from_nanos(now() - before)));
                 self.log().disturbances.push(Disturbance { from: before, until: now(), client: None });

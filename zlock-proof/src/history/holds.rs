@@ -20,8 +20,6 @@ pub(crate) struct Hold {
     pub(crate) from: Ns,
     pub(crate) until: Ns,
     pub(crate) ended: Ended,
-    /// When its session was found lost, whether or not it still held by then.
-    pub(crate) lost: Option<Ns>,
 }
 
 /// Why a hold ended.
@@ -81,7 +79,6 @@ fn of_client(history: &History) -> Vec<Hold> {
                     from: *from,
                     until: *deadline,
                     ended: Ended::Deadline,
-                    lost: None,
                 };
                 holds.insert(*op, hold);
             }
@@ -99,11 +96,6 @@ fn of_client(history: &History) -> Vec<Hold> {
             What::Release { op } => {
                 if let Some(hold) = holds.get_mut(op).filter(|hold| *at < hold.until) {
                     (hold.until, hold.ended) = (*at, Ended::Released);
-                }
-            }
-            What::Session { session, state, .. } if state == "Lost" => {
-                for hold in holds.values_mut().filter(|hold| hold.session == *session) {
-                    hold.lost.get_or_insert(*at);
                 }
             }
             _ => {}
@@ -130,7 +122,6 @@ pub(crate) mod testing {
             from,
             until,
             ended: Ended::Released,
-            lost: None,
         }
     }
 }
@@ -142,14 +133,6 @@ mod tests {
     fn history(lines: &[&str]) -> Vec<History> {
         let ask = "1 ask op=1 worker=0 lock=/l kind=mutex how=Wait\n3 got op=1 from=3 token=7 session=9 deadline=100\n";
         vec![History::parse("c", &format!("{ask}{}\n", lines.join("\n"))).unwrap()]
-    }
-
-    #[test]
-    fn a_loss_is_known_of_holds_that_were_let_go_before() {
-        let lost = "60 session epoch=1 session=9 state=Lost deadline=100";
-        let found =
-            holds(&history(&["50 release op=1", lost, "70 session epoch=2 session=8 state=Lost deadline=1"]));
-        assert_eq!((found[0].until, found[0].lost), (50, Some(60)));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) fn linear(holds: &[Hold], endings: &[Ending]) -> Findings {
     let mut findings = Findings::default();
     let mut by_lock: BTreeMap<&str, Vec<Hold>> = BTreeMap::new();
     for hold in holds.iter().filter(|hold| hold.from < hold.until) {
-        let ended = endings.iter().filter(|ending| is_ended(hold, ending)).map(|ending| ending.asked);
+        let ended = endings.iter().filter(|e| e.session == hold.session).map(|ending| ending.asked);
         let until = ended.fold(hold.until, Ns::min).max(hold.from + 1);
         by_lock.entry(&hold.lock).or_default().push(Hold { until, ..hold.clone() });
     }
@@ -41,14 +41,6 @@ pub(crate) fn linear(holds: &[Hold], endings: &[Ending]) -> Findings {
         findings.figure(format!("{lock}: {whole} holds linearizable, in {count} parts of up to {most}"));
     }
     findings
-}
-
-/// Whether the hold's session was ended before its time. If it may have been any, clients have found out which.
-fn is_ended(hold: &Hold, ending: &Ending) -> bool {
-    match ending.session {
-        Some(session) => session == hold.session,
-        None => hold.lost.is_some_and(|lost| ending.asked <= lost && lost <= ending.until),
-    }
 }
 
 /// Cuts a history where nobody holds. Who waits there takes effect after the cut: nothing before it needs
@@ -200,15 +192,6 @@ mod tests {
         assert_eq!(bad(&holds), 1);
         let ending = Ending::by_hand(holds[0].session, 15);
         assert!(linear(&holds, &[ending]).violations.is_empty());
-    }
-
-    #[test]
-    fn a_server_that_ends_sessions_ends_the_holds_that_were_told() {
-        let mut holds = [hold("a", Kind::Mutex, 1, 10, 25), hold("b", Kind::Mutex, 2, 20, 30)];
-        let woken = Ending { session: None, asked: 15, done: 15, until: 40 };
-        assert_eq!(linear(&holds, &[woken]).violations.len(), 1);
-        holds[0].lost = Some(26);
-        assert!(linear(&holds, &[woken]).violations.is_empty());
     }
 
     #[test]

@@ -48,8 +48,7 @@ impl History {
 /// A session that was ended at the server before its time: by hand, or by a server that should not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
-    /// Which; `None` if it may have been any.
-    pub(crate) session: Option<u64>,
+    pub(crate) session: u64,
     /// When it was asked for.
     pub(crate) asked: Ns,
     /// When the server had done it.
@@ -61,13 +60,13 @@ pub(crate) struct Ending {
 impl Ending {
     /// Whether it explains that the session was over for others at this moment, and not for its client.
     fn explains(&self, session: u64, at: Ns) -> bool {
-        self.session.is_none_or(|ended| ended == session) && self.asked <= at && at <= self.until
+        self.session == session && self.asked <= at && at <= self.until
     }
 
     /// For tables: a session that was ended by hand.
     #[cfg(test)]
     fn by_hand(session: u64, asked: Ns) -> Self {
-        Ending { session: Some(session), asked, done: asked, until: Ns::MAX }
+        Ending { session, asked, done: asked, until: Ns::MAX }
     }
 }
 

@@ -21,6 +21,8 @@ cargo xtask chaos --store zk|etcd [--minutes N] [--seed S]
                                           clients of a real cluster under faults, and checks of what they saw
 cargo xtask sim [--seeds A..B] [--trace]  many clients and faults from each seed; stops at one that breaks a rule
 cargo xtask planted [BUG..]               bugs made on purpose, and how soon `sim` finds each; takes half an hour
+cargo xtask planted --store zk|etcd [BUG..]
+                                          what a minute of `chaos` finds of bugs in a backend, or of these
 cargo xtask model [--quick] [--traces]    the queue engine under a model checker: minutes, or seconds
 
 ZLOCK_TEST_SERVERS=require|auto|off says what a server that is not installed means for `test`:

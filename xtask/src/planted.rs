@@ -1,4 +1,5 @@
-//! `cargo xtask planted`: bugs that were made on purpose, each of which the simulation has to find.
+//! `cargo xtask planted`: bugs that were made on purpose, each of which the simulation, or a run on a real cluster, has to
+//! find.
 //!
 //! A patch is applied to a copy of the workspace, so that no feature or flag of the library knows of it.
 
@@ -7,30 +8,55 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::run::{Result, cargo, command, root, show};
+use crate::setup::set_up;
 
-/// Where the bugs are, from the root of the workspace.
+/// Where the bugs are, from the root of the workspace; those of a store's backend are in a folder below.
 const BUGS: &str = "zlock-proof/planted";
 
 /// In how many seeds each bug has to be found.
 const SEEDS: &str = "0..20000";
 
-/// Plants each bug, or those whose names are given, and runs seeds until it is found. Fails if one is not.
-pub(crate) fn planted(names: &[String]) -> Result {
-    let bugs = bugs()?;
-    if let Some(name) = names.iter().find(|name| !bugs.iter().any(|bug| bug.name == **name)) {
+/// In which run on a real cluster, and in how many seconds of it.
+const SEED: &str = "117";
+const SECONDS: &str = "60";
+
+/// Plants each bug, or those whose names are given, and looks for it. Fails if one is not found.
+pub(crate) fn planted(args: &[String]) -> Result {
+    let (store, names) = match args {
+        [option, store, names @ ..] if option == "--store" => (Some(store.as_str()), names),
+        names => (None, names),
+    };
+    let (all, usual) = match store {
+        None => (bugs("")?, bugs("")?),
+        Some(store @ ("zk" | "etcd")) => {
+            set_up()?;
+            let (mut all, backends) = (bugs("")?, bugs(store)?);
+            all.extend(bugs(store)?);
+            (all, backends)
+        }
+        Some(store) => return Err(format!("--store {store}: expected zk or etcd")),
+    };
+    if let Some(name) = names.iter().find(|name| !all.iter().any(|bug| bug.name == **name)) {
         return Err(format!("there is no {BUGS}/{name}.patch"));
     }
+    let bugs = if names.is_empty() { usual } else { all };
     let target = root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
     let (copy, target) = (target.join("planted/workspace"), target.join("planted/target"));
     let mut missed = Vec::new();
-    println!("| planted bug | found by | after seeds |\n|---|---|---|");
+    let figure = if store.is_some() { "violations" } else { "after seeds" };
+    println!("| planted bug | found by | {figure} |\n|---|---|---|");
     for bug in bugs.iter().filter(|bug| names.is_empty() || names.contains(&bug.name)) {
         copy_folder(&root(), &copy)?;
         bug.apply(&copy, &[])?;
-        match found(&copy, &target)? {
-            Some((check, seed)) => println!("| {}: {} | {check} | {} |", bug.name, bug.what, seed + 1),
+        let program = build(&copy, &target, store)?;
+        let found = match store {
+            None => by_seeds(&program)?,
+            Some(store) => on_a_cluster(&program, store)?,
+        };
+        match found {
+            Some((check, figure)) => println!("| {}: {} | {check} | {figure} |", bug.name, bug.what),
             None => {
-                println!("| {}: {} | **nothing** | {SEEDS} |", bug.name, bug.what);
+                println!("| {}: {} | **nothing** | |", bug.name, bug.what);
                 missed.push(bug.name.as_str());
             }
         }
@@ -40,7 +66,8 @@ pub(crate) fn planted(names: &[String]) -> Result {
 
 /// Every patch still applies.
 pub(crate) fn check() -> Result {
-    bugs()?.iter().try_for_each(|bug| bug.apply(&root(), &["--check"]))
+    let all = ["", "zk", "etcd"].map(bugs).into_iter().collect::<Result<Vec<_>>>()?;
+    all.iter().flatten().try_for_each(|bug| bug.apply(&root(), &["--check"]))
 }
 
 struct Bug {
@@ -58,14 +85,14 @@ impl Bug {
         apply.env("GIT_CEILING_DIRECTORIES", to.parent().unwrap_or(to));
         match apply.status() {
             Ok(status) if status.success() => Ok(()),
-            _ => Err(format!("{BUGS}/{}.patch does not apply any more: make it anew", self.name)),
+            _ => Err(format!("{} does not apply any more: make it anew", self.patch.display())),
         }
     }
 }
 
-fn bugs() -> Result<Vec<Bug>> {
+fn bugs(folder: &str) -> Result<Vec<Bug>> {
     let mut bugs = Vec::new();
-    for entry in list(&root().join(BUGS))? {
+    for entry in list(&root().join(BUGS).join(folder))? {
         if entry.extension().is_some_and(|extension| extension == "patch") {
             let text = read(&entry)?;
             let text = String::from_utf8_lossy(&text);
@@ -77,26 +104,48 @@ fn bugs() -> Result<Vec<Bug>> {
     Ok(bugs)
 }
 
-/// Which check fails in the copy, and at which seed.
-fn found(copy: &Path, target: &Path) -> Result<Option<(String, u64)>> {
+/// Builds the copy's proof.
+fn build(copy: &Path, target: &Path, store: Option<&str>) -> Result<PathBuf> {
     let mut build = cargo(&["build", "--quiet", "-p", "zlock-proof"]);
+    if store.is_some() {
+        build.args(["--features", "chaos"]);
+    }
     // Seeds take longer than the build without it.
     build.current_dir(copy).env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
     // A planted bug may leave something unused.
     build.env("RUSTFLAGS", "-Awarnings");
-    if !build.status().is_ok_and(|status| status.success()) {
-        return Err(format!("failed: {}", show(&build)));
+    match build.status() {
+        Ok(status) if status.success() => Ok(target.join("debug/zlock-proof")),
+        _ => Err(format!("failed: {}", show(&build))),
     }
-    let mut sim = Command::new(target.join("debug/zlock-proof"));
-    sim.args(["sim", "--seeds", SEEDS]);
-    let output = sim.output().map_err(|e| format!("{}: {e}", show(&sim)))?;
-    let output = String::from_utf8_lossy(&output.stdout);
+}
+
+/// Which check fails, and after how many seeds.
+fn by_seeds(program: &Path) -> Result<Option<(String, String)>> {
+    let mut sim = Command::new(program);
+    let output = output(sim.args(["sim", "--seeds", SEEDS]))?;
     let failed = output.lines().find_map(|line| line.strip_prefix("FAILED seed "));
     Ok(failed.and_then(|line| {
         let (seed, rest) = line.split_once(": ")?;
         let (check, _) = rest.split_once(": ")?;
-        Some((check.to_owned(), seed.parse().ok()?))
+        Some((check.to_owned(), (seed.parse::<u64>().ok()? + 1).to_string()))
     }))
+}
+
+/// Which checks fail on a real cluster, and how many violations there are.
+fn on_a_cluster(program: &Path, store: &str) -> Result<Option<(String, String)>> {
+    let mut chaos = Command::new(program);
+    let output = output(chaos.args(["chaos", "--store", store, "--seconds", SECONDS, "--seed", SEED]))?;
+    let violations = output.lines().filter_map(|line| line.trim().split_once(": VIOLATION "));
+    let mut checks: Vec<_> = violations.map(|(check, _)| check).collect();
+    let count = checks.len();
+    checks.dedup();
+    Ok((count > 0).then(|| (checks.join(", "), count.to_string())))
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().map_err(|e| format!("{}: {e}", show(command)))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Makes `to` like `from`, without what is built and what git knows. Files that are equal stay as they are, so

@@ -64,7 +64,7 @@ fn seconds(ttl: i64) -> Duration {
 /// Keeps a lease alive, one answer at a time.
 ///
 /// A member that believes itself leader renews leases without asking the others, also when they have elected another
-/// one: servers before 3.4.31 and 3.5.13 do so for as long as their disk hangs (etcd issue 15247). So an answer only
+/// one: right after it stood still, and before 3.4.31 and 3.5.13 for as long as its disk hangs (etcd issue 15247). So an answer only
 /// counts between two reads that the cluster agreed to, of which both say the same term: a term has one leader, and
 /// who leads later begins every lease anew.
 #[derive(Debug)]

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
 
 /// Runs it on a server.
 fn etcdctl(server: SocketAddr, args: &[&str]) -> io::Result<Output> {
@@ -26,16 +25,6 @@ pub(crate) fn revoke(server: SocketAddr, session: u64) -> io::Result<bool> {
         false => Err(io::Error::other(why)),
     }
 }
-
-/// Whether a leader of the installed version that stood still ends leases when it goes on, although another one leads by
-/// then: before 3.4.31 and 3.5.13, etcd issue 15247.
-pub(crate) static ENDS_LEASES_EARLY: LazyLock<bool> = LazyLock::new(|| {
-    let Output { stdout, .. } = Command::new("etcd").arg("--version").output().expect("etcd");
-    let text = String::from_utf8_lossy(&stdout);
-    let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: ")).expect("a version");
-    let version: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
-    version.as_slice() < if version.starts_with(&[3, 4]) { &[3, 4, 31] } else { &[3, 5, 13] }
-});
 
 /// The leases that there are; `None` without an answer.
 pub(crate) fn leases(server: SocketAddr) -> Option<BTreeSet<u64>> {

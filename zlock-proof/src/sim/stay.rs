@@ -48,6 +48,10 @@ impl Worker {
 
     /// Inside the scope the same lock comes at once and is the same hold, or is lost.
     async fn enter_again(&mut self, round: &Round, holding: &Holding) {
+        // It may be lost by then.
+        if self.random.once_in(2) {
+            sleep(self.time()).await;
+        }
         let (world, client, numbers) = (self.world.clone(), round.present.number, holding.numbers());
         let at = self.random.place(round.locks.len());
         let ((path, held), number) = (round.locks[at], numbers[at]);

@@ -35,6 +35,43 @@ pub struct Host {
 }
 
 impl Host {
+    /// Reads `name` or `name:port`, an IPv6 address in brackets.
+    ///
+    /// # Errors
+    /// Why it is none, in words that come after "host 1".
+    pub fn parse(host: &str) -> Result<Self, String> {
+        let (name, port) = if let Some(rest) = host.strip_prefix('[') {
+            let Some((address, port)) = rest.split_once(']') else {
+                return Err(format!("({host:?}) has no ']'"));
+            };
+            if address.parse::<Ipv6Addr>().is_err() {
+                return Err(format!("({host:?}) is no IPv6 address"));
+            }
+            match port.strip_prefix(':') {
+                None if port.is_empty() => (address, None),
+                None => return Err(format!("({host:?}) has {port:?} after the ']'")),
+                some => (address, some),
+            }
+        } else {
+            match host.split_once(':') {
+                Some((_, port)) if port.contains(':') => {
+                    return Err(format!("({host:?}) has two ':'; an IPv6 address goes in brackets"));
+                }
+                Some((name, port)) => (name, Some(port)),
+                None => (host, None),
+            }
+        };
+        if name.is_empty() {
+            return Err("is empty".into());
+        }
+        let ok = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if let Some(c) = name.chars().find(|&c| !ok(c) && !host.starts_with('[')) {
+            return Err(format!("({host:?}) has the character {c:?}"));
+        }
+        let port = port.map(parse_port).transpose().map_err(|why| format!("({host:?}) {why}"))?;
+        Ok(Host { name: name.to_owned(), port })
+    }
+
     /// The name or address; an IPv6 address without its brackets.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -178,41 +215,8 @@ fn parse_hosts(list: &str) -> Result<Vec<Host>, String> {
     if list.is_empty() {
         return Ok(Vec::new());
     }
-    let host = |(i, host)| parse_host(host).map_err(|why| format!("host {} {why}", i + 1));
+    let host = |(i, host)| Host::parse(host).map_err(|why| format!("host {} {why}", i + 1));
     list.split(',').enumerate().map(host).collect()
-}
-
-fn parse_host(host: &str) -> Result<Host, String> {
-    let (name, port) = if let Some(rest) = host.strip_prefix('[') {
-        let Some((address, port)) = rest.split_once(']') else {
-            return Err(format!("({host:?}) has no ']'"));
-        };
-        if address.parse::<Ipv6Addr>().is_err() {
-            return Err(format!("({host:?}) is no IPv6 address"));
-        }
-        match port.strip_prefix(':') {
-            None if port.is_empty() => (address, None),
-            None => return Err(format!("({host:?}) has {port:?} after the ']'")),
-            some => (address, some),
-        }
-    } else {
-        match host.split_once(':') {
-            Some((_, port)) if port.contains(':') => {
-                return Err(format!("({host:?}) has two ':'; an IPv6 address goes in brackets"));
-            }
-            Some((name, port)) => (name, Some(port)),
-            None => (host, None),
-        }
-    };
-    if name.is_empty() {
-        return Err("is empty".into());
-    }
-    let ok = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    if let Some(c) = name.chars().find(|&c| !ok(c) && !host.starts_with('[')) {
-        return Err(format!("({host:?}) has the character {c:?}"));
-    }
-    let port = port.map(parse_port).transpose().map_err(|why| format!("({host:?}) {why}"))?;
-    Ok(Host { name: name.to_owned(), port })
 }
 
 fn parse_port(text: &str) -> Result<u16, String> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use zlock_core::{ConnectUrl, Error, ErrorKind, LockPath, NodeName, Result, RetryPolicy};
+use zlock_core::{ConnectUrl, Error, ErrorKind, Host, LockPath, NodeName, Result, RetryPolicy};
 
 use crate::key::Keys;
 
@@ -21,8 +21,8 @@ const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
 
 /// How to reach an etcd cluster, and as whom.
 ///
-/// Nothing is checked before [`EtcdBackend::connect`](crate::EtcdBackend::connect), and everything before it
-/// sends a packet.
+/// What was set by hand is checked by [`EtcdBackend::connect`](crate::EtcdBackend::connect), before it sends
+/// a packet.
 ///
 /// # Examples
 /// ```
@@ -110,9 +110,10 @@ impl EtcdOptions {
         self
     }
 
-    /// How long the cluster keeps the session's lease, and with it every lock, of a client that it does not hear
-    /// from: whole seconds, at least 2. 10 s by default; the server may grant more. The shorter it is, the
-    /// sooner a dead process's locks are free, and the shorter the outage that costs a living process its locks.
+    /// How long the cluster keeps the session's lease, and with it every lock, of a client that it does not
+    /// hear from: whole seconds, at least 2. 10 s by default; the server may grant more. The shorter it is,
+    /// the sooner a dead process's locks are free, and the shorter the outage that costs a living process its
+    /// locks.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -126,24 +127,24 @@ impl EtcdOptions {
         self
     }
 
-    /// The whole time of one operation, its retries and its wait for a session among it. 15 s by default. One that
-    /// is much below the TTL gives up on outages that the session survives.
+    /// The whole time of one operation, its retries and its wait for a session among it. 15 s by default. One
+    /// that is much below the TTL gives up on outages that the session survives.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self
     }
 
-    /// How a failed request is repeated, at the next server, within the operation timeout. By default up to 30
-    /// times, after a random time that grows from 20 ms to 1 s. Waiting for a session is no retry.
+    /// How a failed request is repeated, at the next server, within the operation timeout. By default up to
+    /// 30 times, after a random time that grows from 20 ms to 1 s. Waiting for a session is no retry.
     #[must_use]
     pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
         self
     }
 
-    /// Authenticates as this user. Its role must let it read and write all keys that begin with the prefix and
-    /// a slash; without a prefix, all that begin with a slash.
+    /// Authenticates as this user. Its role must let it read and write all keys that begin with the prefix
+    /// and a slash; without a prefix, all that begin with a slash.
     #[must_use]
     pub fn with_user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some((name.into(), password.into()));
@@ -191,7 +192,7 @@ impl EtcdOptions {
     /// The host of this number, counted round and round, with its port.
     pub(crate) fn host(&self, number: u64) -> String {
         let host = &self.hosts[(number % self.hosts.len() as u64) as usize];
-        authority(host).unwrap_or_else(|| host.clone())
+        Host::parse(host).map_or_else(|_| host.clone(), |host| host.authority(DEFAULT_PORT))
     }
 
     /// What an error shows as the place.
@@ -221,8 +222,8 @@ impl EtcdOptions {
         if self.hosts.is_empty() {
             return Err("no host is given".into());
         }
-        if let Some(host) = self.hosts.iter().find(|host| authority(host).is_none()) {
-            return Err(format!("the host {host:?} is not host:port"));
+        for (host, i) in self.hosts.iter().zip(1..) {
+            Host::parse(host).map_err(|why| format!("host {i} {why}"))?;
         }
         let ttl = self.ttl;
         if ttl < MIN_TTL || ttl > MAX_TIME || ttl.subsec_nanos() != 0 {
@@ -245,15 +246,6 @@ impl EtcdOptions {
             tls.check()?;
         }
         Ok(())
-    }
-}
-
-/// The host with its port, by the URL's rules, so that there is one set of them.
-fn authority(host: &str) -> Option<String> {
-    let url = ConnectUrl::parse(&format!("etcd://{host}")).ok()?;
-    match url.hosts() {
-        [one] if url.path().is_none() && !host.contains(['/', '?']) => Some(one.authority(DEFAULT_PORT)),
-        _ => None,
     }
 }
 
@@ -323,7 +315,7 @@ mod tests {
             (EtcdOptions::new(["h1,h2"]), "\"h1,h2\""),
             (EtcdOptions::new(["http://h"]), "\"http://h\""),
             (EtcdOptions::new(["h?a=1"]), "\"h?a=1\""),
-            (EtcdOptions::new([""]), "\"\""),
+            (EtcdOptions::new(["h", ""]), "host 2 is empty"),
             (good().with_ttl(Duration::from_secs(1)), "ttl of 1s"),
             (good().with_ttl(Duration::from_millis(2001)), "ttl of 2.001s"),
             (good().with_ttl(Duration::MAX), "ttl"),

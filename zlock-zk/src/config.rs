@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zlock_core::{ConnectUrl, Error, ErrorKind, LockPath, NodeName, Result, RetryPolicy};
+use zlock_core::{ConnectUrl, Error, ErrorKind, Host, LockPath, NodeName, Result, RetryPolicy};
 use zookeeper_client::{Acl, Acls};
 
 use crate::heartbeat::HEARTBEATS;
@@ -17,7 +17,8 @@ const MAX_TIME: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// How to reach a ZooKeeper ensemble, and as whom.
 ///
-/// What was set by hand is checked by [`ZkBackend::connect`](crate::ZkBackend::connect), before it sends a packet.
+/// What was set by hand is checked by [`ZkBackend::connect`](crate::ZkBackend::connect), before it sends a
+/// packet.
 ///
 /// # Examples
 /// ```
@@ -74,12 +75,11 @@ impl ZkOptions {
     }
 
     /// Reads `zk://host:port,host:port/chroot?name=value&name=value`. The names are `session_timeout`,
-    /// `connect_timeout`, `operation_timeout` and `server_tick`, each with a duration such as `10s` or `500ms`.
-    /// Credentials have no place in a URL: see [`with_auth`](Self::with_auth).
+    /// `connect_timeout`, `operation_timeout` and `server_tick`, each with a duration such as `10s` or
+    /// `500ms`. Credentials have no place in a URL: see [`with_auth`](Self::with_auth).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`], with what is wrong and where; [`ErrorKind::InvalidArgument`] for a duration
-    /// that is too long.
+    /// [`ErrorKind::InvalidUrl`], with what is wrong and where.
     pub fn from_url(url: &str) -> Result<Self> {
         Self::from_connect_url(&ConnectUrl::parse(url)?)
     }
@@ -105,7 +105,7 @@ impl ZkOptions {
         }
         options.server_tick = url.duration("server_tick")?;
         url.refuse_params_but(&["session_timeout", "connect_timeout", "operation_timeout", "server_tick"])?;
-        options.validate()?;
+        options.check().map_err(|why| url.refuse(why))?;
         Ok(options)
     }
 
@@ -117,9 +117,9 @@ impl ZkOptions {
     }
 
     /// How long the server keeps the session, and with it every lock, of a client that it does not hear from.
-    /// 10 s by default; the server may grant another time, by default no less than 2 and no more than 20 of its
-    /// ticks. The shorter it is, the sooner a dead process's locks are free, and the shorter the outage that
-    /// costs a living process its locks.
+    /// 10 s by default; the server may grant another time, by default no less than 2 and no more than 20 of
+    /// its ticks. The shorter it is, the sooner a dead process's locks are free, and the shorter the outage
+    /// that costs a living process its locks.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
@@ -134,8 +134,8 @@ impl ZkOptions {
         self
     }
 
-    /// The whole time of one operation, its retries and its wait for a session among it. 15 s by default. One that
-    /// is much below the session timeout gives up on outages that the session survives.
+    /// The whole time of one operation, its retries and its wait for a session among it. 15 s by default. One
+    /// that is much below the session timeout gives up on outages that the session survives.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
@@ -167,10 +167,9 @@ impl ZkOptions {
     }
 
     /// The servers' `tickTime`, which a client cannot ask for. A session's local deadline comes before the
-    /// server's by a margin: half a tick, but no less than the time between two heartbeats, and 2 % of the session
-    /// timeout for clocks that drift. A tick that is not
-    /// known is taken for half the session timeout, the shortest that servers grant. Only for servers that all
-    /// have this tick.
+    /// server's by a margin: half a tick, but no less than the time between two heartbeats, and 2 % of the
+    /// session timeout for clocks that drift. A tick that is not known is taken for half the session timeout,
+    /// the shortest that servers grant. Only for servers that all have this tick.
     #[must_use]
     pub fn with_server_tick(mut self, tick: Duration) -> Self {
         self.server_tick = Some(tick);
@@ -207,8 +206,8 @@ impl ZkOptions {
         self
     }
 
-    /// The full path of a lock's node at the server, the chroot included. It exists as long as the lock is held:
-    /// check it in a transaction of your own, with any version, and the server refuses the writes of a
+    /// The full path of a lock's node at the server, the chroot included. It exists as long as the lock is
+    /// held: check it in a transaction of your own, with any version, and the server refuses the writes of a
     /// holder that has lost the lock and does not know it yet.
     ///
     /// # Examples
@@ -244,20 +243,17 @@ impl ZkOptions {
 
     /// Checks everything that can be checked without a packet.
     pub(crate) fn validate(&self) -> Result<()> {
-        let bad = |why: String| {
-            Err(Error::new(ErrorKind::InvalidArgument, "connect")
-                .with_path(self.hosts_text())
-                .with_message(why))
-        };
+        self.check().map_err(|why| {
+            Error::new(ErrorKind::InvalidArgument, "connect").with_path(self.hosts_text()).with_message(why)
+        })
+    }
+
+    fn check(&self) -> Result<(), String> {
         if self.hosts.is_empty() {
-            return bad("no host is given".into());
+            return Err("no host is given".into());
         }
-        for host in &self.hosts {
-            // The URL's rules, so that there is one set of them.
-            match ConnectUrl::parse(&format!("zk://{host}")) {
-                Ok(url) if url.hosts().len() == 1 && url.path().is_none() && !host.contains(['/', '?']) => {}
-                _ => return bad(format!("the host {host:?} is not host:port")),
-            }
+        for (host, i) in self.hosts.iter().zip(1..) {
+            Host::parse(host).map_err(|why| format!("host {i} {why}"))?;
         }
         for (name, time) in [
             ("session timeout", Some(self.session_timeout)),
@@ -268,26 +264,24 @@ impl ZkOptions {
             if let Some(time) = time
                 && !(Duration::from_millis(1)..=MAX_TIME).contains(&time)
             {
-                return bad(format!("the {name} of {time:?} is not between 1ms and {MAX_TIME:?}"));
+                return Err(format!("the {name} of {time:?} is not between 1ms and {MAX_TIME:?}"));
             }
         }
         if self.acls.is_empty() {
-            return bad("the access list is empty: nobody could use the nodes".into());
+            return Err("the access list is empty: nobody could use the nodes".into());
         }
         if let Some((scheme, _)) = self.auth.iter().find(|(scheme, _)| scheme.is_empty()) {
-            return bad(format!("the scheme {scheme:?} of credentials is empty"));
+            return Err(format!("the scheme {scheme:?} of credentials is empty"));
         }
         #[cfg(feature = "sasl")]
         if let Some((user, _)) = &self.sasl
             && user.is_empty()
         {
-            return bad("the SASL user is empty".into());
+            return Err("the SASL user is empty".into());
         }
         #[cfg(feature = "tls")]
-        if let Some(tls) = &self.tls
-            && let Err(why) = tls.options()
-        {
-            return bad(why);
+        if let Some(tls) = &self.tls {
+            tls.options()?;
         }
         Ok(())
     }
@@ -342,6 +336,7 @@ mod tests {
             ("zk:///x", "no host"),
             ("zk://h?sesion_timeout=4s", "\"sesion_timeout\""),
             ("zk://h?session_timeout=4", "session_timeout=4"),
+            ("zk://h?session_timeout=9999h", "session timeout of"),
             ("zk://h:0", "\"0\""),
         ] {
             let error = ZkOptions::from_url(url).unwrap_err();
@@ -360,7 +355,7 @@ mod tests {
             (ZkOptions::new(["h1,h2"]), "\"h1,h2\""),
             (ZkOptions::new(["h/x"]), "\"h/x\""),
             (ZkOptions::new(["h?a=1"]), "\"h?a=1\""),
-            (ZkOptions::new([""]), "\"\""),
+            (ZkOptions::new(["h", ""]), "host 2 is empty"),
             (good().with_session_timeout(Duration::ZERO), "session timeout of 0ns"),
             (good().with_connect_timeout(Duration::MAX), "connect timeout"),
             (good().with_operation_timeout(Duration::ZERO), "operation timeout"),

@@ -28,6 +28,8 @@ async fn all_end_with_closed(case: &Case<'_>, backend: &Connection, path: &LockP
         async { is_closed(backend.relabel(path, node, Label::Read).await) },
         async { is_closed(backend.delete(path, &Target::Node(node.clone())).await) },
         async { is_closed(backend.data(path, node).await) },
+        async { is_closed(backend.data_with_watch(path, node).await) },
+        async { is_closed(backend.set_data(path, node, b"new").await) },
     );
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{Result, cargo, command, root, show};
+use crate::run::{Result, cargo, command, root, show, target};
 use crate::setup::set_up;
 
 /// Where the bugs are, from the root of the workspace; those of a store's backend are in a folder below.
@@ -40,8 +40,7 @@ pub(crate) fn planted(args: &[String]) -> Result {
         return Err(format!("there is no {BUGS}/{name}.patch"));
     }
     let bugs = if names.is_empty() { usual } else { all };
-    let target = root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
-    let (copy, target) = (target.join("planted/workspace"), target.join("planted/target"));
+    let (copy, target) = (target().join("planted/workspace"), target().join("planted/target"));
     let mut missed = Vec::new();
     let figure = if store.is_some() { "violations" } else { "after seeds" };
     println!("| planted bug | found by | {figure} |\n|---|---|---|");

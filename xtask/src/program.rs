@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::run::{Result, cargo, root};
+use crate::run::{Result, cargo, target};
 use crate::setup::set_up;
 
 /// `cargo xtask bench`.
@@ -35,8 +35,7 @@ fn become_program(package: &str, options: &[&str], args: &[String]) -> Result {
     if !built.is_ok_and(|status| status.success()) {
         return Err(format!("{package} does not build"));
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let profile = if options.contains(&"--release") { "release" } else { "debug" };
-    let mut program = Command::new(root().join(target).join(profile).join(package));
+    let mut program = Command::new(target().join(profile).join(package));
     Err(format!("{package}: {}", program.args(args).stdin(Stdio::null()).exec()))
 }

@@ -25,7 +25,7 @@ pub enum Label {
 
 impl Label {
     /// The part of a node's name that tells the label, as Curator writes it.
-    pub fn marker(self) -> impl fmt::Display {
+    pub(crate) fn marker(self) -> impl fmt::Display {
         Marker(self)
     }
 

@@ -22,16 +22,6 @@ pub enum Fate {
     LoseAnswer,
 }
 
-impl Fate {
-    pub(crate) fn loses_request(self) -> bool {
-        self == Fate::LoseRequest
-    }
-
-    pub(crate) fn loses_answer(self) -> bool {
-        self == Fate::LoseAnswer
-    }
-}
-
 /// A request as a hook sees it, before it takes effect.
 #[non_exhaustive]
 #[derive(Clone, Debug)]

@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep_until};
 use zlock_core::SessionId;
 
 use crate::backend::MemBackend;
-use crate::fault::Faults;
+use crate::fault::{Fate, Faults};
 use crate::link::ClientId;
 use crate::options::MemOptions;
 use crate::request::{Answer, Request, Sent};
-use crate::state::{State, Work};
+use crate::state::{Refused, State, Work};
 
 /// An embedded coordination server: the store that backends of one process share.
 ///
@@ -89,10 +89,6 @@ impl fmt::Debug for MemServer {
     }
 }
 
-/// The client sees at once that its request cannot be sent: there is no connection.
-#[derive(Debug)]
-pub(crate) struct Refused;
-
 pub(crate) struct Server {
     state: Mutex<State>,
     pub(crate) faults: Faults,
@@ -132,7 +128,7 @@ impl Server {
         let (to, answer) = oneshot::channel();
         let sent = self.lock().send(client, Sent { session, request, to }, Instant::now());
         self.pump();
-        sent.map(|()| answer).map_err(|_| Refused)
+        sent.map(|()| answer)
     }
 
     /// Changes the state by hand, and lets what follows from it happen.
@@ -158,9 +154,9 @@ impl Server {
                     drop(state);
                     let fate = self.faults.fate(self, client, &sent);
                     state = self.lock();
-                    if !fate.loses_request() {
+                    if fate != Fate::LoseRequest {
                         *state.counts.entry(sent.request.operation()).or_default() += 1;
-                        state.execute(client, sent, fate.loses_answer(), Instant::now());
+                        state.execute(client, sent, fate == Fate::LoseAnswer, Instant::now());
                     }
                 }
                 Some(Work::Deliver(deliveries)) => {

@@ -12,7 +12,8 @@ use zlock_core::{CloseReason, OwnNodes, Session, SessionEvents, SessionId, Sessi
 use crate::link::ClientId;
 use crate::options::MemOptions;
 use crate::request::{Answer, Request};
-use crate::server::{Refused, Server};
+use crate::server::Server;
+use crate::state::Refused;
 
 /// How long a client waits before it connects again when an attempt was lost without a sign of why.
 const RECONNECT: Duration = Duration::from_millis(100);
@@ -87,7 +88,7 @@ impl Shared {
         let Ok(answer) = answer else { return Asked::Lost };
         // The request is out, and has most likely taken effect: a caller that goes away goes away now.
         yield_now().await;
-        let mut events = self.publisher.subscribe();
+        let mut events = self.events();
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
@@ -114,7 +115,7 @@ impl Shared {
 
     /// Resolves when the client is closed.
     pub(crate) async fn closed(&self) {
-        let mut events = self.publisher.subscribe();
+        let mut events = self.events();
         while !matches!(events.current().state, SessionState::Closed(_)) {
             events.changed().await;
         }
@@ -195,7 +196,7 @@ impl Shared {
 
     /// Keeps one session alive until it is over.
     async fn keep(&self, session: Session) {
-        let mut events = self.publisher.subscribe();
+        let mut events = self.events();
         tokio::select! {
             biased;
             _ = events.over(session.epoch) => {}

@@ -28,7 +28,7 @@ pub(crate) struct State {
     /// The server does not answer, and counts no session's time.
     pub(crate) stopped: bool,
     /// When the empty containers go; none if there are none.
-    pub(crate) reap_at: Option<Instant>,
+    reap_at: Option<Instant>,
     /// Clients whose link may have something to carry now.
     dirty: BTreeSet<ClientId>,
     /// When the clock will look next; earlier events have to tell it.
@@ -47,6 +47,10 @@ pub(crate) struct ServerSession {
     timeout: Duration,
     expires: Instant,
 }
+
+/// The client sees at once that its request cannot be sent: there is no connection.
+#[derive(Debug)]
+pub(crate) struct Refused;
 
 /// What is to be done next.
 pub(crate) enum Work {
@@ -103,13 +107,13 @@ impl State {
         }
     }
 
-    /// Puts a request on its way; gives it back if the client sees at once that it cannot be sent.
-    pub(crate) fn send(&mut self, client: ClientId, sent: Sent, now: Instant) -> Result<(), Sent> {
+    /// Puts a request on its way.
+    pub(crate) fn send(&mut self, client: ClientId, sent: Sent, now: Instant) -> Result<(), Refused> {
         let stopped = self.stopped;
-        let Some(link) = self.links.get_mut(&client) else { return Err(sent) };
+        let Some(link) = self.links.get_mut(&client) else { return Err(Refused) };
         let connects = sent.request.connects();
         if stopped || link.mode == Mode::Down || !(link.connected || connects) {
-            return Err(sent);
+            return Err(Refused);
         }
         if connects {
             link.hang_up();
@@ -194,7 +198,7 @@ impl State {
     }
 
     /// Breaks a client's connection, in a way that it sees unless its link is silent.
-    pub(crate) fn break_connection(&mut self, client: ClientId) {
+    fn break_connection(&mut self, client: ClientId) {
         let Some(link) = self.links.get_mut(&client) else { return };
         if link.forgotten {
             self.links.remove(&client);

@@ -65,10 +65,6 @@ impl Tree {
         self.first_sequence = number;
     }
 
-    pub(crate) fn has(&self, path: &str) -> bool {
-        self.nodes.contains_key(path)
-    }
-
     pub(crate) fn has_child(&self, parent: &str, name: &str) -> bool {
         self.nodes.get(parent).is_some_and(|p| p.children.contains(name))
     }
@@ -139,7 +135,7 @@ impl Tree {
         transaction: u64,
     ) -> Vec<Change> {
         let path = join(parent, name);
-        if self.has(&path) {
+        if self.nodes.contains_key(&path) {
             return Vec::new();
         }
         if let Owner::Session(session) = owner {
@@ -248,7 +244,7 @@ fn change(parent: &str, name: &str, what: What) -> Change {
     Change { parent: parent.into(), name: name.into(), what }
 }
 
-pub(crate) fn join(parent: &str, name: &str) -> String {
+fn join(parent: &str, name: &str) -> String {
     format!("{parent}/{name}")
 }
 

@@ -99,8 +99,8 @@ impl Guard {
     /// store itself needs no fencing token: let it depend on the node, in one transaction. Then the store
     /// refuses the write of a holder that has lost the lock and does not know it yet. The backends say how.
     ///
-    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore tells the next in
-    /// line that it was granted: a transaction that is on its way then is refused without need.
+    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore tells the
+    /// next in line that it was granted: a transaction that is on its way then is refused without need.
     #[must_use]
     pub fn node(&self) -> NodeName {
         self.hold.node()
@@ -186,8 +186,9 @@ impl Guard {
     /// # Cancel safety
     /// That of the future. Dropping it does not release the lock.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        // Looked up when the future runs, not when it is made: `x.scope(y.scope(f))` makes the inner one first.
-        Scope::within(&self.hold).scope(future).await
+        // Looked up when the future runs, not when it is made: `x.scope(y.scope(f))` makes the inner one
+        // first.
+        Scope::current().and(&self.hold).scope(future).await
     }
 
     /// Releases the lock and waits until the server has done so.

@@ -53,18 +53,14 @@ impl Scope {
         SCOPE.scope(self, future)
     }
 
-    /// The present scope with one more lock in it.
-    pub(crate) fn within(hold: &Arc<Hold>) -> Self {
-        Scope::current().and(hold)
-    }
-
     /// This scope with one more lock in it.
     pub(crate) fn and(self, hold: &Arc<Hold>) -> Self {
         Scope(Some(Arc::new(Link { hold: Arc::downgrade(hold), outer: self })))
     }
 
     /// Enters again the innermost hold of this lock, if the calling code runs in the scope of one: same
-    /// session, same path and same kind of lock, whatever instance it was acquired with. `None` if it does not.
+    /// session, same path and same kind of lock, whatever instance it was acquired with. `None` if it does
+    /// not.
     pub(crate) fn reenter(client: &ClientInner, path: &LockPath, label: Label) -> Option<Result<Guard>> {
         let mut scope = Scope::current();
         while let Some(link) = scope.0 {

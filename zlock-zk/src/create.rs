@@ -19,9 +19,9 @@ pub(crate) async fn create(
     data: &[u8],
 ) -> Result<Created> {
     let mut operation = Operation::new(session, "create", parent);
-    let refuse = |why| Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
     if !token.is_uuid() {
-        return refuse(format!("the token {token} is no UUID"));
+        let why = format!("the token {token} is no UUID");
+        return Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
     }
     crate::write::check_size(&operation, data)?;
     let wanted = Wanted { label, token, data };
@@ -85,8 +85,8 @@ async fn attempt(
     finish(operation, lease, place).await.map(Some)
 }
 
-/// The last number before the wrap. Servers that do not wrap (3.8) give it to every node from there on, and nobody
-/// can tell who of them came first: so it is nobody's place.
+/// The last number before the wrap. Servers that do not wrap (3.8) give it to every node from there on, and
+/// nobody can tell who of them came first: so it is nobody's place.
 const LAST: Sequence = Sequence::new(i32::MAX as i64);
 
 /// Gives the place up, and removes the parent if it is empty: the next one counts from 0.

@@ -26,30 +26,28 @@ pub(crate) struct Request<'a> {
 
 /// Waits until the lock is held.
 pub(crate) async fn acquire(request: Request<'_>) -> Result<Guard> {
-    drive(request, &Progress::default()).await
+    drive(request, &AtomicBool::default()).await
 }
 
 /// Waits until the lock is held or the time is over. No time means one try.
 pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Result<Guard> {
     if time.is_zero() {
-        let timed_out = || Error::new(ErrorKind::Timeout(Phase::Waiting), "acquire").with_path(request.path);
-        return try_acquire(request).await?.ok_or_else(timed_out);
+        return try_acquire(request).await?.ok_or_else(|| timed_out(request, "acquire", true));
     }
     // A time that the clock cannot tell is for ever.
     let Some(deadline) = Instant::now().checked_add(time) else { return acquire(request).await };
-    let progress = Progress::default();
-    match timeout_at(deadline, drive(request, &progress)).await {
+    let queued = AtomicBool::default();
+    match timeout_at(deadline, drive(request, &queued)).await {
         Ok(result) => result,
-        Err(_) => Err(progress.timed_out(request, "acquire")),
+        Err(_) => Err(timed_out(request, "acquire", queued.into_inner())),
     }
 }
 
 /// Takes the lock if it is free. Writes nothing if it is seen not to be.
 pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
-    let progress = Progress::default();
     match tokio::time::timeout(request.client.operation_timeout, try_once(request)).await {
         Ok(result) => result,
-        Err(_) => Err(progress.timed_out(request, "try_acquire")),
+        Err(_) => Err(timed_out(request, "try_acquire", false)),
     }
 }
 
@@ -88,11 +86,12 @@ fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
     Err(Error::new(ErrorKind::Mismatch, "acquire").with_path(request.path).with_message(message))
 }
 
-async fn drive(request: Request<'_>, progress: &Progress) -> Result<Guard> {
+/// Waits until the lock is held; sets `queued` once it has its place in the queue.
+async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
     let Request { client, path, label, .. } = request;
     client.reaper.ensure_running();
     let mut place = Place::create(request).await?;
-    progress.queued();
+    queued.store(true, Ordering::Relaxed);
     let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
     let queue = std::mem::take(&mut place.created.queue);
     same_max(request, &queue)?;
@@ -152,7 +151,8 @@ fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Request<'_>) 
 struct Place<'a> {
     client: &'a Arc<ClientInner>,
     created: Created,
-    /// That of the first create, for good: a relabel may bring a larger one, which would shut out who was next.
+    /// That of the first create, for good: a relabel may bring a larger one, which would shut out who was
+    /// next.
     fencing_token: FencingToken,
     cleanup: Cleanup<'a>,
 }
@@ -263,23 +263,15 @@ impl Drop for Cleanup<'_> {
     }
 }
 
-/// Whether an acquisition has its place in the queue, for the error of one that runs out of time.
-#[derive(Debug, Default)]
-struct Progress(AtomicBool);
-
-impl Progress {
-    fn queued(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    fn timed_out(&self, request: Request<'_>, operation: &'static str) -> Error {
-        let phase = if self.0.load(Ordering::Relaxed) {
-            Phase::Waiting
-        } else if request.client.session.current().state == SessionState::Connected {
-            Phase::Queueing
-        } else {
-            Phase::Connecting
-        };
-        Error::new(ErrorKind::Timeout(phase), operation).with_path(request.path)
-    }
+/// The error of an acquisition that ran out of time: on what depends on whether it had its place in the
+/// queue.
+fn timed_out(request: Request<'_>, operation: &'static str, queued: bool) -> Error {
+    let phase = if queued {
+        Phase::Waiting
+    } else if request.client.session.current().state == SessionState::Connected {
+        Phase::Queueing
+    } else {
+        Phase::Connecting
+    };
+    Error::new(ErrorKind::Timeout(phase), operation).with_path(request.path)
 }

@@ -17,23 +17,17 @@ pub(super) enum Framing {
 /// What a ZooKeeper request is, for [`zookeeper_request`].
 #[allow(missing_docs, reason = "ZooKeeper's own names")]
 pub mod zk_op {
-    pub const CREATE: i32 = 1;
     pub const DELETE: i32 = 2;
-    pub const EXISTS: i32 = 3;
-    pub const GET_DATA: i32 = 4;
-    pub const SET_DATA: i32 = 5;
     pub const GET_CHILDREN: i32 = 8;
     pub const SYNC: i32 = 9;
     pub const PING: i32 = 11;
-    pub const GET_CHILDREN2: i32 = 12;
     pub const MULTI: i32 = 14;
     pub const CREATE2: i32 = 15;
     pub const CREATE_CONTAINER: i32 = 19;
-    pub const GET_EPHEMERALS: i32 = 103;
-    pub const CLOSE_SESSION: i32 = -11;
 }
 
-/// Accepts a ZooKeeper request of one of these kinds, for [`FaultProxy::lose_next`](super::FaultProxy::lose_next).
+/// Accepts a ZooKeeper request of one of these kinds, for
+/// [`FaultProxy::lose_next`](super::FaultProxy::lose_next).
 pub fn zookeeper_request(kinds: &'static [i32]) -> impl Fn(&[u8]) -> bool + Send + 'static {
     |frame| kinds.iter().any(|kind| frame.get(8..12) == Some(&kind.to_be_bytes()))
 }

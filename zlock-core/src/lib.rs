@@ -1,7 +1,4 @@
-//! The contract between zlock's recipes and its backends.
-//!
-//! [`CoordinationBackend`] is what a store must offer; [`Session`], [`Node`], [`Queue`] and [`Watch`] are
-//! what it speaks in. Users of locks want the `zlock` crate; this one is for authors of backends.
+#![doc = include_str!("../README.md")]
 
 mod backend;
 #[cfg(feature = "conformance")]

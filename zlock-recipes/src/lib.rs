@@ -1,5 +1,4 @@
-//! zlock's recipes, written once against [`CoordinationBackend`](zlock_core::CoordinationBackend). Users of
-//! locks want the `zlock` crate, which brings the backends along.
+#![doc = include_str!("../README.md")]
 
 mod client;
 mod guard;

@@ -1,8 +1,8 @@
 //! How long zlock's locks take: `zlock-bench zk|etcd|mem [WORKLOAD..]`, one line of JSON a workload.
 //!
 //! One operation is one acquire and one release, with nothing in between but a check that nobody else
-//! holds that may not. All tasks take from one counter until the operations are used up; a quarter as many run before,
-//! unmeasured.
+//! holds that may not. All tasks take from one counter until the operations are used up; a quarter as many
+//! run before, unmeasured.
 //!
 //! | workload | what |
 //! |---|---|

@@ -24,8 +24,8 @@ use crate::watch::Watch;
 ///
 /// # Sessions
 /// A backend is one session at a time. It keeps the session alive, and when it is lost begins the next one
-/// by itself, as a new *epoch* ([`Session`](crate::Session)). No operation reports success for a session that was over when
-/// it was sent.
+/// by itself, as a new *epoch* ([`Session`](crate::Session)). No operation reports success for a session that
+/// was over when it was sent.
 ///
 /// # Cancel safety
 /// The future of an operation may be dropped at any time. Its request may then still take effect; only

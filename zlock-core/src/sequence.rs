@@ -41,8 +41,9 @@ impl Sequence {
     }
 }
 
-/// Turns sorted items into the order around a ring of 2^32 numbers: cut where the gap between neighbours is widest. Queues are far
-/// shorter than half the ring, so that the widest gap is the one behind the youngest node.
+/// Turns sorted items into the order around a ring of 2^32 numbers: cut where the gap between neighbours is
+/// widest. Queues are far shorter than half the ring, so that the widest gap is the one behind the youngest
+/// node.
 pub(crate) fn rotate_to_oldest<T>(items: &mut [T], key: impl Fn(&T) -> Sequence) {
     const RING: i64 = 1 << 32;
     let (Some(first), Some(last)) = (items.first(), items.last()) else { return };

@@ -18,8 +18,8 @@ use crate::session::Shared;
 /// An etcd cluster as a coordination store.
 ///
 /// One backend is one session at a time. It keeps the session alive by a task on the runtime that
-/// [`connect`](EtcdBackend::connect) is called on, and works as long as that runtime does. Dropping the backend
-/// ends its session as [`close`](CoordinationBackend::close) does, but does not wait for it.
+/// [`connect`](EtcdBackend::connect) is called on, and works as long as that runtime does. Dropping the
+/// backend ends its session as [`close`](CoordinationBackend::close) does, but does not wait for it.
 pub struct EtcdBackend {
     shared: Arc<Shared>,
     closing: watch::Sender<bool>,
@@ -55,6 +55,7 @@ impl EtcdBackend {
         Ok(EtcdBackend { shared, closing, ended })
     }
 }
+
 #[async_trait]
 impl CoordinationBackend for EtcdBackend {
     async fn create_ephemeral_sequential(

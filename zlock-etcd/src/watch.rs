@@ -9,8 +9,8 @@
 //! *A watch that is made while something is being written may end up in that loop all the same*: the server
 //! looks up what "now" is, and is overtaken before it has put the watch in place. In a queue that moves fast that
 //! is one watch in thirty, and holds everybody up. After at most one turn of the loop it is as fast as any. So
-//! where waits are shorter than half of that ([`Pace`]) a second watch is made: both are hardly ever overtaken. A read
-//! after which nothing was written since shows that the first was not.
+//! where waits are shorter than half of that ([`Pace`]) a second watch is made: both are hardly ever
+//! overtaken. A read after which nothing was written since shows that the first was not.
 //!
 //! | waits are | written in between | the node is | messages |
 //! |---|---|---|---|

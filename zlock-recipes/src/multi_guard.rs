@@ -71,9 +71,9 @@ impl MultiGuard {
         self.guards.iter().fold(Scope::current(), within).scope(future).await
     }
 
-    /// Releases the locks in the reverse order in which they were acquired, all of them whatever comes of any, and waits
-    /// until their stores have done so. `Released` means that all are free; else what became of the first, in the
-    /// order of release, that is not.
+    /// Releases the locks in the reverse order in which they were acquired, all of them whatever comes of
+    /// any, and waits until their stores have done so. `Released` means that all are free; else what became
+    /// of the first, in the order of release, that is not.
     ///
     /// # Errors
     /// The first error of any release, as [`Guard::release`]; its path says of which.

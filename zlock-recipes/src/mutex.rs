@@ -17,8 +17,8 @@ use crate::participants::Participant;
 /// before it, so that one release wakes one waiter. Names are those of Curator's `InterProcessMutex`, so
 /// processes using either exclude each other.
 ///
-/// Code that runs inside the held lock's [`Scope`](crate::Scope) enters it again; see there. Cheap to clone; instances on
-/// one path and client are the same lock.
+/// Code that runs inside the held lock's [`Scope`](crate::Scope) enters it again; see there. Cheap to clone;
+/// instances on one path and client are the same lock.
 ///
 /// # Examples
 /// ```

@@ -11,10 +11,11 @@ use crate::config::ZkOptions;
 use crate::error::judge;
 use crate::heartbeat::ping;
 
-/// How often a single host is given to the client library. It tries its list in rounds, in random order, and doubles its
-/// pause after each round without bound: 0.1 s, 0.2 s, 0.4 s, ... A round of this length takes some seconds, with
-/// pauses of less than a second between its tries, so that a server that was away is found soon after it
-/// is back. Several hosts are given once each: the same one twice in a row would be time lost when it is silent.
+/// How often a single host is given to the client library. It tries its list in rounds, in random order, and
+/// doubles its pause after each round without bound: 0.1 s, 0.2 s, 0.4 s, ... A round of this length takes
+/// some seconds, with pauses of less than a second between its tries, so that a server that was away is found
+/// soon after it is back. Several hosts are given once each: the same one twice in a row would be time lost
+/// when it is silent.
 const TRIES: usize = 12;
 
 /// A new session that has answered its first heartbeat.

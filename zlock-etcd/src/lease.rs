@@ -1,6 +1,6 @@
 //! The lease that a session is: granted, kept alive, looked through, revoked.
 
-use std::future::pending;
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +73,7 @@ pub(crate) struct Keeper {
     id: i64,
     /// What is read to learn the term: a key that we may read, whether or not it is there.
     key: String,
+    /// For each answer.
     limit: Duration,
     stream: Option<Stream>,
 }
@@ -101,8 +102,7 @@ impl Keeper {
     pub(crate) async fn beat(&mut self) -> Result<bool, Failure> {
         let endpoint = self.endpoints.current();
         let stream = self.stream.take().filter(|stream| stream.number == endpoint.number);
-        let answer = timeout(self.limit, self.beat_at(&endpoint, stream)).await;
-        match answer.unwrap_or(Err(Failure::Silent)) {
+        match self.beat_at(&endpoint, stream).await {
             Ok(stream) => {
                 self.stream = stream;
                 Ok(self.stream.is_some())
@@ -119,25 +119,33 @@ impl Keeper {
 
     /// Beats until the term is the same before and after. `None` if the lease is gone.
     async fn beat_at(&self, endpoint: &Endpoint, stream: Option<Stream>) -> Result<Option<Stream>, Failure> {
-        let client = self.endpoints.client(endpoint).await?;
+        let client = self.limited(self.endpoints.client(endpoint)).await?;
         let mut stream = match stream {
-            Some(stream) => stream.ask().await?,
+            Some(stream) => self.limited(stream.ask()).await?,
             None => {
-                let term = self.term(&client).await?;
-                // Opening a stream is a keep-alive.
-                let (requests, answers) = client.lease_client().keep_alive(self.id).await?;
-                Some(Stream { number: endpoint.number, term, requests, answers })
+                let term = self.limited(self.term(&client)).await?;
+                Some(self.limited(self.open(&client, endpoint.number, term)).await?)
             }
         };
         while let Some(mut beaten) = stream {
-            let term = self.term(&client).await?;
+            let term = self.limited(self.term(&client)).await?;
             if beaten.term == term {
                 return Ok(Some(beaten));
             }
             beaten.term = term;
-            stream = beaten.ask().await?;
+            stream = self.limited(beaten.ask()).await?;
         }
         Ok(None)
+    }
+
+    async fn limited<T>(&self, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        timeout(self.limit, answer).await.unwrap_or(Err(Failure::Silent))
+    }
+
+    /// Opening a stream is a keep-alive.
+    async fn open(&self, client: &Client, number: u64, term: u64) -> Result<Stream, Failure> {
+        let (requests, answers) = client.lease_client().keep_alive(self.id).await?;
+        Ok(Stream { number, term, requests, answers })
     }
 
     /// The term in which most of the cluster's members, the one that is asked among them, are now.

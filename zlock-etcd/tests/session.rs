@@ -50,6 +50,26 @@ async fn the_deadline_comes_before_the_server_ends_the_session() {
     .await;
 }
 
+/// A keep-alive is some messages one after the other: each may take as long as one server is given.
+#[tokio::test]
+async fn a_slow_link_is_no_outage() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let l = linked(server).await;
+        let mut listener = l.backend.session_events().listen();
+        listener.next().await.unwrap();
+        // There and back it is half of a sixth of the TTL, and a new stream takes three such ways.
+        l.proxy.both(Flow::Delay(TTL / 24));
+        l.proxy.cut(Cut::Reset);
+        let told = tokio::time::timeout(2 * TTL, async {
+            while listener.next().await.unwrap().state != SessionState::Lost {}
+        });
+        assert!(told.await.is_err(), "the session was lost");
+        connected(&l.backend, 1).await;
+    })
+    .await;
+}
+
 /// Only answers that never came back keep the lease at the server alive for longer; our session ends all the
 /// same.
 #[tokio::test]

@@ -152,7 +152,7 @@ async fn append(
 async fn recover(operation: &Operation<'_>, lease: Lease, token: &Token) -> Result<Option<Place>, Failure> {
     let queue = operation.list(lease, Freshness::Latest).await?;
     for node in queue.iter().filter(|node| node.token == *token) {
-        let path = format!("{}/{}", operation.server_path(), node.name);
+        let path = operation.node_path(&node.name);
         let stat =
             operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
         // A node of an earlier session of ours would die under us.

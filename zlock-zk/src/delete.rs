@@ -56,7 +56,7 @@ pub(crate) async fn by_name(
     lease: Lease,
     name: &NodeName,
 ) -> Result<bool, Failure> {
-    let path = format!("{}/{name}", operation.server_path());
+    let path = operation.node_path(name);
     match operation.write(lease, move |live| async move { live.client.delete(&path, None).await }).await {
         Ok(()) => Ok(true),
         Err(Failure::Zk(Error::NoNode)) => Ok(false),

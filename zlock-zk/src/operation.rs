@@ -34,6 +34,11 @@ impl<'a> Operation<'a> {
         self.session.options.server_path(self.path)
     }
 
+    /// The path of a node in the queue, as the server has it.
+    pub(crate) fn node_path(&self, name: &NodeName) -> String {
+        self.session.options.node_path(self.path, name)
+    }
+
     /// Waits for a live session.
     pub(crate) async fn lease(&self) -> Result<Lease> {
         self.session.lease(self.until).await.map_err(|failure| match failure {

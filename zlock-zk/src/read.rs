@@ -27,7 +27,7 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Re
     let mut name = node.name.clone();
     loop {
         let lease = operation.lease().await?;
-        let path = format!("{}/{name}", operation.server_path());
+        let path = operation.node_path(&name);
         let failure = match read(&operation, lease, path).await {
             Ok(Some(data)) => return Ok(Some(data)),
             Ok(None) => match operation.renamed(lease, node).await {

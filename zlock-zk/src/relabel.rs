@@ -48,7 +48,7 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
 }
 
 async fn exists(operation: &Operation<'_>, lease: Lease, name: &NodeName) -> Result<bool, Failure> {
-    let path = format!("{}/{name}", operation.server_path());
+    let path = operation.node_path(name);
     let stat = operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
     Ok(stat.is_some())
 }
@@ -61,8 +61,7 @@ async fn rename(
     from: &NodeName,
     to: &NodeName,
 ) -> Result<bool, Failure> {
-    let parent = operation.server_path();
-    let (from, to) = (format!("{parent}/{from}"), format!("{parent}/{to}"));
+    let (from, to) = (operation.node_path(from), operation.node_path(to));
     let known = operation.session.contents.get(token);
     let contents = match known {
         Some(contents) => contents,

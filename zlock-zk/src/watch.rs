@@ -69,7 +69,7 @@ async fn read_and_watch(
     lease: Lease,
     name: &NodeName,
 ) -> Result<Option<(Vec<u8>, OneshotWatcher)>, Failure> {
-    let path = format!("{}/{name}", operation.server_path());
+    let path = operation.node_path(name);
     let read = operation.ask(lease, move |live| async move {
         let (synced, read) =
             tokio::join!(catch_up(&live, Freshness::Told), live.client.get_and_watch_data(&path));

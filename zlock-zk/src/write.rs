@@ -26,7 +26,7 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data:
     let mut name = node.name.clone();
     loop {
         let lease = operation.lease().await?;
-        let path = format!("{}/{name}", operation.server_path());
+        let path = operation.node_path(&name);
         let failure = match write(&mut operation, lease, path, data).await {
             Ok(true) => return Ok(()),
             Ok(false) => match operation.renamed(lease, node).await {

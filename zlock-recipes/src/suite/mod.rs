@@ -22,6 +22,8 @@ pub mod cases;
 mod cut;
 mod fault;
 mod inside;
+#[cfg(test)]
+mod listed;
 mod log;
 mod macros;
 mod mutual;

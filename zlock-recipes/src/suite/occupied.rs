@@ -57,6 +57,7 @@ impl<S: Store> Occupied<S> {
 }
 
 #[async_trait]
+#[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Occupied<S> {
     async fn connect(&self) -> Connection {
         let Connection { backend, key } = self.store.connect().await;
@@ -98,6 +99,10 @@ impl<S: Store> Store for Occupied<S> {
 
     async fn watches(&self, parent: &LockPath) -> Option<usize> {
         self.store.watches(parent).await
+    }
+
+    fn most_watches(&self, processes: usize) -> usize {
+        self.store.most_watches(processes)
     }
 
     fn links(&self) -> Option<&dyn Links> {

@@ -111,12 +111,20 @@ impl Endpoints {
             call(client).await.map_err(Failure::Etcd)
         });
         let answer = answer.await.unwrap_or(Err(Failure::Silent));
-        if let Err(failure) = &answer
-            && failure.is_the_servers()
-        {
-            self.failed(endpoint.number);
+        answer.map_err(|failure| self.noted(endpoint.number, failure))
+    }
+
+    /// Takes notice of what failed at the endpoint of this number, and says what it means.
+    pub(crate) fn noted(&self, number: u64, failure: Failure) -> Failure {
+        // We have a user, and the connection has none: there was no authentication when it was made.
+        let failure = match failure {
+            failure if self.options.user.is_some() && failure.asks_for_a_user() => Failure::Unauthenticated,
+            failure => failure,
+        };
+        if failure.is_the_servers() || matches!(failure, Failure::Unauthenticated) {
+            self.failed(number);
         }
-        answer
+        failure
     }
 }
 

@@ -19,6 +19,9 @@ mod code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
+/// What a server with users says to a request without one.
+const NO_USER: &str = "user name is empty";
+
 /// Why a request has no answer that its caller can use.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -26,6 +29,8 @@ pub(crate) enum Failure {
     Etcd(etcd::Error),
     /// The server asked did not answer in its time; the next one may.
     Silent,
+    /// Authentication was switched on after the connection was made; the next one will have our user.
+    Unauthenticated,
     /// The server does not serve the watch.
     Unwatched(String),
     /// There is a key with our token already.
@@ -57,11 +62,11 @@ impl Failure {
             Failure::Etcd(error) => return judge(error),
             Failure::Silent => (ErrorKind::Unavailable, true, true),
             Failure::Unwatched(why)
-                if ["permission denied", "user name is empty"].iter().any(|text| why.contains(text)) =>
+                if ["permission denied", NO_USER].iter().any(|text| why.contains(text)) =>
             {
                 (ErrorKind::NotAuthorized, false, false)
             }
-            Failure::Unwatched(_) => (ErrorKind::Unavailable, false, true),
+            Failure::Unwatched(_) | Failure::Unauthenticated => (ErrorKind::Unavailable, false, true),
             Failure::TokenInUse => (ErrorKind::Unexpected, false, false),
             Failure::Over => (ErrorKind::SessionLost, true, true),
             Failure::Closed => (ErrorKind::Closed, true, false),
@@ -77,11 +82,21 @@ impl Failure {
         kind == ErrorKind::Unavailable && ambiguous && retryable
     }
 
+    /// Whether the server has users, and the request came without one.
+    pub(crate) fn asks_for_a_user(&self) -> bool {
+        match self {
+            Failure::Etcd(etcd::Error::GRpcStatus(status)) => status.message().contains(NO_USER),
+            Failure::Unwatched(why) => why.contains(NO_USER),
+            _ => false,
+        }
+    }
+
     /// Adds what there is to say to an error of this failure's kind.
     pub(crate) fn explain(self, error: Error) -> Error {
         match self {
             Failure::Etcd(source) => error.with_source(source),
             Failure::Silent => error.with_message("no answer"),
+            Failure::Unauthenticated => error.with_message("authentication was switched on"),
             Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
             Failure::TokenInUse => error.with_message("a node has this token already"),
             Failure::AuthFailed => error.with_message("the server refused the credentials"),
@@ -139,7 +154,7 @@ fn judge_status(code: i32, message: &str) -> Verdict {
         code::INVALID_ARGUMENT if says("revision of auth store is old") => {
             (ErrorKind::Unavailable, false, true)
         }
-        code::INVALID_ARGUMENT if says("authentication failed") || says("user name is empty") => {
+        code::INVALID_ARGUMENT if says("authentication failed") || says(NO_USER) => {
             (ErrorKind::NotAuthorized, false, false)
         }
         code::INVALID_ARGUMENT if says("request is too large") => (ErrorKind::InvalidArgument, false, false),

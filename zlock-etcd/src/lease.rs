@@ -108,12 +108,7 @@ impl Keeper {
                 Ok(self.stream.is_some())
             }
             Err(failure) if failure.verdict().kind == ErrorKind::SessionLost => Ok(false),
-            Err(failure) => {
-                if failure.is_the_servers() {
-                    self.endpoints.failed(endpoint.number);
-                }
-                Err(failure)
-            }
+            Err(failure) => Err(self.endpoints.noted(endpoint.number, failure)),
         }
     }
 

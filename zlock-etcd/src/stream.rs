@@ -206,9 +206,7 @@ impl Task {
                 }
             }
             Err(failure) => {
-                if failure.is_the_servers() {
-                    self.endpoints.failed(self.endpoint.number);
-                }
+                let failure = self.endpoints.noted(self.endpoint.number, failure);
                 // Only fails if nobody waits any more.
                 let _ = first.armed.send(Err(failure));
             }
@@ -292,7 +290,8 @@ impl Task {
             let Some(id) = self.unanswered.pop_front() else { return };
             if answer.canceled() {
                 if let Some(Entry { armed: Some(armed), .. }) = self.watches.remove(&id) {
-                    let _ = armed.send(Err(Failure::Unwatched(answer.cancel_reason().to_owned())));
+                    let refused = Failure::Unwatched(answer.cancel_reason().to_owned());
+                    let _ = armed.send(Err(self.endpoints.noted(self.endpoint.number, refused)));
                 }
             } else if let Some(armed) = self.watches.get_mut(&id).and_then(|entry| entry.armed.take()) {
                 let _ = armed.send(Ok(answer.header().map_or(0, etcd_client::ResponseHeader::revision)));

@@ -92,6 +92,35 @@ async fn a_token_that_is_forgotten_is_asked_for_again() {
     .await;
 }
 
+/// Who has a user loses nothing when authentication is switched on at last.
+#[tokio::test]
+async fn authentication_is_switched_on_while_a_node_is_there() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = server_with_users().await;
+        etcdctl(&server, &["--user=root:toor", "auth", "disable"]).await;
+        let prod = options(&server.connect_string())
+            .with_user("orders", "secret")
+            .with_prefix(LockPath::new("/prod").unwrap());
+        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("switched"));
+        let made = create(&backend, &path, Label::Write).await;
+        let second = create(&backend, &path, Label::Write).await;
+        etcdctl(&server, &["auth", "enable"]).await;
+        let before = backend.session_events().current().deadline;
+        drop(common::watch(&backend, &path, &second.node).await);
+        assert_eq!(backend.children(&path).await.unwrap().len(), 2);
+        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+        // It is kept alive, too.
+        common::until("the deadline moves", async || backend.session_events().current().deadline > before)
+            .await;
+        let session = backend.session_events().current();
+        assert_eq!((session.epoch, session.is_live()), (1, true));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn wrong_credentials_are_refused_at_once() {
     if !have_etcd() {

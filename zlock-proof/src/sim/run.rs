@@ -1,12 +1,13 @@
 //! One seed, from an empty store to an empty store.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use zlock::SessionState;
+use zlock::{SessionId, SessionState};
 
 use super::faults::{hook, nemesis};
 use super::plan::Plan;
@@ -96,24 +97,23 @@ async fn to_the_end(world: &Arc<World>, processes: &[Arc<Process>], workers: &mu
 async fn settle(world: &World, processes: &[Arc<Process>]) {
     let limit = Instant::now() + recovery(world.plan.session);
     let pending = || processes.iter().map(|p| p.present().client.pending_removals()).sum::<usize>();
-    let connected = || processes.iter().filter(|p| p.is_connected()).count();
-    // A client that was let go while the server could not be told leaves its session to time out.
-    let is_quiet = || {
-        let sessions = world.server.sessions().len();
-        world.nodes() == 0 && pending() == 0 && sessions == processes.len() && connected() == sessions
-    };
+    let connected = || processes.iter().filter_map(|p| p.session()).collect::<BTreeSet<_>>();
+    // A client that was let go while the server could not be told leaves its session to time out, and one whose
+    // session an operator ended may not know it yet.
+    let sessions = || world.server.sessions().into_iter().collect::<BTreeSet<_>>();
+    let is_settled = || connected().len() == processes.len() && connected() == sessions();
+    let is_quiet = || world.nodes() == 0 && pending() == 0 && is_settled();
     while !is_quiet() && Instant::now() < limit {
         sleep(Duration::from_millis(100)).await;
         world.survey();
     }
-    let (nodes, pending, connected) = (world.nodes(), pending(), connected());
-    let (sessions, watches) = (world.server.sessions().len(), world.server.watches());
+    let (nodes, pending, watches) = (world.nodes(), pending(), world.server.watches());
     if nodes + pending > 0 {
         world.fail("orphan", || format!("{nodes} nodes and {pending} removals at the end"));
     }
-    if sessions != processes.len() || connected != sessions {
-        let clients = processes.len();
-        world.fail("session", || format!("{sessions} sessions, {connected} of {clients} clients connected"));
+    if !is_settled() {
+        let (clients, connected, sessions) = (processes.len(), connected(), sessions());
+        world.fail("session", || format!("{clients} clients with {connected:?}, and there are {sessions:?}"));
     }
     if watches > 0 {
         world.fail("watch left", || format!("{watches} watches at the end"));
@@ -141,7 +141,9 @@ impl World {
 }
 
 impl Process {
-    fn is_connected(&self) -> bool {
-        self.present().client.session_events().current().state == SessionState::Connected
+    /// The session, as the client believes.
+    fn session(&self) -> Option<SessionId> {
+        let session = self.present().client.session_events().current();
+        (session.state == SessionState::Connected).then_some(session.id)
     }
 }

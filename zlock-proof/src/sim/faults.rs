@@ -22,6 +22,9 @@ pub(crate) fn hook(world: &Arc<World>) -> impl FnMut(&MemServer, &Arrival) -> Fa
         if random.once_in(world.plan.race) && Instant::now() < world.end {
             race(&world, &mut random, arrival.operation);
         }
+        if let Some(path) = &arrival.parent {
+            world.note_first(path);
+        }
         let fate = if Instant::now() < world.end && random.once_in(world.plan.lose) {
             random.pick(&[Fate::LoseRequest, Fate::LoseAnswer])
         } else {

@@ -7,12 +7,7 @@ use zlock::{
     MultiLock, ReadWriteLock, Release, Semaphore, WriteGuard,
 };
 
-use super::plan::Family;
-use super::random::Random;
 use super::truth::Mode;
-
-/// The permits of every semaphore.
-const MAX: u32 = 4;
 
 /// What to acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +15,11 @@ pub(crate) enum Kind {
     Mutex,
     Read,
     Write,
-    Permits(u32),
+    /// Some of a semaphore's permits, of which there are so many as this client believes.
+    Permits {
+        n: u32,
+        max: u32,
+    },
 }
 
 /// How.
@@ -51,22 +50,11 @@ macro_rules! acquire {
 }
 
 impl Kind {
-    /// One of those that share a path of this number.
-    pub(crate) fn any(family: Family, path: usize, random: &mut Random) -> Self {
-        match (family, path % 3) {
-            (Family::Mutex, _) | (Family::Multi, 0) => Kind::Mutex,
-            (Family::ReadWrite, _) | (Family::Multi, 1) => {
-                random.pick(&[Kind::Read, Kind::Read, Kind::Write])
-            }
-            (Family::Semaphore, _) | (Family::Multi, _) => Kind::Permits(random.pick(&[1, 1, 2, 3, MAX])),
-        }
-    }
-
     pub(crate) fn mode(self) -> Mode {
         match self {
             Kind::Mutex | Kind::Write => Mode::Alone,
             Kind::Read => Mode::Reader,
-            Kind::Permits(n) => Mode::Permits { weight: n.into(), max: MAX.into() },
+            Kind::Permits { n, max } => Mode::Permits { weight: n, max },
         }
     }
 
@@ -75,13 +63,13 @@ impl Kind {
             Kind::Mutex => LockKind::Mutex,
             Kind::Read => LockKind::Read,
             Kind::Write => LockKind::Write,
-            Kind::Permits(n) => LockKind::Permits { n, max: MAX },
+            Kind::Permits { n, max } => LockKind::Permits { n, max },
         }
     }
 
     /// Whether the same lock is entered again inside its scope.
     pub(crate) fn enters_again(self) -> bool {
-        !matches!(self, Kind::Permits(_))
+        !matches!(self, Kind::Permits { .. })
     }
 
     /// `None` if a try found it taken.
@@ -95,7 +83,9 @@ impl Kind {
             Kind::Mutex => acquire!(InterProcessMutex::new(client, path)?, way).map(Holding::One),
             Kind::Read => acquire!(ReadWriteLock::new(client, path)?.read(), way).map(Holding::One),
             Kind::Write => acquire!(ReadWriteLock::new(client, path)?.write(), way).map(Holding::Write),
-            Kind::Permits(n) => acquire!(Semaphore::new(client, path, MAX)?, way, n).map(Holding::One),
+            Kind::Permits { n, max } => {
+                acquire!(Semaphore::new(client, path, max)?, way, n).map(Holding::One)
+            }
         })
     }
 
@@ -104,7 +94,7 @@ impl Kind {
         match self {
             Kind::Mutex => InterProcessMutex::new(client, path)?.request_revocation().await,
             Kind::Read | Kind::Write => ReadWriteLock::new(client, path)?.request_revocation().await,
-            Kind::Permits(_) => Semaphore::new(client, path, MAX)?.request_revocation().await,
+            Kind::Permits { max, .. } => Semaphore::new(client, path, max)?.request_revocation().await,
         }
     }
 
@@ -113,7 +103,7 @@ impl Kind {
             Kind::Mutex => Box::new(InterProcessMutex::new(client, path)?),
             Kind::Read => Box::new(ReadWriteLock::new(client, path)?.read()),
             Kind::Write => Box::new(ReadWriteLock::new(client, path)?.write()),
-            Kind::Permits(n) => Box::new(Semaphore::new(client, path, MAX)?.permits(n)?),
+            Kind::Permits { n, max } => Box::new(Semaphore::new(client, path, max)?.permits(n)?),
         })
     }
 }

@@ -5,6 +5,7 @@
 
 mod faults;
 mod lock;
+mod maxima;
 mod oracle;
 mod plan;
 mod polls;
@@ -16,6 +17,7 @@ mod stay;
 mod survey;
 mod template;
 mod truth;
+mod usage;
 mod worker;
 mod world;
 
@@ -72,7 +74,7 @@ mod tests {
         println!("{report}");
         assert!(report.failed.is_none(), "{report}");
         let counts = report.counts;
-        assert!(counts.grants > 10_000 && counts.faults > 1000, "{report}");
+        assert!(counts.grants > 10_000 && counts.faults > 1000 && counts.refusals > 1000, "{report}");
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub(crate) struct Holds {
     pub(crate) taken: BTreeMap<u64, Instant>,
     /// Those who wait to be asked to let go, each with a watch on its own node.
     pub(crate) listening: BTreeSet<u64>,
-    /// The highest fencing token of a lone holder, and of any, by path.
-    highest: BTreeMap<usize, (u64, u64)>,
+    /// The highest fencing token that was granted, by path and by what for.
+    highest: BTreeMap<usize, BTreeMap<Mode, u64>>,
 }
 
 impl World {
@@ -75,14 +75,10 @@ impl World {
         }
         let mut state = self.lock();
         let highest = state.holds.highest.entry(path).or_default();
-        let (alone, any) = *highest;
-        let before = match mode {
-            Mode::Alone => any,
-            Mode::Reader => alone,
-            Mode::Permits { .. } => 0,
-        };
-        let lone = if mode == Mode::Alone { number } else { 0 };
-        *highest = (alone.max(lone), any.max(number));
+        let others = highest.iter().filter(|(other, _)| !mode.shares_with(**other));
+        let before = others.map(|(_, number)| *number).max().unwrap_or_default();
+        let own = highest.entry(mode).or_default();
+        *own = number.max(*own);
         drop(state);
         if number <= before {
             self.fail("fencing", || format!("#{number} was granted after #{before}"));

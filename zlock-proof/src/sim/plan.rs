@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::random::Random;
+use super::usage::{Locks, Usage};
 
 /// The locks that a seed is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,18 @@ pub(crate) enum Family {
     Multi,
 }
 
+impl Family {
+    fn paths(self, random: &mut Random) -> Vec<Usage> {
+        let locks = match self {
+            Family::Mutex => Locks::Mutex,
+            Family::ReadWrite => Locks::ReadWrite,
+            Family::Semaphore => Locks::Semaphore,
+            Family::Multi => return [Locks::Mutex, Locks::ReadWrite, Locks::Semaphore].map(Usage::of).into(),
+        };
+        vec![Usage::of(locks); random.pick(&[1, 1, 2])]
+    }
+}
+
 const FAMILIES: [Family; 4] = [Family::Mutex, Family::ReadWrite, Family::Semaphore, Family::Multi];
 
 /// The shape of one run: everything that is not decided on the way.
@@ -26,7 +39,7 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     /// Of each client.
     pub(crate) workers: u64,
-    pub(crate) paths: usize,
+    pub(crate) paths: Vec<Usage>,
     pub(crate) session: Duration,
     /// Of a backend's operation, before it gives up.
     pub(crate) retries: u32,
@@ -59,12 +72,12 @@ impl Plan {
         let calm = random.once_in(6);
         let unless_calm = |n| if calm { 0 } else { n };
         let family = random.pick(&FAMILIES);
-        Plan {
+        let mut plan = Plan {
             seed,
             family,
             clients: random.within(2, 5) as usize,
             workers: random.within(1, 3),
-            paths: if family == Family::Multi { 3 } else { random.pick(&[1, 1, 2]) },
+            paths: family.paths(&mut random),
             session: Duration::from_secs(random.pick(&[3, 10])),
             retries: random.pick(&[2, 30]),
             operation_timeout: Duration::from_secs(random.pick(&[2, 15])),
@@ -78,6 +91,11 @@ impl Plan {
             stalls: !calm && random.once_in(3),
             shutdown: random.once_in(8),
             first_sequence: random.pick(&[0, 0, i32::MAX - 3]),
+        };
+        // In a part of the seeds some paths are also used in ways against which the documentation advises.
+        if random.once_in(3) {
+            plan.paths.extend(Usage::mistakes(&mut random));
         }
+        plan
     }
 }

@@ -98,8 +98,8 @@ async fn settle(world: &World, processes: &[Arc<Process>]) {
     let limit = Instant::now() + recovery(world.plan.session);
     let pending = || processes.iter().map(|p| p.present().client.pending_removals()).sum::<usize>();
     let connected = || processes.iter().filter_map(|p| p.session()).collect::<BTreeSet<_>>();
-    // A client that was let go while the server could not be told leaves its session to time out, and one whose
-    // session an operator ended may not know it yet.
+    // A client that was let go while the server could not be told leaves its session to time out, and one
+    // whose session an operator ended may not know it yet.
     let sessions = || world.server.sessions().into_iter().collect::<BTreeSet<_>>();
     let is_settled = || connected().len() == processes.len() && connected() == sessions();
     let is_quiet = || world.nodes() == 0 && pending() == 0 && is_settled();

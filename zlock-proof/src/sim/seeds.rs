@@ -26,6 +26,7 @@ impl Report {
         self.counts.grants += counts.grants;
         self.counts.requests += counts.requests;
         self.counts.faults += counts.faults;
+        self.counts.refusals += counts.refusals;
         if let Some(violation) = violation
             && self.failed.as_ref().is_none_or(|(lowest, _)| seed < *lowest)
         {
@@ -36,10 +37,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { grants, requests, faults } = self.counts;
+        let Counts { grants, requests, faults, refusals } = self.counts;
         let rate = self.seeds as f64 / self.took.as_secs_f64().max(0.001);
         writeln!(f, "{} seeds in {:.1?}, {rate:.0} a second", self.seeds, self.took)?;
-        write!(f, "{grants} grants, {requests} requests, {faults} faults")?;
+        write!(f, "{grants} grants, {refusals} refusals, {requests} requests, {faults} faults")?;
         match &self.failed {
             None => write!(f, "; no rule was broken"),
             Some((seed, violation)) => {

@@ -8,6 +8,7 @@ use zlock::{ErrorKind, Release};
 
 use super::lock::{Holding, Kind, Way};
 use super::polls::cut;
+use super::usage::Locks;
 use super::worker::{Round, Worker};
 
 impl Worker {
@@ -55,6 +56,9 @@ impl Worker {
         let (world, client, numbers) = (self.world.clone(), round.present.number, holding.numbers());
         let at = self.random.place(round.locks.len());
         let ((path, held), number) = (round.locks[at], numbers[at]);
+        if world.plan.paths[path].locks == Locks::All && self.random.once_in(2) {
+            return self.try_another_kind(round, holding, path, held).await;
+        }
         let kind = match held {
             Kind::Write => self.random.pick(&[Kind::Read, Kind::Write]),
             Kind::Read => self.random.pick(&[Kind::Read, Kind::Read, Kind::Write]),
@@ -75,6 +79,26 @@ impl Worker {
             }
             Ok(None) => world.fail("reentry", || format!("#{number} cannot be entered again")),
             Err(e) if upgrades && e.kind() == ErrorKind::UpgradeRefused => {}
+            Err(e) => self.check_error(client, &e),
+        }
+    }
+
+    /// Another kind of lock on the same path is not entered: it is taken. If the first was lost it may be
+    /// free, and is a lock of its own.
+    async fn try_another_kind(&mut self, round: &Round, holding: &Holding, path: usize, held: Kind) {
+        let (world, client) = (self.world.clone(), round.present.number);
+        let kind = match held {
+            Kind::Mutex => self.random.pick(&[Kind::Read, Kind::Write]),
+            _ => Kind::Mutex,
+        };
+        let _acquiring = world.acquiring(client, &[(path, kind)]);
+        let attempt = kind.acquire(&round.present.client, &world.paths[path], Way::Try);
+        match holding.scope(attempt).await {
+            Ok(None) => {}
+            Ok(Some(inner)) => {
+                inner.helds().into_iter().for_each(|held| world.granted(client, path, kind.mode(), held));
+                world.left(&inner.numbers());
+            }
             Err(e) => self.check_error(client, &e),
         }
     }

@@ -23,6 +23,8 @@ enum Due {
     Removal(u64),
     /// The holder has become a reader, and the store still has a writer.
     Relabel(u64),
+    /// The node disagrees about the maximum with that one, which stands first, and its client was not told.
+    Refusal(u64, u64),
     /// This client has more nodes on this path than it has use for.
     Leftover(usize),
 }
@@ -32,7 +34,8 @@ enum Due {
 pub(crate) struct Late(BTreeMap<(usize, Due), (Instant, BTreeSet<usize>)>);
 
 /// What is due, and the clients on which it depends: the own one and, at a semaphore, those in front, each of
-/// which has to tell the next that it was granted.
+/// which has to tell the next that it was granted; where two disagree about a maximum, the first of them,
+/// which may be on its way out.
 type Dues = BTreeMap<(usize, Due), BTreeSet<usize>>;
 
 impl World {
@@ -91,6 +94,9 @@ impl World {
             Due::Relabel(number) => {
                 ("stale label", format!("#{number} of c{client} reads, and stands as a writer"))
             }
+            Due::Refusal(number, first) => {
+                ("not told", format!("#{number} of c{client} disagrees with #{first}, which is first,"))
+            }
             Due::Leftover(path) => ("orphan", format!("c{client} has no use for a node of {path}")),
         };
         self.fail(check, || format!("{what} for {:?}", since.elapsed()));
@@ -99,6 +105,8 @@ impl World {
     fn find_dues(&self, path: usize, places: &[Place], dues: &mut Dues) {
         let mut waiting: BTreeMap<usize, u64> = BTreeMap::new();
         let mut in_front = BTreeSet::new();
+        let first = places.iter().find_map(|place| Some((place, place.mode.max()?)));
+        let of_first = first.and_then(|(place, _)| self.client_of(place.session?));
         for place in places {
             let Some(client) = place.session.and_then(|session| self.client_of(session)) else { continue };
             let state = self.lock();
@@ -118,6 +126,11 @@ impl World {
                     *waiters += 1;
                     if *waiters > state.clients[client].acquiring.get(&path).copied().unwrap_or_default() {
                         due(Due::Leftover(path), &alone);
+                    }
+                    if let (Some((first, right)), Some(other)) = (first, of_first)
+                        && place.mode.max().is_some_and(|max| max != right)
+                    {
+                        due(Due::Refusal(place.number, first.number), &BTreeSet::from([client, other]));
                     }
                     if place.entitled && state.clients[client].together == 0 {
                         let tells = matches!(place.mode, Mode::Permits { .. });

@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use zlock::LockTemplate;
 
 use super::polls::cut;
@@ -21,6 +21,7 @@ impl Worker {
             .and_then(|t| t.with_wait(wait, 2)?.with_kind(kind.for_template()))
             .expect("it can be built")
             .with_run_on_after_loss(self.random.once_in(4));
+        let began = Instant::now();
         let execute = async move {
             let acquiring = world.acquiring(client, &[(path, kind)]);
             let name = world.paths[path].as_str().trim_start_matches('/');
@@ -44,7 +45,7 @@ impl Worker {
             }
         });
         match task.await {
-            Ok(Some(Err(e))) => self.check_error(client, &e),
+            Ok(Some(Err(e))) => self.check_refusal(client, &[(path, kind)], began, &e),
             Err(e) if e.is_panic() && !panics => self.world.fail("panic", || e.to_string()),
             _ => {}
         }

@@ -8,35 +8,42 @@ use zlock::{LockPath, SessionId};
 use super::world::World;
 
 /// What a place in a queue is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
     Alone,
     Reader,
-    Permits { weight: u64, max: u64 },
+    Permits { weight: u32, max: u32 },
 }
 
 impl Mode {
     fn of(label: Label) -> Self {
         match label {
             Label::Read => Mode::Reader,
-            Label::Permits { weight, max, .. } => Mode::Permits { weight: weight.into(), max: max.into() },
+            Label::Permits { weight, max, .. } => Mode::Permits { weight, max },
             _ => Mode::Alone,
+        }
+    }
+
+    /// How many permits it believes that there are, if it is about permits.
+    pub(crate) fn max(self) -> Option<u32> {
+        if let Mode::Permits { max, .. } = self { Some(max) } else { None }
+    }
+
+    /// Whether the two may hold at the same time, if there are enough permits. Two who disagree about how
+    /// many there are never do.
+    pub(crate) fn shares_with(self, other: Mode) -> bool {
+        match self {
+            Mode::Alone => false,
+            Mode::Reader => other == Mode::Reader,
+            Mode::Permits { max, .. } => other.max() == Some(max),
         }
     }
 
     /// Whether one can hold while all these do.
     pub(crate) fn fits(self, beside: &[Mode]) -> bool {
-        match self {
-            Mode::Alone => beside.is_empty(),
-            Mode::Reader => beside.iter().all(|m| *m == Mode::Reader),
-            Mode::Permits { weight, max } => {
-                let taken = beside.iter().map(|m| match m {
-                    Mode::Permits { weight, .. } => *weight,
-                    _ => max,
-                });
-                taken.sum::<u64>() + weight <= max
-            }
-        }
+        let weight = |mode: Mode| if let Mode::Permits { weight, .. } = mode { weight } else { 0 };
+        let taken = weight(self) + beside.iter().map(|mode| weight(*mode)).sum::<u32>();
+        beside.iter().all(|mode| self.shares_with(*mode)) && taken <= self.max().unwrap_or_default()
     }
 }
 

@@ -52,14 +52,15 @@ impl Worker {
     }
 
     fn choose(&mut self) -> Vec<(usize, Kind)> {
-        let (family, paths) = (self.world.plan.family, self.world.paths.len());
-        let mut chosen = vec![self.random.place(paths)];
+        let (family, usages) = (self.world.plan.family, &self.world.plan.paths);
+        let mut chosen = vec![self.random.place(usages.len())];
         if family == Family::Multi {
-            chosen.extend((0..paths).filter(|_| self.random.once_in(3)));
+            chosen.extend((0..usages.len()).filter(|_| self.random.once_in(3)));
             chosen.sort_unstable();
             chosen.dedup();
         }
-        chosen.into_iter().map(|path| (path, Kind::any(family, path, &mut self.random))).collect()
+        let process = self.process.number();
+        chosen.into_iter().map(|path| (path, usages[path].any(process, &mut self.random))).collect()
     }
 
     pub(crate) fn patience(&mut self) -> Duration {
@@ -118,7 +119,7 @@ impl Worker {
                 self.stay(&round, holding).await;
             }
             Some(Ok(None)) => world.note(|| format!("c{client} finds it taken")),
-            Some(Err(e)) => self.check_error(client, &e),
+            Some(Err(e)) => self.check_refusal(client, &round.locks, began, &e),
             None => world.note(|| format!("c{client} gives up")),
         }
     }
@@ -134,6 +135,21 @@ impl Worker {
         if began.elapsed() > limit + Duration::from_millis(1) {
             self.world.fail("time", || format!("{way:?} took {:?}", began.elapsed()));
         }
+    }
+
+    /// An acquisition may also end since others believe in another maximum.
+    pub(crate) fn check_refusal(
+        &self,
+        client: usize,
+        locks: &[(usize, Kind)],
+        began: Instant,
+        error: &Error,
+    ) {
+        if error.kind() != ErrorKind::Mismatch {
+            return self.check_error(client, error);
+        }
+        self.world.note(|| format!("c{client} is refused: {error}"));
+        self.world.check_mismatch(locks, began, error);
     }
 
     /// Nothing is lost, and no server is out of reach, without a reason.

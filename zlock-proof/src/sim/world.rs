@@ -11,6 +11,7 @@ use zlock::mem::{MemLink, MemServer};
 use zlock::{LockPath, SessionId};
 
 use super::lock::{Holding, Kind};
+use super::maxima::Firsts;
 use super::oracle::Holds;
 use super::plan::Plan;
 use super::survey::Late;
@@ -39,6 +40,8 @@ pub(crate) struct Counts {
     pub(crate) grants: u64,
     pub(crate) requests: u64,
     pub(crate) faults: u64,
+    /// Acquisitions that ended since others believe in another maximum.
+    pub(crate) refusals: u64,
 }
 
 /// A client, in the order of their connecting.
@@ -63,6 +66,7 @@ pub(crate) struct State {
     sessions: BTreeMap<SessionId, usize>,
     pub(crate) holds: Holds,
     pub(crate) late: Late,
+    pub(crate) firsts: Firsts,
     pub(crate) counts: Counts,
     pub(crate) violation: Option<Violation>,
     /// The present moment, and the requests that came in it.
@@ -93,7 +97,7 @@ impl World {
         let path = |n| LockPath::new(format!("/app/lock{n}")).expect("a path");
         let (began, length) = (Instant::now(), plan.length);
         let world = World {
-            paths: (0..plan.paths).map(path).collect(),
+            paths: (0..plan.paths.len()).map(path).collect(),
             plan,
             server,
             began,

@@ -1,0 +1,62 @@
+//! What a path is used for.
+
+use super::lock::Kind;
+use super::random::Random;
+
+/// The permits of a semaphore about which nobody is mistaken.
+const MAX: u32 = 4;
+
+/// The locks that meet on a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locks {
+    Mutex,
+    ReadWrite,
+    Semaphore,
+    /// All of these, in spite of the advice to use a path for one kind of lock.
+    All,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    pub(crate) locks: Locks,
+    /// How many permits there are, as processes of an even and of an odd number believe.
+    maxima: [u32; 2],
+}
+
+impl Usage {
+    /// What everybody understands in the same way.
+    pub(crate) fn of(locks: Locks) -> Self {
+        Usage { locks, maxima: [MAX, MAX] }
+    }
+
+    /// What nobody should do: all kinds of locks, and a semaphore of which not all know the maximum.
+    pub(crate) fn mistakes(random: &mut Random) -> [Self; 2] {
+        let other = random.pick(&[1, 3, 6]);
+        let all = if random.once_in(2) { other } else { MAX };
+        [
+            Usage { locks: Locks::All, maxima: [MAX, all] },
+            Usage { locks: Locks::Semaphore, maxima: [MAX, other] },
+        ]
+    }
+
+    /// Whether not all know the same maximum.
+    pub(crate) fn is_disputed(self) -> bool {
+        self.maxima[0] != self.maxima[1]
+    }
+
+    /// One of the locks, as this process has it.
+    pub(crate) fn any(self, process: u64, random: &mut Random) -> Kind {
+        let locks = match self.locks {
+            Locks::All => random.pick(&[Locks::Mutex, Locks::ReadWrite, Locks::Semaphore, Locks::Semaphore]),
+            one => one,
+        };
+        match locks {
+            Locks::Mutex => Kind::Mutex,
+            Locks::ReadWrite => random.pick(&[Kind::Read, Kind::Read, Kind::Write]),
+            _ => {
+                let max = self.maxima[(process % 2) as usize];
+                Kind::Permits { n: random.pick(&[1, 1, 2, 3, MAX]).min(max), max }
+            }
+        }
+    }
+}

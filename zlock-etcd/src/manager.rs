@@ -224,13 +224,9 @@ async fn look_through(shared: &Shared, session: &Kept) {
     loop {
         sleep(session.granted.ttl / 3).await;
         if let Err(failure) = lease::look_through(shared, session.lease).await {
-            log(&failure);
+            tracing::debug!(?failure, "the session's nodes could not be listed");
         }
     }
-}
-
-fn log(failure: &Failure) {
-    tracing::debug!(?failure, "the session's nodes could not be listed");
 }
 
 /// The manager ends with the backend, or is dropped with its runtime: nobody keeps the session from then on.

@@ -17,8 +17,8 @@ pub(crate) struct Disturbance {
 const LATE: Ns = 300 * MS;
 
 /// Looks at every session that was lost. A loss is false if all that happened to the client since its last
-/// answered heartbeat took less than 0.55 of the session timeout: a heartbeat is sent every fifth of it, and
-/// 0.22 are the margin of the deadline.
+/// answered heartbeat took less than 0.55 of the session timeout. On ZooKeeper a heartbeat is sent every fifth of it, and 0.22 are
+/// the margin of the deadline; on etcd it is a third, and 0.02.
 pub(crate) fn signal(
     histories: &[History],
     endings: &[Ending],

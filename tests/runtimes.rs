@@ -143,6 +143,16 @@ async fn shut_down(store: Store) {
     assert_eq!(store.expect_free().await.release().await.unwrap(), Release::Released);
 }
 
+/// A runtime that is only visited: what was acquired there is removed by the client's own one.
+async fn visited(store: Store) {
+    let mutex = store.mutex(LONG).await;
+    let visitor = mutex.clone();
+    let visit = move || runtime().block_on(visitor.acquire()).unwrap();
+    drop(tokio::task::spawn_blocking(visit).await.unwrap());
+    assert_eq!(store.expect_free().await.release().await.unwrap(), Release::Released);
+    drop(mutex);
+}
+
 /// A guard that is dropped by a panic, outside of any runtime, whose own has ended.
 async fn unwound(store: Store) {
     elsewhere(&store, |runtime, guard| {
@@ -192,4 +202,4 @@ macro_rules! on_every_store {
     )*};
 }
 
-on_every_store!(blocked, ended, shut_down, unwound);
+on_every_store!(blocked, ended, shut_down, visited, unwound);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -54,12 +55,15 @@ impl Job {
 
 /// The reaper of one client. Handing a node over never blocks, never spawns and needs no runtime, so a
 /// guard may be dropped anywhere. The task that works the list off is started by the next acquisition if it
-/// is not running; it does not keep the backend alive.
+/// is not running, on the runtime that the client was made on: that of the acquisition may end long before the
+/// session does. It does not keep the backend alive.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     shared: Arc<Shared>,
     backend: Weak<dyn CoordinationBackend>,
     session: SessionEvents,
+    /// The runtime that the client was made on.
+    home: Option<Handle>,
 }
 
 #[derive(Debug, Default)]
@@ -100,17 +104,21 @@ impl State {
 
 impl Reaper {
     pub(crate) fn new(backend: &Arc<dyn CoordinationBackend>) -> Self {
-        let session = backend.session_events();
-        Reaper { shared: Arc::default(), backend: Arc::downgrade(backend), session }
+        let (session, home) = (backend.session_events(), Handle::try_current().ok());
+        Reaper { shared: Arc::default(), backend: Arc::downgrade(backend), session, home }
     }
 
     /// Starts the task if it is not running. Called where a runtime is sure.
     pub(crate) fn ensure_running(&self) {
-        // Not spawned under the lock: a runtime that shuts down drops the task at once, and that takes the lock.
-        let is_running = std::mem::replace(&mut self.shared.lock().running, true);
-        if !is_running {
+        // One that has ended drops the task at once; then this one has to do.
+        for runtime in self.home.clone().into_iter().chain(std::iter::once_with(Handle::current)) {
+            // Not spawned under the lock: the end of the task takes it.
+            let is_running = std::mem::replace(&mut self.shared.lock().running, true);
+            if is_running {
+                return;
+            }
             let running = Running(self.shared.clone());
-            tokio::spawn(run(running, self.backend.clone(), self.session.clone()));
+            runtime.spawn(run(running, self.backend.clone(), self.session.clone()));
         }
     }
 

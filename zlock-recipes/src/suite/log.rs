@@ -1,12 +1,12 @@
 //! Collects tracing events, for cases about what is logged.
 
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 /// The events of this thread while it lives, one line each: level, target, fields.
 #[derive(Debug)]
@@ -19,6 +19,10 @@ impl Log {
     /// Begins to collect.
     #[must_use]
     pub fn of_this_thread() -> Self {
+        // While there is one subscriber in the process, tracing asks the thread that comes by an event first for
+        // its own, and none wants none: for good, and for every thread. So there is always another one.
+        static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
+        ANOTHER.get_or_init(|| Dispatch::new(Collector(Arc::default())));
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let _guard = tracing::subscriber::set_default(Collector(lines.clone()));
         Log { lines, _guard }
@@ -64,4 +68,18 @@ impl Subscriber for Collector {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_thread_that_comes_first_hides_nothing() {
+        let log = Log::of_this_thread();
+        let say = || tracing::warn!("said");
+        std::thread::spawn(say).join().unwrap();
+        say();
+        assert_eq!(log.with("said").len(), 1);
+    }
 }

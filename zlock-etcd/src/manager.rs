@@ -7,7 +7,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::{CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
-use crate::error::Failure;
 use crate::key;
 use crate::lease::{self, Granted, Keeper};
 use crate::session::{Lease, Shared};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
 use tokio::runtime::Handle;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::config::EtcdOptions;
@@ -20,6 +21,10 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How large an answer may be: a queue of many nodes with much data. The library's own limit is 4 MB.
 const MAX_ANSWER: usize = i32::MAX as usize;
+
+/// How many requests are under way at once; others wait for their turn, which does not count as the server's
+/// time. Ten thousand at once would all be late, and so would be the keep-alives, which wait for no turn.
+const MAX_UNDER_WAY: usize = 256;
 
 /// A connection to one of the servers, made when it is first needed.
 ///
@@ -45,12 +50,13 @@ pub(crate) struct Endpoints {
     options: EtcdOptions,
     runtime: Handle,
     current: watch::Sender<Arc<Endpoint>>,
+    turns: Semaphore,
 }
 
 impl Endpoints {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
         let current = watch::Sender::new(Arc::new(Endpoint { number: 0, client: OnceCell::new() }));
-        Endpoints { options, runtime, current }
+        Endpoints { options, runtime, current, turns: Semaphore::new(MAX_UNDER_WAY) }
     }
 
     pub(crate) fn current(&self) -> Arc<Endpoint> {
@@ -95,9 +101,27 @@ impl Endpoints {
 
     /// Asks the current endpoint, within a time, and moves on to the next one if it fails.
     ///
+    /// In a task of its own: a caller that does not poll must not keep a turn.
+    ///
     /// # Cancel safety
     /// The request may still take effect.
     pub(crate) async fn ask<T, F>(
+        self: &Arc<Self>,
+        limit: Duration,
+        call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let endpoints = self.clone();
+        // Dropped, it takes the task with it.
+        let mut asked = JoinSet::new();
+        asked.spawn_on(async move { endpoints.ask_in_turn(limit, call).await }, &self.runtime);
+        asked.join_next().await.and_then(Result::ok).unwrap_or(Err(Failure::Closed))
+    }
+
+    async fn ask_in_turn<T, F>(
         &self,
         limit: Duration,
         call: impl FnOnce(Arc<Client>) -> F,
@@ -105,6 +129,7 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
+        let _turn = self.turns.acquire().await;
         let endpoint = self.current();
         let answer = timeout(limit, async {
             let client = self.client(&endpoint).await?;

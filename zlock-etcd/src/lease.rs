@@ -39,17 +39,21 @@ impl Granted {
 }
 
 /// Asks for a lease.
-pub(crate) async fn grant(endpoints: &Endpoints, ttl: Duration, limit: Duration) -> Result<Granted, Failure> {
+pub(crate) async fn grant(
+    endpoints: &Arc<Endpoints>,
+    ttl: Duration,
+    limit: Duration,
+) -> Result<Granted, Failure> {
     let sent = Instant::now();
     let asked = ttl.as_secs().cast_signed();
-    let ask = |client: Arc<Client>| async move { client.lease_client().grant(asked, None).await };
+    let ask = move |client: Arc<Client>| async move { client.lease_client().grant(asked, None).await };
     let granted = endpoints.ask(limit, ask).await?;
     Ok(Granted { id: granted.id(), ttl: seconds(granted.ttl()), sent })
 }
 
 /// Ends a lease, and with it all that it holds. One that is gone already is fine.
-pub(crate) async fn revoke(endpoints: &Endpoints, id: i64, limit: Duration) -> Result<(), Failure> {
-    let ask = |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
+pub(crate) async fn revoke(endpoints: &Arc<Endpoints>, id: i64, limit: Duration) -> Result<(), Failure> {
+    let ask = move |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
     match endpoints.ask(limit, ask).await {
         Ok(_) => Ok(()),
         Err(failure) if failure.verdict().kind == ErrorKind::SessionLost => Ok(()),
@@ -232,7 +236,7 @@ async fn report(shared: &Shared, lease: Lease, gone: Vec<Token>) -> Result<(), F
 
 async fn list(shared: &Shared, lease: Lease) -> Result<LeaseTimeToLiveResponse, Failure> {
     let options = LeaseTimeToLiveOptions::new().with_keys();
-    let ask = |client: Arc<Client>| async move {
+    let ask = move |client: Arc<Client>| async move {
         client.lease_client().time_to_live(lease.raw(), Some(options)).await
     };
     shared.endpoints.ask(shared.options.answer_time(), ask).await
@@ -242,7 +246,7 @@ async fn list(shared: &Shared, lease: Lease) -> Result<LeaseTimeToLiveResponse, 
 async fn absent(shared: &Shared, keys: &[Token]) -> Result<Vec<Token>, Failure> {
     let read = |key: &Token| TxnOp::get(key.as_str(), Some(GetOptions::new().with_count_only()));
     let txn = Txn::new().and_then(keys.iter().map(read).collect::<Vec<_>>());
-    let ask = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
+    let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;
     let gets = gets(&answer);
     let absent = keys.iter().zip(&gets).filter(|(_, get)| get.count() == 0);

@@ -50,10 +50,11 @@ impl<'a> Operation<'a> {
     pub(crate) async fn ask<T, F>(
         &self,
         lease: Lease,
-        call: impl FnOnce(Arc<Client>) -> F,
+        call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
     ) -> Result<T, Failure>
     where
-        F: Future<Output = Result<T, etcd_client::Error>>,
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         self.session.request(lease, self.until, call).await
     }

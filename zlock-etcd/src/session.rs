@@ -183,10 +183,11 @@ impl Shared {
         &self,
         lease: Lease,
         until: Instant,
-        call: impl FnOnce(Arc<Client>) -> F,
+        call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
     ) -> Result<T, Failure>
     where
-        F: Future<Output = Result<T, etcd_client::Error>>,
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         self.within(lease, until, self.endpoints.ask(self.options.answer_time(), call)).await
     }

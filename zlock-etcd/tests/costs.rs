@@ -9,20 +9,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd_client::{EventType, WatchOptions};
+use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, Label, Target};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Guard, InterProcessMutex, Release};
-use zlock_testkit::{Etcd, Metrics, have_etcd, limit, limit_to};
+use zlock_testkit::{Etcd, FaultProxy, Flow, Metrics, have_etcd, limit, limit_to};
 
 const PATH: &str = "/app/lock";
 const LONG: Duration = Duration::from_secs(3600);
 
 async fn backend(server: &Etcd) -> EtcdBackend {
+    backend_at(server, &server.connect_string()).await
+}
+
+async fn backend_at(server: &Etcd, host: &str) -> EtcdBackend {
     let count = async || server.metrics().await.messages().get("LeaseKeepAlive").copied().unwrap_or(0);
     let before = count().await;
-    let options = EtcdOptions::new([server.connect_string()]).with_ttl(LONG);
+    let options = EtcdOptions::new([host]).with_ttl(LONG);
     let backend = EtcdBackend::connect(options).await.unwrap();
     // The first keep-alive goes out at once, and the next one in twenty minutes.
     while count().await == before {
@@ -206,6 +211,36 @@ async fn a_create_that_is_given_up_costs_one_message() {
             (messages(&[("Txn", 2)]), 2),
             "no more than before"
         );
+    })
+    .await;
+}
+
+/// Thousands at once would all be late, and the keep-alives with them: the server gets some at a time. Who does
+/// not poll its own keeps nobody waiting.
+#[tokio::test]
+async fn requests_take_turns() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let proxy = FaultProxy::start(server.addr()).await;
+        let backend = backend_at(&server, &proxy.connect_string()).await;
+        let path = common::path("turns");
+        let before = server.metrics().await.messages();
+        proxy.to_client(Flow::Hold);
+        let mut unpolled: Vec<_> = (0..1000).map(|_| backend.children(&path)).collect();
+        for list in &mut unpolled {
+            assert!(list.now_or_never().is_none());
+        }
+        sleep(Duration::from_millis(300)).await;
+        let asked = server.metrics().await.messages()["Range"] - before["Range"];
+        assert!((200..300).contains(&asked), "{asked} at once");
+        proxy.to_client(Flow::Pass);
+        tokio::time::timeout(Duration::from_secs(5), backend.children(&path)).await.unwrap().unwrap();
+        for list in unpolled {
+            list.await.unwrap();
+        }
     })
     .await;
 }

@@ -23,8 +23,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ANSWER: usize = i32::MAX as usize;
 
 /// How many requests are under way at once; others wait for their turn, which does not count as the server's
-/// time. Ten thousand at once would all be late, and so would be the keep-alives, which wait for no turn.
-const MAX_UNDER_WAY: usize = 256;
+/// time. Ten thousand at once would all be late, and so would be the keep-alives, which wait for no turn. Nor may
+/// it be many whose answers are long: each create brings its whole queue.
+const MAX_UNDER_WAY: usize = 64;
 
 /// A connection to one of the servers, made when it is first needed.
 ///

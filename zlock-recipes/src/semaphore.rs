@@ -81,7 +81,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// - `InvalidArgument` for 0 permits or more than there are, before anything is sent.
-    /// - `Mismatch` when who stands first in the queue gives another maximum.
+    /// - `Mismatch` when the first who asks for permits gives another maximum at the time.
     /// - `SessionLost`, `NodeRemoved` or `Closed` when the place in the queue was lost.
     /// - `Unavailable` when no server answered within the backend's budget for one operation.
     /// - `NotAuthorized`, `Unexpected`.

@@ -1,7 +1,7 @@
-//! Clients that disagree about the maximum of a semaphore: that of who stands first counts, and the others
-//! are told so.
+//! Clients that disagree about the maximum of a semaphore: that of who stands first when they come counts, and the
+//! others are told so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 use zlock::{Error, LockPath};
@@ -9,9 +9,21 @@ use zlock::{Error, LockPath};
 use super::lock::Kind;
 use super::world::World;
 
-/// Which maximum stood first on a path, and when it did so last.
+/// Who stood first.
 #[derive(Debug, Default)]
-pub(crate) struct Firsts(BTreeMap<(usize, u32), Instant>);
+pub(crate) struct Firsts {
+    /// Which maximum did on a path, and when it did so last.
+    last: BTreeMap<(usize, u32), Instant>,
+    /// The nodes that have seen their own maximum first: they may stay, whoever is first later.
+    agreed: BTreeSet<u64>,
+}
+
+impl Firsts {
+    /// Whether the first has had the maximum of this node at some time since it was made.
+    pub(crate) fn agreed(&self, number: u64) -> bool {
+        self.agreed.contains(&number)
+    }
+}
 
 impl World {
     /// Looks at who stands first, right before a request for this path takes effect.
@@ -20,8 +32,12 @@ impl World {
         if !self.plan.paths[at].is_disputed() {
             return;
         }
-        if let Some(max) = self.places(path).iter().find_map(|place| place.mode.max()) {
-            self.lock().firsts.0.insert((at, max), Instant::now());
+        let places = self.places(path);
+        if let Some(max) = places.iter().find_map(|place| place.mode.max()) {
+            let firsts = &mut self.lock().firsts;
+            firsts.last.insert((at, max), Instant::now());
+            let agree = places.iter().filter(|place| place.mode.max() == Some(max));
+            firsts.agreed.extend(agree.map(|place| place.number));
         }
     }
 
@@ -30,7 +46,7 @@ impl World {
         let is_true = locks.iter().any(|(path, kind)| {
             let Kind::Permits { max: mine, .. } = kind else { return false };
             let state = self.lock();
-            let mut firsts = state.firsts.0.iter();
+            let mut firsts = state.firsts.last.iter();
             Some(self.paths[*path].as_str()) == error.path()
                 && firsts.any(|((at, max), when)| at == path && max != mine && *when >= asked)
         });

@@ -23,7 +23,7 @@ enum Due {
     Removal(u64),
     /// The holder has become a reader, and the store still has a writer.
     Relabel(u64),
-    /// The node disagrees about the maximum with that one, which stands first, and its client was not told.
+    /// The node has always disagreed about the maximum with who stands first, now that one, and its client was not told.
     Refusal(u64, u64),
     /// This client has more nodes on this path than it has use for.
     Leftover(usize),
@@ -129,6 +129,7 @@ impl World {
                     }
                     if let (Some((first, right)), Some(other)) = (first, of_first)
                         && place.mode.max().is_some_and(|max| max != right)
+                        && !state.firsts.agreed(place.number)
                     {
                         due(Due::Refusal(place.number, first.number), &BTreeSet::from([client, other]));
                     }

@@ -26,20 +26,18 @@ pub(crate) fn planted(args: &[String]) -> Result {
         [option, store, names @ ..] if option == "--store" => (Some(store.as_str()), names),
         names => (None, names),
     };
-    let (all, usual) = match store {
-        None => (bugs("")?, bugs("")?),
+    let folders = match store {
+        None => vec![""],
         Some(store @ ("zk" | "etcd")) => {
             set_up()?;
-            let (mut all, backends) = (bugs("")?, bugs(store)?);
-            all.extend(bugs(store)?);
-            (all, backends)
+            if names.is_empty() { vec![store] } else { vec!["", store] }
         }
         Some(store) => return Err(format!("--store {store}: expected zk or etcd")),
     };
-    if let Some(name) = names.iter().find(|name| !all.iter().any(|bug| bug.name == **name)) {
+    let bugs = bugs(&folders)?;
+    if let Some(name) = names.iter().find(|name| !bugs.iter().any(|bug| bug.name == **name)) {
         return Err(format!("there is no {BUGS}/{name}.patch"));
     }
-    let bugs = if names.is_empty() { usual } else { all };
     let (copy, target) = (target().join("planted/workspace"), target().join("planted/target"));
     let mut missed = Vec::new();
     let figure = if store.is_some() { "violations" } else { "after seeds" };
@@ -65,8 +63,7 @@ pub(crate) fn planted(args: &[String]) -> Result {
 
 /// Every patch still applies.
 pub(crate) fn check() -> Result {
-    let all = ["", "zk", "etcd"].map(bugs).into_iter().collect::<Result<Vec<_>>>()?;
-    all.iter().flatten().try_for_each(|bug| bug.apply(&root(), &["--check"]))
+    bugs(&["", "zk", "etcd"])?.iter().try_for_each(|bug| bug.apply(&root(), &["--check"]))
 }
 
 struct Bug {
@@ -89,15 +86,17 @@ impl Bug {
     }
 }
 
-fn bugs(folder: &str) -> Result<Vec<Bug>> {
+fn bugs(folders: &[&str]) -> Result<Vec<Bug>> {
     let mut bugs = Vec::new();
-    for entry in list(&root().join(BUGS).join(folder))? {
-        if entry.extension().is_some_and(|extension| extension == "patch") {
-            let text = read(&entry)?;
-            let text = String::from_utf8_lossy(&text);
-            let what = text.lines().next().unwrap_or_default().to_owned();
-            let name = entry.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            bugs.push(Bug { name, what, patch: entry });
+    for folder in folders {
+        for patch in list(&root().join(BUGS).join(folder))? {
+            if patch.extension().is_some_and(|extension| extension == "patch") {
+                let text = read(&patch)?;
+                let text = String::from_utf8_lossy(&text);
+                let what = text.lines().next().unwrap_or_default().to_owned();
+                let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                bugs.push(Bug { name, what, patch });
+            }
         }
     }
     Ok(bugs)

@@ -13,7 +13,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::{Client, ErrorKind, Guard, InterProcessMutex, Phase, Release, Session, SessionState};
 use zlock_testkit::{
-    Cut, FaultProxy, Flow, Process, ZooKeeper, have_zookeeper, limit, limit_to, zookeeper_or_skip,
+    Cut, FaultProxy, Flow, Process, ZooKeeper, first_look_after_a_pause, have_zookeeper, limit, limit_to,
+    zookeeper_or_skip,
 };
 
 use self::zk_support::{Observer, connect, mutex, ready, release, report};
@@ -292,7 +293,7 @@ async fn child_holds() {
     let guard = mutex.acquire().await.unwrap();
     // Off the runtime: its timers and the network get no chance to run first.
     let looks = tokio::task::spawn_blocking(move || {
-        let held = first_look_after_a_pause(&guard);
+        let held = first_look_after_a_pause(SHORT, || guard.is_held());
         let lost = ready(guard.lost()).map(|error| error.kind());
         println!("woke held={held} lost={lost:?}");
         guard
@@ -301,23 +302,6 @@ async fn child_holds() {
     println!("release={:?}", guard.release().await.unwrap());
     release(mutex.acquire().await.unwrap()).await;
     println!("again");
-}
-
-/// Tells that it is held; then whether the guard still says so, the first time that it is asked after the process
-/// stood still.
-fn first_look_after_a_pause(guard: &Guard) -> bool {
-    let mut before = Instant::now();
-    println!("\nheld");
-    loop {
-        let now = Instant::now();
-        let held = guard.is_held();
-        if now - before > SHORT {
-            return held;
-        }
-        // A pause between the two lines above is seen in the next round.
-        before = now;
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn child(server: &ZooKeeper, path: &str) -> Process {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use zlock_core::LockPath;
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Guard, InterProcessMutex, Release};
-use zlock_testkit::{Etcd, Process, etcd_or_skip, limit};
+use zlock_testkit::{Etcd, Process, etcd_or_skip, first_look_after_a_pause, limit};
 
 /// Of the process that is harmed.
 const TTL: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ async fn child_holds() {
     let guard = mutex.acquire().await.unwrap();
     // Off the runtime: its timers and the network get no chance to run first.
     let looks = tokio::task::spawn_blocking(move || {
-        let held = first_look_after_a_pause(&guard);
+        let held = first_look_after_a_pause(TTL, || guard.is_held());
         let lost = guard.lost().now_or_never().map(|error| error.kind());
         println!("woke held={held} lost={lost:?}");
         guard
@@ -40,21 +40,6 @@ async fn child_holds() {
     println!("release={:?}", guard.release().await.unwrap());
     assert_eq!(mutex.acquire().await.unwrap().release().await.unwrap(), Release::Released);
     println!("again");
-}
-
-fn first_look_after_a_pause(guard: &Guard) -> bool {
-    let mut before = Instant::now();
-    println!("\nheld");
-    loop {
-        let now = Instant::now();
-        let held = guard.is_held();
-        if now - before > TTL {
-            return held;
-        }
-        // A pause between the two lines above is seen in the next round.
-        before = now;
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A process that holds, and a task that waits behind it.

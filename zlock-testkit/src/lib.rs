@@ -22,5 +22,5 @@ pub use fault::{Cut, FaultProxy, Flow, Lose, Staged, zk_op, zookeeper_request};
 pub use limit::{DEFAULT_LIMIT, limit, limit_to};
 pub use policy::{SKIP_MARK, etcd_or_skip, have, have_etcd, have_strace, have_zookeeper, zookeeper_or_skip};
 pub use port::Port;
-pub use process::Process;
+pub use process::{Process, first_look_after_a_pause};
 pub use server::{Ensemble, Etcd, EtcdCluster, Metrics, Tls, ZooKeeper, ZooKeeperBuilder};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Runs the command and kills it when standard input, a pipe that the test process holds, comes to its end:
 /// that happens however the test process dies. The command's first line is its own pid. `$1` is a folder to
@@ -215,6 +216,24 @@ fn send_lines(stdout: impl Read, sender: &mpsc::UnboundedSender<String>) {
         if sender.send(line).is_err() {
             return;
         }
+    }
+}
+
+/// For a process that [`Process::pause`] is about to stop: prints the line "held" when it may, and says what `is_held` says
+/// the first time that it is asked after the process stood still for longer than this. Blocks its thread.
+#[must_use]
+pub fn first_look_after_a_pause(longer_than: Duration, is_held: impl Fn() -> bool) -> bool {
+    let mut before = Instant::now();
+    println!("\nheld");
+    loop {
+        let now = Instant::now();
+        let held = is_held();
+        if now - before > longer_than {
+            return held;
+        }
+        // A pause between the two lines above is seen in the next round.
+        before = now;
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -7,6 +7,7 @@ use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
 use crate::contents::Contents;
 use crate::error::Failure;
+use crate::numbers::{UsedUp, Worth, start_over};
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
 
@@ -25,28 +26,37 @@ pub(crate) async fn create(
     }
     crate::write::check_size(&operation, data)?;
     let wanted = Wanted { label, token, data };
-    // The session in which a create of unknown outcome was sent, and the name of its node if that is known.
-    let mut lost_in: Option<Lease> = None;
-    let mut made: Option<NodeName> = None;
+    let mut progress = Progress::default();
     loop {
         let lease = operation.lease().await?;
-        if lost_in != Some(lease) {
+        if progress.lost_in != Some(lease) {
             // What was made in an earlier session of ours goes with it.
-            (lost_in, made, operation.unknown) = (None, None, false);
+            (progress.lost_in, progress.made, operation.unknown) = (None, None, false);
         }
-        match attempt(&mut operation, lease, lost_in.is_some(), &wanted, &mut made).await {
+        match attempt(&mut operation, lease, &wanted, &mut progress).await {
             Ok(Some(created)) => return Ok(created),
-            // The parent was missing, and is there now. It may be gone again before we are back.
             Ok(None) => {}
             Err(failure) => {
-                lost_in = operation.unknown.then_some(lease);
+                progress.lost_in = operation.unknown.then_some(lease);
                 if let Err(error) = operation.again(failure).await {
-                    take_back(&mut operation, lease, made).await;
+                    take_back(&mut operation, lease, progress.made).await;
                     return Err(error);
                 }
             }
         }
     }
+}
+
+/// What the attempts so far have come to.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The session in which a create of unknown outcome was sent.
+    lost_in: Option<Lease>,
+    /// The name of its node, if that is known.
+    made: Option<NodeName>,
+    /// The parent has no number left for us.
+    used_up: Option<UsedUp>,
+    has_warned: bool,
 }
 
 /// Nobody but us knows the name of a node whose maker could not see the queue.
@@ -58,46 +68,61 @@ async fn take_back(operation: &mut Operation<'_>, lease: Lease, made: Option<Nod
     }
 }
 
-/// One try. `None` if there was no parent, which now is.
+/// One try. `None` if there is none of our nodes now, and the next try may make one: the parent was missing, and has
+/// been made (it may be gone again by then), or it is to count from 0.
 async fn attempt(
     operation: &mut Operation<'_>,
     lease: Lease,
-    recovering: bool,
     wanted: &Wanted<'_>,
-    made: &mut Option<NodeName>,
+    progress: &mut Progress,
 ) -> Result<Option<Created>, Failure> {
+    let recovering = progress.lost_in.is_some();
     let found = if recovering { recover(operation, lease, wanted.token).await? } else { None };
     operation.unknown = false;
     let place = match found {
         Some(place) => Some(place),
-        None => append(operation, lease, wanted).await?,
+        None => {
+            if let Some(used_up) = &mut progress.used_up {
+                used_up.wait(operation, lease).await?;
+                progress.used_up = None;
+            }
+            append(operation, lease, wanted).await?
+        }
     };
     let Some(place) = place else { return Ok(None) };
-    *made = Some(place.node.name.clone());
-    if place.node.sequence == LAST {
-        return Err(start_over(operation, lease, &place.node.name).await);
-    }
+    progress.made = Some(place.node.name.clone());
     // Until the caller knows the node by name.
     operation.unknown = true;
+    if !is_kept(operation, lease, &place, progress).await? {
+        (progress.made, operation.unknown) = (None, false);
+        return Ok(None);
+    }
     if wanted.label != Label::Lock {
         operation.session.contents.insert(wanted.token, Contents::new(wanted.data));
     }
     finish(operation, lease, place).await.map(Some)
 }
 
-/// The last number before the wrap. Servers that do not wrap (3.8) give it to every node from there on, and
-/// nobody can tell who of them came first: so it is nobody's place.
-const LAST: Sequence = Sequence::new(i32::MAX as i64);
-
-/// Gives the place up, and removes the parent if it is empty: the next one counts from 0.
-async fn start_over(operation: &mut Operation<'_>, lease: Lease, name: &NodeName) -> Failure {
-    if let Err(failure) = crate::delete::by_name(operation, lease, name).await {
-        return failure;
-    }
-    let path = operation.server_path();
-    match operation.ask(lease, move |live| async move { live.client.delete(&path, None).await }).await {
-        Ok(()) | Err(Failure::Zk(Error::NoNode | Error::NotEmpty | Error::NoAuth)) => Failure::UsedUp,
-        Err(failure) => failure,
+/// Whether the node stays. If its number is no good, or there are few left and it is alone, it is deleted.
+async fn is_kept(
+    operation: &mut Operation<'_>,
+    lease: Lease,
+    place: &Place,
+    progress: &mut Progress,
+) -> Result<bool, Failure> {
+    let name = &place.node.name;
+    match Worth::of(place.node.sequence) {
+        Worth::Late if place.queue.as_ref().is_some_and(|queue| queue.len() == 1) => {
+            Ok(!start_over(operation, lease, name).await?)
+        }
+        Worth::Place | Worth::Late => Ok(true),
+        Worth::Nothing => {
+            progress.used_up = UsedUp::take_back(operation, lease, name).await?;
+            if !std::mem::replace(&mut progress.has_warned, true) {
+                operation.warn("the server's numbers for this path are used up: waiting until it has no nodes");
+            }
+            Ok(false)
+        }
     }
 }
 

@@ -16,8 +16,6 @@ pub(crate) enum Failure {
     AuthFailed,
     /// The operation's time is used up.
     TimedOut,
-    /// The parent has no numbers left, and must be removed first.
-    UsedUp,
 }
 
 /// What follows from a failure.
@@ -39,7 +37,6 @@ impl Failure {
             Failure::Closed => (ErrorKind::Closed, true, false),
             Failure::AuthFailed => (ErrorKind::NotAuthorized, true, false),
             Failure::TimedOut => (ErrorKind::Unavailable, true, false),
-            Failure::UsedUp => (ErrorKind::Unavailable, false, true),
         };
         Verdict { kind, ambiguous, retryable }
     }
@@ -50,10 +47,6 @@ impl Failure {
             Failure::Zk(source) => error.with_source(source),
             Failure::AuthFailed => error.with_message("the server refused the credentials"),
             Failure::TimedOut => error.with_message("no answer within the operation timeout"),
-            Failure::UsedUp => error.with_message(
-                "the server has given its last number to a node of this path; it counts anew once the path has \
-                 no nodes and is removed",
-            ),
             Failure::Over | Failure::Closed => error,
         }
     }

@@ -10,6 +10,7 @@ mod delete;
 mod error;
 mod heartbeat;
 mod manager;
+mod numbers;
 mod operation;
 mod parents;
 mod read;

@@ -28,6 +28,12 @@ impl<'a> Operation<'a> {
         Operation { session, name, path, until, retry: session.options.retry.start(), unknown: false }
     }
 
+    /// Begins the budget of time and retries anew.
+    pub(crate) fn restart(&mut self) {
+        self.until = Instant::now() + self.session.options.operation_timeout;
+        self.retry = self.session.options.retry.start();
+    }
+
     /// The path as the server has it. The chroot is put in front here, and not by the client library, which
     /// would not make it when it is missing.
     pub(crate) fn server_path(&self) -> String {
@@ -122,6 +128,11 @@ impl<'a> Operation<'a> {
             return Err(self.fail(failure));
         }
         self.session.pause(until).await.map_err(|failure| self.fail(failure))
+    }
+
+    /// Logs what somebody should know who wonders why the operation takes so long.
+    pub(crate) fn warn(&self, why: &'static str) {
+        tracing::warn!(operation = self.name, path = %self.path, why);
     }
 
     /// The error that this failure ends the operation with.

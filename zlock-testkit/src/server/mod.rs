@@ -3,6 +3,7 @@
 mod ensemble;
 pub(crate) mod etcd;
 mod four_letter;
+mod snapshot;
 mod tls;
 pub(crate) mod zookeeper;
 

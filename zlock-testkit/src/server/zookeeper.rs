@@ -255,6 +255,12 @@ impl ZooKeeperBuilder {
         self
     }
 
+    /// Switches off the digests of the server's data, so that [`set_counters`](ZooKeeper::set_counters) can change it.
+    #[must_use]
+    pub fn without_digests(self) -> Self {
+        self.property("zookeeper.digest.enabled", false)
+    }
+
     /// A line of `zoo.cfg`.
     #[must_use]
     pub fn config(mut self, line: impl Into<String>) -> Self {

@@ -1,0 +1,113 @@
+//! Setting what a ZooKeeper server has counted: in its snapshot, since there is no request for it.
+
+use std::path::{Path, PathBuf};
+
+use tokio::task::JoinSet;
+
+use super::{Ensemble, ZooKeeper};
+
+impl ZooKeeper {
+    /// Restarts the server with these counters: a path, and the number that its next sequential child gets. The paths
+    /// must be there and have no children yet. The server must have been built
+    /// [`without_digests`](super::ZooKeeperBuilder::without_digests).
+    ///
+    /// # Panics
+    /// If the server does not start, or its snapshot does not look as expected.
+    pub async fn set_counters(&self, counters: &[(&str, i32)]) {
+        // It writes a snapshot when it starts.
+        self.restart().await;
+        self.stop();
+        edit(&newest_snapshot(self), counters);
+        self.restart().await;
+    }
+}
+
+impl Ensemble {
+    /// [`ZooKeeper::set_counters`] for all members, which start with equal data.
+    ///
+    /// # Panics
+    /// If the servers do not start, or a snapshot does not look as expected.
+    pub async fn set_counters(&self, counters: &[(&str, i32)]) {
+        // A leader writes a snapshot when it begins to lead.
+        self.members().iter().for_each(ZooKeeper::stop);
+        start_all(self).await;
+        let leader = self.leader().await;
+        self.members().iter().for_each(ZooKeeper::stop);
+        let leader = &self.members()[leader];
+        edit(&newest_snapshot(leader), counters);
+        for member in self.members().iter().filter(|member| member.folder() != leader.folder()) {
+            std::fs::remove_dir_all(data(member)).expect("a server's data");
+            copy_files(&data(leader), &data(member));
+        }
+        start_all(self).await;
+    }
+}
+
+async fn start_all(ensemble: &Ensemble) {
+    let mut starts = JoinSet::new();
+    for member in ensemble.members().iter().cloned() {
+        starts.spawn(async move { member.restart().await });
+    }
+    starts.join_all().await;
+}
+
+fn data(server: &ZooKeeper) -> PathBuf {
+    server.folder().join("data/version-2")
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("a data folder");
+    for entry in std::fs::read_dir(from).expect("a server's data") {
+        let entry = entry.expect("a server's data");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("a copy");
+    }
+}
+
+fn newest_snapshot(server: &ZooKeeper) -> PathBuf {
+    let files = std::fs::read_dir(data(server)).expect("a server's data");
+    let zxid = |path: &Path| {
+        let hex = path.file_name()?.to_str()?.strip_prefix("snapshot.")?;
+        u64::from_str_radix(hex, 16).ok()
+    };
+    let paths = files.map(|entry| entry.expect("a server's data").path());
+    paths.filter(|path| zxid(path).is_some()).max_by_key(|path| zxid(path)).expect("a snapshot")
+}
+
+fn edit(file: &Path, counters: &[(&str, i32)]) {
+    let mut snapshot = std::fs::read(file).expect("a snapshot");
+    for (parent, counter) in counters {
+        let length = u32::try_from(parent.len()).expect("a path").to_be_bytes();
+        let name = [&length[..], parent.as_bytes()].concat();
+        let found = snapshot.windows(name.len()).position(|bytes| bytes == name);
+        let node = found.unwrap_or_else(|| panic!("{parent} is not in the snapshot")) + name.len();
+        // No data but its length; the access list's number; two transactions, two times, the data's version.
+        let at = node + 4 + 8 + 4 * 8 + 4;
+        assert_eq!(snapshot[at..at + 4], [0; 4], "{parent} has counted already");
+        snapshot[at..at + 4].copy_from_slice(&counter.to_be_bytes());
+    }
+    // At the end: the checksum of all before, and the text "/". Without digests there is nothing else to mend.
+    let end = snapshot.len() - 8 - 4 - 1;
+    let sum = u64::from(adler32(&snapshot[..end]));
+    snapshot[end..end + 8].copy_from_slice(&sum.to_be_bytes());
+    std::fs::write(file, snapshot).expect("a snapshot");
+}
+
+fn adler32(bytes: &[u8]) -> u32 {
+    let step = |(a, b), byte: &u8| {
+        let a = (a + u32::from(*byte)) % 65_521;
+        (a, (b + a) % 65_521)
+    };
+    let (a, b) = bytes.iter().fold((1, 0), step);
+    b << 16 | a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_adler_32() {
+        assert_eq!(adler32(b""), 1);
+        assert_eq!(adler32(b"Wikipedia"), 0x11E6_0398);
+    }
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
+use zlock::InterProcessMutex;
 use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper};
 
 use super::plan::Role;
@@ -13,6 +14,10 @@ use super::{etcdctl, zk_session};
 
 /// The ZooKeeper servers' tick.
 const TICK: Duration = Duration::from_millis(500);
+
+/// Locks that begin near the wrap of ZooKeeper's numbers, and the number that comes next there: right before those that a
+/// server gives again and again, and right before those that are no places any more.
+const COUNTED: [(&str, i32); 2] = [("/chaos/mutex", i32::MAX - 20), ("/chaos/rw", i32::MAX - (1 << 20) - 20)];
 
 /// Which store is under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +56,10 @@ impl Cluster {
         match store {
             Store::Zk => {
                 let patience = if seed % 2 == 1 { "syncLimit=60" } else { "syncLimit=10" };
-                Cluster::Zk(Ensemble::start_with(3, ZooKeeper::builder().tick(TICK).config(patience)).await)
+                let kind = ZooKeeper::builder().tick(TICK).config(patience).without_digests();
+                let ensemble = Ensemble::start_with(3, kind).await;
+                count(&ensemble).await;
+                Cluster::Zk(ensemble)
             }
             Store::Etcd => Cluster::Etcd(EtcdCluster::start(3).await),
         }
@@ -174,6 +182,18 @@ impl Cluster {
             sleep(Duration::from_millis(200)).await;
         }
     }
+}
+
+/// Lets the locks of [`COUNTED`] begin where they are to begin.
+async fn count(ensemble: &Ensemble) {
+    let url = format!("zk://{}", ensemble.connect_string());
+    let client = zlock::connect(&url).await.expect("a client");
+    for (path, _) in COUNTED {
+        let lock = InterProcessMutex::new(&client, path).expect("a path");
+        drop(lock.acquire().await.expect("a lock"));
+    }
+    client.close().await.expect("the end of the session");
+    ensemble.set_counters(&COUNTED).await;
 }
 
 async fn zk_residue(ensemble: &Ensemble) -> Vec<String> {

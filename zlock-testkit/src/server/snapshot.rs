@@ -8,7 +8,7 @@ use super::{Ensemble, ZooKeeper};
 
 impl ZooKeeper {
     /// Restarts the server with these counters: a path, and the number that its next sequential child gets. The paths
-    /// must be there and have no children yet. The server must have been built
+    /// must be there, and fewer than 256 children have been made in each. The server must have been built
     /// [`without_digests`](super::ZooKeeperBuilder::without_digests).
     ///
     /// # Panics
@@ -82,7 +82,7 @@ fn edit(file: &Path, counters: &[(&str, i32)]) {
         let node = found.unwrap_or_else(|| panic!("{parent} is not in the snapshot")) + name.len();
         // No data but its length; the access list's number; two transactions, two times, the data's version.
         let at = node + 4 + 8 + 4 * 8 + 4;
-        assert_eq!(snapshot[at..at + 4], [0; 4], "{parent} has counted already");
+        assert_eq!(snapshot[at..at + 3], [0; 3], "{parent} has counted more than a few, or this is no counter");
         snapshot[at..at + 4].copy_from_slice(&counter.to_be_bytes());
     }
     // At the end: the checksum of all before, and the text "/". Without digests there is nothing else to mend.

@@ -1,5 +1,5 @@
-//! Queues on a real ZooKeeper that do not look like every day: foreign and nested nodes, parents that are removed at
-//! the worst moment.
+//! Queues on a real ZooKeeper that do not look like every day: numbers on both sides of the wrap, foreign and nested
+//! nodes, parents that are removed at the worst moment.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -14,9 +14,72 @@ use zlock::InterProcessMutex;
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit, zookeeper_or_skip};
 use zookeeper_client::Error;
 
-use self::zk_support::{Observer, connect, mutex, release, report};
+use self::zk_support::{
+    Observer, connect, mutex, numbers, release, report, server_that_counted_to, wait_behind,
+};
 
 const SESSION: Duration = Duration::from_secs(20);
+const OLD: &str = "_c_11111111-1111-1111-1111-111111111111-lock-2147483647";
+/// Its token is the smaller one, and so is its number.
+const YOUNG: &str = "_c_00000000-0000-0000-0000-000000000000-lock--2147483648";
+
+#[tokio::test]
+async fn nodes_made_by_hand_on_both_sides_of_the_wrap_are_in_order() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let mutex = mutex(server.connect_string(), SESSION, "/wrap/by-hand").await;
+        let observer = Observer::connect(server.connect_string()).await;
+        for name in [YOUNG, OLD] {
+            observer.make(&format!("/wrap/by-hand/{name}")).await;
+        }
+        let queue = async || {
+            let participants = mutex.participants().await.unwrap();
+            participants.iter().map(|p| (p.name.to_string(), p.is_holder)).collect::<Vec<_>>()
+        };
+        assert_eq!(queue().await, [(OLD.to_owned(), true), (YOUNG.to_owned(), false)]);
+        assert!(mutex.try_acquire().await.unwrap().is_none());
+        observer.remove(&format!("/wrap/by-hand/{OLD}")).await;
+        assert_eq!(queue().await, [(YOUNG.to_owned(), true)]);
+        assert!(mutex.try_acquire().await.unwrap().is_none());
+        observer.remove(&format!("/wrap/by-hand/{YOUNG}")).await;
+        release(mutex.try_acquire().await.unwrap().unwrap()).await;
+    })
+    .await;
+}
+
+/// A counter that has wrapped, as those of servers before 3.6 do: negative numbers of the server's own making.
+#[tokio::test]
+async fn waiters_behind_the_wrap_are_served_in_order() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        const PATH: &str = "/wrapped";
+        // Nearer to the wrap no number is a place.
+        const FIRST: i32 = i32::MIN + (1 << 20) + 1;
+        let server = server_that_counted_to(&[(PATH, FIRST - 1)]).await;
+        let observer = Observer::connect(server.connect_string()).await;
+        observer.make(&format!("{PATH}/{OLD}")).await;
+        let mutexes = [0; 3].map(|_| mutex(server.connect_string(), SESSION, PATH));
+        let mut waiting = Vec::new();
+        for (n, mutex) in mutexes.into_iter().enumerate() {
+            waiting.push(wait_behind(&mutex.await, &observer, n + 1).await);
+        }
+        let mut numbers = numbers(&observer, PATH).await;
+        numbers.sort_unstable();
+        // The number before the first went to the node made by hand.
+        assert_eq!(numbers, [FIRST, FIRST + 1, FIRST + 2, i32::MAX]);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "the node made by hand is the oldest");
+        observer.remove(&format!("{PATH}/{OLD}")).await;
+        while !waiting.is_empty() {
+            let guard = waiting.remove(0).await.unwrap();
+            assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "out of order");
+            release(guard).await;
+        }
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn foreign_and_nested_nodes_are_nobody() {

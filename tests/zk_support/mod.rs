@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use zlock::{Client, Guard, InterProcessMutex, Release};
+use zlock_testkit::ZooKeeper;
 use zookeeper_client::{Acls, CreateMode};
 
 /// A session that outlives every test: its heartbeats are minutes apart.
@@ -40,6 +41,23 @@ pub async fn wait_behind(mutex: &InterProcessMutex, observer: &Observer, before:
     let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap() });
     observer.wait_for_children(mutex.path().as_str(), before + 1).await;
     waiting
+}
+
+/// A server with these parents, whose counters stand as if so many children had been made.
+pub async fn server_that_counted_to(counters: &[(&str, i32)]) -> ZooKeeper {
+    let server = ZooKeeper::builder().without_digests().start().await;
+    let observer = Observer::connect(server.connect_string()).await;
+    for (parent, _) in counters {
+        observer.make(parent).await;
+    }
+    server.set_counters(counters).await;
+    server
+}
+
+/// The numbers of the path's children, as the server wrote them.
+pub async fn numbers(observer: &Observer, path: &str) -> Vec<i32> {
+    let number = |name: &str| name.rsplit_once("lock-").unwrap().1.parse().unwrap();
+    observer.children(path).await.iter().map(|name| number(name)).collect()
 }
 
 /// ZooKeeper's own view, to look and to meddle with.

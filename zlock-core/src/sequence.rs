@@ -4,8 +4,9 @@ use std::fmt;
 
 /// The number that a store gave a node: a sequence number on ZooKeeper and mem, a create revision on etcd.
 ///
-/// `Ord` compares the plain numbers. ZooKeeper's are signed 32-bit and wrap from `2147483647` to
-/// `-2147483648`, so a queue of such nodes is ordered by [`Queue::wrapping`](crate::Queue::wrapping).
+/// `Ord` compares the plain numbers. ZooKeeper's are signed 32-bit, and before version 3.6 wrap from `2147483647` to
+/// `-2147483648`, so a queue of such nodes is ordered by [`Queue::wrapping`](crate::Queue::wrapping). Later versions
+/// repeat the numbers near the wrap: a backend must not return a place that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sequence(i64);
 
@@ -41,9 +42,8 @@ impl Sequence {
     }
 }
 
-/// Turns sorted items into the order around a ring of 2^32 numbers: cut where the gap between neighbours is
-/// widest. Queues are far shorter than half the ring, so that the widest gap is the one behind the youngest
-/// node.
+/// Turns sorted items into the order around a ring of 2^32 numbers, which is cut where the gap between neighbours is
+/// widest. If the items span less than half the ring, the widest gap is the one behind the youngest.
 pub(crate) fn rotate_to_oldest<T>(items: &mut [T], key: impl Fn(&T) -> Sequence) {
     const RING: i64 = 1 << 32;
     let (Some(first), Some(last)) = (items.first(), items.last()) else { return };

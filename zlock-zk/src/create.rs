@@ -119,7 +119,8 @@ async fn is_kept(
         Worth::Nothing => {
             progress.used_up = UsedUp::take_back(operation, lease, name).await?;
             if !std::mem::replace(&mut progress.has_warned, true) {
-                operation.warn("the server's numbers for this path are used up: waiting until it has no nodes");
+                operation
+                    .warn("the server's numbers for this path are used up: waiting until it has no nodes");
             }
             Ok(false)
         }

@@ -45,7 +45,8 @@ impl Ensemble {
 
 async fn start_all(ensemble: &Ensemble) {
     let mut starts = JoinSet::new();
-    for member in ensemble.members().iter().cloned() {
+    for member in ensemble.members() {
+        let member = member.clone();
         starts.spawn(async move { member.restart().await });
     }
     starts.join_all().await;
@@ -82,7 +83,11 @@ fn edit(file: &Path, counters: &[(&str, i32)]) {
         let node = found.unwrap_or_else(|| panic!("{parent} is not in the snapshot")) + name.len();
         // No data but its length; the access list's number; two transactions, two times, the data's version.
         let at = node + 4 + 8 + 4 * 8 + 4;
-        assert_eq!(snapshot[at..at + 3], [0; 3], "{parent} has counted more than a few, or this is no counter");
+        assert_eq!(
+            snapshot[at..at + 3],
+            [0; 3],
+            "{parent} has counted more than a few, or this is no counter"
+        );
         snapshot[at..at + 4].copy_from_slice(&counter.to_be_bytes());
     }
     // At the end: the checksum of all before, and the text "/". Without digests there is nothing else to mend.

@@ -316,6 +316,8 @@ async fn a_node_of_somebody_else_at_the_edge_is_waited_for() {
         for client in impatient_clients(&server, 3).await {
             let mutex = InterProcessMutex::new(&client, PATH).unwrap();
             waiting.spawn(async move { mutex.acquire().await.unwrap() });
+            // So that they do not look again at the same moments.
+            sleep(Duration::from_millis(300)).await;
         }
         sleep(OPERATION * 3 / 2).await;
         assert!(waiting.try_join_next().is_none());

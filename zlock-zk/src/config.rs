@@ -134,8 +134,11 @@ impl ZkOptions {
         self
     }
 
-    /// The whole time of one operation, its retries and its wait for a session among it. 15 s by default. One
-    /// that is much below the session timeout gives up on outages that the session survives.
+    /// The time limit of one operation, including its retries and its wait for a session. Defaults to 15 s. A limit that
+    /// is much shorter than the session timeout gives up during outages that the session survives.
+    ///
+    /// Where a path has no numbers left, a create waits until the path is empty. Only time without answers of the
+    /// server counts there.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;

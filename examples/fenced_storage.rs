@@ -187,11 +187,10 @@ async fn first_process(url: &str, file: &Path) -> Result<bool> {
 
 /// With a session that nobody waits long for, unless the URL has one.
 fn with_short_session(url: &str) -> String {
-    let name = if url.starts_with("etcd:") { "ttl" } else { "session_timeout" };
-    if url.contains(&format!("{name}=")) {
+    if ["session_timeout=", "ttl="].iter().any(|name| url.contains(name)) {
         return url.to_owned();
     }
-    format!("{url}{}{name}={}s", if url.contains('?') { '&' } else { '?' }, SESSION.as_secs())
+    format!("{url}{}session_timeout={}s", if url.contains('?') { '&' } else { '?' }, SESSION.as_secs())
 }
 
 async fn example(url: &str) -> Result<bool> {

@@ -6,14 +6,19 @@ use zlock_recipes::Client;
 /// The schemes of this version, for the error of any other.
 const KNOWN: &str = "known are mem://, zk:// and etcd://";
 
-/// A client with default settings on the store that the URL names.
+/// Connects to the store that the URL names, with default settings but for those in the URL.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
 /// | `mem://` | a server inside this process, of this client alone | `mem` |
 /// | `mem://NAME` | a server inside this process, shared by all that connect to this name; it lives as long as one of them does | `mem` |
-/// | `zk://h1:2181,h2:2181/chroot?session_timeout=10s` | ZooKeeper; what it takes: see `zlock::zk` | `zk` |
-/// | `etcd://h1:2379,h2:2379/prefix?ttl=10s` | etcd; what it takes: see `zlock::etcd` | `etcd` |
+/// | `zk://h1:2181,h2:2181/chroot` | ZooKeeper | `zk` |
+/// | `etcd://h1:2379,h2:2379/prefix` | etcd | `etcd` |
+///
+/// All of them take `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
+/// from. It defaults to 10 s; the least is 100 ms on mem and ZooKeeper (whose servers grant 4 s unless configured
+/// otherwise) and 2 s, in whole seconds, on etcd. The other parameters are those of `zlock::zk::ZkOptions` and
+/// `zlock::etcd::EtcdOptions`.
 ///
 /// For settings that a URL does not have, make the backend by its options and give it to
 /// [`Client::new`] or [`Client::builder`].
@@ -47,9 +52,21 @@ pub async fn connect(url: &str) -> Result<Client> {
 
 #[cfg(feature = "mem")]
 fn mem(url: &ConnectUrl) -> Result<Client> {
-    use zlock_mem::MemServer;
+    use std::time::Duration;
+    use zlock_mem::{MemOptions, MemServer};
 
-    url.refuse_params_but(&[])?;
+    /// Below it real time is too coarse: the session would be lost again and again.
+    const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
+
+    let mut options = MemOptions::default();
+    if let Some(timeout) = url.duration("session_timeout")? {
+        if timeout < MIN_SESSION_TIMEOUT {
+            let why = format!("the session timeout of {timeout:?} is below {MIN_SESSION_TIMEOUT:?}");
+            return Err(url.refuse(why));
+        }
+        options = options.with_session_timeout(timeout);
+    }
+    url.refuse_params_but(&["session_timeout"])?;
     if url.path().is_some() {
         return Err(url.refuse("mem:// takes no path"));
     }
@@ -58,7 +75,7 @@ fn mem(url: &ConnectUrl) -> Result<Client> {
         [host] if host.port().is_none() => MemServer::named(host.name()),
         _ => return Err(url.refuse("mem:// takes one name without a port, or none")),
     };
-    Ok(Client::new(server.connect()))
+    Ok(Client::new(server.connect_with(options)))
 }
 
 #[cfg(feature = "zk")]
@@ -124,11 +141,29 @@ mod tests {
             ("mem://a:1", "one name without a port"),
             ("mem://a,b", "one name without a port"),
             ("mem://a/b", "takes no path"),
-            ("mem://a?b=1", "mem:// takes none"),
+            ("mem://a?b=1", "mem:// takes session_timeout"),
+            ("mem://a?session_timeout=4", "session_timeout=4"),
+            ("mem://a?session_timeout=1ms", "session timeout of 1ms is below 100ms"),
         ] {
             let e = connect(url).await.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidUrl, "{url}");
             assert!(e.to_string().contains(part), "{url}: {e}");
+        }
+    }
+
+    /// The parameter that every URL understands; those of ZooKeeper and etcd are tested with their options.
+    #[cfg(feature = "mem")]
+    #[tokio::test(start_paused = true)]
+    async fn mem_takes_a_session_timeout() {
+        use std::time::Duration;
+
+        for (url, seconds) in
+            [("mem://", 10), ("mem://?session_timeout=2m", 120), ("mem://timed?session_timeout=4s", 4)]
+        {
+            let session = connect(url).await.unwrap().session_events().current();
+            // Less the margin, a quarter.
+            let life = session.deadline - tokio::time::Instant::now();
+            assert_eq!(life, Duration::from_secs(seconds) * 3 / 4, "{url}");
         }
     }
 

@@ -18,7 +18,7 @@ Usage: cargo run [--features zk|etcd] --example order_numbers -- [OPTIONS]
 
 From --hold-ms 100 on, each process says when it holds the lock. So with --processes 4 --hold-ms 1000 there
 is time to kill one that holds it with `kill -9 PID`: the others go on when its session has timed out (5 s,
-unless the URL has a session_timeout, on etcd a ttl).
+unless the URL has a session_timeout).
 
 Exit code: 0 the numbers drawn with the lock are unique and in order; 1 they are not; 2 it could not run.";
 
@@ -74,16 +74,13 @@ impl Options {
 
 /// A killed process keeps the lock until its session times out: with a short one the others wait less.
 fn with_short_session(url: String) -> String {
-    let timeout = match url.split(':').next() {
-        Some("zk") => "session_timeout",
-        Some("etcd") => "ttl",
-        _ => return url,
-    };
-    if url.contains(&format!("{timeout}=")) {
+    // Nobody kills a part of a process.
+    let is_mem = url.starts_with("mem:");
+    if is_mem || ["session_timeout=", "ttl="].iter().any(|name| url.contains(name)) {
         return url;
     }
     let separator = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{separator}{timeout}=5s")
+    format!("{url}{separator}session_timeout=5s")
 }
 
 fn number(name: &str, value: &str, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
@@ -112,7 +109,7 @@ mod tests {
             assert!(e.contains(part), "{args}: {e}");
         }
         assert_eq!(parse("--url zk://h?a=1").unwrap().unwrap().url, "zk://h?a=1&session_timeout=5s");
-        assert_eq!(parse("--url etcd://h").unwrap().unwrap().url, "etcd://h?ttl=5s");
+        assert_eq!(parse("--url etcd://h").unwrap().unwrap().url, "etcd://h?session_timeout=5s");
         assert_eq!(parse("--url etcd://h?ttl=9s").unwrap().unwrap().url, "etcd://h?ttl=9s");
         assert_eq!(parse("--help").unwrap(), None);
     }

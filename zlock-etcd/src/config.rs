@@ -30,7 +30,7 @@ const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
 /// use zlock_etcd::EtcdOptions;
 ///
 /// # fn main() -> zlock_core::Result<()> {
-/// let by_url = EtcdOptions::from_url("etcd://h1:2379,h2:2379,h3:2379/production?ttl=10s")?;
+/// let by_url = EtcdOptions::from_url("etcd://h1:2379,h2:2379,h3:2379/production?session_timeout=10s")?;
 /// let secured = EtcdOptions::new(["h1:2379", "h2:2379"])
 ///     .with_ttl(Duration::from_secs(10))
 ///     .with_user("orders", "secret");
@@ -69,8 +69,9 @@ impl EtcdOptions {
         }
     }
 
-    /// Reads `etcd://host:port,host:port/prefix?name=value&name=value`. The names are `ttl`,
-    /// `connect_timeout` and `operation_timeout`, each with a duration such as `10s` or `500ms`.
+    /// Reads `etcd://host:port,host:port/prefix?name=value&name=value`. The names are `session_timeout` (or
+    /// `ttl`, which is the same), `connect_timeout` and `operation_timeout`, each with a duration such as `10s` or
+    /// `500ms`.
     /// Credentials have no place in a URL: see [`with_user`](Self::with_user).
     ///
     /// # Errors
@@ -89,8 +90,13 @@ impl EtcdOptions {
         }
         let mut options = EtcdOptions::new(url.authorities(DEFAULT_PORT)?);
         options.prefix = url.path().cloned();
+        options.ttl = match (url.duration("session_timeout")?, url.duration("ttl")?) {
+            (Some(_), Some(_)) => {
+                return Err(url.refuse("session_timeout and ttl are the same: give one of them"));
+            }
+            (timeout, ttl) => timeout.or(ttl).unwrap_or(options.ttl),
+        };
         for (name, field) in [
-            ("ttl", &mut options.ttl),
             ("connect_timeout", &mut options.connect_timeout),
             ("operation_timeout", &mut options.operation_timeout),
         ] {
@@ -98,7 +104,7 @@ impl EtcdOptions {
                 *field = duration;
             }
         }
-        url.refuse_params_but(&["ttl", "connect_timeout", "operation_timeout"])?;
+        url.refuse_params_but(&["session_timeout", "ttl", "connect_timeout", "operation_timeout"])?;
         options.check().map_err(|why| url.refuse(why))?;
         Ok(options)
     }
@@ -228,7 +234,7 @@ impl EtcdOptions {
         let ttl = self.ttl;
         if ttl < MIN_TTL || ttl > MAX_TIME || ttl.subsec_nanos() != 0 {
             return Err(format!(
-                "the ttl of {ttl:?} is not a number of whole seconds between {MIN_TTL:?} and {MAX_TIME:?}"
+                "the session timeout (ttl) of {ttl:?} is not a number of whole seconds between {MIN_TTL:?} and {MAX_TIME:?}"
             ));
         }
         for (name, time) in
@@ -277,6 +283,8 @@ mod tests {
         assert_eq!(options.hosts, ["h1:2379", "[::1]:2380"]);
         assert_eq!(options.prefix.as_ref().unwrap().as_str(), "/app/x");
         assert_eq!(options.ttl, Duration::from_secs(4));
+        let same = EtcdOptions::from_url("etcd://h?session_timeout=4s").unwrap();
+        assert_eq!(same.ttl, Duration::from_secs(4));
         assert_eq!(options.connect_timeout, Duration::from_secs(60));
         assert_eq!(options.operation_timeout, Duration::from_millis(500));
     }
@@ -295,8 +303,10 @@ mod tests {
             ("etcd:///x", "no host"),
             ("etcd://h?tttl=4s", "\"tttl\""),
             ("etcd://h?ttl=4", "ttl=4"),
-            ("etcd://h?ttl=1s", "ttl of 1s"),
-            ("etcd://h?ttl=2500ms", "ttl of 2.5s"),
+            ("etcd://h?ttl=1s", "(ttl) of 1s is not a number of whole seconds between 2s"),
+            ("etcd://h?ttl=2500ms", "(ttl) of 2.5s"),
+            ("etcd://h?session_timeout=1ms", "session timeout (ttl) of 1ms"),
+            ("etcd://h?session_timeout=4s&ttl=4s", "session_timeout and ttl are the same"),
             ("etcd://h:0", "\"0\""),
         ] {
             let error = EtcdOptions::from_url(url).unwrap_err();
@@ -316,8 +326,8 @@ mod tests {
             (EtcdOptions::new(["http://h"]), "\"http://h\""),
             (EtcdOptions::new(["h?a=1"]), "\"h?a=1\""),
             (EtcdOptions::new(["h", ""]), "host 2 is empty"),
-            (good().with_ttl(Duration::from_secs(1)), "ttl of 1s"),
-            (good().with_ttl(Duration::from_millis(2001)), "ttl of 2.001s"),
+            (good().with_ttl(Duration::from_secs(1)), "(ttl) of 1s"),
+            (good().with_ttl(Duration::from_millis(2001)), "(ttl) of 2.001s"),
             (good().with_ttl(Duration::MAX), "ttl"),
             (good().with_connect_timeout(Duration::MAX), "connect timeout"),
             (good().with_operation_timeout(Duration::ZERO), "operation timeout"),

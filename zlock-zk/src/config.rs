@@ -15,6 +15,9 @@ const DEFAULT_PORT: u16 = 2181;
 /// The longest time that is taken for any option: ZooKeeper's protocol has milliseconds in 31 bits.
 const MAX_TIME: Duration = Duration::from_millis(i32::MAX as u64);
 
+/// Two ticks of 50 ms, which is far below any server's: the shortest session timeout that makes sense to ask for.
+const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// How to reach a ZooKeeper ensemble, and as whom.
 ///
 /// What was set by hand is checked by [`ZkBackend::connect`](crate::ZkBackend::connect), before it sends a
@@ -117,8 +120,8 @@ impl ZkOptions {
     }
 
     /// How long the server keeps the session, and with it every lock, of a client that it does not hear from.
-    /// 10 s by default; the server may grant another time, by default no less than 2 and no more than 20 of
-    /// its ticks. The shorter it is, the sooner a dead process's locks are free, and the shorter the outage
+    /// Defaults to 10 s, and must be at least 100 ms. The server may grant another time: unless it is configured
+    /// otherwise no less than 2 and no more than 20 of its ticks, so 4 s to 40 s with the default tick. The shorter it is, the sooner a dead process's locks are free, and the shorter the outage
     /// that costs a living process its locks.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
@@ -258,6 +261,13 @@ impl ZkOptions {
         for (host, i) in self.hosts.iter().zip(1..) {
             Host::parse(host).map_err(|why| format!("host {i} {why}"))?;
         }
+        let session_timeout = self.session_timeout;
+        if session_timeout < MIN_SESSION_TIMEOUT {
+            return Err(format!(
+                "the session timeout of {session_timeout:?} is below {MIN_SESSION_TIMEOUT:?}: \
+                 servers grant no less than two of their ticks"
+            ));
+        }
         for (name, time) in [
             ("session timeout", Some(self.session_timeout)),
             ("connect timeout", Some(self.connect_timeout)),
@@ -341,6 +351,8 @@ mod tests {
             ("zk://h?session_timeout=4", "session_timeout=4"),
             ("zk://h?session_timeout=9999h", "session timeout of"),
             ("zk://h:0", "\"0\""),
+            ("zk://h?session_timeout=1ms", "session timeout of 1ms is below 100ms"),
+            ("zk://h?session_timeout=99ms", "session timeout of 99ms is below 100ms"),
         ] {
             let error = ZkOptions::from_url(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{url}");
@@ -360,6 +372,7 @@ mod tests {
             (ZkOptions::new(["h?a=1"]), "\"h?a=1\""),
             (ZkOptions::new(["h", ""]), "host 2 is empty"),
             (good().with_session_timeout(Duration::ZERO), "session timeout of 0ns"),
+            (good().with_session_timeout(Duration::from_millis(1)), "session timeout of 1ms is below 100ms"),
             (good().with_connect_timeout(Duration::MAX), "connect timeout"),
             (good().with_operation_timeout(Duration::ZERO), "operation timeout"),
             (good().with_server_tick(Duration::ZERO), "server tick"),

@@ -184,7 +184,7 @@ async fn the_granted_timeout_counts() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
         // The test servers grant between 1 s and 2 min.
-        for (asked, granted) in [(Duration::from_millis(50), 1.0), (Duration::from_secs(1000), 120.0)] {
+        for (asked, granted) in [(Duration::from_millis(100), 1.0), (Duration::from_secs(1000), 120.0)] {
             let options = ZkOptions::new([server.connect_string()]).with_session_timeout(asked);
             let backend = ZkBackend::connect(options).await.unwrap();
             let left = backend.session_events().current().deadline - Instant::now();

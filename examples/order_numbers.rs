@@ -80,7 +80,8 @@ async fn draw_with_lock(orders: &Orders, url: &str, longest_wait: Duration) -> R
         });
     }
     all_done(workers).await?;
-    Ok(client.close().await?)
+    client.close().await?;
+    Ok(())
 }
 
 async fn all_done(mut workers: JoinSet<Result<()>>) -> Result<()> {

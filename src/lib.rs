@@ -8,8 +8,8 @@ mod connect;
 
 pub use connect::connect;
 pub use zlock_core::{
-    CloseReason, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase, Result, RetryPolicy,
-    Session, SessionEvents, SessionId, SessionListener, SessionState,
+    Close, CloseReason, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase, Result,
+    RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState,
 };
 pub use zlock_recipes::{
     Client, ClientBuilder, DowngradeError, Guard, Held, InterProcessMutex, Lock, LockKind, LockTemplate,

@@ -147,13 +147,26 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     fn session_events(&self) -> SessionEvents;
 
     /// Ends the session at the store, with its nodes, and wakes everybody with `Closed`. Dropping the last
-    /// handle does it too.
+    /// handle does it too. Waits for the store's answer, but not for long.
     ///
     /// # Behavior
     /// - Every operation that waits or comes later ends with `Closed`.
-    /// - The session's nodes are gone at once where the store can be reached, else when the session expires.
-    /// - Repeating it is harmless.
-    async fn close(&self) -> Result<()>;
+    /// - Where the store can be reached the session's nodes are gone when this returns, with [`Close::Ended`].
+    /// - Where it cannot, or does not answer, this returns [`Close::Pending`], and the nodes go when the session
+    ///   expires.
+    /// - Repeating it is harmless; once it has returned `Ended` it always does.
+    async fn close(&self) -> Result<Close>;
+}
+
+/// The outcome of [`CoordinationBackend::close`].
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Close {
+    /// The store has ended the session: its nodes are gone, and its locks are free.
+    Ended,
+    /// The store could not be asked, or has not confirmed the end in time. If it did not end the session, it
+    /// does so one session timeout after it last heard from this client, and only then are the locks free.
+    Pending,
 }
 
 /// A node just made.
@@ -245,7 +258,7 @@ macro_rules! forward {
             fn session_events(&self) -> SessionEvents {
                 (**self).session_events()
             }
-            async fn close(&self) -> Result<()> {
+            async fn close(&self) -> Result<Close> {
                 (**self).close().await
             }
         }

@@ -17,7 +17,7 @@ mod token;
 mod url;
 mod watch;
 
-pub use backend::{CoordinationBackend, Created, Existence, Target};
+pub use backend::{Close, CoordinationBackend, Created, Existence, Target};
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use label::Label;
 pub use name::{NodeName, ParsedName};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zlock_core::{CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
+use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
 use crate::key;
 use crate::lease::{self, Granted, Keeper};
@@ -87,8 +87,9 @@ impl Manager {
         Some(Kept { lease, granted })
     }
 
-    /// Keeps sessions until the backend is closed or the credentials are refused.
-    pub(crate) async fn run(mut self, first: Option<Kept>) {
+    /// Keeps sessions until the backend is closed or the credentials are refused. Returns whether the cluster
+    /// has confirmed the end of the last one.
+    pub(crate) async fn run(mut self, first: Option<Kept>) -> Close {
         let mut next = first;
         while let Some(session) = next {
             let id = session.granted.id;
@@ -97,9 +98,10 @@ impl Manager {
                 End::Closed => None,
             };
             if next.is_none() {
-                self.end(id).await;
+                return self.end(id).await;
             }
         }
+        Close::Pending
     }
 
     /// Keeps one session to its end.
@@ -163,20 +165,24 @@ impl Manager {
         }
     }
 
-    /// Ends a session at the server, if it can be reached.
-    async fn end(&self, id: i64) {
+    /// Ends a session at the server, if it can be reached. Only the server's answer is a confirmation.
+    async fn end(&self, id: i64) -> Close {
         let limit = self.shared.options.answer_time();
         let revoke = async {
-            while let Err(failure) = lease::revoke(&self.shared.endpoints, id, limit).await {
-                if !failure.verdict().retryable {
-                    return;
+            loop {
+                match lease::revoke(&self.shared.endpoints, id, limit).await {
+                    Ok(()) => return Close::Ended,
+                    Err(failure) if !failure.verdict().retryable => return Close::Pending,
+                    Err(_) => sleep(PAUSE).await,
                 }
-                sleep(PAUSE).await;
             }
         };
-        if timeout(CLOSE_WAIT, revoke).await.is_err() {
-            tracing::warn!(session = %SessionId::new(id.cast_unsigned()), "the session could not be ended at the server in time");
+        let close = timeout(CLOSE_WAIT, revoke).await.unwrap_or(Close::Pending);
+        if close == Close::Pending {
+            let session = SessionId::new(id.cast_unsigned());
+            tracing::warn!(%session, "the session could not be ended at the server in time");
         }
+        close
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Linked, TTL, connected, create, linked, names, observer, path, revoke, until, watch};
 use tokio::time::{Instant, sleep};
-use zlock_core::{CoordinationBackend, ErrorKind, Label, LockPath, SessionState, Target, WatchEvent};
+use zlock_core::{Close, CoordinationBackend, ErrorKind, Label, LockPath, SessionState, Target, WatchEvent};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, InterProcessMutex, Release};
 use zlock_testkit::{Cut, Etcd, Flow, etcd_or_skip, have_etcd, limit, limit_to};
@@ -369,7 +369,7 @@ async fn close_revokes_the_lease() {
             if drop_it {
                 drop(backend);
             } else {
-                backend.close().await.unwrap();
+                assert_eq!(backend.close().await.unwrap(), Close::Ended);
             }
             let gone = async || {
                 let left = observer.lease_client().time_to_live(id, None).await.unwrap();
@@ -378,6 +378,31 @@ async fn close_revokes_the_lease() {
             assert!(drop_it || gone().await);
             until("revoked", gone).await;
         }
+    })
+    .await;
+}
+
+/// A server that stands still confirms nothing: the locks are not free yet.
+#[tokio::test]
+async fn close_says_whether_the_server_has_ended_the_session() {
+    limit(async {
+        if !zlock_testkit::have_etcd() {
+            return;
+        }
+        let server = zlock_testkit::Etcd::start().await;
+        let host = server.connect_string();
+        let (first, second) = (common::backend(&host).await, common::backend(&host).await);
+        let path = path("frozen");
+        create(&first, &path, Label::Lock).await;
+        create(&second, &path, Label::Lock).await;
+        server.pause();
+        assert_eq!(first.close().await.unwrap(), Close::Pending);
+        server.resume();
+        // It says the same again, although the server may have heard of it by now.
+        assert_eq!(first.close().await.unwrap(), Close::Pending);
+        assert_eq!(second.close().await.unwrap(), Close::Ended);
+        let observer = observer(&host).await;
+        until("all are gone", async || names(&observer, &path).await.is_empty()).await;
     })
     .await;
 }

@@ -1,11 +1,12 @@
 //! The contract, on the mem server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use tokio::time::timeout;
 use zlock_core::{
-    CoordinationBackend, Created, ErrorKind, Existence, FencingToken, Label, LockPath, Node, NodeData,
+    Close, CoordinationBackend, Created, ErrorKind, Existence, FencingToken, Label, LockPath, Node, NodeData,
     NodeName, Queue, Result, Session, SessionEvents, Target, Token, Watch,
 };
 
@@ -28,11 +29,13 @@ use crate::watch::Watcher;
 #[derive(Debug)]
 pub struct MemBackend {
     shared: Arc<Shared>,
+    /// The server has confirmed the end of the session.
+    ended: AtomicBool,
 }
 
 impl MemBackend {
     pub(crate) fn new(server: Arc<Server>, options: MemOptions) -> Self {
-        MemBackend { shared: Shared::new(server, options) }
+        MemBackend { shared: Shared::new(server, options), ended: AtomicBool::new(false) }
     }
 
     /// The link between this client and the server, to harm it.
@@ -296,12 +299,17 @@ impl CoordinationBackend for MemBackend {
         self.shared.events()
     }
 
-    async fn close(&self) -> Result<()> {
-        if let Some(answer) = self.shared.close() {
+    async fn close(&self) -> Result<Close> {
+        let had_session = self.shared.publisher.current().epoch > 0;
+        let ended = match self.shared.close() {
             // If it does not come, the session ends by itself.
-            let _ = timeout(self.shared.options.operation_timeout, answer).await;
-        }
-        Ok(())
+            Some(answer) => {
+                timeout(self.shared.options.operation_timeout, answer).await.is_ok_and(|a| a.is_ok())
+            }
+            None => !had_session,
+        };
+        let ended = self.ended.fetch_or(ended, Ordering::Relaxed) || ended;
+        Ok(if ended { Close::Ended } else { Close::Pending })
     }
 }
 

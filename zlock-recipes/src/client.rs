@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::task::Id as TaskId;
-use zlock_core::{CoordinationBackend, Error, ErrorKind, Label, LockPath, Result, SessionEvents, Tokens};
+use zlock_core::{
+    Close, CoordinationBackend, Error, ErrorKind, Label, LockPath, Result, SessionEvents, Tokens,
+};
 
 use crate::hold::Hold;
 use crate::reaper::Reaper;
@@ -85,14 +87,30 @@ impl Client {
     }
 
     /// Ends the session at the store, and with it every lock held and every wait: waiters get
-    /// [`ErrorKind::Closed`].
+    /// [`ErrorKind::Closed`]. Says whether the locks are free: [`Close::Ended`] if the store has confirmed the end
+    /// of the session, [`Close::Pending`] if it could not be asked or did not answer in time. Then the locks are
+    /// free one session timeout later at the latest.
     ///
     /// # Errors
-    /// As the backend's: the session then ends when it expires.
+    /// As the backend's; those of this workspace have none.
     ///
     /// # Cancel safety
     /// Once polled, the end of the session is on its way. Dropping the future only means not to wait for it.
-    pub async fn close(&self) -> Result<()> {
+    ///
+    /// # Examples
+    /// ```
+    /// # use zlock_core::Close;
+    /// # use zlock_mem::MemServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(MemServer::new().connect());
+    /// if client.close().await? == Close::Pending {
+    ///     eprintln!("the locks are free when the session has timed out");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(&self) -> Result<Close> {
         self.0.backend.close().await
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
-    CloseReason, CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue, Result,
-    SessionEvents, Target, Token, Watch,
+    Close, CloseReason, CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue,
+    Result, SessionEvents, Target, Token, Watch,
 };
 
 use crate::config::ZkOptions;
@@ -23,8 +23,8 @@ use crate::session::Shared;
 pub struct ZkBackend {
     shared: Arc<Shared>,
     closing: watch::Sender<bool>,
-    /// Has no sender any more when the manager has ended.
-    ended: watch::Receiver<()>,
+    /// What the manager found when it ended; without a sender, it ended with its runtime.
+    ended: watch::Receiver<Option<Close>>,
 }
 
 impl ZkBackend {
@@ -45,12 +45,11 @@ impl ZkBackend {
         let first = establish(&options).await?;
         let shared = Arc::new(Shared::new(options));
         let (closing, closing_seen) = watch::channel(false);
-        let (alive, ended) = watch::channel(());
+        let (end, ended) = watch::channel(None);
         let manager = Manager::new(shared.clone(), closing_seen);
         let session = manager.begin(first);
         tokio::spawn(async move {
-            manager.run(session).await;
-            drop(alive);
+            end.send_replace(Some(manager.run(session).await));
         });
         Ok(ZkBackend { shared, closing, ended })
     }
@@ -104,12 +103,13 @@ impl CoordinationBackend for ZkBackend {
         self.shared.publisher.subscribe()
     }
 
-    async fn close(&self) -> Result<()> {
+    async fn close(&self) -> Result<Close> {
         // Everybody hears of it at once; the server is told by the manager.
         self.shared.close(CloseReason::Requested);
         self.closing.send_replace(true);
-        let _ = self.ended.clone().wait_for(|()| false).await;
-        Ok(())
+        let mut ended = self.ended.clone();
+        let ended = ended.wait_for(Option::is_some).await.map_or(None, |end| *end);
+        Ok(ended.unwrap_or(Close::Pending))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zlock_core::{CloseReason, ErrorKind, RetryPolicy, SessionId};
+use zlock_core::{Close, CloseReason, ErrorKind, RetryPolicy, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
 use crate::connect::{Established, establish};
@@ -25,7 +25,7 @@ enum End {
     /// The server refuses the credentials.
     AuthFailed,
     /// The backend was closed or dropped.
-    Closed,
+    Closed(Close),
 }
 
 /// The session that is kept.
@@ -63,8 +63,9 @@ impl Manager {
         Some(Kept { live, states, timeout, life })
     }
 
-    /// Keeps sessions until the backend is closed or the credentials are refused.
-    pub(crate) async fn run(mut self, first: Option<Kept>) {
+    /// Keeps sessions until the backend is closed or the credentials are refused. Returns whether the server
+    /// has confirmed the end of the last one.
+    pub(crate) async fn run(mut self, first: Option<Kept>) -> Close {
         let mut next = first;
         while let Some(session) = next {
             next = match self.serve(session).await {
@@ -73,31 +74,33 @@ impl Manager {
                     self.shared.close(CloseReason::AuthFailed);
                     None
                 }
-                End::Closed => None,
+                End::Closed(close) => return close,
             };
         }
+        Close::Pending
     }
 
     /// Keeps one session to its end, and lets go of its client.
     async fn serve(&mut self, mut session: Kept) -> End {
         let end = self.keep(&mut session).await;
-        let Kept { live, mut states, .. } = session;
+        let Kept { live, states, .. } = session;
         let Lease { epoch, id } = live.lease;
         match end {
             End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
             End::AuthFailed => tracing::error!(session = %id, epoch, "credentials refused"),
-            End::Closed => tracing::info!(session = %id, epoch, "session closed"),
+            End::Closed(_) => tracing::info!(session = %id, epoch, "session closed"),
         }
         self.shared.end(live.lease);
         // With its last owner gone the client closes the session at the server as soon as it can reach one:
         // the nodes of a lost session go at once when the link is mended. Requests under way let go by
         // themselves, now that the session is no longer the current one.
         drop(live);
-        if matches!(end, End::Closed) && states.peek_state() == SessionState::SyncConnected {
-            let ended = async { while !states.changed().await.is_terminated() {} };
-            if timeout(CLOSE_WAIT, ended).await.is_err() {
+        if matches!(end, End::Closed(_)) && states.peek_state() == SessionState::SyncConnected {
+            let close = confirmation(states).await;
+            if close == Close::Pending {
                 tracing::warn!(session = %id, "the server has not confirmed the end of the session in time");
             }
+            return End::Closed(close);
         }
         end
     }
@@ -114,7 +117,7 @@ impl Manager {
         loop {
             tokio::select! {
                 biased;
-                _ = self.closing.wait_for(|closing| *closing) => return End::Closed,
+                _ = self.closing.wait_for(|closing| *closing) => return End::Closed(Close::Pending),
                 state = states.changed() => {
                     heartbeat = None;
                     live.interrupted();
@@ -135,7 +138,8 @@ impl Manager {
                     }
                 }
                 session = events.over(epoch) => {
-                    return if session.epoch == epoch && shared.closed().is_none() { End::Lost } else { End::Closed };
+                    let lost = session.epoch == epoch && shared.closed().is_none();
+                    return if lost { End::Lost } else { End::Closed(Close::Pending) };
                 }
                 answered = Heartbeat::answer(&mut heartbeat) => {
                     heartbeat = None;
@@ -176,6 +180,22 @@ impl Manager {
             established = attempts => established,
         }
     }
+}
+
+/// Waits for the server's answer to the end of a session, which the library asks for when its client is let go.
+///
+/// With that answer the library says `Closed`. It says `Disconnected` when the connection breaks before, and
+/// `Expired` also by its own clock, when no server has said so.
+async fn confirmation(mut states: StateWatcher) -> Close {
+    let answered = async {
+        loop {
+            let state = states.changed().await;
+            if state.is_terminated() {
+                return state == SessionState::Closed;
+            }
+        }
+    };
+    if timeout(CLOSE_WAIT, answered).await == Ok(true) { Close::Ended } else { Close::Pending }
 }
 
 /// The manager ends with the backend, or is dropped with its runtime: nobody keeps the session from then on.

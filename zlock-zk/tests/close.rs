@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{SESSION, backend, create, linked, mkdir, names, observer, options, path, token, until};
 use tokio::time::{Instant, sleep};
-use zlock_core::{CoordinationBackend, ErrorKind, Existence, Label, SessionState, Target, WatchEvent};
+use zlock_core::{Close, CoordinationBackend, ErrorKind, Existence, Label, SessionState, Target, WatchEvent};
 use zlock_testkit::{Cut, Flow, limit, zookeeper_or_skip};
 use zlock_zk::ZkBackend;
 
@@ -24,8 +24,8 @@ async fn close_ends_everything_at_once() {
             panic!("it is there")
         };
         let began = Instant::now();
-        l.backend.close().await.unwrap();
-        l.backend.close().await.unwrap();
+        assert_eq!(l.backend.close().await.unwrap(), Close::Ended);
+        assert_eq!(l.backend.close().await.unwrap(), Close::Ended);
         assert!(names(&l.observer, &path).await.is_empty());
         watch.await;
         for result in [
@@ -59,7 +59,7 @@ async fn close_wakes_whoever_waits_without_a_server() {
             let close = async {
                 sleep(Duration::from_millis(50)).await;
                 let began = Instant::now();
-                l.backend.close().await.unwrap();
+                assert_eq!(l.backend.close().await.unwrap(), Close::Pending);
                 began
             };
             let (kind, began) = tokio::join!(waiting, close);
@@ -89,6 +89,31 @@ async fn dropping_the_last_handle_ends_the_session() {
         until("the node is gone", async || names(&observer, &path).await.is_empty()).await;
         watch.await;
         assert!(began.elapsed() < SESSION / 2, "{:?}", began.elapsed());
+    })
+    .await;
+}
+
+/// A server that stands still confirms nothing: the locks are not free yet.
+#[tokio::test]
+async fn close_says_whether_the_server_has_ended_the_session() {
+    limit(async {
+        if !zlock_testkit::have_zookeeper() {
+            return;
+        }
+        let server = zlock_testkit::ZooKeeper::start().await;
+        let path = path("frozen");
+        let first = backend(&server.connect_string()).await;
+        create(&first, &path, Label::Lock).await;
+        server.pause();
+        assert_eq!(first.close().await.unwrap(), Close::Pending);
+        server.resume();
+        // It says the same again, although the server has heard of it by now.
+        assert_eq!(first.close().await.unwrap(), Close::Pending);
+        let second = backend(&server.connect_string()).await;
+        create(&second, &path, Label::Lock).await;
+        assert_eq!(second.close().await.unwrap(), Close::Ended);
+        let observer = observer(&server.connect_string()).await;
+        until("all are gone", async || names(&observer, &path).await.is_empty()).await;
     })
     .await;
 }
@@ -140,6 +165,7 @@ fn the_runtime_ends_and_the_backend_with_it() {
         {
             assert_eq!(error.unwrap().kind(), ErrorKind::Closed);
         }
-        backend.close().await.unwrap();
+        // The manager is gone, and nobody has asked the server.
+        assert_eq!(backend.close().await.unwrap(), Close::Pending);
     }));
 }

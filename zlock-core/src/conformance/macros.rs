@@ -105,7 +105,12 @@ macro_rules! conformance_group {
                 short_outage_keeps_the_epoch,
                 long_outage_is_a_new_epoch,
             ],
-            close: [waiting_operations_end_with_closed, nodes_of_an_unreachable_client_expire],
+            close: [
+                waiting_operations_end_with_closed,
+                nodes_of_an_unreachable_client_expire,
+                silence_is_no_confirmation,
+                an_end_is_remembered,
+            ],
         });
     };
 }

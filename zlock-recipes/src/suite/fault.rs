@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
-    CoordinationBackend, Created, Error, ErrorKind, Existence, Label, LockPath, Node, NodeData, Queue,
+    Close, CoordinationBackend, Created, Error, ErrorKind, Existence, Label, LockPath, Node, NodeData, Queue,
     Result, SessionEvents, Target, Token, Watch,
 };
 
@@ -249,7 +249,7 @@ impl CoordinationBackend for Faulty {
         self.inner.session_events()
     }
 
-    async fn close(&self) -> Result<()> {
+    async fn close(&self) -> Result<Close> {
         self.inner.close().await
     }
 }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use zlock_core::conformance::{Connection, Links, Store};
 use zlock_core::{
-    CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue, Result, SessionEvents,
-    Target, Token, Tokens, Watch,
+    Close, CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue, Result,
+    SessionEvents, Target, Token, Tokens, Watch,
 };
 
 /// A store on which a client of its own takes some permits on each path before anybody else uses it. Nobody
@@ -180,7 +180,7 @@ impl CoordinationBackend for Occupying {
         self.backend.session_events()
     }
 
-    async fn close(&self) -> Result<()> {
+    async fn close(&self) -> Result<Close> {
         self.backend.close().await
     }
 }

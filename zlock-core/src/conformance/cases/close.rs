@@ -2,7 +2,7 @@
 
 use tokio::time::sleep;
 
-use crate::backend::{Existence, Target};
+use crate::backend::{Close, Existence, Target};
 use crate::conformance::case::MOMENT;
 use crate::conformance::{Case, Connection};
 use crate::error::{ErrorKind, Result};
@@ -61,22 +61,38 @@ pub async fn waiting_operations_end_with_closed(case: &Case<'_>) {
     }
 }
 
-/// The session's nodes are gone at once where the store can be reached, else when the session expires.
+/// Where the store can be reached the session's nodes are gone when this returns, with [`Close::Ended`].
 pub async fn nodes_are_gone_at_once(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     case.create(&a, &path, Label::Lock).await;
     let node = case.create(&b, &path, Label::Lock).await.node;
-    a.close().await.unwrap();
+    assert_eq!(a.close().await.unwrap(), Close::Ended);
     assert!(case.has(&path, &[&node]).await);
 }
 
-/// The session's nodes are gone at once where the store can be reached, else when the session expires.
+/// Where it cannot, or does not answer, this returns [`Close::Pending`], and the nodes go when the session expires.
 pub async fn nodes_of_an_unreachable_client_expire(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     case.create(&a, &path, Label::Lock).await;
     case.links().cut(&a).await;
-    a.close().await.unwrap();
+    assert_eq!(a.close().await.unwrap(), Close::Pending);
     case.until_has(&path, &[]).await;
+}
+
+/// Where it cannot, or does not answer, this returns [`Close::Pending`], and the nodes go when the session expires.
+pub async fn silence_is_no_confirmation(case: &Case<'_>) {
+    for requests_arrive in [false, true] {
+        let (a, path) = (case.connect().await, case.path("lock"));
+        case.create(&a, &path, Label::Lock).await;
+        if requests_arrive {
+            case.links().mute(&a).await;
+        } else {
+            case.links().freeze(&a).await;
+        }
+        assert_eq!(a.close().await.unwrap(), Close::Pending);
+        case.until_has(&path, &[]).await;
+        case.links().heal(&a).await;
+    }
 }
 
 /// Dropping the last handle does it too.
@@ -104,13 +120,21 @@ pub async fn watches_fire(case: &Case<'_>) {
     closed.unwrap();
 }
 
-/// Repeating it is harmless.
+/// Repeating it is harmless; once it has returned `Ended` it always does.
 pub async fn repeating_is_harmless(case: &Case<'_>) {
-    let a = case.connect().await;
+    let (a, b) = (case.connect().await, case.connect().await);
     for _ in 0..3 {
-        a.close().await.unwrap();
+        assert_eq!(a.close().await.unwrap(), Close::Ended);
     }
-    let (first, second) = tokio::join!(a.close(), a.close());
-    first.unwrap();
-    second.unwrap();
+    let (first, second) = tokio::join!(b.close(), b.close());
+    assert_eq!((first.unwrap(), second.unwrap()), (Close::Ended, Close::Ended));
+}
+
+/// Repeating it is harmless; once it has returned `Ended` it always does.
+pub async fn an_end_is_remembered(case: &Case<'_>) {
+    let a = case.connect().await;
+    assert_eq!(a.close().await.unwrap(), Close::Ended);
+    case.links().cut(&a).await;
+    assert_eq!(a.close().await.unwrap(), Close::Ended);
+    case.links().heal(&a).await;
 }

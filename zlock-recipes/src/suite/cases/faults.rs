@@ -230,7 +230,9 @@ pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
             gate.reached().await;
             match kind {
                 ErrorKind::SessionLost => case.store.expire(&b.connection).await,
-                ErrorKind::Closed => b.client.close().await.unwrap(),
+                ErrorKind::Closed => {
+                    b.client.close().await.unwrap();
+                }
                 _ => case.store.remove(&path, &mine).await,
             }
             let ended = timeout(2 * case.store.session_timeout(), waiter).await;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -57,7 +58,7 @@ pub enum SessionState {
 pub enum CloseReason {
     /// The client was closed or dropped.
     Requested,
-    /// The store refused the credentials.
+    /// The store refused the credentials, or a permission that the session needs.
     AuthFailed,
 }
 
@@ -95,6 +96,8 @@ pub struct SessionPublisher(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     session: Mutex<Session>,
+    /// The epoch whose session the store refuses to keep; 0 if it does not. Only used under the lock.
+    refused: AtomicU64,
     /// Told at each change of epoch or state; not when only the deadline moves. It wakes in the order of waiting:
     /// tokio's watch channel does so in a random one, and then a seed is not the same run twice.
     changed: Notify,
@@ -105,12 +108,14 @@ impl Shared {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session, `Lost` if its deadline has passed. The clock is read under the lock: two looks in a row
+    /// The session, over if its deadline has passed. The clock is read under the lock: two looks in a row
     /// can never go from lost to live.
     fn now(&self) -> MutexGuard<'_, Session> {
         let mut session = self.lock();
         if session.is_live() && Instant::now() >= session.deadline {
-            session.state = SessionState::Lost;
+            let refused = self.refused.load(Ordering::Relaxed) == session.epoch;
+            session.state =
+                if refused { SessionState::Closed(CloseReason::AuthFailed) } else { SessionState::Lost };
             self.changed.notify_waiters();
         }
         session
@@ -130,7 +135,8 @@ impl SessionPublisher {
     pub fn new() -> Self {
         let session =
             Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: Instant::now() };
-        SessionPublisher(Arc::new(Shared { session: Mutex::new(session), changed: Notify::new() }))
+        let (session, refused) = (Mutex::new(session), AtomicU64::new(0));
+        SessionPublisher(Arc::new(Shared { session, refused, changed: Notify::new() }))
     }
 
     /// Begins the next epoch, `Connected`; returns its number. `None` if the view is closed.
@@ -171,6 +177,16 @@ impl SessionPublisher {
         }
         self.0.update(&mut session, SessionState::Connected);
         true
+    }
+
+    /// Records whether the store refused its last request to keep the session alive. If the deadline passes while
+    /// it does, the view is closed with [`CloseReason::AuthFailed`] instead of the session being lost: no next
+    /// session would fare better.
+    pub fn refused(&self, epoch: u64, refused: bool) {
+        let session = self.0.now();
+        if session.epoch == epoch && session.is_live() {
+            self.0.refused.store(if refused { epoch } else { 0 }, Ordering::Relaxed);
+        }
     }
 
     /// The store says that the session is over.
@@ -428,6 +444,23 @@ mod tests {
         publisher.establish(ID, after(10));
         for i in 0..20 {
             assert_eq!(told.recv().await, Some(i));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_is_refused_to_its_end_is_the_last() {
+        let closed = SessionState::Closed(CloseReason::AuthFailed);
+        for (refused, state) in [(false, SessionState::Lost), (true, closed)] {
+            let publisher = SessionPublisher::new();
+            let epoch = publisher.establish(ID, after(10)).unwrap();
+            let mut events = publisher.subscribe();
+            // What is said of another epoch does not count, nor does a refusal that was taken back.
+            publisher.refused(epoch + 1, true);
+            publisher.refused(epoch, true);
+            publisher.refused(epoch, refused);
+            assert_eq!(publisher.current().state, SessionState::Connected);
+            assert_eq!(events.over(epoch).await.state, state);
+            assert_eq!(publisher.establish(ID, after(10)).is_none(), refused);
         }
     }
 

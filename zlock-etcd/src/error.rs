@@ -99,7 +99,8 @@ impl Failure {
             Failure::Unauthenticated => error.with_message("authentication was switched on"),
             Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
             Failure::TokenInUse => error.with_message("a node has this token already"),
-            Failure::AuthFailed => error.with_message("the server refused the credentials"),
+            Failure::AuthFailed => error
+                .with_message("the server refused the credentials, or a permission that the session needs"),
             Failure::TimedOut => error.with_message("no answer within the operation timeout"),
             Failure::Over | Failure::Closed => error,
         }

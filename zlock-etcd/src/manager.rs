@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
+use crate::error::Failure;
 use crate::key;
 use crate::lease::{self, Granted, Keeper};
 use crate::session::{Lease, Shared};
@@ -24,6 +25,8 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 enum End {
     /// Over: the server said so, or the deadline has passed.
     Lost,
+    /// The cluster refused to keep it, up to its deadline.
+    Refused,
     /// The backend was closed or dropped.
     Closed,
 }
@@ -95,7 +98,7 @@ impl Manager {
             let id = session.granted.id;
             next = match self.serve(session).await {
                 End::Lost => self.reconnect(id).await.and_then(|granted| self.begin(granted)),
-                End::Closed => None,
+                End::Refused | End::Closed => None,
             };
             if next.is_none() {
                 return self.end(id).await;
@@ -110,6 +113,7 @@ impl Manager {
         let Lease { epoch, id } = session.lease;
         match end {
             End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
+            End::Refused => tracing::error!(session = %id, epoch, "credentials or permission refused"),
             End::Closed => tracing::info!(session = %id, epoch, "session closed"),
         }
         self.shared.end(session.lease);
@@ -123,9 +127,11 @@ impl Manager {
         tokio::select! {
             biased;
             _ = self.closing.wait_for(|closing| *closing) => End::Closed,
-            now = events.over(epoch) => {
-                if now.epoch == epoch && shared.closed().is_none() { End::Lost } else { End::Closed }
-            }
+            _ = events.over(epoch) => match shared.closed() {
+                None => End::Lost,
+                Some(Failure::AuthFailed) => End::Refused,
+                Some(_) => End::Closed,
+            },
             () = keep_alive(&shared, session) => End::Lost,
             () = look_through(&shared, session) => End::Lost,
         }
@@ -206,12 +212,14 @@ async fn keep_alive(shared: &Shared, session: &Kept) {
         match keeper.beat().await {
             Ok(true) => {
                 (failures, next) = (0, sent + granted.ttl / 3);
+                shared.publisher.refused(epoch, false);
                 if !shared.publisher.extend(epoch, sent + granted.life()) || !shared.publisher.resume(epoch) {
                     return;
                 }
             }
             Ok(false) => return,
             Err(failure) => {
+                shared.publisher.refused(epoch, failure.verdict().kind == ErrorKind::NotAuthorized);
                 failures += 1;
                 next = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no answer to a keep-alive");

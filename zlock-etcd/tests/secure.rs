@@ -4,8 +4,9 @@
 mod common;
 
 use common::{create, options, path};
-use zlock_core::{CoordinationBackend, ErrorKind, Label, LockPath, Target};
+use zlock_core::{CloseReason, CoordinationBackend, ErrorKind, Label, LockPath, SessionState, Target};
 use zlock_etcd::EtcdBackend;
+use zlock_recipes::{Client, InterProcessMutex};
 use zlock_testkit::{Etcd, Process, have_etcd, limit};
 
 async fn etcdctl(server: &Etcd, args: &[&str]) {
@@ -117,6 +118,70 @@ async fn authentication_is_switched_on_while_a_node_is_there() {
             .await;
         let session = backend.session_events().current();
         assert_eq!((session.epoch, session.is_live()), (1, true));
+    })
+    .await;
+}
+
+/// A permission that is revoked ends holders and waiters with the reason, and not as if the server had gone.
+#[tokio::test]
+async fn a_permission_is_revoked_while_somebody_holds_and_somebody_waits() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        for revoke in [
+            &["--user=root:toor", "role", "revoke-permission", "--prefix=true", "prod", "/prod/"][..],
+            &["--user=root:toor", "user", "revoke-role", "orders", "prod"],
+            &["--user=root:toor", "user", "delete", "orders"],
+        ] {
+            let server = server_with_users().await;
+            let connect = async |user, password| {
+                let options = options(&server.connect_string())
+                    .with_user(user, password)
+                    .with_prefix(LockPath::new("/prod").unwrap());
+                let client = Client::new(EtcdBackend::connect(options).await.unwrap());
+                (InterProcessMutex::new(&client, "/revoked").unwrap(), client)
+            };
+            let (root, _root) = connect("root", "toor").await;
+            let (waiting, client) = connect("orders", "secret").await;
+            let other = InterProcessMutex::new(&client, "/held").unwrap();
+            let (_guard, held) = (root.acquire().await.unwrap(), other.acquire().await.unwrap());
+            let waiter = tokio::spawn(async move { waiting.acquire().await.map(drop) });
+            common::until("somebody waits", async || root.participants().await.unwrap().len() == 2).await;
+            etcdctl(&server, revoke).await;
+            let error = waiter.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAuthorized, "waiter, {revoke:?}: {error}");
+            let error = held.lost().await;
+            assert_eq!(error.kind(), ErrorKind::NotAuthorized, "holder, {revoke:?}: {error}");
+            let state = client.session_events().current().state;
+            assert_eq!(state, SessionState::Closed(CloseReason::AuthFailed));
+        }
+    })
+    .await;
+}
+
+/// Who changes a permission takes it away for a moment.
+#[tokio::test]
+async fn a_permission_that_comes_back_in_time_costs_nothing() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = server_with_users().await;
+        let prod = options(&server.connect_string())
+            .with_user("orders", "secret")
+            .with_prefix(LockPath::new("/prod").unwrap());
+        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("back"));
+        let made = create(&backend, &path, Label::Lock).await;
+        etcdctl(&server, &["--user=root:toor", "user", "revoke-role", "orders", "prod"]).await;
+        common::until("suspended", async || {
+            backend.session_events().current().state == SessionState::Suspended
+        })
+        .await;
+        etcdctl(&server, &["--user=root:toor", "user", "grant-role", "orders", "prod"]).await;
+        common::connected(&backend, 1).await;
+        assert_eq!(backend.children(&path).await.unwrap().len(), 1);
+        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
     })
     .await;
 }

@@ -122,7 +122,7 @@ impl Guard {
         self.hold.is_held(self.entry)
     }
 
-    /// Waits until the lock is lost, and says why (`SessionLost`, `NodeRemoved` or `Closed`).
+    /// Waits until the lock is lost, and says why (`SessionLost`, `NodeRemoved`, `NotAuthorized` or `Closed`).
     ///
     /// # Cancel safety
     /// Safe.
@@ -174,7 +174,7 @@ impl Guard {
     /// Another guard of the same hold: the lock is released when both have gone.
     ///
     /// # Errors
-    /// `SessionLost`, `NodeRemoved` or `Closed` if the lock is lost. Local, no request.
+    /// `SessionLost`, `NodeRemoved`, `NotAuthorized` or `Closed` if the lock is lost. Local, no request.
     pub fn reenter(&self) -> Result<Guard> {
         self.hold.enter_again(self.entry);
         entered(self.hold.clone(), self.entry)

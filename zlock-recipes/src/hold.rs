@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use zlock_core::{
-    Error, ErrorKind, FencingToken, GoneNotice, Label, LockPath, Node, NodeName, Result, Session,
-    SessionState, Target,
+    CloseReason, Error, ErrorKind, FencingToken, GoneNotice, Label, LockPath, Node, NodeName, Result,
+    Session, SessionState, Target,
 };
 
 use crate::client::ClientInner;
@@ -315,6 +315,7 @@ impl Entry {
 /// How a node of `epoch` stands.
 pub(crate) fn standing(session: Session, epoch: u64, gone: &GoneNotice) -> Standing {
     match session.state {
+        SessionState::Closed(CloseReason::AuthFailed) => Standing::Refused,
         SessionState::Closed(_) => Standing::Closed,
         _ if session.epoch != epoch || !session.is_live() => Standing::SessionLost,
         _ if gone.is_gone() => Standing::Removed,
@@ -326,6 +327,7 @@ pub(crate) fn standing(session: Session, epoch: u64, gone: &GoneNotice) -> Stand
 pub(crate) fn loss(standing: Standing, operation: &'static str, path: &LockPath) -> Error {
     let kind = match standing {
         Standing::Closed => ErrorKind::Closed,
+        Standing::Refused => ErrorKind::NotAuthorized,
         Standing::Removed => ErrorKind::NodeRemoved,
         Standing::Good | Standing::SessionLost => ErrorKind::SessionLost,
     };

@@ -13,6 +13,8 @@ pub enum Standing {
     SessionLost,
     /// The client is closed.
     Closed,
+    /// The store refuses the credentials, or a permission that the session needs.
+    Refused,
     /// Somebody deleted the node.
     Removed,
 }
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn nothing_is_granted_unless_the_standing_is_good() {
-        for standing in [Standing::SessionLost, Standing::Closed, Standing::Removed] {
+        for standing in [Standing::SessionLost, Standing::Closed, Standing::Refused, Standing::Removed] {
             assert_eq!(me().next(Event::Listed(queue(ALONE)), standing), Step::Ended(standing));
             assert_eq!(me().next(Event::Woken, standing), Step::Ended(standing));
         }

@@ -32,6 +32,10 @@ pub fn zookeeper_request(kinds: &'static [i32]) -> impl Fn(&[u8]) -> bool + Send
     |frame| kinds.iter().any(|kind| frame.get(8..12) == Some(&kind.to_be_bytes()))
 }
 
+/// What begins with four bytes that would be a larger length is no frame, but a four-letter word, its answer or
+/// another protocol. It is passed on four bytes at a time.
+const MAX_FRAME: usize = 64 << 20;
+
 impl Framing {
     /// The next unit, length included; `None` at the end.
     pub(super) async fn read(self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
@@ -49,6 +53,9 @@ impl Framing {
         }
         from.read_exact(&mut unit[read..]).await?;
         let length = u32::from_be_bytes([unit[0], unit[1], unit[2], unit[3]]) as usize;
+        if length > MAX_FRAME {
+            return Ok(Some(unit));
+        }
         unit.resize(4 + length, 0);
         from.read_exact(&mut unit[4..]).await?;
         Ok(Some(unit))

@@ -10,6 +10,8 @@ mod name;
 mod node;
 mod own;
 mod path;
+#[doc(hidden)]
+pub mod probe;
 mod retry;
 mod sequence;
 mod session;

@@ -31,9 +31,10 @@ impl EtcdBackend {
     /// Connects, and returns when a session is established.
     ///
     /// # Errors
-    /// `InvalidArgument` for options that cannot be, before anything is sent; `NotAuthorized` if the server
-    /// refuses the credentials; `Unavailable`, naming the hosts, if there is no session within the
-    /// connect timeout.
+    /// - `InvalidArgument` for options that cannot be, before anything is sent.
+    /// - `NotAuthorized` if the server refuses the credentials.
+    /// - `Unavailable` if there is no session within the connect timeout; the message says what is wrong with each
+    ///   host. At once if no wait helps: the names do not resolve, or all hosts answer in another protocol.
     ///
     /// # Cancel safety
     /// Safe: no session is left behind for longer than its TTL.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{ConnectUrl, Error, ErrorKind, Host, LockPath, NodeName, Result, RetryPolicy};
 
 use crate::key::Keys;
@@ -199,6 +200,23 @@ impl EtcdOptions {
     pub(crate) fn host(&self, number: u64) -> String {
         let host = &self.hosts[(number % self.hosts.len() as u64) as usize];
         Host::parse(host).map_or_else(|_| host.clone(), |host| host.authority(DEFAULT_PORT))
+    }
+
+    /// Finds out why a connect does not succeed.
+    pub(crate) fn probe(&self) -> Probe {
+        let hosts = (0..self.hosts.len() as u64).map(|number| self.host(number));
+        Probe::new(Protocol::Etcd, self.uses_tls(), hosts)
+    }
+
+    #[cfg(feature = "tls")]
+    fn uses_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "the same signature with and without the feature")]
+    fn uses_tls(&self) -> bool {
+        false
     }
 
     /// What an error shows as the place.

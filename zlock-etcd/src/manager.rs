@@ -43,7 +43,7 @@ pub(crate) struct Manager {
     closing: watch::Receiver<bool>,
 }
 
-/// Gets the first session, within the connect timeout.
+/// Gets the first session, within the connect timeout; gives up at once where no wait helps.
 pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     let options = &shared.options;
     let mut last = None;
@@ -59,17 +59,20 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
             }
         }
     };
+    let until = Instant::now() + options.connect_timeout;
+    let probe = options.probe();
     let failed = |kind| Error::new(kind, "connect").with_path(options.hosts_text());
-    match timeout(options.connect_timeout, attempts).await {
-        Ok(Ok(granted)) => Ok(granted),
-        Ok(Err(failure)) => {
+    let unavailable = || failed(ErrorKind::Unavailable);
+    tokio::select! {
+        biased;
+        granted = attempts => granted.map_err(|failure| {
             let kind = failure.verdict().kind;
-            Err(failure.explain(failed(kind)))
-        }
-        Err(_) => {
-            let error = failed(ErrorKind::Unavailable);
-            let error = last.map_or(error, |failure| failure.explain(failed(ErrorKind::Unavailable)));
-            Err(error.with_message(format!("no session within {:?}", options.connect_timeout)))
+            failure.explain(failed(kind))
+        }),
+        () = probe.hopeless() => Err(unavailable().with_message(probe.causes())),
+        () = sleep_until(until) => {
+            let error = last.map_or_else(unavailable, |failure| failure.explain(unavailable()));
+            Err(error.with_message(probe.no_session_within(options.connect_timeout)))
         }
     }
 }
@@ -145,6 +148,7 @@ impl Manager {
         let mut retry = RECONNECT.start();
         let shared = self.shared.clone();
         let (endpoints, options) = (&shared.endpoints, &shared.options);
+        let probe = options.probe();
         let attempts = async {
             loop {
                 // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
@@ -160,7 +164,7 @@ impl Manager {
                         shared.close(CloseReason::AuthFailed);
                         return None;
                     }
-                    Err(failure) => tracing::warn!(?failure, "no session yet"),
+                    Err(failure) => tracing::warn!(?failure, hosts = probe.causes(), "no session yet"),
                 }
             }
         };
@@ -168,6 +172,7 @@ impl Manager {
             biased;
             _ = self.closing.wait_for(|closing| *closing) => None,
             granted = attempts => granted,
+            () = probe.watch() => None,
         }
     }
 

@@ -11,7 +11,7 @@ use zlock_core::{
 };
 
 use crate::config::ZkOptions;
-use crate::connect::establish;
+use crate::connect::connect;
 use crate::manager::Manager;
 use crate::session::Shared;
 
@@ -31,9 +31,10 @@ impl ZkBackend {
     /// Connects, and returns when a session is established.
     ///
     /// # Errors
-    /// `InvalidArgument` for options that cannot be, before anything is sent; `NotAuthorized` if the server
-    /// refuses the credentials; `Unavailable`, naming the hosts, if there is no session within the
-    /// connect timeout.
+    /// - `InvalidArgument` for options that cannot be, before anything is sent.
+    /// - `NotAuthorized` if the server refuses the credentials.
+    /// - `Unavailable` if there is no session within the connect timeout; the message says what is wrong with each
+    ///   host. At once if no wait helps: the names do not resolve, or all hosts answer in another protocol.
     ///
     /// # Cancel safety
     /// Safe: no session is left behind for longer than its timeout.
@@ -42,7 +43,7 @@ impl ZkBackend {
     /// Outside a tokio runtime with time enabled.
     pub async fn connect(options: ZkOptions) -> Result<Self> {
         options.validate()?;
-        let first = establish(&options).await?;
+        let first = connect(&options).await?;
         let shared = Arc::new(Shared::new(options));
         let (closing, closing_seen) = watch::channel(false);
         let (end, ended) = watch::channel(None);

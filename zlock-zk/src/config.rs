@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{ConnectUrl, Error, ErrorKind, Host, LockPath, NodeName, Result, RetryPolicy};
 use zookeeper_client::{Acl, Acls};
 
@@ -233,6 +234,25 @@ impl ZkOptions {
     /// The path as the server has it.
     pub(crate) fn server_path(&self, path: &LockPath) -> String {
         self.chroot.as_ref().map_or_else(|| path.to_string(), |chroot| format!("{chroot}{path}"))
+    }
+
+    /// Finds out why a connect does not succeed.
+    pub(crate) fn probe(&self) -> Probe {
+        let authority = |host: &String| {
+            Host::parse(host).map_or_else(|_| host.clone(), |host| host.authority(DEFAULT_PORT))
+        };
+        Probe::new(Protocol::ZooKeeper, self.uses_tls(), self.hosts.iter().map(authority))
+    }
+
+    #[cfg(feature = "tls")]
+    fn uses_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "the same signature with and without the feature")]
+    fn uses_tls(&self) -> bool {
+        false
     }
 
     /// What an error shows as the place.

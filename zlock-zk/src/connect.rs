@@ -1,8 +1,10 @@
 //! Getting a new session.
 
+use std::future::Future;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
+use zlock_core::probe::Probe;
 use zlock_core::{Error, ErrorKind, Result};
 use zookeeper_client as zk;
 use zookeeper_client::{Client, Connector};
@@ -25,13 +27,29 @@ pub(crate) struct Established {
     pub(crate) sent: Instant,
 }
 
-/// Gets a new session, within the connect timeout.
-pub(crate) async fn establish(options: &ZkOptions) -> Result<Established> {
+/// Gets the first session, within the connect timeout; gives up at once where no wait helps.
+pub(crate) async fn connect(options: &ZkOptions) -> Result<Established> {
+    let probe = options.probe();
+    establish(options, &probe, probe.hopeless()).await
+}
+
+/// Gets a later session, within the connect timeout. There was a session, so whatever is wrong may be mended.
+pub(crate) async fn reconnect(options: &ZkOptions) -> Result<Established> {
+    let probe = options.probe();
+    establish(options, &probe, probe.watch()).await
+}
+
+/// Gets a session, unless it turns out to be hopeless.
+async fn establish(
+    options: &ZkOptions,
+    probe: &Probe,
+    hopeless: impl Future<Output = ()>,
+) -> Result<Established> {
     let until = Instant::now() + options.connect_timeout;
     let attempt = async {
         // The library itself gives up after a session timeout.
         loop {
-            match connect(options).await {
+            match dial(options).await {
                 Err(error) if judge(&error).retryable => {}
                 Err(error) => return Err(error),
                 Ok(client) => {
@@ -47,11 +65,13 @@ pub(crate) async fn establish(options: &ZkOptions) -> Result<Established> {
         }
     };
     let failed = |kind| Error::new(kind, "connect").with_path(options.hosts_text());
-    match timeout_at(until, attempt).await {
-        Ok(Ok(established)) => Ok(established),
-        Ok(Err(error)) => Err(failed(judge(&error).kind).with_source(error)),
-        Err(_) => Err(failed(ErrorKind::Unavailable)
-            .with_message(format!("no session within {:?}", options.connect_timeout))),
+    tokio::select! {
+        biased;
+        established = attempt => established.map_err(|error| failed(judge(&error).kind).with_source(error)),
+        () = hopeless => Err(failed(ErrorKind::Unavailable).with_message(probe.causes())),
+        () = sleep_until(until) => {
+            Err(failed(ErrorKind::Unavailable).with_message(probe.no_session_within(options.connect_timeout)))
+        }
     }
 }
 
@@ -61,7 +81,7 @@ fn patience(session_timeout: Duration) -> Duration {
     (session_timeout / 5).max(Duration::from_millis(500)).min(session_timeout * 2 / 5)
 }
 
-async fn connect(options: &ZkOptions) -> Result<Client, zk::Error> {
+async fn dial(options: &ZkOptions) -> Result<Client, zk::Error> {
     let hosts = match &options.hosts[..] {
         [host] => [&**host; TRIES].join(","),
         hosts => hosts.join(","),

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::{Close, CloseReason, ErrorKind, RetryPolicy, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
-use crate::connect::{Established, establish};
+use crate::connect::{Established, reconnect};
 use crate::heartbeat::{HEARTBEATS, Heartbeat};
 use crate::session::{Lease, Live, Shared};
 
@@ -163,7 +163,7 @@ impl Manager {
             loop {
                 // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
                 sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
-                match establish(&shared.options).await {
+                match reconnect(&shared.options).await {
                     Ok(established) => return Some(established),
                     Err(error) if error.kind() == ErrorKind::NotAuthorized => {
                         tracing::error!(%error, "no further session");

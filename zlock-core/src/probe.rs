@@ -1,0 +1,382 @@
+//! Finds out why a host gives no session, since the stores' client libraries do not say.
+//!
+//! For backends only. A probe opens a connection of its own, sends a few bytes that do no harm to any server, and
+//! looks at the first bytes that come back. It opens no session and costs nothing while a connect succeeds
+//! soon. It works in threads of its own and with the standard library's sockets, so that a backend whose
+//! client brings its own reactor does not need tokio's.
+
+use std::fmt;
+use std::io::{ErrorKind as Io, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+/// A connect that is done by then is not probed.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Between two rounds.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long one connection, and one answer, is waited for.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What the servers of a store speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// ZooKeeper's own.
+    ZooKeeper,
+    /// gRPC over HTTP/2, as etcd does.
+    Etcd,
+}
+
+/// The four-letter word that every server answers, if only to say that it is not allowed.
+const SRVR: &[u8] = b"srvr\n";
+
+/// The begin of an HTTP/2 connection, with an empty SETTINGS frame.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// A TLS handshake's first message, without extensions: the server answers with its own or with an alert.
+const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\0\x37\x01\0\0\x33\x03\x03zlock looks whether this is TLS.\0\
+    \0\x0c\xc0\x2b\xc0\x2f\xc0\x2c\xc0\x30\0\x9c\0\x2f\x01\0";
+
+impl Protocol {
+    /// What to send, one after the other, until there is an answer. A client that speaks TLS begins with that: a
+    /// port may take both.
+    fn hellos(self, tls: bool) -> [&'static [u8]; 3] {
+        match (self, tls) {
+            (Protocol::ZooKeeper, false) => [SRVR, CLIENT_HELLO, PREFACE],
+            (Protocol::ZooKeeper, true) => [CLIENT_HELLO, SRVR, PREFACE],
+            (Protocol::Etcd, false) => [PREFACE, CLIENT_HELLO, SRVR],
+            (Protocol::Etcd, true) => [CLIENT_HELLO, PREFACE, SRVR],
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::ZooKeeper => "ZooKeeper",
+            Protocol::Etcd => "etcd",
+        })
+    }
+}
+
+/// Looks at the hosts of one connect.
+#[derive(Debug)]
+pub struct Probe {
+    protocol: Protocol,
+    /// Whether the client speaks TLS.
+    tls: bool,
+    hosts: Vec<String>,
+    found: Mutex<Vec<Option<Finding>>>,
+}
+
+impl Probe {
+    /// A probe of these hosts, each `name:port`.
+    pub fn new(protocol: Protocol, tls: bool, hosts: impl IntoIterator<Item = String>) -> Self {
+        let hosts: Vec<_> = hosts.into_iter().collect();
+        let found = Mutex::new(vec![None; hosts.len()]);
+        Probe { protocol, tls, hosts, found }
+    }
+
+    /// Looks at the hosts again and again; returns when no wait helps for any of them: their names do not
+    /// resolve, or they answer in another protocol.
+    ///
+    /// # Cancel safety
+    /// Safe. What is under way goes on for a few seconds in its threads.
+    pub async fn hopeless(&self) {
+        sleep(PATIENCE).await;
+        loop {
+            let (found, mut findings) = mpsc::unbounded_channel();
+            for (i, host) in self.hosts.iter().enumerate() {
+                let (host, found) = (host.clone(), found.clone());
+                let (protocol, tls) = (self.protocol, self.tls);
+                // Without a thread there is no finding, and no harm.
+                let _ = thread::Builder::new().name("zlock-probe".into()).spawn(move || {
+                    // Only fails if nobody wants to know any more.
+                    let say = |finding| drop(found.send((i, finding)));
+                    say(Some(look_at(&host, protocol, tls, || say(None))));
+                });
+            }
+            drop(found);
+            while let Some((i, finding)) = findings.recv().await {
+                let mut all = self.found();
+                match finding {
+                    Some(finding) => all[i] = Some(finding),
+                    // Connected; until there is more, what was found in the round before counts.
+                    None => {
+                        all[i].get_or_insert(Finding::Silent);
+                    }
+                }
+            }
+            let is_hopeless = |finding: &Finding| finding.is_hopeless(self.protocol, self.tls);
+            if self.found().iter().all(|finding| finding.as_ref().is_some_and(is_hopeless)) {
+                return;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Looks at the hosts again and again, for ever.
+    ///
+    /// # Cancel safety
+    /// As for [`hopeless`](Self::hopeless).
+    pub async fn watch(&self) {
+        loop {
+            self.hopeless().await;
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// What was found last, host by host; empty if nothing was.
+    pub fn causes(&self) -> String {
+        let found = self.found();
+        let cause = |(host, finding): (&String, &Option<Finding>)| {
+            let finding = finding.as_ref()?;
+            Some(format!("{host}: {}", finding.text(self.protocol, self.tls)))
+        };
+        self.hosts.iter().zip(found.iter()).filter_map(cause).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The message of a connect that ran out of its time.
+    pub fn no_session_within(&self, time: Duration) -> String {
+        match self.causes() {
+            causes if causes.is_empty() => format!("no session within {time:?}"),
+            causes => format!("no session within {time:?}: {causes}"),
+        }
+    }
+
+    fn found(&self) -> MutexGuard<'_, Vec<Option<Finding>>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was found at a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Finding {
+    /// Its name has no address.
+    Unresolved(String),
+    /// No connection.
+    Unreachable(String),
+    /// A connection, and no answer.
+    Silent,
+    /// A connection, which the server closed without an answer.
+    HungUp,
+    /// An answer.
+    Speaks(Voice),
+}
+
+/// Who answers like that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Voice {
+    Tls,
+    ZooKeeper { serves: bool },
+    Http1,
+    Http2,
+    Other,
+}
+
+impl Voice {
+    /// Reads the first bytes of an answer.
+    fn of(answer: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(answer);
+        let says = |part: &str| text.contains(part);
+        match answer {
+            // An alert, or a handshake.
+            [0x15 | 0x16, 3, ..] => Voice::Tls,
+            // A SETTINGS frame.
+            [_, _, _, 4, _, 0, 0, 0, 0, ..] => Voice::Http2,
+            _ if text.starts_with("HTTP/") => Voice::Http1,
+            _ if says("not currently serving requests") => Voice::ZooKeeper { serves: false },
+            _ if says("ookeeper version") || says("not in the whitelist") => {
+                Voice::ZooKeeper { serves: true }
+            }
+            _ => Voice::Other,
+        }
+    }
+
+    fn is_of(self, protocol: Protocol) -> bool {
+        match protocol {
+            Protocol::ZooKeeper => matches!(self, Voice::ZooKeeper { .. }),
+            Protocol::Etcd => self == Voice::Http2,
+        }
+    }
+}
+
+impl Finding {
+    /// Whether no wait helps.
+    fn is_hopeless(&self, protocol: Protocol, tls: bool) -> bool {
+        match self {
+            Finding::Unresolved(_) => true,
+            Finding::Unreachable(_) | Finding::Silent | Finding::HungUp => false,
+            Finding::Speaks(Voice::Tls) => !tls,
+            Finding::Speaks(voice) => tls || !voice.is_of(protocol),
+        }
+    }
+
+    fn text(&self, protocol: Protocol, tls: bool) -> String {
+        let other = |what: &str| format!("answers with {what}, which is not {protocol}: is the port right?");
+        match self {
+            Finding::Unresolved(why) => format!("the name does not resolve ({why})"),
+            Finding::Unreachable(why) => why.clone(),
+            Finding::Silent => "accepts connections and does not answer".into(),
+            Finding::HungUp => "accepts connections and closes them without an answer".into(),
+            Finding::Speaks(Voice::Tls) if !tls => {
+                "answers with TLS, this client speaks plain text: switch TLS on (`with_tls`) or use the plain port"
+                    .into()
+            }
+            Finding::Speaks(Voice::Tls) => {
+                "answers with TLS, but gives no session: do the certificates fit?".into()
+            }
+            Finding::Speaks(voice) if voice.is_of(protocol) && tls => {
+                "answers in plain text, this client speaks TLS: use the TLS port or switch TLS off".into()
+            }
+            Finding::Speaks(Voice::ZooKeeper { serves: false }) if protocol == Protocol::ZooKeeper => {
+                "ZooKeeper is up and does not serve requests: has the ensemble a quorum?".into()
+            }
+            Finding::Speaks(voice) if voice.is_of(protocol) => "answers, but gives no session".into(),
+            Finding::Speaks(Voice::ZooKeeper { .. }) => other("ZooKeeper's text"),
+            Finding::Speaks(Voice::Http1) => other("HTTP/1"),
+            Finding::Speaks(Voice::Http2) => other("HTTP/2"),
+            Finding::Speaks(Voice::Other) => other("another protocol"),
+        }
+    }
+}
+
+/// Finds out what is wrong with a host. Calls `connected` when there is a connection and no finding yet.
+fn look_at(host: &str, protocol: Protocol, tls: bool, connected: impl Fn()) -> Finding {
+    let addresses = match host.to_socket_addrs() {
+        Ok(addresses) => addresses,
+        Err(error) => return Finding::Unresolved(error.to_string()),
+    };
+    let mut last = Finding::Unresolved("it has no address".into());
+    for address in addresses {
+        let finding = greet(address, protocol.hellos(tls), &connected);
+        // What answered at another address says more.
+        if matches!(finding, Finding::Unreachable(_)) && matches!(last, Finding::Speaks(_)) {
+            continue;
+        }
+        let goes_on = matches!(finding, Finding::Unreachable(_)) || finding.is_hopeless(protocol, tls);
+        last = finding;
+        if !goes_on {
+            break;
+        }
+    }
+    last
+}
+
+/// Says hello in several ways, each on a connection of its own, until there is an answer.
+fn greet(address: SocketAddr, hellos: [&[u8]; 3], connected: impl Fn()) -> Finding {
+    let mut first = None;
+    for hello in hellos {
+        let stream = match connect(address) {
+            Ok(stream) => stream,
+            Err(why) => return first.unwrap_or(Finding::Unreachable(why)),
+        };
+        if first.is_none() {
+            connected();
+        }
+        let finding = ask(stream, hello);
+        if matches!(finding, Finding::Speaks(_)) {
+            return finding;
+        }
+        first.get_or_insert(finding);
+    }
+    first.unwrap_or(Finding::Silent)
+}
+
+fn connect(address: SocketAddr) -> Result<TcpStream, String> {
+    TcpStream::connect_timeout(&address, LIMIT).map_err(|error| match error.kind() {
+        Io::ConnectionRefused => "connection refused: is a server running there?".into(),
+        Io::TimedOut => format!("no connection within {LIMIT:?}: does a firewall block it?"),
+        _ => format!("no connection: {error}"),
+    })
+}
+
+fn ask(mut stream: TcpStream, hello: &[u8]) -> Finding {
+    let mut answer = Vec::new();
+    let sent = stream
+        .set_read_timeout(Some(LIMIT))
+        .and_then(|()| stream.set_write_timeout(Some(LIMIT)))
+        .and_then(|()| stream.write_all(hello));
+    if sent.is_err() {
+        return Finding::HungUp;
+    }
+    let mut bytes = [0; 256];
+    // Enough to know any of them by.
+    while answer.len() < 16 {
+        match stream.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(n) => answer.extend_from_slice(&bytes[..n]),
+            Err(error) if error.kind() == Io::Interrupted => {}
+            Err(error) if matches!(error.kind(), Io::WouldBlock | Io::TimedOut) && answer.is_empty() => {
+                return Finding::Silent;
+            }
+            Err(_) => break,
+        }
+    }
+    if answer.is_empty() { Finding::HungUp } else { Finding::Speaks(Voice::of(&answer)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart() {
+        let answers: [(&[u8], Voice); 9] = [
+            (b"\x15\x03\x03\0\x02\x02(", Voice::Tls),
+            (b"\x16\x03\x03\0\x5a\x02", Voice::Tls),
+            (b"\0\0\x0c\x04\0\0\0\0\0\0\x05\0\0@\0", Voice::Http2),
+            (b"HTTP/1.1 400 Bad Request\r\n", Voice::Http1),
+            (b"Zookeeper version: 3.8.0, built on", Voice::ZooKeeper { serves: true }),
+            (
+                b"srvr is not executed because it is not in the whitelist.\n",
+                Voice::ZooKeeper { serves: true },
+            ),
+            (
+                b"This ZooKeeper instance is not currently serving requests\n",
+                Voice::ZooKeeper { serves: false },
+            ),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", Voice::Other),
+            (b"\0", Voice::Other),
+        ];
+        for (answer, voice) in answers {
+            assert_eq!(Voice::of(answer), voice, "{:?}", String::from_utf8_lossy(answer));
+        }
+    }
+
+    /// The lengths in the handshake's first message are those of what follows them.
+    #[test]
+    fn the_client_hello_is_well_formed() {
+        assert_eq!(usize::from(CLIENT_HELLO[4]), CLIENT_HELLO.len() - 5);
+        assert_eq!(usize::from(CLIENT_HELLO[8]), CLIENT_HELLO.len() - 9);
+        let suites = 9 + 2 + 32 + 1;
+        assert_eq!(usize::from(CLIENT_HELLO[suites + 1]), CLIENT_HELLO.len() - suites - 2 - 2);
+    }
+
+    #[test]
+    fn only_what_may_pass_is_waited_for() {
+        let why = || "why".to_owned();
+        let zookeeper = Finding::Speaks(Voice::ZooKeeper { serves: true });
+        for (finding, plain, tls) in [
+            (Finding::Unresolved(why()), true, true),
+            (Finding::Unreachable(why()), false, false),
+            (Finding::Silent, false, false),
+            (Finding::HungUp, false, false),
+            (Finding::Speaks(Voice::Tls), true, false),
+            (zookeeper, false, true),
+            (Finding::Speaks(Voice::ZooKeeper { serves: false }), false, true),
+            (Finding::Speaks(Voice::Http1), true, true),
+            (Finding::Speaks(Voice::Http2), true, true),
+        ] {
+            let seen = [false, true].map(|tls| finding.is_hopeless(Protocol::ZooKeeper, tls));
+            assert_eq!(seen, [plain, tls], "{finding:?}");
+        }
+        assert!(!Finding::Speaks(Voice::Http2).is_hopeless(Protocol::Etcd, false));
+    }
+}

@@ -1,0 +1,157 @@
+//! A connect that cannot succeed: the error says why, host by host, and comes at once where no wait helps.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use common::options;
+use tokio::time::sleep;
+use zlock_core::{Error, ErrorKind};
+use zlock_etcd::{EtcdBackend, EtcdOptions};
+use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit};
+
+/// Far beyond the limit of a test: what ends with it has ended by itself.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Time for a look at each host.
+const SHORT: Duration = Duration::from_secs(3);
+
+const NO_NAME: &str = "no-such-host.invalid:2379";
+
+async fn refused(options: EtcdOptions) -> Error {
+    let error = EtcdBackend::connect(options).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    eprintln!("{error}");
+    error
+}
+
+fn assert_says(error: &Error, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_may_come_up_is_waited_for_and_named() {
+    limit(async {
+        let (port, silent) = (Port::reserve(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let silent = silent.local_addr().unwrap();
+        let hosts = format!("{},{silent},{NO_NAME}", port.addr());
+        let error = refused(options(&hosts).with_connect_timeout(SHORT)).await;
+        assert_says(
+            &error,
+            &[
+                &format!("no session within {SHORT:?}: "),
+                &format!("{}: connection refused", port.addr()),
+                &format!("{silent}: accepts connections and does not answer"),
+                &format!("{NO_NAME}: the name does not resolve"),
+            ],
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_is_refused_at_once() {
+    limit(async {
+        let error = refused(options(NO_NAME).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[NO_NAME, "the name does not resolve"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tls_port_is_refused_at_once() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let (plain, tls) = tokio::join!(Etcd::start(), Etcd::start_tls());
+        let secure = tls.connect_string();
+        let error = refused(options(&secure).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[&format!("{secure}: answers with TLS, this client speaks plain text")]);
+        // Nor does a name help that does not resolve; a server that serves does.
+        let error = refused(options(&format!("{secure},{NO_NAME}")).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[&format!("{secure}: answers with TLS"), "the name does not resolve"]);
+        let hosts = format!("{secure},{NO_NAME},{}", plain.addr());
+        EtcdBackend::connect(options(&hosts).with_connect_timeout(HOUR)).await.unwrap();
+    })
+    .await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let (plain, tls) = tokio::join!(Etcd::start(), Etcd::start_tls());
+        let host = plain.connect_string();
+        let error = refused(options(&host).with_tls(tls.certificate()).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[&format!("{host}: answers in plain text, this client speaks TLS")]);
+        // The right port, and a certificate that does not fit.
+        let other = Etcd::start_tls().await.certificate();
+        let secure = tls.connect_string();
+        let error = refused(options(&secure).with_tls(other).with_connect_timeout(SHORT)).await;
+        assert_says(&error, &[&format!("{secure}: answers with TLS"), "certificates"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_ports_of_zookeeper_are_refused_at_once() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::builder().tls().start().await;
+        let error = refused(options(&server.connect_string()).with_connect_timeout(HOUR)).await;
+        assert_says(
+            &error,
+            &[&format!("{}: answers with ZooKeeper's text, which is not etcd", server.addr())],
+        );
+        let secure = server.tls().0;
+        let error = refused(options(&secure.to_string()).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[&format!("{secure}: answers with TLS")]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_named() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let server = Etcd::start().await;
+        server.pause();
+        let error = refused(options(&server.connect_string()).with_connect_timeout(SHORT)).await;
+        assert_says(&error, &["accepts connections and does not answer"]);
+        server.resume();
+    })
+    .await;
+}
+
+/// One host that may come up keeps the wait going.
+#[tokio::test]
+async fn a_server_that_comes_up_is_found() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let server = Etcd::start().await;
+        server.stop();
+        let hosts = format!("{NO_NAME},{}", server.addr());
+        let connecting = tokio::spawn(EtcdBackend::connect(options(&hosts).with_connect_timeout(HOUR)));
+        // Time for a look at both.
+        sleep(SHORT).await;
+        assert!(!connecting.is_finished());
+        server.restart().await;
+        connecting.await.unwrap().unwrap();
+    })
+    .await;
+}

@@ -1,0 +1,205 @@
+//! A connect that cannot succeed: the error says why, host by host, and comes at once where no wait helps.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use common::{connected, options, until};
+use tokio::time::sleep;
+use zlock_core::{CoordinationBackend, Error, ErrorKind, SessionState};
+use zlock_testkit::{
+    Cut, Ensemble, Etcd, FaultProxy, Port, ZooKeeper, have_etcd, have_zookeeper, limit, zookeeper_or_skip,
+};
+use zlock_zk::{ZkBackend, ZkOptions};
+
+/// Far beyond the limit of a test: what ends with it has ended by itself.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Time for a look at each host.
+const SHORT: Duration = Duration::from_secs(3);
+
+/// Time for two of them: a server's TLS may be slow to answer at first.
+#[cfg(feature = "tls")]
+const LONGER: Duration = Duration::from_secs(15);
+
+const NO_NAME: &str = "no-such-host.invalid:2181";
+
+async fn refused(options: ZkOptions) -> Error {
+    let error = ZkBackend::connect(options).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    eprintln!("{error}");
+    error
+}
+
+fn assert_says(error: &Error, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_may_come_up_is_waited_for_and_named() {
+    limit(async {
+        let (port, silent) = (Port::reserve(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let silent = silent.local_addr().unwrap();
+        let hosts = format!("{},{silent},{NO_NAME}", port.addr());
+        let error = refused(options(&hosts).with_connect_timeout(SHORT)).await;
+        assert_says(
+            &error,
+            &[
+                &format!("no session within {SHORT:?}: "),
+                &format!("{}: connection refused", port.addr()),
+                &format!("{silent}: accepts connections and does not answer"),
+                &format!("{NO_NAME}: the name does not resolve"),
+            ],
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_is_refused_at_once() {
+    limit(async {
+        let error = refused(options(NO_NAME).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[NO_NAME, "the name does not resolve"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tls_port_is_refused_at_once() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::builder().tls().start().await;
+        let secure = server.tls().0.to_string();
+        let error = refused(options(&secure).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[&format!("{secure}: answers with TLS, this client speaks plain text")]);
+        // Nor does a name help that does not resolve; a server that serves does.
+        let error = refused(options(&format!("{secure},{NO_NAME}")).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[&format!("{secure}: answers with TLS"), "the name does not resolve"]);
+        let hosts = format!("{secure},{NO_NAME},{}", server.addr());
+        ZkBackend::connect(options(&hosts).with_connect_timeout(HOUR)).await.unwrap();
+    })
+    .await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::builder().tls().start().await;
+        let certificate = server.tls().1.certificate();
+        let plain = server.connect_string();
+        let error = refused(options(&plain).with_tls(certificate).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[&format!("{plain}: answers in plain text, this client speaks TLS")]);
+        // The right port, with the right certificate and with one that does not fit.
+        let other = ZooKeeper::builder().tls().start().await;
+        let secure = server.tls().0.to_string();
+        ZkBackend::connect(options(&secure).with_tls(certificate)).await.unwrap();
+        let wrong = options(&secure).with_tls(other.tls().1.certificate()).with_connect_timeout(LONGER);
+        assert_says(&refused(wrong).await, &[&format!("{secure}: answers with TLS"), "certificates"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_ports_of_etcd_are_refused_at_once() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let (plain, tls) = tokio::join!(Etcd::start(), Etcd::start_tls());
+        let error = refused(options(&plain.connect_string()).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[&format!("{}: answers with HTTP/2, which is not ZooKeeper", plain.addr())]);
+        let error = refused(options(&tls.connect_string()).with_connect_timeout(HOUR)).await;
+        assert_says(&error, &[&format!("{}: answers with TLS", tls.addr())]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_named() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::start().await;
+        server.pause();
+        let error = refused(options(&server.connect_string()).with_connect_timeout(SHORT)).await;
+        assert_says(&error, &["accepts connections and does not answer"]);
+        server.resume();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_without_a_quorum_is_named() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let ensemble = Ensemble::start(3).await;
+        let [last, others @ ..] = ensemble.members() else { panic!("three") };
+        others.iter().for_each(ZooKeeper::stop);
+        until("no quorum", async || {
+            let answer = last.four_letter_word("srvr").await.unwrap_or_default();
+            answer.contains("not currently serving requests")
+        })
+        .await;
+        let error = refused(options(&last.connect_string()).with_connect_timeout(SHORT)).await;
+        assert_says(&error, &["does not serve requests"]);
+    })
+    .await;
+}
+
+/// One host that may come up keeps the wait going.
+#[tokio::test]
+async fn a_server_that_comes_up_is_found() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::start().await;
+        server.stop();
+        let hosts = format!("{NO_NAME},{}", server.addr());
+        let connecting = tokio::spawn(ZkBackend::connect(options(&hosts).with_connect_timeout(HOUR)));
+        // Time for a look at both.
+        sleep(SHORT).await;
+        assert!(!connecting.is_finished());
+        server.restart().await;
+        connecting.await.unwrap().unwrap();
+    })
+    .await;
+}
+
+/// Once there was a session no cause ends the backend.
+#[tokio::test]
+async fn a_backend_that_was_connected_never_gives_up() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        if !have_etcd() {
+            return;
+        }
+        let (proxy, etcd) = (FaultProxy::start(server.addr()).await, Etcd::start().await);
+        let backend = ZkBackend::connect(options(&proxy.connect_string())).await.unwrap();
+        let mut events = backend.session_events();
+        proxy.set_upstream(etcd.addr());
+        proxy.cut(Cut::Fin);
+        events.over(1).await;
+        // Time to see that another server is there.
+        sleep(SHORT).await;
+        assert_eq!(events.current().state, SessionState::Lost);
+        proxy.set_upstream(server.addr());
+        proxy.cut(Cut::Fin);
+        connected(&backend, 2).await;
+    })
+    .await;
+}

@@ -24,7 +24,7 @@ pub use error::{Error, ErrorKind, Phase, Result};
 pub use label::Label;
 pub use name::{NodeName, ParsedName};
 pub use node::{FencingToken, Node, NodeData, Queue, Token};
-pub use own::{GoneNotice, OwnNodes};
+pub use own::{GoneNotice, Hidden, OwnNodes};
 pub use path::LockPath;
 pub use retry::{Retry, RetryPolicy};
 pub use sequence::Sequence;

@@ -65,9 +65,11 @@ struct State {
 #[derive(Debug)]
 struct Own {
     gone: Arc<Gone>,
+    /// The clock when the node was made: no other node, nor an earlier one of the same token, has it.
+    made: u64,
     /// The clock when the node was made or last relabelled.
     since: u64,
-    /// How many relabels are under way.
+    /// How many relabels are under way: one for each [`Hidden`].
     busy: u32,
 }
 
@@ -89,7 +91,7 @@ impl OwnNodes {
         state.clock += 1;
         let since = state.clock;
         let gone = Arc::<Gone>::default();
-        state.nodes.insert(token.clone(), Own { gone: gone.clone(), since, busy: 0 });
+        state.nodes.insert(token.clone(), Own { gone: gone.clone(), made: since, since, busy: 0 });
         GoneNotice(gone)
     }
 
@@ -98,22 +100,15 @@ impl OwnNodes {
         self.lock().nodes.remove(token);
     }
 
-    /// Leaves a node out of every comparison until [`relabelled`](OwnNodes::relabelled).
-    pub fn relabelling(&self, token: &Token) {
-        if let Some(own) = self.lock().nodes.get_mut(token) {
+    /// Leaves a node out of every comparison until the returned guard is dropped: hold it while the node is
+    /// relabelled. A node that is inserted with the same token in the meantime is not hidden.
+    #[must_use = "the node is hidden only as long as this lives"]
+    pub fn hide(&self, token: &Token) -> Hidden<'_> {
+        let made = self.lock().nodes.get_mut(token).map(|own| {
             own.busy += 1;
-        }
-    }
-
-    /// Ends a [`relabelling`](OwnNodes::relabelling), whatever came of it.
-    pub fn relabelled(&self, token: &Token) {
-        let mut state = self.lock();
-        state.clock += 1;
-        let since = state.clock;
-        if let Some(own) = state.nodes.get_mut(token) {
-            own.busy -= 1;
-            own.since = since;
-        }
+            own.made
+        });
+        Hidden { nodes: self, token: token.clone(), made }
     }
 
     /// A mark to take before a listing of the session's nodes is sent. Also drops nodes whose makers have
@@ -127,8 +122,13 @@ impl OwnNodes {
 
     /// Compares a listing that was sent after `mark`: nodes known by then that it does not have are gone.
     pub fn compare(&self, mark: u64, present: &BTreeSet<Token>) {
+        self.compare_part(mark, present, |_| true);
+    }
+
+    /// Compares a listing of some of the session's nodes: only a node that `listed` accepts can be reported gone.
+    pub fn compare_part(&self, mark: u64, present: &BTreeSet<Token>, listed: impl Fn(&Token) -> bool) {
         self.lock().nodes.retain(|token, own| {
-            let gone = own.is_missing(token, mark, present);
+            let gone = listed(token) && own.is_missing(token, mark, present);
             if gone {
                 own.gone.tell();
             }
@@ -163,6 +163,12 @@ impl OwnNodes {
         self.lock().nodes.contains_key(token)
     }
 
+    /// The tokens of all nodes that it answers for, in order.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<Token> {
+        self.lock().nodes.keys().cloned().collect()
+    }
+
     /// How many nodes it answers for.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -173,6 +179,29 @@ impl OwnNodes {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// Keeps a node out of the comparisons with the session's nodes, from [`OwnNodes::hide`] until it is dropped.
+#[derive(Debug)]
+pub struct Hidden<'a> {
+    nodes: &'a OwnNodes,
+    token: Token,
+    /// Which node of this token is hidden; `None` if there was none.
+    made: Option<u64>,
+}
+
+impl Drop for Hidden<'_> {
+    fn drop(&mut self) {
+        let mut state = self.nodes.lock();
+        state.clock += 1;
+        let since = state.clock;
+        if let Some(own) = state.nodes.get_mut(&self.token)
+            && self.made == Some(own.made)
+        {
+            own.busy -= 1;
+            own.since = since;
+        }
     }
 }
 
@@ -202,13 +231,43 @@ mod tests {
         let token = Token::new("t");
         let notice = own.insert(&token);
         let before = own.mark();
-        own.relabelling(&token);
+        let (hidden, also) = (own.hide(&token), own.hide(&token));
         own.compare(own.mark(), &BTreeSet::new());
-        own.relabelled(&token);
+        drop(hidden);
+        own.compare(own.mark(), &BTreeSet::new());
+        drop(also);
         own.compare(before, &BTreeSet::new());
         assert!(!notice.is_gone());
         own.compare(own.mark(), &BTreeSet::new());
         assert!(notice.is_gone());
+    }
+
+    #[test]
+    fn a_node_that_is_inserted_while_an_earlier_one_of_its_token_is_hidden_is_not_hidden() {
+        let own = OwnNodes::default();
+        let token = Token::new("t");
+        let nothing = own.hide(&token);
+        let earlier = own.insert(&token);
+        let hidden = own.hide(&token);
+        let later = own.insert(&token);
+        drop((nothing, hidden));
+        own.compare(own.mark(), &BTreeSet::new());
+        assert!(later.is_gone() && !earlier.is_gone());
+        // And hidden in its turn.
+        let again = own.insert(&token);
+        let hidden = own.hide(&token);
+        own.remove(&token);
+        drop(hidden);
+        assert!(own.is_empty() && !again.is_gone());
+    }
+
+    #[test]
+    fn a_listing_of_a_part_says_nothing_of_the_rest() {
+        let own = OwnNodes::default();
+        let notices = ["a/1", "a/2", "b/1"].map(|token| own.insert(&Token::new(token)));
+        own.compare_part(own.mark(), &BTreeSet::from([Token::new("a/1")]), |t| t.as_str().starts_with("a/"));
+        assert_eq!(notices.map(|notice| notice.is_gone()), [false, true, false]);
+        assert_eq!(own.tokens(), ["a/1", "b/1"].map(Token::new));
     }
 
     #[test]

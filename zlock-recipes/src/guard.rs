@@ -14,8 +14,9 @@ use crate::settle::{relabel, release};
 /// # How safe it is
 /// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) know of every loss before the store gives the lock
 /// to somebody else, with one exception: when an operator deletes the node, or ends the session at the server
-/// before its time, two clients believe that they hold until the server tells this one: with the next
-/// heartbeat, or when it is connected again. No queue can avoid that; the
+/// before its time, two clients believe that they hold until this one learns it: with the next
+/// heartbeat, or when it is connected again. (On ZooKeeper, a client with more than 1,000 nodes looks for each of them
+/// only every few heartbeats.) No queue can avoid that; the
 /// [`fencing_token`](Guard::fencing_token) covers it.
 ///
 /// # Drop

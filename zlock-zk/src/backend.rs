@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use zlock_core::{
     Close, CloseReason, CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue,
@@ -17,7 +18,8 @@ use crate::session::Shared;
 
 /// A ZooKeeper ensemble as a coordination store.
 ///
-/// One backend is one session at a time. It keeps the session alive by a task on the runtime that
+/// One backend owns the nodes of one session at a time; when it waits for very much at once it opens further sessions to
+/// watch with, which own nothing. It keeps the session alive by a task on the runtime that
 /// [`connect`](ZkBackend::connect) is called on, and works as long as that runtime does. Dropping the backend
 /// ends its session as [`close`](CoordinationBackend::close) does, but does not wait for it.
 pub struct ZkBackend {
@@ -43,8 +45,8 @@ impl ZkBackend {
     /// Outside a tokio runtime with time enabled.
     pub async fn connect(options: ZkOptions) -> Result<Self> {
         options.validate()?;
-        let first = connect(&options).await?;
-        let shared = Arc::new(Shared::new(options));
+        let shared = Arc::new(Shared::new(options, Handle::current()));
+        let first = connect(&shared).await?;
         let (closing, closing_seen) = watch::channel(false);
         let (end, ended) = watch::channel(None);
         let manager = Manager::new(shared.clone(), closing_seen);

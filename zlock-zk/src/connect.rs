@@ -1,6 +1,7 @@
 //! Getting a new session.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -12,6 +13,8 @@ use zookeeper_client::{Client, Connector};
 use crate::config::ZkOptions;
 use crate::error::judge;
 use crate::heartbeat::ping;
+use crate::home::at_home;
+use crate::session::Shared;
 
 /// How often a single host is given to the client library. It tries its list in rounds, in random order, and
 /// doubles its pause after each round without bound: 0.1 s, 0.2 s, 0.4 s, ... A round of this length takes
@@ -28,28 +31,29 @@ pub(crate) struct Established {
 }
 
 /// Gets the first session, within the connect timeout; gives up at once where no wait helps.
-pub(crate) async fn connect(options: &ZkOptions) -> Result<Established> {
-    let probe = options.probe();
-    establish(options, &probe, probe.hopeless()).await
+pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
+    let probe = shared.options.probe();
+    establish(shared, &probe, probe.hopeless()).await
 }
 
 /// Gets a later session, within the connect timeout. There was a session, so whatever is wrong may be mended.
-pub(crate) async fn reconnect(options: &ZkOptions) -> Result<Established> {
-    let probe = options.probe();
-    establish(options, &probe, probe.watch()).await
+pub(crate) async fn reconnect(shared: &Arc<Shared>) -> Result<Established> {
+    let probe = shared.options.probe();
+    establish(shared, &probe, probe.watch()).await
 }
 
 /// Gets a session, unless it turns out to be hopeless.
 async fn establish(
-    options: &ZkOptions,
+    shared: &Arc<Shared>,
     probe: &Probe,
     hopeless: impl Future<Output = ()>,
 ) -> Result<Established> {
+    let options = &shared.options;
     let until = Instant::now() + options.connect_timeout;
     let attempt = async {
         // The library itself gives up after a session timeout.
         loop {
-            match dial(options).await {
+            match at_home(shared, dial(options)).await {
                 Err(error) if judge(&error).retryable => {}
                 Err(error) => return Err(error),
                 Ok(client) => {

@@ -19,7 +19,7 @@ impl Contents {
     }
 }
 
-/// The contents of own nodes whose label may be changed.
+/// The contents of own nodes whose label may be changed, by their [`own_id`](crate::session::own_id).
 #[derive(Debug, Default)]
 pub(crate) struct OwnContents(Mutex<BTreeMap<Token, Contents>>);
 
@@ -28,20 +28,20 @@ impl OwnContents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, token: &Token, contents: Contents) {
-        self.lock().insert(token.clone(), contents);
+    pub(crate) fn insert(&self, id: &Token, contents: Contents) {
+        self.lock().insert(id.clone(), contents);
     }
 
-    pub(crate) fn get(&self, token: &Token) -> Option<Contents> {
-        self.lock().get(token).cloned()
+    pub(crate) fn get(&self, id: &Token) -> Option<Contents> {
+        self.lock().get(id).cloned()
     }
 
-    pub(crate) fn remove(&self, token: &Token) {
-        self.lock().remove(token);
+    pub(crate) fn remove(&self, id: &Token) {
+        self.lock().remove(id);
     }
 
     /// Forgets those of nodes that nobody answers for any more.
     pub(crate) fn retain(&self, own: &OwnNodes) {
-        self.lock().retain(|token, _| own.contains(token));
+        self.lock().retain(|id, _| own.contains(id));
     }
 }

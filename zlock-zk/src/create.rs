@@ -98,7 +98,8 @@ async fn attempt(
         return Ok(None);
     }
     if wanted.label != Label::Lock {
-        operation.session.contents.insert(wanted.token, Contents::new(wanted.data));
+        let id = operation.own_id(wanted.token);
+        operation.session.contents.insert(&id, Contents::new(wanted.data));
     }
     finish(operation, lease, place).await.map(Some)
 }
@@ -192,7 +193,7 @@ async fn recover(operation: &Operation<'_>, lease: Lease, token: &Token) -> Resu
 /// Completes the answer: from here on the backend answers for the node.
 async fn finish(operation: &mut Operation<'_>, lease: Lease, place: Place) -> Result<Created, Failure> {
     let Place { node, queue } = place;
-    let gone = operation.session.own.insert(&node.token);
+    let gone = operation.session.own.insert(&operation.own_id(&node.token));
     let mut queue = match queue {
         Some(queue) => queue,
         None => operation.list(lease, Freshness::Told).await?,

@@ -9,9 +9,10 @@ use crate::session::{Freshness, Lease, Shared};
 
 /// Removes the node with the target's token.
 pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<()> {
-    session.own.remove(target.token());
-    session.contents.remove(target.token());
     let mut operation = Operation::new(session, "delete", parent);
+    let id = operation.own_id(target.token());
+    session.own.remove(&id);
+    session.contents.remove(&id);
     loop {
         if let Target::Node(node) = target
             && session.closed().is_none()

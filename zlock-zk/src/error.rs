@@ -1,5 +1,7 @@
 //! What the client library's errors mean.
 
+use std::sync::Arc;
+
 use zlock_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
@@ -16,6 +18,10 @@ pub(crate) enum Failure {
     AuthFailed,
     /// The operation's time is used up.
     TimedOut,
+    /// A watch connection's session is over, or it could not be opened: this says why, if known.
+    NotWatching(Option<Arc<Error>>),
+    /// One more watch, on a path of so many bytes, would be too much.
+    TooManyWatches { more: usize, watched: usize, limit: usize },
 }
 
 /// What follows from a failure.
@@ -37,6 +43,11 @@ impl Failure {
             Failure::Closed => (ErrorKind::Closed, true, false),
             Failure::AuthFailed => (ErrorKind::NotAuthorized, true, false),
             Failure::TimedOut => (ErrorKind::Unavailable, true, false),
+            Failure::NotWatching(None) => (ErrorKind::Unavailable, false, true),
+            Failure::NotWatching(Some(error)) => {
+                (error.kind(), false, error.kind() == ErrorKind::Unavailable)
+            }
+            Failure::TooManyWatches { .. } => (ErrorKind::Unavailable, false, false),
         };
         Verdict { kind, ambiguous, retryable }
     }
@@ -47,6 +58,14 @@ impl Failure {
             Failure::Zk(source) => error.with_source(source),
             Failure::AuthFailed => error.with_message("the server refused the credentials"),
             Failure::TimedOut => error.with_message("no answer within the operation timeout"),
+            Failure::NotWatching(why) => {
+                let error = error.with_message("no connection to watch with");
+                if let Some(why) = why { error.with_source(why) } else { error }
+            }
+            Failure::TooManyWatches { more, watched, limit } => error.with_message(format!(
+                "this client waits for too much: it watches paths of {watched} bytes, and with {more} more it \
+                 would exceed {limit}"
+            )),
             Failure::Over | Failure::Closed => error,
         }
     }

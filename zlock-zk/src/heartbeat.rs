@@ -1,5 +1,6 @@
 //! The requests that a session lives by.
 
+use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,13 +10,11 @@ use tokio::time::{Instant, timeout};
 use zlock_core::{NodeName, Token};
 use zookeeper_client::{Client, Error};
 
-use crate::session::{Freshness, Live, Shared, catch_up};
+use crate::pages::pages;
+use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 
 /// How many are sent in the time of a session timeout.
 pub(crate) const HEARTBEATS: u32 = 5;
-
-/// With more own nodes than this, a heartbeat no longer lists them: its answer would be longer than 100 kB.
-const MAX_LISTED: usize = 1000;
 
 /// One request under way. Its answer tells that the session lived when it was *sent*; the client library's own
 /// pings say nothing that we can see.
@@ -42,28 +41,31 @@ impl Heartbeat {
     }
 }
 
-/// Keeps the session alive, and finds own nodes that somebody deleted: one request lists all of them.
+/// Keeps the session alive, and finds own nodes that somebody deleted. One request lists all of them, as long as they
+/// are not too many; then each heartbeat lists the next ones.
 ///
 /// The leader has to answer, too, by the `sync`: a follower answers while its leader stands still, which ends
 /// sessions when it wakes, before it hears from its followers that they were alive.
 async fn beat(live: &Live, shared: &Shared) -> Result<(), Error> {
     let mark = shared.own.mark();
     shared.contents.retain(&shared.own);
+    let (pages, end) = pages(&shared.own.tokens(), live.listed_up_to().as_ref());
     let synced = catch_up(live, Freshness::Latest);
-    if shared.own.len() > MAX_LISTED {
-        return synced.await;
-    }
-    let (synced, listed) = tokio::join!(synced, live.client.list_ephemerals("/"));
-    synced?;
-    match listed {
-        Ok(paths) => {
-            shared.own.compare(mark, &paths.iter().filter_map(|path| token_of(path)).collect());
-            Ok(())
+    // Sent with the `sync`: the order of calls is the order on the wire.
+    let listings: Vec<_> = pages.iter().map(|page| live.client.list_ephemerals(page.prefix())).collect();
+    synced.await?;
+    let mut present = BTreeSet::new();
+    for listing in listings {
+        match listing.await {
+            Ok(paths) => present.extend(paths.iter().filter_map(|path| id_of(path))),
+            // Servers before 3.6: an answer, if no list.
+            Err(Error::Unimplemented) => return Ok(()),
+            Err(error) => return Err(error),
         }
-        // Servers before 3.6: an answer, if no list.
-        Err(Error::Unimplemented) => Ok(()),
-        Err(error) => Err(error),
     }
+    shared.own.compare_part(mark, &present, |id| pages.iter().any(|page| page.lists(id)));
+    live.set_listed_up_to(end);
+    Ok(())
 }
 
 /// The cheapest question whose answer we see.
@@ -75,7 +77,8 @@ pub(crate) async fn ping(client: &Client) -> Result<(), Error> {
     }
 }
 
-fn token_of(path: &str) -> Option<Token> {
-    let name = path.rsplit('/').next()?;
-    Some(NodeName::parse(name)?.token)
+/// The [`own_id`] of the node with this path at the server, if it has a name of ours.
+fn id_of(path: &str) -> Option<Token> {
+    let (parent, name) = path.rsplit_once('/')?;
+    Some(own_id(parent, &NodeName::parse(name)?.token))
 }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod arm;
 mod backend;
 mod call;
 mod config;
@@ -9,9 +10,11 @@ mod create;
 mod delete;
 mod error;
 mod heartbeat;
+mod home;
 mod manager;
 mod numbers;
 mod operation;
+mod pages;
 mod parents;
 mod read;
 mod relabel;
@@ -19,6 +22,7 @@ mod session;
 #[cfg(feature = "tls")]
 mod tls;
 mod watch;
+mod watchers;
 mod write;
 
 pub use backend::ZkBackend;

@@ -11,6 +11,7 @@ use zookeeper_client::{SessionState, StateWatcher};
 use crate::connect::{Established, reconnect};
 use crate::heartbeat::{HEARTBEATS, Heartbeat};
 use crate::session::{Lease, Live, Shared};
+use crate::watchers::Watchers;
 
 /// Before each attempt at a new session, which itself takes up to the connect timeout.
 const RECONNECT: RetryPolicy = RetryPolicy::forever(Duration::from_millis(50));
@@ -58,7 +59,7 @@ impl Manager {
         let epoch = self.shared.publisher.establish(id, sent + life)?;
         tracing::info!(session = %id, epoch, ?timeout, "session established");
         let states = client.state_watcher();
-        let live = Arc::new(Live::new(Lease { epoch, id }, client));
+        let live = Arc::new(Live::new(Lease { epoch, id }, client, Watchers::new(&self.shared)));
         self.shared.set_current(Some(live.clone()));
         Some(Kept { live, states, timeout, life })
     }
@@ -120,7 +121,7 @@ impl Manager {
                 _ = self.closing.wait_for(|closing| *closing) => return End::Closed(Close::Pending),
                 state = states.changed() => {
                     heartbeat = None;
-                    live.interrupted();
+                    live.staleness.suspect();
                     match state {
                         SessionState::SyncConnected => {
                             connected = true;
@@ -163,7 +164,7 @@ impl Manager {
             loop {
                 // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
                 sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
-                match reconnect(&shared.options).await {
+                match reconnect(&shared).await {
                     Ok(established) => return Some(established),
                     Err(error) if error.kind() == ErrorKind::NotAuthorized => {
                         tracing::error!(%error, "no further session");

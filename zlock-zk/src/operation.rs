@@ -4,11 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use zlock_core::{Error, ErrorKind, Label, LockPath, Node, NodeName, Queue, Result, Retry};
+use zlock_core::{Error, ErrorKind, Label, LockPath, Node, NodeName, Queue, Result, Retry, Token};
 use zookeeper_client as zk;
 
 use crate::error::Failure;
-use crate::session::{Freshness, Lease, Live, Shared, catch_up};
+use crate::session::{Freshness, Lease, Live, Shared, catch_up, own_id};
 
 /// A running operation on the queue of one path.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) session: &'a Shared,
     name: &'static str,
     path: &'a LockPath,
-    until: Instant,
+    pub(crate) until: Instant,
     retry: Retry,
     /// Whether a write of this operation may have taken effect without our knowing.
     pub(crate) unknown: bool,
@@ -43,6 +43,11 @@ impl<'a> Operation<'a> {
     /// The path of a node in the queue, as the server has it.
     pub(crate) fn node_path(&self, name: &NodeName) -> String {
         self.session.options.node_path(self.path, name)
+    }
+
+    /// What the session knows the node of this token by.
+    pub(crate) fn own_id(&self, token: &Token) -> Token {
+        own_id(&self.server_path(), token)
     }
 
     /// Waits for a live session.

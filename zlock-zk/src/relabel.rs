@@ -12,7 +12,8 @@ use crate::session::{Freshness, Lease, Shared};
 pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
     let mut operation = Operation::new(session, "relabel", parent);
     let relabelled = Node { name: NodeName::of(&node.token, label, node.sequence), label, ..node.clone() };
-    let _hidden = Hidden::new(session, node);
+    let id = operation.own_id(&node.token);
+    let _hidden = session.own.hide(&id);
     // The name that the node has by now, for all we know.
     let mut name = node.name.clone();
     loop {
@@ -23,7 +24,7 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
         let renamed = if name == relabelled.name {
             exists(&operation, lease, &name).await
         } else {
-            rename(&mut operation, lease, &node.token, &name, &relabelled.name).await
+            rename(&mut operation, lease, &id, &name, &relabelled.name).await
         };
         let failure = match renamed {
             Ok(true) => return Ok(relabelled),
@@ -57,12 +58,12 @@ async fn exists(operation: &Operation<'_>, lease: Lease, name: &NodeName) -> Res
 async fn rename(
     operation: &mut Operation<'_>,
     lease: Lease,
-    token: &Token,
+    id: &Token,
     from: &NodeName,
     to: &NodeName,
 ) -> Result<bool, Failure> {
     let (from, to) = (operation.node_path(from), operation.node_path(to));
-    let known = operation.session.contents.get(token);
+    let known = operation.session.contents.get(id);
     let contents = match known {
         Some(contents) => contents,
         None => match read(operation, lease, from.clone()).await? {
@@ -80,11 +81,11 @@ async fn rename(
     });
     match sent.await {
         Ok(_) => {
-            operation.session.contents.insert(token, Contents::new(contents.data));
+            operation.session.contents.insert(id, Contents::new(contents.data));
             Ok(true)
         }
         Err(Failure::Zk(Error::NoNode | Error::NodeExists | Error::BadVersion)) => {
-            operation.session.contents.remove(token);
+            operation.session.contents.remove(id);
             Ok(false)
         }
         Err(failure) => Err(failure),
@@ -96,24 +97,5 @@ async fn read(operation: &Operation<'_>, lease: Lease, path: String) -> Result<O
         Ok((data, stat)) => Ok(Some(Contents { data: data.into(), version: stat.version })),
         Err(Failure::Zk(Error::NoNode)) => Ok(None),
         Err(failure) => Err(failure),
-    }
-}
-
-/// Keeps the node out of the comparison with the session's nodes as long as it lives.
-struct Hidden<'a> {
-    session: &'a Shared,
-    node: &'a Node,
-}
-
-impl<'a> Hidden<'a> {
-    fn new(session: &'a Shared, node: &'a Node) -> Self {
-        session.own.relabelling(&node.token);
-        Hidden { session, node }
-    }
-}
-
-impl Drop for Hidden<'_> {
-    fn drop(&mut self) {
-        self.session.own.relabelled(&self.node.token);
     }
 }

@@ -6,15 +6,18 @@ use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState};
+use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token};
 use zookeeper_client::{Client, Error};
 
-use crate::call::Calls;
+use crate::call::{Call, Calls};
 use crate::config::ZkOptions;
 use crate::contents::OwnContents;
 use crate::error::Failure;
+use crate::home::Gate;
+use crate::watchers::Watchers;
 
 /// One session with the ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,27 +33,57 @@ pub(crate) struct Lease {
 pub(crate) struct Live {
     pub(crate) lease: Lease,
     pub(crate) client: Client,
-    /// How often the connection was interrupted, plus one if the session is not the backend's first: each
-    /// may have brought us to a server that is behind what we were told before.
-    interruptions: AtomicU64,
-    /// The interruptions that a `sync` was answered after.
+    pub(crate) staleness: Arc<Staleness>,
+    pub(crate) watchers: Arc<Watchers>,
+    /// The [`own_id`] up to which the last heartbeat listed the own nodes.
+    listed_up_to: Mutex<Option<Token>>,
+}
+
+/// Whether the server that a client is connected to may be behind what we were told before.
+#[derive(Debug)]
+pub(crate) struct Staleness {
+    /// How often the connection was interrupted or another server told us something, plus one if the session is not
+    /// the backend's first.
+    suspicions: AtomicU64,
+    /// The suspicions that a `sync` was answered after.
     synced: AtomicU64,
 }
 
+impl Staleness {
+    /// From now on the server may be behind, until a `sync` that is sent later is answered.
+    pub(crate) fn suspect(&self) {
+        self.suspicions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What own nodes are known by: the beginning of the node's path at the server, which no relabel changes. So their order
+/// is that of the paths.
+pub(crate) fn own_id(parent: &str, token: &Token) -> Token {
+    Token::new(format!("{parent}/_c_{token}"))
+}
+
 impl Live {
-    pub(crate) fn new(lease: Lease, client: Client) -> Self {
+    pub(crate) fn new(lease: Lease, client: Client, watchers: Arc<Watchers>) -> Self {
         let first = u64::from(lease.epoch > 1);
-        Live { lease, client, interruptions: AtomicU64::new(first), synced: AtomicU64::new(0) }
+        let staleness = Staleness { suspicions: AtomicU64::new(first), synced: AtomicU64::new(0) };
+        Live { lease, client, staleness: Arc::new(staleness), watchers, listed_up_to: Mutex::default() }
     }
 
-    pub(crate) fn interrupted(&self) {
-        self.interruptions.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn listed_up_to(&self) -> Option<Token> {
+        self.listed_up_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_listed_up_to(&self, id: Option<Token>) {
+        *self.listed_up_to.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 }
 
 /// What the backend and its manager share.
 pub(crate) struct Shared {
     pub(crate) options: ZkOptions,
+    /// Where the client library's tasks run, and ours.
+    pub(crate) runtime: Handle,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) publisher: SessionPublisher,
     pub(crate) own: OwnNodes,
     pub(crate) contents: OwnContents,
@@ -64,9 +97,11 @@ pub(crate) struct Shared {
 const PAST: usize = 1000;
 
 impl Shared {
-    pub(crate) fn new(options: ZkOptions) -> Self {
+    pub(crate) fn new(options: ZkOptions, runtime: Handle) -> Self {
         Shared {
             options,
+            runtime,
+            gate: Arc::default(),
             publisher: SessionPublisher::new(),
             own: OwnNodes::default(),
             contents: OwnContents::default(),
@@ -78,7 +113,11 @@ impl Shared {
 
     /// Begins or ends a session for the operations.
     pub(crate) fn set_current(&self, live: Option<Arc<Live>>) {
-        self.calls.take_back(|| drop(self.current.send_replace(live)));
+        let mut before = None;
+        self.calls.take_back(|| before = self.current.send_replace(live));
+        if let Some(before) = before {
+            before.watchers.close();
+        }
     }
 
     /// Ends a session for the operations.
@@ -177,24 +216,62 @@ impl Shared {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
+        let answer = self.begin(lease, call)?.answer(until).await?;
+        answer.map_err(|error| self.refused(lease, error))
+    }
+
+    /// The watches of this session.
+    pub(crate) fn watchers(&self, lease: Lease) -> Result<Arc<Watchers>, Failure> {
+        let current = self.current.borrow();
+        let live = current.as_ref().filter(|live| live.lease == lease);
+        live.map(|live| live.watchers.clone()).ok_or_else(|| self.over())
+    }
+
+    /// Waits for `what` in this session.
+    pub(crate) async fn within<T>(
+        &self,
+        lease: Lease,
+        until: Instant,
+        what: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let mut current = self.current.subscribe();
+        tokio::select! {
+            biased;
+            () = is_over(&mut current, lease) => Err(self.over()),
+            output = what => Ok(output),
+            () = sleep_until(until) => Err(Failure::TimedOut),
+        }
+    }
+
+    /// Begins a call in this session.
+    pub(crate) fn begin<T, F>(
+        &self,
+        lease: Lease,
+        call: impl FnOnce(Arc<Live>) -> F,
+    ) -> Result<UnderWay<'_, T>, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
         let mut current = self.current.subscribe();
         let begun = self.calls.begin(|| {
             let live = current.borrow_and_update().clone().filter(|live| live.lease == lease);
             // Past its deadline it is no longer ours to use, even if the manager has not come to end it yet.
             live.filter(|_| self.is_live(lease)).map(call)
         });
-        let Some(begun) = begun else { return Err(self.over()) };
-        tokio::select! {
-            biased;
-            answer = poll_fn(|cx| begun.poll(cx)) => answer.map_err(|error| self.refused(lease, error)),
-            _ = current.wait_for(|live| live.as_ref().is_none_or(|live| live.lease != lease)) => Err(self.over()),
-            () = sleep_until(until) => Err(Failure::TimedOut),
+        match begun {
+            Some(call) => Ok(UnderWay { shared: self, lease, current, call: Some(call), see_through: false }),
+            None => Err(self.over()),
         }
     }
 
     /// An operation may hear of the session's end before the manager does; until that one runs, nobody may
     /// try again in vain.
-    fn refused(&self, lease: Lease, error: Error) -> Failure {
+    pub(crate) fn refused(&self, lease: Lease, error: Error) -> Failure {
+        // What the library says when its runtime ends is no answer.
+        if let Some(closed) = self.closed() {
+            return closed;
+        }
         let failure = Failure::Zk(error);
         if failure.verdict().kind == ErrorKind::SessionLost {
             self.publisher.lose(lease.epoch);
@@ -202,15 +279,71 @@ impl Shared {
         failure
     }
 
-    fn over(&self) -> Failure {
+    pub(crate) fn over(&self) -> Failure {
         self.closed().unwrap_or(Failure::Over)
+    }
+}
+
+type Current = watch::Receiver<Option<Arc<Live>>>;
+
+/// Waits until this session is no longer the current one.
+async fn is_over(current: &mut Current, lease: Lease) {
+    let _ = current.wait_for(|live| live.as_ref().is_none_or(|live| live.lease != lease)).await;
+}
+
+/// A call that was begun in a session.
+pub(crate) struct UnderWay<'a, T: Send + 'static> {
+    shared: &'a Shared,
+    lease: Lease,
+    current: Current,
+    call: Option<Call<T>>,
+    see_through: bool,
+}
+
+impl<T: Send + 'static> UnderWay<'_, T> {
+    /// Lets the call go on when this is dropped, until it is answered or the session is over.
+    #[must_use]
+    pub(crate) fn seen_through(mut self) -> Self {
+        self.see_through = true;
+        self
+    }
+
+    /// Waits for the answer.
+    pub(crate) async fn answer(mut self, until: Instant) -> Result<T, Failure> {
+        let Some(call) = &self.call else { return Err(self.shared.over()) };
+        let answer = tokio::select! {
+            biased;
+            answer = poll_fn(|cx| call.poll(cx)) => answer,
+            () = is_over(&mut self.current, self.lease) => return Err(self.shared.over()),
+            () = sleep_until(until) => return Err(Failure::TimedOut),
+        };
+        self.call = None;
+        Ok(answer)
+    }
+}
+
+impl<T: Send + 'static> Drop for UnderWay<'_, T> {
+    fn drop(&mut self) {
+        if self.see_through
+            && let Some(call) = self.call.take()
+        {
+            let (lease, mut current) = (self.lease, self.current.clone());
+            self.shared.runtime.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = is_over(&mut current, lease) => {}
+                    answer = poll_fn(|cx| call.poll(cx)) => drop(answer),
+                }
+            });
+        }
     }
 }
 
 /// How far a read must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// What this client was told before. A server may be behind that only after the connection was interrupted.
+    /// What this client was told before. A server may be behind that only after the connection was interrupted, or
+    /// another server told us something.
     Told,
     /// All that any server was told before.
     Latest,
@@ -222,13 +355,14 @@ pub(crate) fn catch_up(
     live: &Live,
     freshness: Freshness,
 ) -> impl Future<Output = Result<(), Error>> + Send + '_ {
-    let interruptions = live.interruptions.load(Ordering::Relaxed);
-    let behind = live.synced.load(Ordering::Relaxed) < interruptions;
+    let staleness = &live.staleness;
+    let suspicions = staleness.suspicions.load(Ordering::Relaxed);
+    let behind = staleness.synced.load(Ordering::Relaxed) < suspicions;
     let sync = (behind || freshness == Freshness::Latest).then(|| live.client.sync("/"));
     async move {
         if let Some(sync) = sync {
             sync.await?;
-            live.synced.fetch_max(interruptions, Ordering::Relaxed);
+            staleness.synced.fetch_max(suspicions, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -1,11 +1,15 @@
 //! One-shot watches on a node and on a queue.
 
-use zlock_core::{Existence, Label, LockPath, Node, NodeName, Queue, Result, Watch, WatchEvent};
-use zookeeper_client::{Error, EventType, OneshotWatcher};
+use std::sync::Arc;
 
+use zlock_core::{Existence, Label, LockPath, Node, NodeName, Queue, Result, Watch, WatchEvent};
+use zookeeper_client::{Error, EventType};
+
+use crate::arm::{Watching, read_armed};
 use crate::error::Failure;
 use crate::operation::Operation;
-use crate::session::{Freshness, Lease, Shared, catch_up};
+use crate::session::{Freshness, Lease, Shared};
+use crate::watchers::Watched;
 
 /// Arms a watch on `seen`, if it is still as it was seen.
 pub(crate) async fn node(session: &Shared, parent: &LockPath, seen: &Node) -> Result<Existence> {
@@ -21,7 +25,7 @@ pub(crate) async fn node(session: &Shared, parent: &LockPath, seen: &Node) -> Re
 
 async fn arm(operation: &Operation<'_>, lease: Lease, seen: &Node) -> Result<Existence, Failure> {
     match read_and_watch(operation, lease, &seen.name).await? {
-        Some((_, watcher)) => Ok(Existence::Watching(watch(operation.session, lease, watcher, seen.label))),
+        Some((_, watching)) => Ok(Existence::Watching(watch(operation.session, lease, watching, seen.label))),
         None if seen.label == Label::Lock => Ok(Existence::Gone),
         // Gone, or renamed: only a listing can tell.
         None => {
@@ -45,8 +49,8 @@ pub(crate) async fn data(
     loop {
         let lease = operation.lease().await?;
         let failure = match read_and_watch(&operation, lease, &name).await {
-            Ok(Some((data, watcher))) => {
-                return Ok(Some((data, watch(session, lease, watcher, node.label))));
+            Ok(Some((data, watching))) => {
+                return Ok(Some((data, watch(session, lease, watching, node.label))));
             }
             Ok(None) => match operation.renamed(lease, node).await {
                 Ok(Some(now)) => {
@@ -68,13 +72,13 @@ async fn read_and_watch(
     operation: &Operation<'_>,
     lease: Lease,
     name: &NodeName,
-) -> Result<Option<(Vec<u8>, OneshotWatcher)>, Failure> {
-    let path = operation.node_path(name);
-    let read = operation.ask(lease, move |live| async move {
-        let (synced, read) =
-            tokio::join!(catch_up(&live, Freshness::Told), live.client.get_and_watch_data(&path));
-        let (data, _, watcher) = read?;
-        synced.map(|()| (data, watcher))
+) -> Result<Option<(Vec<u8>, Watching)>, Failure> {
+    let watched = Watched::Node(operation.node_path(name).into());
+    let read = read_armed(operation, lease, watched, |client, path| {
+        Box::pin(async move {
+            let (data, _, watcher) = client.get_and_watch_data(path).await?;
+            Ok((data, watcher))
+        })
     });
     match read.await {
         Ok(read) => Ok(Some(read)),
@@ -98,55 +102,51 @@ pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue,
 
 /// `None` if the parent came to be in between.
 async fn list_and_watch(operation: &Operation<'_>, lease: Lease) -> Result<Option<(Queue, Watch)>, Failure> {
-    let path = operation.server_path();
-    let listed = operation.ask(lease, move |live| async move {
-        let (synced, listed) =
-            tokio::join!(catch_up(&live, Freshness::Told), live.client.list_and_watch_children(&path));
-        let listed = listed?;
-        synced.map(|()| listed)
+    let path: Arc<str> = operation.server_path().into();
+    let listed = read_armed(operation, lease, Watched::Children(path.clone()), |client, path| {
+        Box::pin(client.list_and_watch_children(path))
     });
     match listed.await {
-        Ok((names, watcher)) => {
-            let watch = watch_children(operation.session, lease, watcher);
+        Ok((names, watching)) => {
+            let watch = watch_children(operation.session, lease, watching);
             return Ok(Some((Queue::of_names(names), watch)));
         }
         Err(Failure::Zk(Error::NoNode)) => {}
         Err(failure) => return Err(failure),
     }
     // No parent, no children to watch: watch for the parent.
-    let path = operation.server_path();
-    let watched =
-        operation.ask(lease, move |live| async move { live.client.check_and_watch_stat(&path).await });
-    let (stat, watcher) = watched.await?;
-    Ok(stat.is_none().then(|| (Queue::default(), watch_children(operation.session, lease, watcher))))
+    let watched = read_armed(operation, lease, Watched::Missing(path), |client, path| {
+        Box::pin(client.check_and_watch_stat(path))
+    });
+    let (stat, watching) = watched.await?;
+    Ok(stat.is_none().then(|| (Queue::default(), watch_children(operation.session, lease, watching))))
 }
 
 /// A node that is gone by this event may be there under another name, if its label is one that is changed.
-fn watch(session: &Shared, lease: Lease, watcher: OneshotWatcher, label: Label) -> Watch {
-    one_shot(session, lease, watcher, move |event| match event {
+fn watch(session: &Shared, lease: Lease, watching: Watching, label: Label) -> Watch {
+    one_shot(session, lease, watching, move |event| match event {
         EventType::NodeDeleted if label == Label::Lock => WatchEvent::Deleted,
         _ => WatchEvent::Changed,
     })
 }
 
-fn watch_children(session: &Shared, lease: Lease, watcher: OneshotWatcher) -> Watch {
-    one_shot(session, lease, watcher, |_| WatchEvent::Changed)
+fn watch_children(session: &Shared, lease: Lease, watching: Watching) -> Watch {
+    one_shot(session, lease, watching, |_| WatchEvent::Changed)
 }
 
-/// Fires with its event, or when its session ends here: the client library would tell that much later.
+/// Fires with its event, or when its session ends here: the client library would report that much later.
 fn one_shot(
     session: &Shared,
     lease: Lease,
-    watcher: OneshotWatcher,
+    watching: Watching,
     meaning: impl Fn(EventType) -> WatchEvent + Send + 'static,
 ) -> Watch {
     let mut events = session.publisher.subscribe();
     Watch::new(async move {
         tokio::select! {
-            // The library's watcher panics when it is polled after the end of its runtime.
             biased;
             _ = events.over(lease.epoch) => WatchEvent::Changed,
-            event = watcher.changed() => meaning(event.event_type),
+            event = watching => event.map_or(WatchEvent::Changed, meaning),
         }
     })
 }

@@ -1,0 +1,94 @@
+//! A read that leaves a watch, on the connection that has room for it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use zlock_core::ErrorKind;
+use zookeeper_client::{Client, Error, EventType, OneshotWatcher, WatchedEvent};
+
+use crate::error::{Failure, judge};
+use crate::home::Gate;
+use crate::operation::Operation;
+use crate::session::{Freshness, Lease, Shared, Staleness, catch_up};
+use crate::watchers::Watched;
+
+/// A request that reads and watches.
+type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<(T, OneshotWatcher), Error>> + Send + 'a>>;
+
+/// Reads what is to be watched by `read`, which leaves a watch, on whichever connection has room for that.
+///
+/// # Cancel safety
+/// The request is answered, and its watch removed, all the same: it has its room until then.
+pub(crate) async fn read_armed<T: Send + 'static>(
+    operation: &Operation<'_>,
+    lease: Lease,
+    watched: Watched,
+    read: for<'a> fn(&'a Client, &'a str) -> Reading<'a, T>,
+) -> Result<(T, Watching), Failure> {
+    let session = operation.session;
+    let reservation = session.watchers(lease)?.reserve(watched).map_err(|failure| ended(session, failure))?;
+    let client = session.within(lease, operation.until, reservation.client()).await?;
+    let client = client.map_err(|failure| ended(session, failure))?;
+    let (is_other, gate) = (client.is_some(), session.gate.clone());
+    let call = session.begin(lease, move |live| async move {
+        let path = reservation.path();
+        let (synced, read) = match &client {
+            None => tokio::join!(catch_up(&live, Freshness::Told), read(&live.client, path)),
+            // Its server may be behind ours, and ours behind what it answers.
+            Some(client) => {
+                let answers = tokio::join!(client.sync("/"), read(client, path));
+                live.staleness.suspect();
+                answers
+            }
+        };
+        let ahead = client.is_some().then(|| live.staleness.clone());
+        let read = read.map(|(told, watcher)| {
+            (told, Watching { changed: Box::pin(watcher.changed()), _reservation: reservation, gate, ahead })
+        });
+        synced.and(read)
+    })?;
+    let answer = call.seen_through().answer(operation.until).await?;
+    answer.map_err(|error| if is_other { refused(session, error) } else { session.refused(lease, error) })
+}
+
+/// The backend may have been closed, which says more.
+fn ended(session: &Shared, failure: Failure) -> Failure {
+    match failure {
+        Failure::Over | Failure::Closed => session.over(),
+        failure => failure,
+    }
+}
+
+/// The end of a watch connection is not the end of the session.
+fn refused(session: &Shared, error: Error) -> Failure {
+    if let Some(closed) = session.closed() {
+        return closed;
+    }
+    if judge(&error).kind == ErrorKind::SessionLost { Failure::NotWatching(None) } else { Failure::Zk(error) }
+}
+
+/// An armed watch. Resolves with its event, once; with `None` when the client library is gone.
+pub(crate) struct Watching {
+    /// Dropped before its room is given back: by then the watch is gone, or its removal is on its way before whatever
+    /// takes the room next.
+    changed: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
+    _reservation: crate::watchers::Reservation,
+    gate: Arc<Gate>,
+    /// For a watch connection: its server may be ahead of the session's own.
+    ahead: Option<Arc<Staleness>>,
+}
+
+impl Future for Watching {
+    type Output = Option<EventType>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Watching { changed, gate, ahead, .. } = &mut *self;
+        let event = ready!(gate.poll(|| changed.as_mut().poll(cx)));
+        if let Some(staleness) = ahead {
+            staleness.suspect();
+        }
+        Poll::Ready(event.map(|event| event.event_type))
+    }
+}

@@ -1,0 +1,420 @@
+//! Which connection carries which watch.
+//!
+//! When the client library reconnects it names the paths of all its watches to the server. Those of more than 128 KiB do
+//! not fit into one request, the answers to several cannot be told apart by the library, and it reconnects again and
+//! again until the session is over. So the paths that one client of the library watches have to stay below that at any
+//! time: it also reconnects with watches whose removal is still in its queue.
+//!
+//! The session's own client carries what most need. What is more goes to *watch connections*: further sessions that
+//! own no node.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use zlock_core::Error;
+use zookeeper_client::Client;
+
+use crate::connect::reconnect;
+use crate::error::Failure;
+use crate::session::Shared;
+
+/// The bytes of paths that the session's own client watches at most. It has a wide margin: it must not be lost.
+const OWN: usize = 64 * 1024;
+
+/// The bytes of paths that a watch connection watches at most.
+const OTHER: usize = 96 * 1024;
+
+/// The number of watch connections at most: a server takes 60 connections from one host by default.
+const CONNECTIONS: usize = 32;
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    own: usize,
+    other: usize,
+    connections: usize,
+}
+
+impl Limits {
+    fn total(self) -> usize {
+        self.own + self.other * self.connections
+    }
+}
+
+/// What is watched. The library names a path once for each kind of watch on it, however many watches that are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Watched {
+    Node(Arc<str>),
+    Missing(Arc<str>),
+    Children(Arc<str>),
+}
+
+impl Watched {
+    pub(crate) fn path(&self) -> &Arc<str> {
+        let (Watched::Node(path) | Watched::Missing(path) | Watched::Children(path)) = self;
+        path
+    }
+}
+
+/// What one client watches, or may watch as soon as its requests under way are answered.
+#[derive(Debug, Default)]
+struct Load {
+    bytes: usize,
+    watches: BTreeMap<Watched, usize>,
+}
+
+impl Load {
+    fn is_empty(&self) -> bool {
+        self.watches.is_empty()
+    }
+
+    fn takes(&self, watched: &Watched, limit: usize) -> bool {
+        self.watches.contains_key(watched) || self.bytes + watched.path().len() <= limit
+    }
+
+    fn add(&mut self, watched: &Watched) {
+        let count = self.watches.entry(watched.clone()).or_default();
+        if *count == 0 {
+            self.bytes += watched.path().len();
+        }
+        *count += 1;
+    }
+
+    fn remove(&mut self, watched: &Watched) {
+        if let Some(count) = self.watches.get_mut(watched) {
+            *count -= 1;
+            if *count == 0 {
+                self.watches.remove(watched);
+                self.bytes -= watched.path().len();
+            }
+        }
+    }
+}
+
+/// Where a watch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Own,
+    Other(u64),
+}
+
+/// How much is watched where. `C` is what a watch connection is.
+#[derive(Debug)]
+struct Loads<C> {
+    limits: Limits,
+    own: Load,
+    /// In the order in which they were opened.
+    others: Vec<(u64, Load, C)>,
+    /// The number of the last one.
+    last: u64,
+}
+
+impl<C> Loads<C> {
+    fn new(limits: Limits) -> Self {
+        Loads { limits, own: Load::default(), others: Vec::new(), last: 0 }
+    }
+
+    fn other(&mut self, number: u64) -> Option<&mut (u64, Load, C)> {
+        self.others.iter_mut().find(|(other, ..)| *other == number)
+    }
+
+    fn bytes(&self) -> usize {
+        self.own.bytes + self.others.iter().map(|(_, load, _)| load.bytes).sum::<usize>()
+    }
+
+    /// Takes the first place that has room, so that later connections become empty. A new connection is made by
+    /// `open`, with its number.
+    fn add(&mut self, watched: &Watched, open: impl FnOnce(u64) -> C) -> Result<Place, Failure> {
+        let Limits { own, other, connections } = self.limits;
+        if self.own.takes(watched, own) {
+            self.own.add(watched);
+            return Ok(Place::Own);
+        }
+        if let Some((number, load, _)) =
+            self.others.iter_mut().find(|(_, load, _)| load.takes(watched, other))
+        {
+            load.add(watched);
+            return Ok(Place::Other(*number));
+        }
+        if self.others.len() >= connections || watched.path().len() > other {
+            return Err(Failure::TooManyWatches {
+                more: watched.path().len(),
+                watched: self.bytes(),
+                limit: self.limits.total(),
+            });
+        }
+        self.last += 1;
+        let mut load = Load::default();
+        load.add(watched);
+        self.others.push((self.last, load, open(self.last)));
+        Ok(Place::Other(self.last))
+    }
+
+    /// Takes a watch out, and the connections that are not needed without it. One that is empty is kept while the
+    /// session's own client has half its load or more: it would be needed again soon.
+    #[must_use]
+    fn remove(&mut self, place: Place, watched: &Watched) -> Vec<C> {
+        match place {
+            Place::Own => self.own.remove(watched),
+            Place::Other(number) => {
+                if let Some((_, load, _)) = self.other(number) {
+                    load.remove(watched);
+                }
+            }
+        }
+        let mut spare = self.own.bytes >= self.limits.own / 2;
+        let surplus = self.others.extract_if(.., |(_, load, _)| {
+            let keep = !load.is_empty() || std::mem::take(&mut spare);
+            !keep
+        });
+        surplus.map(|(_, _, connection)| connection).collect()
+    }
+}
+
+/// A watch connection, open or being opened.
+struct Connection {
+    client: Option<Client>,
+    outcome: watch::Receiver<Option<Outcome>>,
+    /// The task that opens it.
+    opening: AbortHandle,
+}
+
+/// What became of the opening.
+type Outcome = Result<(), Arc<Error>>;
+
+impl Connection {
+    /// It cannot be opened, or its session is over.
+    fn is_lost(&self) -> bool {
+        match &self.client {
+            Some(client) => client.state().is_terminated(),
+            None => matches!(&*self.outcome.borrow(), Some(Err(_))),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.opening.abort();
+    }
+}
+
+/// The watches of one session of a backend.
+pub(crate) struct Watchers {
+    shared: Weak<Shared>,
+    /// `None` when the session is over.
+    loads: Mutex<Option<Loads<Connection>>>,
+}
+
+impl Watchers {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Arc<Self> {
+        let limits = Limits { own: OWN, other: OTHER, connections: CONNECTIONS };
+        Arc::new(Watchers { shared: Arc::downgrade(shared), loads: Mutex::new(Some(Loads::new(limits))) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Loads<Connection>>> {
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds a place for a watch: to be called before its request is sent.
+    pub(crate) fn reserve(self: &Arc<Self>, watched: Watched) -> Result<Reservation, Failure> {
+        let lost: Vec<_>;
+        let place = {
+            let mut loads = self.lock();
+            let loads = loads.as_mut().ok_or(Failure::Over)?;
+            // Their watches have fired, or failed.
+            lost = loads.others.extract_if(.., |(_, _, connection)| connection.is_lost()).collect();
+            let shared = self.shared.upgrade().ok_or(Failure::Closed)?;
+            loads.add(&watched, |number| self.open(shared, number))?
+        };
+        // Outside the lock.
+        drop(lost);
+        Ok(Reservation { watchers: self.clone(), place, watched })
+    }
+
+    /// Begins to open a connection. All who come meanwhile wait for the same.
+    fn open(self: &Arc<Self>, shared: Arc<Shared>, number: u64) -> Connection {
+        let (tell, outcome) = watch::channel(None);
+        let (runtime, watchers) = (shared.runtime.clone(), Arc::downgrade(self));
+        let opening = runtime.spawn(async move {
+            let opened = reconnect(&shared).await;
+            drop(shared);
+            let Some(watchers) = watchers.upgrade() else { return };
+            let outcome = match opened {
+                Ok(established) => {
+                    tracing::debug!(session = %established.client.session_id(), "one more connection to watch with");
+                    watchers.opened(number, established.client);
+                    Ok(())
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no further connection to watch with");
+                    Err(Arc::new(error))
+                }
+            };
+            tell.send_replace(Some(outcome));
+        });
+        Connection { client: None, outcome, opening: opening.abort_handle() }
+    }
+
+    fn opened(&self, number: u64, client: Client) {
+        if let Some(loads) = &mut *self.lock()
+            && let Some((_, _, connection)) = loads.other(number)
+        {
+            connection.client = Some(client);
+        }
+    }
+
+    /// Ends all watch connections.
+    pub(crate) fn close(&self) {
+        let loads = self.lock().take();
+        // Outside the lock.
+        drop(loads);
+    }
+}
+
+/// Room for a watch, given back when this is dropped: only after the library's watcher was dropped or has fired.
+pub(crate) struct Reservation {
+    watchers: Arc<Watchers>,
+    place: Place,
+    watched: Watched,
+}
+
+impl Reservation {
+    pub(crate) fn path(&self) -> &str {
+        self.watched.path()
+    }
+
+    /// The watch connection, once it is open; `None` for the session's own client.
+    pub(crate) async fn client(&self) -> Result<Option<Client>, Failure> {
+        let Place::Other(number) = self.place else { return Ok(None) };
+        let mut outcome = {
+            let mut loads = self.watchers.lock();
+            let loads = loads.as_mut().ok_or(Failure::Over)?;
+            let Some((_, _, connection)) = loads.other(number) else {
+                return Err(Failure::NotWatching(None));
+            };
+            connection.outcome.clone()
+        };
+        if let Ok(told) = outcome.wait_for(Option::is_some).await
+            && let Some(Err(error)) = &*told
+        {
+            return Err(Failure::NotWatching(Some(error.clone())));
+        }
+        let mut loads = self.watchers.lock();
+        let loads = loads.as_mut().ok_or(Failure::Over)?;
+        match loads.other(number).and_then(|(_, _, connection)| connection.client.clone()) {
+            Some(client) => Ok(Some(client)),
+            None => Err(Failure::NotWatching(None)),
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let surplus = self.watchers.lock().as_mut().map(|loads| loads.remove(self.place, &self.watched));
+        // Outside the lock.
+        drop(surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zlock_core::ErrorKind;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { own: 40, other: 60, connections: 2 };
+
+    /// Ten bytes each.
+    fn node(number: usize) -> Watched {
+        Watched::Node(format!("/node-{number:04}").into())
+    }
+
+    fn add(loads: &mut Loads<u64>, watched: &Watched) -> Place {
+        loads.add(watched, |number| number).unwrap()
+    }
+
+    #[test]
+    fn watches_beyond_the_first_client_go_to_as_few_others_as_possible() {
+        let mut loads = Loads::new(LIMITS);
+        let places: Vec<_> = (0..12).map(|n| add(&mut loads, &node(n))).collect();
+        assert_eq!(places[..4], [Place::Own; 4]);
+        assert_eq!(places[4..10], [Place::Other(1); 6]);
+        assert_eq!(places[10..], [Place::Other(2); 2]);
+        assert_eq!(loads.bytes(), 120);
+        // Room that came free is taken first.
+        assert!(loads.remove(Place::Own, &node(1)).is_empty());
+        assert_eq!(add(&mut loads, &node(20)), Place::Own);
+        assert!(loads.remove(Place::Other(1), &node(4)).is_empty());
+        assert_eq!(add(&mut loads, &node(21)), Place::Other(1));
+    }
+
+    #[test]
+    fn a_path_counts_once_for_each_kind_of_watch_on_it() {
+        let mut loads = Loads::new(LIMITS);
+        let path: Arc<str> = "/twenty-bytes-of-path".into();
+        for _ in 0..100 {
+            assert_eq!(add(&mut loads, &Watched::Children(path.clone())), Place::Own);
+        }
+        assert_eq!(loads.bytes(), 21);
+        assert_eq!(add(&mut loads, &Watched::Missing(path.clone())), Place::Other(1));
+        for _ in 0..99 {
+            assert!(loads.remove(Place::Own, &Watched::Children(path.clone())).is_empty());
+        }
+        assert_eq!(loads.bytes(), 42);
+        let _ = loads.remove(Place::Own, &Watched::Children(path.clone()));
+        assert_eq!(loads.bytes(), 21);
+    }
+
+    #[test]
+    fn one_empty_connection_is_kept_while_the_first_client_is_half_full() {
+        let mut loads = Loads::new(LIMITS);
+        let places: Vec<_> = (0..11).map(|n| add(&mut loads, &node(n))).collect();
+        for n in 4..10 {
+            assert!(loads.remove(Place::Other(1), &node(n)).is_empty(), "{n}");
+        }
+        assert_eq!(places[10], Place::Other(2));
+        assert_eq!(loads.remove(Place::Other(2), &node(10)), [2]);
+        assert!(loads.remove(Place::Own, &node(0)).is_empty());
+        assert!(loads.remove(Place::Own, &node(1)).is_empty());
+        assert_eq!(loads.remove(Place::Own, &node(2)), [1]);
+        assert!(loads.others.is_empty());
+    }
+
+    #[test]
+    fn what_a_lost_connection_watched_is_not_counted_twice() {
+        let mut loads = Loads::new(LIMITS);
+        let places: Vec<_> = (0..5).map(|n| add(&mut loads, &node(n))).collect();
+        loads.others.clear();
+        assert!(loads.remove(places[4], &node(4)).is_empty());
+        assert_eq!(add(&mut loads, &node(5)), Place::Other(2), "a number is used once");
+        assert_eq!(loads.bytes(), 50);
+    }
+
+    #[test]
+    fn a_watch_beyond_all_limits_is_an_error_with_its_figures() {
+        let mut loads = Loads::new(LIMITS);
+        for n in 0..16 {
+            add(&mut loads, &node(n));
+        }
+        let refused = |loads: &mut Loads<u64>, watched: &Watched| {
+            let failure = loads.add(watched, |number| number).unwrap_err();
+            let verdict = failure.verdict();
+            assert!(!verdict.retryable);
+            failure.explain(Error::new(verdict.kind, "exists_with_watch"))
+        };
+        let error = refused(&mut loads, &node(16));
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let text = error.to_string();
+        assert!(["160 bytes", "10 more", "exceed 160"].iter().all(|part| text.contains(part)), "{text}");
+        // What is watched already costs nothing, and room that came free can be taken.
+        assert_eq!(add(&mut loads, &node(3)), Place::Own);
+        let _ = loads.remove(Place::Other(1), &node(5));
+        assert_eq!(add(&mut loads, &node(16)), Place::Other(1));
+        // A path that no connection has room for.
+        let mut loads = Loads::new(LIMITS);
+        let text = refused(&mut loads, &Watched::Node("/x".repeat(31).into())).to_string();
+        assert!(text.contains("62 more"), "{text}");
+        assert!(loads.others.is_empty());
+    }
+}

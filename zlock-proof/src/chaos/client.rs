@@ -12,6 +12,7 @@ use zlock::Client;
 use super::locks::Manner;
 use super::record::Record;
 use super::storage::Visitor;
+use super::waits;
 use super::worker::Worker;
 use crate::history::What;
 
@@ -97,6 +98,9 @@ async fn live(told: Told) {
         workers.spawn(
             Worker::new(number, told.manner, client.clone(), record.clone(), storage, seed, folder).run(),
         );
+    }
+    if told.manner == Manner::Quiet {
+        workers.spawn(waits::run(client.clone(), told.name.clone(), told.folder.clone()));
     }
     while let Some(ended) = workers.join_next().await {
         ended.expect("a worker");

@@ -15,7 +15,7 @@ const BUSY: [&str; 4] = ["/chaos/mutex", "/chaos/other", "/chaos/rw", "/chaos/pe
 const QUIET: [&str; 1] = ["/chaos/quiet"];
 
 /// What a client does. Who sends requests all the time finds out soon that nobody answers them; a quiet client holds a
-/// mutex for long, or waits for it, and has only its session to find out by.
+/// mutex for long, or waits for it, and has only its session to find out by. It also waits on many bytes of paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Busy,

@@ -13,6 +13,7 @@ mod run;
 mod slot;
 mod storage;
 mod verdict;
+mod waits;
 mod worker;
 mod world;
 mod zk_session;

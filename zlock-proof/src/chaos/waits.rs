@@ -1,0 +1,38 @@
+//! Waits on many bytes of paths: a client that is connected again has to name all of them to its server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use zlock::{Client, InterProcessMutex, Result};
+
+use super::client::stop_file;
+
+/// More than 128 KiB of paths: ZooKeeper's client library names so many in one request.
+const WAITS: usize = 40;
+const BYTES: usize = 4000;
+
+/// Takes locks that nobody else takes, and waits for each of them; again when that has failed. What is looked for is what
+/// becomes of the session, which the process records.
+pub(crate) async fn run(client: Client, name: String, folder: PathBuf) {
+    while !stop_file(&folder).exists() {
+        // The session was lost, or no server answers.
+        let _ = wait(&client, &name, &folder).await;
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn wait(client: &Client, name: &str, folder: &std::path::Path) -> Result<()> {
+    let (mut held, mut waits) = (Vec::new(), JoinSet::new());
+    for number in 0..WAITS {
+        let path = format!("/chaos/waits/{name}/{number}/");
+        let lock = InterProcessMutex::new(client, &format!("{path:x<BYTES$}"))?;
+        held.push(lock.acquire().await?);
+        waits.spawn(async move { lock.acquire().await.map(drop) });
+    }
+    while held.iter().all(|guard| guard.is_held()) && !stop_file(folder).exists() {
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}

@@ -100,15 +100,18 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - Its own `gone` notice stays silent.
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node>;
 
-    /// Removes exactly the node with this token, whatever its label is by now.
+    /// Removes exactly the node with this token, whatever its label is by now, and returns whether this call
+    /// removed it.
     ///
     /// # Behavior
     /// - A node that is gone already is `Ok`, and so is a parent that is.
+    /// - A node that somebody else removed is `Gone`, whatever its label was.
+    /// - A node that an earlier attempt of this call may have removed, whose answer was lost, is `Removed`.
     /// - A relabel of the node at the same time leaves nothing behind, whichever comes first.
     /// - After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
     ///   a create whose future was dropped before this call cannot take effect after its `Ok`.
     /// - It never removes another node with the same number.
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()>;
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion>;
 
     /// The data of a node, whatever its label is by now; `None` if it is gone.
     ///
@@ -193,6 +196,16 @@ pub enum Existence {
     Watching(Watch),
 }
 
+/// The answer of [`delete`](CoordinationBackend::delete).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Deletion {
+    /// This call removed the node, or most likely did: the answer to one of its requests was lost, and the node is
+    /// gone.
+    Removed,
+    /// The node was gone before, and this call cannot have removed it.
+    Gone,
+}
+
 /// What to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -239,7 +252,7 @@ macro_rules! forward {
             async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
                 (**self).relabel(parent, node, label).await
             }
-            async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+            async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
                 (**self).delete(parent, target).await
             }
             async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {

@@ -19,7 +19,7 @@ mod token;
 mod url;
 mod watch;
 
-pub use backend::{Close, CoordinationBackend, Created, Existence, Target};
+pub use backend::{Close, CoordinationBackend, Created, Deletion, Existence, Target};
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use label::Label;
 pub use name::{NodeName, ParsedName};

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use zlock_core::{
-    Close, CloseReason, CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue,
-    Result, SessionEvents, Target, Token, Watch,
+    Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData,
+    Queue, Result, SessionEvents, Target, Token, Watch,
 };
 
 use crate::config::EtcdOptions;
@@ -84,7 +84,7 @@ impl CoordinationBackend for EtcdBackend {
         crate::relabel::relabel(&self.shared, parent, node, label).await
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         crate::delete::delete(&self.shared, parent, target).await
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use zlock_core::{Error, ErrorKind, LockPath, Result, Retry, Session, SessionState};
+use zlock_core::{Deletion, Error, ErrorKind, LockPath, Result, Retry, Session, SessionState};
 
 use crate::request::{Answer, Request};
 use crate::session::{Asked, Shared};
@@ -17,11 +17,19 @@ pub(crate) struct Call<'a> {
     path: &'a LockPath,
     /// A write was sent and not answered.
     uncertain: AtomicBool,
+    /// A write that was sent will never be answered.
+    unanswered: AtomicBool,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn new(shared: &'a Shared, operation: &'static str, path: &'a LockPath) -> Self {
-        Call { shared, operation, path, uncertain: AtomicBool::new(false) }
+        Call {
+            shared,
+            operation,
+            path,
+            uncertain: AtomicBool::new(false),
+            unanswered: AtomicBool::new(false),
+        }
     }
 
     /// Runs the operation's steps within its time, and ends them when the client is closed.
@@ -39,6 +47,11 @@ impl<'a> Call<'a> {
     pub(crate) fn error(&self, kind: ErrorKind) -> Error {
         let error = Error::new(kind, self.operation).with_path(self.path);
         if self.uncertain.load(Ordering::Relaxed) { error.ambiguous() } else { error }
+    }
+
+    /// What a delete has come to that finds no node.
+    pub(crate) fn gone(&self) -> Deletion {
+        if self.unanswered.load(Ordering::Relaxed) { Deletion::Removed } else { Deletion::Gone }
     }
 
     fn unavailable(&self, why: String) -> Error {
@@ -65,9 +78,13 @@ impl<'a> Call<'a> {
     pub(crate) async fn ask(&self, session: Session, request: Request) -> Asked {
         let writes = request.writes();
         let pending = self.shared.send(session, request);
+        let was_sent = pending.was_sent();
         self.note_sent(writes);
         let asked = self.shared.answer(pending).await;
         self.note_answered(writes, &asked);
+        if writes && was_sent && !matches!(asked, Asked::Answer(_)) {
+            self.unanswered.store(true, Ordering::Relaxed);
+        }
         asked
     }
 

@@ -52,6 +52,13 @@ pub(crate) struct Pending {
     answer: Result<oneshot::Receiver<Answer>, Refused>,
 }
 
+impl Pending {
+    /// Whether there was a connection to send it on.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.answer.is_ok()
+    }
+}
+
 impl Shared {
     pub(crate) fn new(server: Arc<Server>, options: MemOptions) -> Arc<Self> {
         let signal = Arc::new(Notify::new());

@@ -58,7 +58,8 @@ pub enum Release {
     Released,
     /// Other guards of the same hold are left.
     StillHeld,
-    /// The lock had been lost before.
+    /// The lock had been lost before, with its session or because somebody deleted its node. Somebody else may
+    /// hold it.
     AlreadyLost,
     /// The server could not be told. The client goes on in the background until it is, or until the session
     /// ends and the node with it.

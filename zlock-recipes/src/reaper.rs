@@ -36,7 +36,7 @@ impl Job {
     /// One try. `Ok` means that nothing is left to do.
     async fn attempt(&self, backend: &dyn CoordinationBackend) -> Result<()> {
         match &self.work {
-            Work::Remove(target) => backend.delete(&self.path, target).await,
+            Work::Remove(target) => backend.delete(&self.path, target).await.map(drop),
             Work::Relabel(hold) => {
                 // Not kept meanwhile: a hold keeps its client.
                 let relabelling = hold.upgrade().and_then(|hold| hold.relabelling());

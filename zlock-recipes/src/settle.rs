@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::timeout;
-use zlock_core::{ErrorKind, Result, SessionState};
+use zlock_core::{Deletion, ErrorKind, Result, SessionState};
 
 use crate::guard::Release;
 use crate::hold::Hold;
@@ -27,9 +27,12 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     };
     match deleted {
         Err(_) => Ok(Release::Pending),
-        Ok(Ok(())) => {
+        Ok(Ok(deletion)) => {
             rest.done = true;
-            Ok(unless_lost(Release::Released))
+            match deletion {
+                Deletion::Removed => Ok(unless_lost(Release::Released)),
+                Deletion::Gone => Ok(Release::AlreadyLost),
+            }
         }
         Ok(Err(e)) => match e.kind() {
             ErrorKind::Closed | ErrorKind::SessionLost => Ok(Release::AlreadyLost),

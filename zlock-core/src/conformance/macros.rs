@@ -53,6 +53,7 @@ macro_rules! conformance_group {
             ],
             delete: [
                 gone_already_is_ok,
+                says_whether_it_removed_the_node,
                 never_another_with_the_same_number,
                 whatever_its_label,
                 while_it_is_relabelled,
@@ -98,7 +99,7 @@ macro_rules! conformance_group {
         $crate::conformance_cases!($time, $store, {
             create: [lost_answer_leaves_the_returned_node],
             relabel: [lost_answer_is_made_up_for],
-            delete: [by_token_over_a_harmed_link],
+            delete: [lost_answer_counts_as_removed, by_token_over_a_harmed_link],
             set_data: [lost_answer_is_made_up_for],
             session_events: [
                 deadline_is_before_the_end,

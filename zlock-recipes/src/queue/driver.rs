@@ -69,7 +69,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
         // Somebody came in between: leave again. If that fails the reaper goes on.
         _ => {
             match client.backend.delete(path, &place.cleanup.target).await {
-                Ok(()) => place.cleanup.disarm(),
+                Ok(_) => place.cleanup.disarm(),
                 Err(e) => tracing::warn!(%path, error = %e, "a place could not be given up yet"),
             }
             Ok(None)

@@ -63,6 +63,7 @@ macro_rules! mutual_group {
                 no_grant_without_a_node,
                 removed_waiter_wakes,
                 release_spares_the_successor,
+                release_without_a_node_is_already_lost,
                 release_after_the_session_spares_the_successor,
                 every_waiter_wakes,
                 t29_close_wakes_the_waiter,
@@ -338,6 +339,7 @@ macro_rules! recipe_group {
                 link_breaks_meanwhile,
                 t2_downgrade,
                 t2_downgrade_answer_lost,
+                release_without_a_node_is_already_lost,
             ]
         );
     };
@@ -379,6 +381,7 @@ macro_rules! recipe_group {
                 removed_node_is_noticed,
                 on_the_first_listing,
                 t2_in_the_middle,
+                release_without_a_node_is_already_lost,
                 cost,
             ]
         );

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use zlock_core::conformance::{Connection, Links, Store};
 use zlock_core::{
-    Close, CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue, Result,
+    Close, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData, Queue, Result,
     SessionEvents, Target, Token, Tokens, Watch,
 };
 
@@ -160,7 +160,7 @@ impl CoordinationBackend for Occupying {
         self.backend.relabel(parent, node, label).await
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         self.backend.delete(parent, target).await
     }
 

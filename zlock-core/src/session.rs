@@ -211,10 +211,17 @@ impl SessionPublisher {
         *self.0.now()
     }
 
+    /// The session as it was last seen. Reads no clock, so its deadline may have passed: for destructors, which may
+    /// run when the thread's clock is gone.
+    #[must_use]
+    pub fn last_seen(&self) -> Session {
+        *self.0.lock()
+    }
+
     /// A view for [`CoordinationBackend::session_events`](crate::CoordinationBackend::session_events).
     #[must_use]
     pub fn subscribe(&self) -> SessionEvents {
-        let session = *self.0.now();
+        let session = self.current();
         SessionEvents { shared: self.0.clone(), seen: (session.epoch, session.state) }
     }
 }
@@ -245,6 +252,13 @@ impl SessionEvents {
     #[must_use]
     pub fn current(&self) -> Session {
         *self.shared.now()
+    }
+
+    /// The session as it was last seen. Reads no clock, so its deadline may have passed: for destructors, which may
+    /// run when the thread's clock is gone.
+    #[must_use]
+    pub fn last_seen(&self) -> Session {
+        *self.shared.lock()
     }
 
     /// Whether the session of `epoch` is live at this moment.

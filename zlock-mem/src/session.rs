@@ -152,7 +152,7 @@ impl Shared {
 
     /// Closes the view, and the session if the server can be told.
     pub(crate) fn close(&self) -> Option<oneshot::Receiver<Answer>> {
-        let session = self.publisher.current();
+        let session = self.publisher.last_seen();
         self.publisher.close(CloseReason::Requested);
         self.own.clear();
         if session.epoch == 0 {

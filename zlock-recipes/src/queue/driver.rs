@@ -257,7 +257,7 @@ impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
         if self.armed {
             // A create that is given up now took effect in the present epoch or in an older one.
-            let epoch = self.epoch.unwrap_or_else(|| self.client.session.current().epoch);
+            let epoch = self.epoch.unwrap_or_else(|| self.client.session.last_seen().epoch);
             self.client.reaper.remove(self.path.clone(), self.target.clone(), epoch);
         }
     }

@@ -12,6 +12,7 @@ use zlock_core::{
 
 use crate::hold::Hold;
 use crate::reaper::Reaper;
+use crate::revocation::REVOKE;
 
 /// How long a release or a single try may take by default.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -206,7 +207,7 @@ impl ClientBuilder {
     /// an operator see. Host name and process id unless set.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`].
+    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`], and for `__REVOKE__`, which asks a holder to let go.
     pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.node_data = check_node_data(data.into())?;
         Ok(self)
@@ -239,6 +240,10 @@ pub const MAX_NODE_DATA: usize = 512 * 1024;
 pub(crate) fn check_node_data(data: Vec<u8>) -> Result<Arc<[u8]>> {
     if data.len() > MAX_NODE_DATA {
         let message = format!("{} bytes, at most {MAX_NODE_DATA} are taken", data.len());
+        return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
+    }
+    if data == REVOKE {
+        let message = "\"__REVOKE__\" is a request for revocation: the holder would take it for one at once";
         return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
     }
     Ok(data.into())

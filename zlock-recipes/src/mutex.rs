@@ -49,7 +49,8 @@ impl InterProcessMutex {
     /// The data of this mutex's nodes instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(InterProcessMutex)
     }

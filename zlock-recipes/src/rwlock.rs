@@ -54,7 +54,8 @@ impl ReadWriteLock {
     /// The data of the nodes of its readers and writers instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(ReadWriteLock)
     }
@@ -110,7 +111,8 @@ impl ReadLock {
     /// The data of this reader's nodes instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(ReadLock)
     }
@@ -199,7 +201,8 @@ impl WriteLock {
     /// The data of this writer's nodes instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(WriteLock)
     }

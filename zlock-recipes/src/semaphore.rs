@@ -60,7 +60,8 @@ impl Semaphore {
     /// The data of this semaphore's nodes instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(Semaphore { handle: self.handle.with_node_data(data)?, max: self.max })
     }

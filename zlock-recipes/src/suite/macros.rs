@@ -392,7 +392,7 @@ macro_rules! recipe_group {
             $store,
             input,
             [],
-            [paths, names, data, operation_timeout, attempts, extreme_times]
+            [paths, names, data, data_that_revokes, operation_timeout, attempts, extreme_times]
         );
     };
 }

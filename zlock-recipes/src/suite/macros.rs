@@ -395,6 +395,9 @@ macro_rules! recipe_group {
             [paths, names, data, data_that_revokes, operation_timeout, attempts, extreme_times]
         );
     };
+    (names, $time:ident, $store:expr) => {
+        $crate::suite_tests!($time, $store, names, [], [a_place_needs_no_token, a_foreign_name_is_no_place]);
+    };
 }
 
 /// One test a case, in a module named like the group. A part of the suite's macros.

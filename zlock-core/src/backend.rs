@@ -20,7 +20,8 @@ use crate::watch::Watch;
 /// # Who retries
 /// An operation retries inside itself, by the backend's policy and within one budget of time, and returns
 /// only what it could not mend. A caller never repeats it. An operation that is called while there is no
-/// session waits for one, within the same budget.
+/// session waits for one, within the same budget. It [notes](crate::LastFailure::note) each failure that it
+/// retries, so that a caller with less time can name the cause.
 ///
 /// # Sessions
 /// A backend is one session at a time. It keeps the session alive, and when it is lost begins the next one

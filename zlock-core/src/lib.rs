@@ -5,6 +5,8 @@ mod backend;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
 pub mod conformance;
 mod error;
+mod excerpt;
+mod failure;
 mod label;
 mod name;
 mod node;
@@ -21,6 +23,8 @@ mod watch;
 
 pub use backend::{Close, CoordinationBackend, Created, Deletion, Existence, Target};
 pub use error::{Error, ErrorKind, Phase, Result};
+pub use excerpt::Excerpt;
+pub use failure::LastFailure;
 pub use label::Label;
 pub use name::{NodeName, ParsedName};
 pub use node::{FencingToken, Node, NodeData, Queue, Token};

@@ -10,7 +10,7 @@ use etcd_client::Client;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token};
+use zlock_core::{CloseReason, Error, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token};
 
 use crate::config::EtcdOptions;
 use crate::connect::Endpoints;
@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
     current: watch::Sender<Option<Arc<Live>>>,
+    /// What the last attempt at a new session has come to, while there is none.
+    pub(crate) no_session: watch::Sender<Option<Arc<Error>>>,
     /// The backend's sessions that are over, the last ones.
     past: Mutex<VecDeque<SessionId>>,
 }
@@ -79,6 +81,7 @@ impl Shared {
             endpoints,
             options,
             current: watch::Sender::new(None),
+            no_session: watch::Sender::new(None),
             past: Mutex::default(),
         }
     }

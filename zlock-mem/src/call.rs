@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use zlock_core::{Deletion, Error, ErrorKind, LockPath, Result, Retry, Session, SessionState};
+use zlock_core::{Deletion, Error, ErrorKind, LastFailure, LockPath, Result, Retry, Session, SessionState};
 
 use crate::request::{Answer, Request};
 use crate::session::{Asked, Shared};
@@ -70,6 +70,7 @@ impl<'a> Call<'a> {
             if session.state == SessionState::Connected {
                 return session;
             }
+            LastFailure::note(|| self.unavailable("not connected to the server".into()));
             events.changed().await;
         }
     }
@@ -118,10 +119,9 @@ impl<'a> Call<'a> {
     /// Waits until the next attempt is due.
     pub(crate) async fn again(&self, retries: &mut Retries) -> Result<()> {
         retries.done += 1;
-        if retries.retry.sleep().await {
-            return Ok(());
-        }
-        Err(self.unavailable(format!("no answer to {} attempts", retries.done)))
+        let error = || self.unavailable(format!("no answer to {} attempts", retries.done));
+        LastFailure::note(error);
+        if retries.retry.sleep().await { Ok(()) } else { Err(error()) }
     }
 
     /// An answer that does not belong to the request.

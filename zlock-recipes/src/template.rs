@@ -1,5 +1,6 @@
 //! The lock template: a closure under a named lock.
 
+use std::error::Error as _;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -228,7 +229,9 @@ impl LockTemplate {
                 return e;
             }
             elapsed(attempt);
-            Error::new(ErrorKind::Busy, "execute").with_path(lock.path())
+            let busy = Error::new(ErrorKind::Busy, "execute").with_path(lock.path());
+            // Something kept it from looking whether it is its turn.
+            if e.source().is_some() { busy.with_source(e) } else { busy }
         })
     }
 }

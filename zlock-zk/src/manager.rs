@@ -59,6 +59,7 @@ impl Manager {
         tracing::info!(session = %id, epoch, ?timeout, "session established");
         let states = client.state_watcher();
         let live = Arc::new(Live::new(Lease { epoch, id }, client));
+        self.shared.no_session.send_replace(None);
         self.shared.set_current(Some(live.clone()));
         Some(Kept { live, states, timeout, life })
     }
@@ -170,7 +171,10 @@ impl Manager {
                         shared.close(CloseReason::AuthFailed);
                         return None;
                     }
-                    Err(error) => tracing::warn!(%error, "no session yet"),
+                    Err(error) => {
+                        tracing::warn!(%error, "no session yet");
+                        shared.no_session.send_replace(Some(Arc::new(error)));
+                    }
                 }
             }
         };

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState};
-use zookeeper_client::{Client, Error};
+use zlock_core::{CloseReason, Error, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState};
+use zookeeper_client as zk;
+use zookeeper_client::Client;
 
 use crate::call::Calls;
 use crate::config::ZkOptions;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) contents: OwnContents,
     current: watch::Sender<Option<Arc<Live>>>,
     calls: Calls,
+    /// What the last attempt at a new session has come to, while there is none.
+    pub(crate) no_session: watch::Sender<Option<Arc<Error>>>,
     /// The backend's sessions that are over, the last ones.
     past: Mutex<VecDeque<SessionId>>,
 }
@@ -71,6 +74,7 @@ impl Shared {
             own: OwnNodes::default(),
             contents: OwnContents::default(),
             current: watch::Sender::new(None),
+            no_session: watch::Sender::new(None),
             past: Mutex::default(),
             calls: Calls::default(),
         }
@@ -175,7 +179,7 @@ impl Shared {
     ) -> Result<T, Failure>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
+        F: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
         let mut current = self.current.subscribe();
         let begun = self.calls.begin(|| {
@@ -194,7 +198,7 @@ impl Shared {
 
     /// An operation may hear of the session's end before the manager does; until that one runs, nobody may
     /// try again in vain.
-    fn refused(&self, lease: Lease, error: Error) -> Failure {
+    fn refused(&self, lease: Lease, error: zk::Error) -> Failure {
         let failure = Failure::Zk(error);
         if failure.verdict().kind == ErrorKind::SessionLost {
             self.publisher.lose(lease.epoch);
@@ -221,7 +225,7 @@ pub(crate) enum Freshness {
 pub(crate) fn catch_up(
     live: &Live,
     freshness: Freshness,
-) -> impl Future<Output = Result<(), Error>> + Send + '_ {
+) -> impl Future<Output = Result<(), zk::Error>> + Send + '_ {
     let interruptions = live.interruptions.load(Ordering::Relaxed);
     let behind = live.synced.load(Ordering::Relaxed) < interruptions;
     let sync = (behind || freshness == Freshness::Latest).then(|| live.client.sync("/"));

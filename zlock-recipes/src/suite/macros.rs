@@ -113,6 +113,7 @@ macro_rules! mutual_group {
                 t17_waiter_on_a_silent_link,
                 time_limit_covers_a_broken_link,
                 a_try_is_bounded,
+                a_timeout_names_its_cause,
                 t9_unreachable_store,
                 t29_close_while_disconnected,
             ]

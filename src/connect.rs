@@ -113,7 +113,7 @@ async fn etcd(url: &ConnectUrl) -> Result<Client> {
 fn disabled(url: &ConnectUrl, feature: &str) -> zlock_core::Error {
     let message = format!("switch on the feature {feature:?} of the crate zlock");
     zlock_core::Error::new(zlock_core::ErrorKind::FeatureDisabled, "connect")
-        .with_path(url)
+        .with_path(zlock_core::Excerpt::of(&url.to_string()))
         .with_message(message)
 }
 

@@ -31,6 +31,9 @@ const KNOWN: &str = "known are mem://, zk:// and etcd://";
 /// # Cancel safety
 /// Safe: a connection that is not returned is closed.
 ///
+/// # Panics
+/// Outside a tokio runtime with time and I/O enabled, but for `mem://`.
+///
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

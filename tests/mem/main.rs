@@ -4,6 +4,7 @@
 
 mod bounds;
 mod faults;
+mod outside;
 mod requests;
 mod runtime;
 mod seed;

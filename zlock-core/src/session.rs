@@ -279,6 +279,9 @@ impl SessionEvents {
     ///
     /// # Cancel safety
     /// Safe: a change that was not returned is returned by the next call.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn changed(&mut self) -> Session {
         let shared = self.shared.clone();
         loop {
@@ -301,6 +304,9 @@ impl SessionEvents {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn over(&mut self, epoch: u64) -> Session {
         loop {
             let session = self.current();
@@ -333,6 +339,9 @@ impl SessionListener {
     ///
     /// # Cancel safety
     /// Safe: nothing is skipped.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn next(&mut self) -> Option<Session> {
         if let Some(session) = self.next.take() {
             self.last = Some(session);

@@ -98,6 +98,9 @@ impl Client {
     /// # Cancel safety
     /// Once polled, the end of the session is on its way. Dropping the future only means not to wait for it.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    ///
     /// # Examples
     /// ```
     /// # use zlock_core::Close;

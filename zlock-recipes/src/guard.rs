@@ -127,6 +127,9 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn lost(&self) -> Error {
         self.hold.lost(self.entry).await
     }
@@ -144,6 +147,9 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Safe: dropping the future removes the watch.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -202,6 +208,9 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping the future hands the rest to the background.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn release(mut self) -> Result<Release> {
         self.left = true;
         match self.hold.leave(self.entry) {
@@ -266,6 +275,9 @@ impl Held {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn revocation(&self) -> Result<()> {
         crate::revocation::requested(&self.hold, self.lost()).await
     }
@@ -275,6 +287,9 @@ impl Held {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn lost(&self) -> Error {
         self.hold.lost(self.entry).await
     }

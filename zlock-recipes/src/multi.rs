@@ -93,6 +93,9 @@ impl MultiLock {
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up and releases what is held; no node is
     /// left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<MultiGuard> {
         self.acquire_all(Wait::Forever).await
     }
@@ -106,6 +109,9 @@ impl MultiLock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, time: Duration) -> Result<MultiGuard> {
         let wait = match Instant::now().checked_add(time) {
             _ if time.is_zero() => Wait::Not,
@@ -124,6 +130,9 @@ impl MultiLock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         match self.acquire_all(Wait::Not).await {
             Ok(guard) => Ok(Some(guard)),
@@ -146,6 +155,9 @@ impl MultiLock {
     ///
     /// # Cancel safety
     /// Safe; a request that is under way may still reach a holder.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         let (mut asked, mut first_error) = (0, None);
         for part in self.parts.iter() {

@@ -71,6 +71,9 @@ impl InterProcessMutex {
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<Guard> {
         self.0.acquire(Label::Lock).await
     }
@@ -83,6 +86,9 @@ impl InterProcessMutex {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Guard> {
         self.0.acquire_timeout(Label::Lock, time).await
     }
@@ -95,6 +101,9 @@ impl InterProcessMutex {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.0.try_acquire(Label::Lock).await
     }
@@ -113,6 +122,9 @@ impl InterProcessMutex {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
@@ -126,6 +138,9 @@ impl InterProcessMutex {
     ///
     /// # Cancel safety
     /// Safe; a request that is under way may still reach the holder.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }

@@ -86,6 +86,9 @@ impl ReadWriteLock {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
@@ -98,6 +101,9 @@ impl ReadWriteLock {
     ///
     /// # Cancel safety
     /// Safe; a request that is under way may still reach a holder.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }
@@ -131,6 +137,9 @@ impl ReadLock {
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<Guard> {
         self.0.acquire(Label::Read).await
     }
@@ -143,6 +152,9 @@ impl ReadLock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Guard> {
         self.0.acquire_timeout(Label::Read, time).await
     }
@@ -155,6 +167,9 @@ impl ReadLock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.0.try_acquire(Label::Read).await
     }
@@ -173,6 +188,9 @@ impl ReadLock {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
@@ -184,6 +202,9 @@ impl ReadLock {
     ///
     /// # Cancel safety
     /// As there.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }
@@ -223,6 +244,9 @@ impl WriteLock {
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<WriteGuard> {
         self.0.acquire(Label::Write).await.map(WriteGuard::new)
     }
@@ -235,6 +259,9 @@ impl WriteLock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, time: Duration) -> Result<WriteGuard> {
         self.0.acquire_timeout(Label::Write, time).await.map(WriteGuard::new)
     }
@@ -247,6 +274,9 @@ impl WriteLock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<WriteGuard>> {
         Ok(self.0.try_acquire(Label::Write).await?.map(WriteGuard::new))
     }
@@ -264,6 +294,9 @@ impl WriteLock {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
@@ -275,6 +308,9 @@ impl WriteLock {
     ///
     /// # Cancel safety
     /// As there.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }

@@ -89,6 +89,9 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self, n: u32) -> Result<Guard> {
         self.handle.acquire(self.label(n)?).await
     }
@@ -101,6 +104,9 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, n: u32, time: Duration) -> Result<Guard> {
         self.handle.acquire_timeout(self.label(n)?, time).await
     }
@@ -113,6 +119,9 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self, n: u32) -> Result<Option<Guard>> {
         self.handle.try_acquire(self.label(n)?).await
     }
@@ -140,6 +149,9 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.handle.participants().await
     }
@@ -152,6 +164,9 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// Safe; a request that is under way may still reach a holder.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.handle.request_revocation().await
     }

@@ -171,6 +171,9 @@ impl LockTemplate {
     ///
     /// # Cancel safety
     /// Dropping the future drops the closure's and releases the lock in the background.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn execute<F, Fut>(&self, name: &str, closure: F) -> Result<Fut::Output>
     where
         F: FnOnce(Held) -> Fut,

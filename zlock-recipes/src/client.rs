@@ -193,7 +193,8 @@ pub struct ClientBuilder {
 
 impl ClientBuilder {
     /// How long a release waits for the server before it goes on in the background, and how long a
-    /// `try_acquire` may take. 15 s unless set.
+    /// `try_acquire` may take. Defaults to 15 seconds. The backend's own operation timeout, which limits each
+    /// operation of a longer call, is an option of the backend.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for zero.

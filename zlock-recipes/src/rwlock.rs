@@ -129,8 +129,9 @@ impl ReadLock {
         self.0.path()
     }
 
-    /// Waits until no writer that came earlier holds or waits. Enters again at once inside the scope of a read
-    /// or write lock of this path.
+    /// Acquires the lock for reading, waiting without a time limit until no writer that came earlier holds or waits.
+    /// Enters again at once inside the scope of a read or write lock of this path. While no server answers it fails,
+    /// as [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire).
     ///
     /// # Errors
     /// As [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire).
@@ -144,11 +145,12 @@ impl ReadLock {
         self.0.acquire(Label::Read).await
     }
 
-    /// The same for at most `time`; that covers everything: connecting, retries and the wait. No time means
-    /// one try, as [`try_acquire`](Self::try_acquire).
+    /// As [`acquire`](Self::acquire), waiting for at most `time`; that covers everything: connecting, retries and the
+    /// wait for its turn. A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on, and those of [`acquire`](Self::acquire).
+    /// `Timeout` with what the time was spent on, and what the store failed with as its source; and those of
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -159,11 +161,11 @@ impl ReadLock {
         self.0.acquire_timeout(Label::Read, time).await
     }
 
-    /// Reads if no writer holds the lock or stands in line; `None` otherwise. If a listing shows that, nothing
-    /// is written. Takes at most the client's operation timeout.
+    /// Acquires the lock for reading if no writer holds it or stands in line; `None` otherwise. If a listing shows
+    /// that, nothing is written.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout).
+    /// As [`InterProcessMutex::try_acquire`](crate::InterProcessMutex::try_acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -234,8 +236,9 @@ impl WriteLock {
         self.0.path()
     }
 
-    /// Waits until everybody who came earlier is gone. Enters again at once inside the scope of a write lock of
-    /// this path.
+    /// Acquires the lock for writing, waiting without a time limit until everybody who came earlier is gone. Enters
+    /// again at once inside the scope of a write lock of this path. While no server answers it fails, as
+    /// [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire).
     ///
     /// # Errors
     /// - `UpgradeRefused` inside the scope of a read lock of this path, also of one that was a write lock.
@@ -251,11 +254,12 @@ impl WriteLock {
         self.0.acquire(Label::Write).await.map(WriteGuard::new)
     }
 
-    /// The same for at most `time`; that covers everything: connecting, retries and the wait. No time means
-    /// one try, as [`try_acquire`](Self::try_acquire).
+    /// As [`acquire`](Self::acquire), waiting for at most `time`; that covers everything: connecting, retries and the
+    /// wait for its turn. A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on, and those of [`acquire`](Self::acquire).
+    /// `Timeout` with what the time was spent on, and what the store failed with as its source; and those of
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -266,11 +270,12 @@ impl WriteLock {
         self.0.acquire_timeout(Label::Write, time).await.map(WriteGuard::new)
     }
 
-    /// Writes if nobody holds the lock or stands in line; `None` otherwise. If a listing shows that, nothing
-    /// is written. Takes at most the client's operation timeout.
+    /// Acquires the lock for writing if nobody holds it or stands in line; `None` otherwise. If a listing shows that,
+    /// nothing is written.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout).
+    /// As [`InterProcessMutex::try_acquire`](crate::InterProcessMutex::try_acquire), and `UpgradeRefused` as
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

@@ -78,13 +78,14 @@ impl Semaphore {
         self.max
     }
 
-    /// Waits until `n` permits are free for this place in the queue, and takes them all.
+    /// Acquires `n` permits, waiting without a time limit until that many are free for this place in the queue. While
+    /// no server answers it fails, as [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire).
     ///
     /// # Errors
     /// - `InvalidArgument` for 0 permits or more than there are, before anything is sent.
     /// - `Mismatch` when the first who asks for permits gives another maximum at the time.
     /// - `SessionLost`, `NodeRemoved` or `Closed` when the place in the queue was lost.
-    /// - `Unavailable` when no server answered within the backend's budget for one operation.
+    /// - `Unavailable` when no server answered within the backend's operation timeout.
     /// - `NotAuthorized`, `Unexpected`.
     ///
     /// # Cancel safety
@@ -96,11 +97,12 @@ impl Semaphore {
         self.handle.acquire(self.label(n)?).await
     }
 
-    /// The same for at most `time`; that covers everything: connecting, retries and the wait. No time means
-    /// one try, as [`try_acquire`](Self::try_acquire).
+    /// As [`acquire`](Self::acquire), waiting for at most `time`; that covers everything: connecting, retries and the
+    /// wait for its turn. A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on, and those of [`acquire`](Self::acquire).
+    /// `Timeout` with what the time was spent on, and what the store failed with as its source; and those of
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -111,11 +113,12 @@ impl Semaphore {
         self.handle.acquire_timeout(self.label(n)?, time).await
     }
 
-    /// Takes `n` permits if they are free and nobody waits; `None` otherwise. If a listing shows that, nothing
-    /// is written. Takes at most the client's operation timeout.
+    /// Acquires `n` permits if they are free and nobody waits; `None` otherwise. If a listing shows that, nothing
+    /// is written.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout); another maximum is noticed before anything is written.
+    /// As [`InterProcessMutex::try_acquire`](crate::InterProcessMutex::try_acquire), and those of
+    /// [`acquire`](Self::acquire); another maximum is noticed before anything is written.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

@@ -161,7 +161,8 @@ impl LockTemplate {
     /// # Errors
     /// - `InvalidPath` for the name, before anything is sent.
     /// - `Busy` with the lock's path when all waits are over and somebody else holds it; `Timeout` when not
-    ///   even the queue was reached in that time.
+    ///   even the queue was reached in that time, with what the store failed with as its source. If no server answers
+    ///   and the backend's operation timeout is shorter than all waits together, `Unavailable` after that.
     /// - `SessionLost`, `NodeRemoved` or `Closed` when the lock is lost while the closure runs: the closure
     ///   is cancelled at its present await point. A closure that blocked its thread past the loss runs to its
     ///   end and gets the same error: its last steps may not have been alone.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::background::Background;
 use crate::error::Result;
 use crate::label::Label;
 use crate::node::{Node, NodeData, Queue, Token};
@@ -146,6 +147,14 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A session that ended is `Lost`, then `Connected` in the next epoch.
     fn session_events(&self) -> SessionEvents;
 
+    /// The jobs that this backend runs in the background, on the runtime that it lives on. Local: no request.
+    ///
+    /// # Behavior
+    /// - A job that is pushed from a thread without a runtime is run.
+    /// - A job that is pushed from a runtime that then ends is run.
+    /// - After [`close`](Self::close) no job is run, and none is kept.
+    fn background(&self) -> Background;
+
     /// Ends the session at the store, with its nodes, and wakes everybody with `Closed`. Dropping the last
     /// handle does it too. Waits for the store's answer, but not for long.
     ///
@@ -257,6 +266,9 @@ macro_rules! forward {
             }
             fn session_events(&self) -> SessionEvents {
                 (**self).session_events()
+            }
+            fn background(&self) -> Background {
+                (**self).background()
             }
             async fn close(&self) -> Result<Close> {
                 (**self).close().await

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+mod background;
 #[cfg(feature = "conformance")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
 pub mod conformance;
@@ -20,6 +21,7 @@ mod url;
 mod watch;
 
 pub use backend::{Close, CoordinationBackend, Created, Existence, Target};
+pub use background::{Background, Job};
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use label::Label;
 pub use name::{NodeName, ParsedName};

@@ -247,6 +247,12 @@ impl SessionEvents {
         *self.shared.now()
     }
 
+    /// The epoch of the latest session. Unlike [`current`](Self::current) it needs no clock.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.shared.lock().epoch
+    }
+
     /// Whether the session of `epoch` is live at this moment.
     #[must_use]
     pub fn is_live(&self, epoch: u64) -> bool {

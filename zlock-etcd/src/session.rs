@@ -10,7 +10,9 @@ use etcd_client::Client;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token};
+use zlock_core::{
+    Background, CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token,
+};
 
 use crate::config::EtcdOptions;
 use crate::connect::Endpoints;
@@ -46,6 +48,7 @@ struct Live {
 pub(crate) struct Shared {
     pub(crate) options: EtcdOptions,
     pub(crate) publisher: SessionPublisher,
+    pub(crate) background: Background,
     /// By whole key, since that is what a lease lists.
     pub(crate) own: OwnNodes,
     pub(crate) contents: OwnContents,
@@ -71,6 +74,7 @@ impl Shared {
         let endpoints = Arc::new(Endpoints::new(options.clone(), runtime.clone()));
         Shared {
             publisher: SessionPublisher::new(),
+            background: Background::new(),
             own: OwnNodes::default(),
             contents: OwnContents::default(),
             watches: Watches::new(endpoints.clone(), options.answer_time(), runtime),
@@ -111,6 +115,7 @@ impl Shared {
     /// The whole of the end of the backend, as far as it is local.
     pub(crate) fn close(&self, reason: CloseReason) {
         self.publisher.close(reason);
+        self.background.close();
         self.own.clear();
         self.current.send_replace(None);
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use tokio::time::timeout;
 use zlock_core::{
-    Close, CoordinationBackend, Created, ErrorKind, Existence, FencingToken, Label, LockPath, Node, NodeData,
-    NodeName, Queue, Result, Session, SessionEvents, Target, Token, Watch,
+    Background, Close, CoordinationBackend, Created, ErrorKind, Existence, FencingToken, Label, LockPath,
+    Node, NodeData, NodeName, Queue, Result, Session, SessionEvents, Target, Token, Watch,
 };
 
 use crate::armed::Arming;
@@ -297,6 +297,10 @@ impl CoordinationBackend for MemBackend {
 
     fn session_events(&self) -> SessionEvents {
         self.shared.events()
+    }
+
+    fn background(&self) -> Background {
+        self.shared.background.clone()
     }
 
     async fn close(&self) -> Result<Close> {

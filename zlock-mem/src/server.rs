@@ -70,7 +70,8 @@ impl MemServer {
     /// A new client with a session of its own.
     ///
     /// Inside a tokio runtime it is connected when this returns, unless the server is stopped; elsewhere its
-    /// first operation connects it.
+    /// first operation connects it. That runtime then keeps the session alive and does the work that clients leave to
+    /// the background. When it has ended, the runtime of the next operation does.
     #[must_use]
     pub fn connect_with(&self, options: MemOptions) -> MemBackend {
         MemBackend::new(self.0.clone(), options)

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState};
+use zlock_core::{Background, CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState};
 use zookeeper_client::{Client, Error};
 
 use crate::call::Calls;
@@ -52,6 +52,7 @@ impl Live {
 pub(crate) struct Shared {
     pub(crate) options: ZkOptions,
     pub(crate) publisher: SessionPublisher,
+    pub(crate) background: Background,
     pub(crate) own: OwnNodes,
     pub(crate) contents: OwnContents,
     current: watch::Sender<Option<Arc<Live>>>,
@@ -68,6 +69,7 @@ impl Shared {
         Shared {
             options,
             publisher: SessionPublisher::new(),
+            background: Background::new(),
             own: OwnNodes::default(),
             contents: OwnContents::default(),
             current: watch::Sender::new(None),
@@ -109,6 +111,7 @@ impl Shared {
     /// The whole of the end of the backend, as far as it is local.
     pub(crate) fn close(&self, reason: CloseReason) {
         self.publisher.close(reason);
+        self.background.close();
         self.forget();
         self.set_current(None);
     }

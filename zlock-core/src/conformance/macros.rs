@@ -75,6 +75,7 @@ macro_rules! conformance_group {
                 is_no_deletion_for_a_watch,
             ],
             session_events: [ended_session_is_lost_then_connected],
+            background: [pushed_without_a_runtime, pushed_from_a_runtime_that_ends, closed_keeps_none],
             close: [
                 later_operations_end_with_closed,
                 nodes_are_gone_at_once,

@@ -11,7 +11,6 @@ use zlock_core::{
 };
 
 use crate::hold::Hold;
-use crate::reaper::Reaper;
 
 /// How long a release or a single try may take by default.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -20,6 +19,10 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 ///
 /// A client is one session with the store at a time, and the store knows its locks by that session. When
 /// the last clone, lock and guard are dropped the session ends, and with it everything that is still held.
+///
+/// A client may be made anywhere, in synchronous code too, and its locks may be used on any runtime. The work in the
+/// background (the removal of the nodes of dropped guards and cancelled acquisitions) runs on the runtime that the
+/// backend lives on, and is done even if the client is dropped first.
 ///
 /// # Examples
 /// ```
@@ -43,7 +46,6 @@ pub struct Client(Arc<ClientInner>);
 pub(crate) struct ClientInner {
     pub(crate) backend: Arc<dyn CoordinationBackend>,
     pub(crate) session: SessionEvents,
-    pub(crate) reaper: Reaper,
     pub(crate) tokens: Tokens,
     pub(crate) operation_timeout: Duration,
     pub(crate) node_data: Arc<[u8]>,
@@ -78,12 +80,12 @@ impl Client {
         self.0.session.clone()
     }
 
-    /// How many nodes are still to be removed in the background: of dropped guards, of cancelled
+    /// Returns how many nodes are still to be removed in the background: those of dropped guards, of cancelled
     /// acquisitions, and of releases that could not reach the server. Nodes that are still to get another label,
-    /// after a downgrade or at a semaphore, count, too.
+    /// after a downgrade or at a semaphore, count too, and so do those of other clients of the same backend.
     #[must_use]
     pub fn pending_removals(&self) -> usize {
-        self.0.reaper.pending()
+        self.0.backend.background().len()
     }
 
     /// Ends the session at the store, and with it every lock held and every wait: waiters get
@@ -156,12 +158,6 @@ impl ClientInner {
     }
 }
 
-impl Drop for ClientInner {
-    fn drop(&mut self) {
-        self.reaper.end(&self.backend);
-    }
-}
-
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -223,7 +219,6 @@ impl ClientBuilder {
     pub fn build(self) -> Client {
         Client(Arc::new(ClientInner {
             session: self.backend.session_events(),
-            reaper: Reaper::new(&self.backend),
             tokens: self.tokens,
             operation_timeout: self.operation_timeout,
             node_data: self.node_data,

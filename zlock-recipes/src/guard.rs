@@ -19,9 +19,9 @@ use crate::settle::{relabel, release};
 /// [`fencing_token`](Guard::fencing_token) covers it.
 ///
 /// # Drop
-/// Dropping the last guard does not release at once: it hands the node to the client's background task,
-/// without blocking, also outside a runtime and while unwinding. Use [`release`](Guard::release) to know
-/// when it is done.
+/// Dropping the last guard does not release at once: it hands the node to the backend's task, which removes it on the
+/// runtime that the backend lives on. The drop does not block, and works outside a runtime and while unwinding. Use
+/// [`release`](Guard::release) to know when it is done.
 ///
 /// # Examples
 /// ```

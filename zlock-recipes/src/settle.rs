@@ -18,8 +18,6 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
         return Ok(Release::AlreadyLost);
     }
     let (client, target) = (hold.client(), hold.target());
-    // The runtime that it was started on may have ended.
-    client.reaper.ensure_running();
     let deleted = tokio::select! {
         biased;
         () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
@@ -46,7 +44,6 @@ pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
     let mut rest = Rest { hold, hand_over: Hold::relabel_in_background, done: false };
     if let Some((node, label)) = hold.relabelling() {
         let client = hold.client();
-        client.reaper.ensure_running();
         tokio::select! {
             biased;
             () = not_connected(hold) => {}

@@ -53,7 +53,6 @@ pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
 
 async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     let Request { client, path, label, .. } = request;
-    client.reaper.ensure_running();
     let queue = client.backend.children(path).await?;
     same_max(request, &queue)?;
     if !would_hold(&queue, label) {
@@ -88,8 +87,7 @@ fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
 
 /// Waits until the lock is held; sets `queued` once it has its place in the queue.
 async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
-    let Request { client, path, label, .. } = request;
-    client.reaper.ensure_running();
+    let Request { path, label, .. } = request;
     let mut place = Place::create(request).await?;
     queued.store(true, Ordering::Relaxed);
     let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
@@ -256,9 +254,9 @@ impl Cleanup<'_> {
 impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
         if self.armed {
-            // A create that is given up now took effect in the present epoch or in an older one.
-            let epoch = self.epoch.unwrap_or_else(|| self.client.session.current().epoch);
-            self.client.reaper.remove(self.path.clone(), self.target.clone(), epoch);
+            // A create that is given up now took effect in the latest epoch or in an older one.
+            let epoch = self.epoch.unwrap_or_else(|| self.client.session.epoch());
+            self.client.remove_in_background(self.path, self.target.clone(), epoch);
         }
     }
 }

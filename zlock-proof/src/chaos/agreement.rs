@@ -71,9 +71,15 @@ fn unanswered(why: String) -> Contents {
 }
 
 async fn zookeeper(member: ZooKeeper) -> Result<Contents, String> {
-    let nodes = zookeeper_nodes(&member.connect_string()).await.map_err(|error| error.to_string())?;
+    let mut contents = zookeeper_nodes(&member.connect_string()).await.map_err(|error| error.to_string())?;
     let dump = member.four_letter_word("dump").await.ok_or("no answer to dump")?;
-    Ok(nodes.into_iter().chain(sessions(&dump).map(|id| (format!("session {id}"), "known".into()))).collect())
+    let (tracker, nodes) = dump.split_once("ephemeral nodes dump:").unwrap_or((&dump, ""));
+    contents.extend(sessions(tracker).map(|session| (format!("session {session}"), "known".to_owned())));
+    for (path, session) in session_nodes(nodes) {
+        // Listed by its session, but by no parent.
+        contents.entry(path.to_owned()).or_insert_with(|| format!("without a parent, of session {session}"));
+    }
+    Ok(contents)
 }
 
 /// The nodes of a server, after it has caught up with the leader.
@@ -102,10 +108,21 @@ async fn zookeeper_nodes(server: &str) -> Result<Contents, Error> {
     Ok(nodes)
 }
 
-/// The sessions in an answer to `dump`, which names them in another way on the leader than on a follower.
-fn sessions(dump: &str) -> impl Iterator<Item = &str> {
-    let lines = dump.lines().take_while(|line| !line.starts_with("ephemeral nodes dump"));
-    lines.flat_map(str::split_whitespace).filter(|word| word.starts_with("0x"))
+/// The sessions that a session tracker names: a leader's in another way than a follower's.
+fn sessions(tracker: &str) -> impl Iterator<Item = &str> {
+    tracker.split_whitespace().filter(|word| word.starts_with("0x"))
+}
+
+/// The nodes that sessions own, each with its session.
+fn session_nodes(nodes: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut session = "";
+    nodes.lines().map(str::trim).filter_map(move |line| match line.strip_suffix(':') {
+        Some(owner) if owner.starts_with("0x") => {
+            session = owner;
+            None
+        }
+        _ => line.starts_with('/').then_some((line, session)),
+    })
 }
 
 async fn etcd(member: Etcd) -> Result<Contents, String> {
@@ -256,11 +273,17 @@ mod tests {
 
     #[test]
     fn sessions_are_read_from_leaders_and_followers() {
-        let follower = "SessionTracker dump:\nGlobal Sessions(2):\n0x100000a\t3000ms\n0x200000b\t3000ms\n\
-                        ephemeral nodes dump:\nSessions with Ephemerals (1):\n0x300000c:\n\t/l/n\n";
+        let follower = "SessionTracker dump:\nGlobal Sessions(2):\n0x100000a\t3000ms\n0x200000b\t3000ms\n";
         assert_eq!(sessions(follower).collect::<Vec<_>>(), ["0x100000a", "0x200000b"]);
-        let leader = "SessionTracker dump:\nGlobal Session Sets (1)/(1):\n1 expire at Sat Nov 21 16:00:00 UTC 2026:\n\
-                      \t0x100000a\nephemeral nodes dump:\n";
+        let leader = "SessionTracker dump:\nGlobal Session Sets (1)/(1):\n\
+                      1 expire at Sat Nov 21 16:00:00 UTC 2026:\n\t0x100000a\n";
         assert_eq!(sessions(leader).collect::<Vec<_>>(), ["0x100000a"]);
+    }
+
+    #[test]
+    fn nodes_are_read_with_their_sessions() {
+        let nodes = "\nSessions with Ephemerals (2):\n0xa:\n\t/l/n\n\t/l/m\n0xb:\n\t/k\nConnections dump:\n";
+        let expected = [("/l/n", "0xa"), ("/l/m", "0xa"), ("/k", "0xb")];
+        assert_eq!(session_nodes(nodes).collect::<Vec<_>>(), expected);
     }
 }

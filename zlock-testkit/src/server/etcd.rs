@@ -332,10 +332,11 @@ impl Metrics {
         self.sum("etcd_debugging_mvcc_slow_watcher_total") as u64
     }
 
-    /// How many transactions were written.
+    /// How many transactions have changed keys: the revision, since a server may count proposals after it has answered them
+    /// (3.5.1 does).
     #[must_use]
     pub fn writes(&self) -> u64 {
-        self.sum("etcd_server_proposals_committed_total") as u64
+        self.sum("etcd_debugging_mvcc_current_revision") as u64
     }
 }
 

@@ -241,10 +241,12 @@ impl ZooKeeperBuilder {
         self
     }
 
-    /// Switches off the digests of the server's data, so that [`set_counters`](ZooKeeper::set_counters) can change it.
+    /// Switches off the digests of the server's data, so that [`set_counters`](ZooKeeper::set_counters) can change it,
+    /// and what 3.9 adds to the end of a snapshot.
     #[must_use]
     pub fn without_digests(self) -> Self {
         self.property("zookeeper.digest.enabled", false)
+            .property("zookeeper.serializeLastProcessedZxid.enabled", false)
     }
 
     /// A line of `zoo.cfg`.

@@ -31,6 +31,9 @@ const KNOWN: &str = "known are mem://, zk:// and etcd://";
 /// # Cancel safety
 /// Safe: a connection that is not returned is closed.
 ///
+/// # Panics
+/// Outside a tokio runtime with time and I/O enabled, but for `mem://`.
+///
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -113,7 +116,7 @@ async fn etcd(url: &ConnectUrl) -> Result<Client> {
 fn disabled(url: &ConnectUrl, feature: &str) -> zlock_core::Error {
     let message = format!("switch on the feature {feature:?} of the crate zlock");
     zlock_core::Error::new(zlock_core::ErrorKind::FeatureDisabled, "connect")
-        .with_path(url)
+        .with_path(zlock_core::Excerpt::of(&url.to_string()))
         .with_message(message)
 }
 

@@ -362,3 +362,48 @@ async fn a_process_that_was_killed_leaves_nothing_for_longer_than_its_session() 
     })
     .await;
 }
+
+/// A server that is stopped, and stays so until the session is over: whoever gives an acquisition some time learns
+/// that it is the server, and what the last attempt to reach it came to.
+#[tokio::test]
+async fn a_timeout_says_that_there_is_no_server() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let server = ZooKeeper::start().await;
+        let url = format!("zk://{}?session_timeout=2s&connect_timeout=1s", server.connect_string());
+        let backend =
+            zlock::zk::ZkBackend::connect(zlock::zk::ZkOptions::from_url(&url).unwrap()).await.unwrap();
+        let client = Client::builder(backend).with_operation_timeout(SHORT).unwrap().build();
+        let lock = InterProcessMutex::new(&client, "/stopped").unwrap();
+        release(lock.acquire().await.unwrap()).await;
+        server.stop();
+        let mut events = client.session_events();
+        while events.current().state == SessionState::Connected {
+            events.changed().await;
+        }
+        let expect_cause = |error: zlock::Error, part: &str| {
+            assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
+            let cause = std::error::Error::source(&error).unwrap_or_else(|| panic!("no cause: {error}"));
+            assert!(cause.to_string().contains(part), "{cause}");
+            assert!(error.to_string().ends_with(&format!(": {cause}")), "{error}");
+        };
+        expect_cause(lock.acquire_timeout(SHORT / 4).await.unwrap_err(), "no server available");
+        while events.current().state != SessionState::Lost {
+            events.changed().await;
+        }
+        // Long enough for an attempt at a new session to fail.
+        expect_cause(lock.acquire_timeout(2 * SHORT).await.unwrap_err(), "no session");
+        for error in [
+            lock.acquire_timeout(SHORT).await.unwrap_err(),
+            lock.try_acquire().await.unwrap_err(),
+            lock.acquire_timeout(Duration::ZERO).await.unwrap_err(),
+        ] {
+            let hosts = server.connect_string();
+            assert!(error.to_string().contains(&format!("connect {hosts}: no server available")), "{error}");
+            expect_cause(error, &format!("no session with {hosts}"));
+        }
+    })
+    .await;
+}

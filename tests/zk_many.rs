@@ -129,7 +129,9 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
         while watches(&server).await > 0.0 || server.mntr().await["num_alive_connections"] > 3.0 {
             sleep(Duration::from_millis(10)).await;
         }
-        drop(granted);
+        drop((granted, held));
+        client.close().await.unwrap();
+        holder.close().await.unwrap();
     };
     limit_to(LIMIT, body).await;
 }

@@ -59,6 +59,7 @@ zlock_recipes::recipe_suite!(
         multi,
         cost,
         input,
+        names,
         read_write,
         downgrade,
         semaphore,

@@ -120,6 +120,7 @@ impl Contender for WatchParent {
 
     async fn release(&mut self) -> Result {
         let node = self.node.take().ok_or("not held")?;
-        Ok(self.backend.delete(&self.path, &Target::Node(node)).await?)
+        self.backend.delete(&self.path, &Target::Node(node)).await?;
+        Ok(())
     }
 }

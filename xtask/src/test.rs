@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
+use crate::newest;
 use crate::programs::{Program, programs};
 use crate::run::{Result, cargo, output, show};
 use crate::setup::set_up;
-use crate::summary::{SKIP_MARK, Summary};
+use crate::summary::{SERVER_MARK, SKIP_MARK, Summary};
 
 /// One selection for clippy, tests and docs, so that they share what they build. Without protoc everything but
 /// etcd, and that is said.
@@ -35,6 +36,8 @@ fn has_protoc() -> bool {
 const SERVERS: &str = "ZLOCK_TEST_SERVERS";
 
 pub(crate) fn test(args: &[String]) -> Result {
+    let mut args = args.to_vec();
+    let newest = newest::environment(&mut args)?;
     let require = args.iter().any(|arg| arg == "--require");
     let filter: Vec<_> = args.iter().filter(|arg| *arg != "--require").map(String::as_str).collect();
     if let Some(option) = filter.iter().find(|arg| arg.starts_with('-')) {
@@ -59,6 +62,7 @@ pub(crate) fn test(args: &[String]) -> Result {
     for Program { package, source, folder, path } in &programs {
         let mut program = Command::new(path);
         program.args(&filter).current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        program.envs(newest.clone());
         watch(&mut summary, program.env(SERVERS, &servers), package, source)?;
     }
     let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
@@ -83,12 +87,13 @@ fn watch(summary: &mut Summary, command: &mut Command, package: &str, source: &s
     let mut child = command.spawn().map_err(failed)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let errors = std::thread::spawn(move || {
-        let mut skips = Vec::new();
+        let (mut skips, mut servers) = (Vec::new(), Vec::new());
         lines(stderr, |line| {
             let _ = writeln!(std::io::stderr(), "{line}");
             skips.extend(line.strip_prefix(SKIP_MARK).map(str::to_owned));
+            servers.extend(line.strip_prefix(SERVER_MARK).map(str::to_owned));
         });
-        skips
+        (skips, servers)
     });
     let mut results = Vec::new();
     lines(stdout, |line| {
@@ -97,8 +102,10 @@ fn watch(summary: &mut Summary, command: &mut Command, package: &str, source: &s
         results.push(line.to_owned());
     });
     let passed = child.wait().map_err(failed)?.success();
-    let skips = errors.join().map_err(|_| format!("{title}: its standard error cannot be read"))?;
+    let (skips, servers) =
+        errors.join().map_err(|_| format!("{title}: its standard error cannot be read"))?;
     summary.add(package, source, &results, &skips, passed);
+    summary.add_servers(servers);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::background::Background;
 use crate::error::Result;
 use crate::label::Label;
 use crate::node::{Node, NodeData, Queue, Token};
@@ -20,7 +21,8 @@ use crate::watch::Watch;
 /// # Who retries
 /// An operation retries inside itself, by the backend's policy and within one budget of time, and returns
 /// only what it could not mend. A caller never repeats it. An operation that is called while there is no
-/// session waits for one, within the same budget.
+/// session waits for one, within the same budget. It [notes](crate::LastFailure::note) each failure that it
+/// retries, so that a caller with less time can name the cause.
 ///
 /// # Sessions
 /// A backend is one session at a time. It keeps the session alive, and when it is lost begins the next one
@@ -100,15 +102,19 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - Its own `gone` notice stays silent.
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node>;
 
-    /// Removes exactly the node with this token, whatever its label is by now.
+    /// Removes exactly the node with this token, whatever its label is by now, and returns whether this call
+    /// removed it.
     ///
     /// # Behavior
     /// - A node that is gone already is `Ok`, and so is a parent that is.
+    /// - A node that somebody else removed is [`Gone`](Deletion::Gone), whatever its label was.
+    /// - A node that an earlier attempt of this call may have removed, whose answer was lost, is
+    ///   [`Removed`](Deletion::Removed).
     /// - A relabel of the node at the same time leaves nothing behind, whichever comes first.
     /// - After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
     ///   a create whose future was dropped before this call cannot take effect after its `Ok`.
     /// - It never removes another node with the same number.
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()>;
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion>;
 
     /// The data of a node, whatever its label is by now; `None` if it is gone.
     ///
@@ -145,6 +151,14 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - An outage shorter than the session is `Suspended`, then `Connected` in the same epoch.
     /// - A session that ended is `Lost`, then `Connected` in the next epoch.
     fn session_events(&self) -> SessionEvents;
+
+    /// The jobs that this backend runs in the background, on the runtime that it lives on. Local: no request.
+    ///
+    /// # Behavior
+    /// - A job that is pushed from a thread without a runtime is run.
+    /// - A job that is pushed from a runtime that then ends is run.
+    /// - After [`close`](Self::close) no job is run, and none is kept.
+    fn background(&self) -> Background;
 
     /// Ends the session at the store, with its nodes, and wakes everybody with `Closed`. Dropping the last
     /// handle does it too. Waits for the store's answer, but not for long.
@@ -193,6 +207,16 @@ pub enum Existence {
     Watching(Watch),
 }
 
+/// The answer of [`delete`](CoordinationBackend::delete).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Deletion {
+    /// This call removed the node, or most likely did: the answer to one of its requests was lost, and the node is
+    /// gone.
+    Removed,
+    /// The node was gone before, and this call cannot have removed it.
+    Gone,
+}
+
 /// What to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -239,7 +263,7 @@ macro_rules! forward {
             async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
                 (**self).relabel(parent, node, label).await
             }
-            async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+            async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
                 (**self).delete(parent, target).await
             }
             async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
@@ -257,6 +281,9 @@ macro_rules! forward {
             }
             fn session_events(&self) -> SessionEvents {
                 (**self).session_events()
+            }
+            fn background(&self) -> Background {
+                (**self).background()
             }
             async fn close(&self) -> Result<Close> {
                 (**self).close().await

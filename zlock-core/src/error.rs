@@ -36,7 +36,7 @@ pub enum ErrorKind {
     /// The URL names a backend whose cargo feature is off. Switch the feature on.
     FeatureDisabled,
     /// The time given for an acquisition is over; nothing is held and nothing is left behind. The phase
-    /// says what it was spent on.
+    /// says what it was spent on, and the source is the last failure of the store, if it was still failing.
     Timeout(Phase),
     /// The lock template's waits are used up: somebody else holds the lock. Try later.
     Busy,

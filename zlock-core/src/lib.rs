@@ -1,10 +1,13 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+mod background;
 #[cfg(feature = "conformance")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
 pub mod conformance;
 mod error;
+mod excerpt;
+mod failure;
 mod label;
 mod name;
 mod node;
@@ -19,8 +22,11 @@ mod token;
 mod url;
 mod watch;
 
-pub use backend::{Close, CoordinationBackend, Created, Existence, Target};
+pub use backend::{Close, CoordinationBackend, Created, Deletion, Existence, Target};
+pub use background::{Background, Job};
 pub use error::{Error, ErrorKind, Phase, Result};
+pub use excerpt::Excerpt;
+pub use failure::LastFailure;
 pub use label::Label;
 pub use name::{NodeName, ParsedName};
 pub use node::{FencingToken, Node, NodeData, Queue, Token};

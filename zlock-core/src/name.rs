@@ -48,10 +48,15 @@ impl NodeName {
         NodeName(format!("{}{sequence}", Self::prefix(token, label)).into())
     }
 
-    /// Reads a name. `None` is a foreign name: no place in a lock's queue.
+    /// Reads a name as a place in a lock's queue; `None` for a foreign name, which is no place.
     ///
-    /// Known are `_c_<uuid>-` or nothing, then `lock-`, `__READ__`, `__WRIT__`, `__PERM__<n>of<max>__` or
-    /// `__HELD__<n>of<max>__`; or kazoo's 32 hex digits, then `__lock__` or `__rlock__`; then the sequence.
+    /// A name is a place if it is one of these, followed by the sequence:
+    /// - `_c_<uuid>-` or nothing, and `lock-`, `__READ__`, `__WRIT__`, `__PERM__<n>of<max>__` or
+    ///   `__HELD__<n>of<max>__`;
+    /// - nothing or kazoo's 32 hex digits, and `__lock__` or `__rlock__`.
+    ///
+    /// So a name without a token, such as `lock-0000000000`, is a place, too: Curator without protection writes such
+    /// names, and a holder that is overlooked is worse than a stray node that keeps others out.
     #[must_use]
     pub fn parse(name: &str) -> Option<ParsedName> {
         let (rest, sequence) = Sequence::split(name)?;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::excerpt::Excerpt;
 use crate::name::NodeName;
 
 /// The path of one lock: absolute, `/`-separated, at least one segment (`/app/orders`).
@@ -29,7 +30,7 @@ impl LockPath {
         let path = path.as_ref();
         let bad = |why: String| {
             Err(Error::new(ErrorKind::InvalidPath, "path")
-                .with_path(format_args!("{path:?}"))
+                .with_path(format_args!("{:?}", Excerpt::of(path)))
                 .with_message(why))
         };
         let Some(relative) = path.strip_prefix('/') else {
@@ -79,11 +80,12 @@ fn check_segment(segment: &str) -> Result<(), String> {
         "." | ".." => return Err(format!("is {segment:?}: relative paths are not taken")),
         _ => {}
     }
+    let shown = Excerpt::of(segment);
     if let Some((at, c)) = segment.char_indices().find(|&(_, c)| !is_allowed(c)) {
-        return Err(format!("({segment:?}) has the character {c:?} at byte {at}"));
+        return Err(format!("({shown:?}) has the character {c:?} at byte {at}"));
     }
     if NodeName::parse(segment).is_some() {
-        return Err(format!("({segment:?}) looks like a place in a lock's queue"));
+        return Err(format!("({shown:?}) looks like a place in a lock's queue"));
     }
     Ok(())
 }
@@ -159,6 +161,25 @@ mod tests {
         assert!(
             LockPath::new(format!("/{}", "x".repeat(5000))).unwrap_err().to_string().contains("5001 bytes")
         );
+    }
+
+    #[test]
+    fn errors_stay_short() {
+        let long = "x".repeat(10_000_000);
+        for bad in [
+            format!("/{long}"),
+            long.clone(),
+            format!("/{long}\u{7f}"),
+            format!("/{}/lock-0000000001", "é".repeat(5_000_000)),
+            "\u{1}".repeat(10_000_000),
+        ] {
+            let e = LockPath::new(&bad).unwrap_err();
+            assert!(format!("{e} {e:?}").len() < 10_000, "{} bytes", e.to_string().len());
+            assert!(e.to_string().contains(&format!("... ({} bytes)", bad.len())), "{e}");
+        }
+        // No part of a path that is short enough is cut off without a word.
+        let e = LockPath::new(format!("/{}\u{7f}", "x".repeat(1000))).unwrap_err();
+        assert!(e.to_string().contains("... (1001 bytes)) has the character '\\u{7f}' at byte 1000"), "{e}");
     }
 
     #[test]

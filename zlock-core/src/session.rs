@@ -211,10 +211,17 @@ impl SessionPublisher {
         *self.0.now()
     }
 
+    /// The session as it was last seen. Reads no clock, so its deadline may have passed: for destructors, which may
+    /// run when the thread's clock is gone.
+    #[must_use]
+    pub fn last_seen(&self) -> Session {
+        *self.0.lock()
+    }
+
     /// A view for [`CoordinationBackend::session_events`](crate::CoordinationBackend::session_events).
     #[must_use]
     pub fn subscribe(&self) -> SessionEvents {
-        let session = *self.0.now();
+        let session = self.current();
         SessionEvents { shared: self.0.clone(), seen: (session.epoch, session.state) }
     }
 }
@@ -247,6 +254,12 @@ impl SessionEvents {
         *self.shared.now()
     }
 
+    /// The epoch of the latest session. Unlike [`current`](Self::current) it needs no clock.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.shared.lock().epoch
+    }
+
     /// Whether the session of `epoch` is live at this moment.
     #[must_use]
     pub fn is_live(&self, epoch: u64) -> bool {
@@ -265,6 +278,9 @@ impl SessionEvents {
     ///
     /// # Cancel safety
     /// Safe: a change that was not returned is returned by the next call.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn changed(&mut self) -> Session {
         let shared = self.shared.clone();
         loop {
@@ -287,6 +303,9 @@ impl SessionEvents {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn over(&mut self, epoch: u64) -> Session {
         loop {
             let session = self.current();
@@ -319,6 +338,9 @@ impl SessionListener {
     ///
     /// # Cancel safety
     /// Safe: nothing is skipped.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn next(&mut self) -> Option<Session> {
         if let Some(session) = self.next.take() {
             self.last = Some(session);

@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::excerpt::Excerpt;
 use crate::path::LockPath;
 
 /// A connection URL, read but not yet understood: what it means is up to the backend of its scheme.
@@ -40,22 +41,23 @@ impl Host {
     /// # Errors
     /// Why it is none, in words that come after "host 1".
     pub fn parse(host: &str) -> Result<Self, String> {
+        let shown = Excerpt::of(host);
         let (name, port) = if let Some(rest) = host.strip_prefix('[') {
             let Some((address, port)) = rest.split_once(']') else {
-                return Err(format!("({host:?}) has no ']'"));
+                return Err(format!("({shown:?}) has no ']'"));
             };
             if address.parse::<Ipv6Addr>().is_err() {
-                return Err(format!("({host:?}) is no IPv6 address"));
+                return Err(format!("({shown:?}) is no IPv6 address"));
             }
             match port.strip_prefix(':') {
                 None if port.is_empty() => (address, None),
-                None => return Err(format!("({host:?}) has {port:?} after the ']'")),
+                None => return Err(format!("({shown:?}) has {:?} after the ']'", Excerpt::of(port))),
                 some => (address, some),
             }
         } else {
             match host.split_once(':') {
                 Some((_, port)) if port.contains(':') => {
-                    return Err(format!("({host:?}) has two ':'; an IPv6 address goes in brackets"));
+                    return Err(format!("({shown:?}) has two ':'; an IPv6 address goes in brackets"));
                 }
                 Some((name, port)) => (name, Some(port)),
                 None => (host, None),
@@ -66,9 +68,9 @@ impl Host {
         }
         let ok = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         if let Some(c) = name.chars().find(|&c| !ok(c) && !host.starts_with('[')) {
-            return Err(format!("({host:?}) has the character {c:?}"));
+            return Err(format!("({shown:?}) has the character {c:?}"));
         }
-        let port = port.map(parse_port).transpose().map_err(|why| format!("({host:?}) {why}"))?;
+        let port = port.map(parse_port).transpose().map_err(|why| format!("({shown:?}) {why}"))?;
         Ok(Host { name: name.to_owned(), port })
     }
 
@@ -107,7 +109,7 @@ impl ConnectUrl {
             return bad("no scheme: expected one as in mem:// or zk://host".into());
         };
         if !is_scheme(scheme) {
-            return bad(format!("the scheme {scheme:?} is none"));
+            return bad(format!("the scheme {:?} is none", Excerpt::of(scheme)));
         }
         let (rest, params) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -165,7 +167,7 @@ impl ConnectUrl {
         let Some(value) = self.param(name) else { return Ok(None) };
         match parse_duration(value) {
             Ok(duration) => Ok(Some(duration)),
-            Err(why) => Err(self.refuse(format!("parameter {name}={value}: {why}"))),
+            Err(why) => Err(self.refuse(format!("parameter {name}={}: {why}", Excerpt::of(value)))),
         }
     }
 
@@ -177,11 +179,13 @@ impl ConnectUrl {
         match self.params.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some(name) if known.is_empty() => {
-                Err(self.refuse(format!("unknown parameter {name:?}: {}:// takes none", self.scheme)))
+                let (name, scheme) = (Excerpt::of(name), Excerpt::of(&self.scheme));
+                Err(self.refuse(format!("unknown parameter {name:?}: {scheme}:// takes none")))
             }
             Some(name) => Err(self.refuse(format!(
-                "unknown parameter {name:?}: {}:// takes {}",
-                self.scheme,
+                "unknown parameter {:?}: {}:// takes {}",
+                Excerpt::of(name),
+                Excerpt::of(&self.scheme),
                 known.join(", ")
             ))),
         }
@@ -189,7 +193,7 @@ impl ConnectUrl {
 
     /// The error of a backend that does not take this URL.
     pub fn refuse(&self, why: impl Into<String>) -> Error {
-        invalid(&self.to_string(), why)
+        invalid(&Excerpt::of(&self.to_string()).to_string(), why)
     }
 }
 
@@ -201,8 +205,8 @@ fn invalid(url: &str, why: impl Into<String>) -> Error {
 fn shown(url: &str) -> String {
     let head = url.split('?').next().unwrap_or_default();
     match url.split_once("://") {
-        _ if !url.contains('@') => format!("{head:?}"),
-        Some((scheme, _)) if is_scheme(scheme) => format!("\"{scheme}://***\""),
+        _ if !url.contains('@') => format!("{:?}", Excerpt::of(head)),
+        Some((scheme, _)) if is_scheme(scheme) => format!("\"{}://***\"", Excerpt::of(scheme)),
         _ => "\"***\"".into(),
     }
 }
@@ -222,7 +226,7 @@ fn parse_hosts(list: &str) -> Result<Vec<Host>, String> {
 fn parse_port(text: &str) -> Result<u16, String> {
     match text.parse::<u16>() {
         Ok(port) if port > 0 && text.bytes().all(|b| b.is_ascii_digit()) => Ok(port),
-        _ => Err(format!("has the port {text:?}; expected 1 to 65535")),
+        _ => Err(format!("has the port {:?}; expected 1 to 65535", Excerpt::of(text))),
     }
 }
 
@@ -241,7 +245,7 @@ fn parse_params(text: &str) -> Result<BTreeMap<String, String>, String> {
             return Err(format!("parameter {} is not name=value", i + 1));
         };
         if params.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(format!("parameter {name:?} is given twice"));
+            return Err(format!("parameter {:?} is given twice", Excerpt::of(name)));
         }
     }
     Ok(params)
@@ -375,6 +379,47 @@ mod tests {
         let e = url.refuse_params_but(&["session_timeout"]).unwrap_err();
         let all = format!("{url} {url:?} {e} {e:?}");
         assert!(all.contains("password") && !all.contains("SECRET"), "{all}");
+    }
+
+    #[test]
+    fn errors_stay_short() {
+        let long = "x".repeat(10_000_000);
+        let hosts = format!("{}h", "h1,".repeat(100_000));
+        for bad in [
+            long.clone(),
+            format!("{long}://me@h"),
+            format!("é{long}://h"),
+            format!("zk://me@{long}"),
+            format!("zk://{long} "),
+            format!("zk://{long}:1:2"),
+            format!("zk://[{long}"),
+            format!("zk://[{long}]"),
+            format!("zk://[::1]{long}"),
+            format!("zk://h:{long}"),
+            format!("zk://{hosts},"),
+            format!("zk://h/{long}"),
+            format!("zk://h/{long}/../x"),
+            format!("zk://h?{long}"),
+            format!("zk://h?{long}=1&{long}=2"),
+        ] {
+            // Not shown if it is taken: it is long.
+            let Err(e) = ConnectUrl::parse(&bad) else { panic!("taken: {}", Excerpt::of(&bad)) };
+            assert!(format!("{e} {e:?}").len() < 10_000, "{} bytes", e.to_string().len());
+        }
+        for bad in [
+            format!("zk://{long}?t=1"),
+            format!("zk://{hosts}?t=1"),
+            format!("zk://h?t={long}"),
+            format!("zk://h?{long}=1"),
+            format!("{long}://h?t=1"),
+        ] {
+            let url = ConnectUrl::parse(&bad).unwrap();
+            for e in [url.refuse_params_but(&[]).unwrap_err(), url.refuse_params_but(&["a"]).unwrap_err()] {
+                assert!(format!("{e} {e:?}").len() < 10_000, "{} bytes", e.to_string().len());
+            }
+            let e = url.duration("t").err().unwrap_or_else(|| url.refuse("on purpose"));
+            assert!(format!("{e} {e:?}").len() < 10_000, "{} bytes", e.to_string().len());
+        }
     }
 
     #[test]

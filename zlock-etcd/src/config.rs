@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use zlock_core::probe::{Probe, Protocol};
-use zlock_core::{ConnectUrl, Error, ErrorKind, Host, LockPath, NodeName, Result, RetryPolicy};
+use zlock_core::{ConnectUrl, Error, ErrorKind, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
 
 use crate::key::Keys;
 
@@ -87,7 +87,8 @@ impl EtcdOptions {
     /// As [`from_url`](Self::from_url).
     pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
         if url.scheme() != "etcd" {
-            return Err(url.refuse(format!("the scheme is {:?}, expected \"etcd\"", url.scheme())));
+            let scheme = Excerpt::of(url.scheme());
+            return Err(url.refuse(format!("the scheme is {scheme:?}, expected \"etcd\"")));
         }
         let mut options = EtcdOptions::new(url.authorities(DEFAULT_PORT)?);
         options.prefix = url.path().cloned();
@@ -221,7 +222,7 @@ impl EtcdOptions {
 
     /// What an error shows as the place.
     pub(crate) fn hosts_text(&self) -> String {
-        self.hosts.join(",")
+        Excerpt::of(&self.hosts.join(",")).to_string()
     }
 
     /// How long one server may take to answer a request before the next one is asked.

@@ -1,7 +1,7 @@
 //! Taking a place in a queue, also when the answer gets lost.
 
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
-use zlock_core::{Created, ErrorKind, Label, LockPath, Result, Token};
+use zlock_core::{Created, ErrorKind, Excerpt, Label, LockPath, Result, Token};
 
 use crate::contents::Contents;
 use crate::error::Failure;
@@ -20,7 +20,7 @@ pub(crate) async fn create(
 ) -> Result<Created> {
     let mut operation = Operation::new(session, "create", parent);
     if !token.is_uuid() {
-        let why = format!("the token {token} is no UUID");
+        let why = format!("the token {} is no UUID", Excerpt::of(token.as_str()));
         return Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
     }
     check_size(&operation, data)?;

@@ -1,15 +1,15 @@
 //! Removing a node.
 
-use etcd_client::{Txn, TxnOp};
-use zlock_core::{LockPath, Result, Target};
+use etcd_client::{Txn, TxnOp, TxnOpResponse};
+use zlock_core::{Deletion, LockPath, Result, Target};
 
 use crate::error::Failure;
 use crate::fence;
 use crate::operation::{Operation, is_still};
 use crate::session::{Lease, Shared, own_id};
 
-/// Removes the node with the target's token.
-pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<()> {
+/// Removes the node with the target's token, and says whether it did.
+pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = Operation::new(session, "delete", parent);
     let key = operation.keys.of(target.token());
     session.own.remove(&own_id(&key));
@@ -19,27 +19,35 @@ pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target)
             && session.closed().is_none()
             && node.session.is_some_and(|id| session.is_over(id))
         {
-            return Ok(());
+            return Ok(deletion(&operation, false));
         }
         let lease = operation.lease().await?;
         match once(&mut operation, lease, &key, target).await {
-            Ok(()) => return Ok(()),
+            Ok(removed) => return Ok(deletion(&operation, removed)),
             Err(failure) => operation.again(failure).await?,
         }
     }
 }
 
+/// A request without an answer may have removed it, too.
+fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
+    if removed || operation.unknown { Deletion::Removed } else { Deletion::Gone }
+}
+
+/// One try; `false` if there was no such node.
 async fn once(
     operation: &mut Operation<'_>,
     lease: Lease,
     key: &str,
     target: &Target,
-) -> Result<(), Failure> {
-    match target {
+) -> Result<bool, Failure> {
+    let answer = match target {
         Target::Node(node) => {
             let txn = Txn::new().when([is_still(key, node)]).and_then([TxnOp::delete(key, None)]);
-            operation.write(lease, txn).await.map(drop)
+            operation.write(lease, txn).await?
         }
-        Target::Token(_) => fence::raise(operation, lease, TxnOp::delete(key, None)).await.map(drop),
-    }
+        Target::Token(_) => fence::raise(operation, lease, TxnOp::delete(key, None)).await?,
+    };
+    let removed = |response: &TxnOpResponse| matches!(response, TxnOpResponse::Delete(d) if d.deleted() > 0);
+    Ok(answer.op_responses().iter().any(removed))
 }

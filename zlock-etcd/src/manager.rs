@@ -89,6 +89,7 @@ impl Manager {
         let epoch = self.shared.publisher.establish(id, deadline)?;
         tracing::info!(session = %id, epoch, ttl = ?granted.ttl, "session established");
         let lease = Lease { epoch, id };
+        self.shared.no_session.send_replace(None);
         self.shared.begin(lease);
         Some(Kept { lease, granted })
     }
@@ -164,7 +165,14 @@ impl Manager {
                         shared.close(CloseReason::AuthFailed);
                         return None;
                     }
-                    Err(failure) => tracing::warn!(?failure, hosts = probe.causes(), "no session yet"),
+                    Err(failure) => {
+                        let causes = probe.causes();
+                        tracing::warn!(?failure, hosts = causes, "no session yet");
+                        let error = Error::new(failure.verdict().kind, "connect");
+                        let error = failure.explain(error.with_path(options.hosts_text()));
+                        let error = if causes.is_empty() { error } else { error.with_message(causes) };
+                        shared.no_session.send_replace(Some(Arc::new(error)));
+                    }
                 }
             }
         };

@@ -7,7 +7,7 @@ use etcd_client::{
     Client, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use tokio::time::Instant;
-use zlock_core::{Error, ErrorKind, LockPath, Node, Queue, Result, Retry};
+use zlock_core::{Error, ErrorKind, LastFailure, LockPath, Node, Queue, Result, Retry};
 
 use crate::connect::kv;
 use crate::error::Failure;
@@ -37,13 +37,38 @@ impl<'a> Operation<'a> {
 
     /// Waits for a live session.
     pub(crate) async fn lease(&self) -> Result<Lease> {
-        self.session.lease(self.until).await.map_err(|failure| match failure {
-            Failure::TimedOut => self.error(ErrorKind::Unavailable).with_message(format!(
-                "no session with {} within the operation timeout",
-                self.session.options.hosts_text()
-            )),
+        let leased = tokio::select! {
+            biased;
+            leased = self.session.lease(self.until) => leased,
+            () = self.note_attempts() => Err(Failure::Closed),
+        };
+        leased.map_err(|failure| match failure {
+            Failure::TimedOut => self.no_session(" within the operation timeout"),
             failure => self.fail(failure),
         })
+    }
+
+    /// Notes that there is no session, and with each attempt at one why.
+    async fn note_attempts(&self) {
+        let mut attempts = self.session.no_session.subscribe();
+        loop {
+            attempts.mark_unchanged();
+            LastFailure::note(|| self.no_session(""));
+            if attempts.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The error while there is no session, with what the last attempt at one has come to.
+    fn no_session(&self, within: &str) -> Error {
+        let hosts = self.session.options.hosts_text();
+        let error =
+            self.error(ErrorKind::Unavailable).with_message(format!("no session with {hosts}{within}"));
+        match self.session.no_session.borrow().clone() {
+            Some(cause) => error.with_source(cause),
+            None => error,
+        }
     }
 
     /// Sends what `call` asks for, and waits for the answer.
@@ -101,6 +126,7 @@ impl<'a> Operation<'a> {
         }
         // The next session is waited for, not tried for.
         if failure.verdict().kind == ErrorKind::SessionLost {
+            LastFailure::note(|| self.fail(failure));
             return Ok(());
         }
         let Some(delay) = self.retry.next_delay() else {
@@ -111,6 +137,7 @@ impl<'a> Operation<'a> {
         if until >= self.until {
             return Err(self.fail(failure));
         }
+        LastFailure::note(|| self.fail(failure));
         self.session.pause(until).await.map_err(|failure| self.fail(failure))
     }
 

@@ -10,7 +10,9 @@ use etcd_client::Client;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token};
+use zlock_core::{
+    Background, CloseReason, Error, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token,
+};
 
 use crate::config::EtcdOptions;
 use crate::connect::Endpoints;
@@ -46,6 +48,7 @@ struct Live {
 pub(crate) struct Shared {
     pub(crate) options: EtcdOptions,
     pub(crate) publisher: SessionPublisher,
+    pub(crate) background: Background,
     /// By whole key, since that is what a lease lists.
     pub(crate) own: OwnNodes,
     pub(crate) contents: OwnContents,
@@ -54,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
     current: watch::Sender<Option<Arc<Live>>>,
+    /// What the last attempt at a new session has come to, while there is none.
+    pub(crate) no_session: watch::Sender<Option<Arc<Error>>>,
     /// The backend's sessions that are over, the last ones.
     past: Mutex<VecDeque<SessionId>>,
 }
@@ -71,6 +76,7 @@ impl Shared {
         let endpoints = Arc::new(Endpoints::new(options.clone(), runtime.clone()));
         Shared {
             publisher: SessionPublisher::new(),
+            background: Background::new(),
             own: OwnNodes::default(),
             contents: OwnContents::default(),
             watches: Watches::new(endpoints.clone(), options.answer_time(), runtime),
@@ -79,6 +85,7 @@ impl Shared {
             endpoints,
             options,
             current: watch::Sender::new(None),
+            no_session: watch::Sender::new(None),
             past: Mutex::default(),
         }
     }
@@ -111,6 +118,7 @@ impl Shared {
     /// The whole of the end of the backend, as far as it is local.
     pub(crate) fn close(&self, reason: CloseReason) {
         self.publisher.close(reason);
+        self.background.close();
         self.own.clear();
         self.current.send_replace(None);
     }

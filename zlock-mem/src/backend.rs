@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use tokio::time::timeout;
 use zlock_core::{
-    Close, CoordinationBackend, Created, ErrorKind, Existence, FencingToken, Label, LockPath, Node, NodeData,
-    NodeName, Queue, Result, Session, SessionEvents, Target, Token, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, ErrorKind, Existence, FencingToken, Label,
+    LockPath, Node, NodeData, NodeName, Queue, Result, Session, SessionEvents, Target, Token, Watch,
 };
 
 use crate::armed::Arming;
@@ -149,7 +149,7 @@ impl MemBackend {
         }
     }
 
-    async fn remove(&self, call: &Call<'_>, parent: &LockPath, target: &Target) -> Result<()> {
+    async fn remove(&self, call: &Call<'_>, parent: &LockPath, target: &Target) -> Result<Deletion> {
         self.shared.own.remove(target.token());
         let mut retries = call.retries();
         let (mut name, may_have_another) = match target {
@@ -160,15 +160,15 @@ impl MemBackend {
             if let Some(name) = name {
                 let request = || Request::Delete { parent: parent.clone(), name: name.as_str().into() };
                 match call.answer_to(&mut retries, request).await?.1 {
-                    Answer::Done => return Ok(()),
-                    Answer::NoNode if !may_have_another => return Ok(()),
+                    Answer::Done => return Ok(Deletion::Removed),
+                    Answer::NoNode if !may_have_another => return Ok(call.gone()),
                     Answer::NoNode => {}
                     answer => return Err(call.unexpected(&answer)),
                 }
             }
             match self.find(call, &mut retries, parent, target.token()).await? {
                 Some(node) => name = Some(node.name),
-                None => return Ok(()),
+                None => return Ok(call.gone()),
             }
         }
     }
@@ -271,7 +271,7 @@ impl CoordinationBackend for MemBackend {
         call.within_budget(self.change_label(&call, parent, node, label)).await
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         let call = self.call("delete", parent);
         call.within_budget(self.remove(&call, parent, target)).await
     }
@@ -297,6 +297,10 @@ impl CoordinationBackend for MemBackend {
 
     fn session_events(&self) -> SessionEvents {
         self.shared.events()
+    }
+
+    fn background(&self) -> Background {
+        self.shared.background.clone()
     }
 
     async fn close(&self) -> Result<Close> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use zlock_core::{Error, ErrorKind, LockPath, Result, Retry, Session, SessionState};
+use zlock_core::{Deletion, Error, ErrorKind, LastFailure, LockPath, Result, Retry, Session, SessionState};
 
 use crate::request::{Answer, Request};
 use crate::session::{Asked, Shared};
@@ -17,11 +17,19 @@ pub(crate) struct Call<'a> {
     path: &'a LockPath,
     /// A write was sent and not answered.
     uncertain: AtomicBool,
+    /// A write that was sent will never be answered.
+    unanswered: AtomicBool,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn new(shared: &'a Shared, operation: &'static str, path: &'a LockPath) -> Self {
-        Call { shared, operation, path, uncertain: AtomicBool::new(false) }
+        Call {
+            shared,
+            operation,
+            path,
+            uncertain: AtomicBool::new(false),
+            unanswered: AtomicBool::new(false),
+        }
     }
 
     /// Runs the operation's steps within its time, and ends them when the client is closed.
@@ -41,6 +49,11 @@ impl<'a> Call<'a> {
         if self.uncertain.load(Ordering::Relaxed) { error.ambiguous() } else { error }
     }
 
+    /// What a delete has come to that finds no node.
+    pub(crate) fn gone(&self) -> Deletion {
+        if self.unanswered.load(Ordering::Relaxed) { Deletion::Removed } else { Deletion::Gone }
+    }
+
     fn unavailable(&self, why: String) -> Error {
         self.error(ErrorKind::Unavailable).with_message(why)
     }
@@ -57,6 +70,7 @@ impl<'a> Call<'a> {
             if session.state == SessionState::Connected {
                 return session;
             }
+            LastFailure::note(|| self.unavailable("not connected to the server".into()));
             events.changed().await;
         }
     }
@@ -65,9 +79,13 @@ impl<'a> Call<'a> {
     pub(crate) async fn ask(&self, session: Session, request: Request) -> Asked {
         let writes = request.writes();
         let pending = self.shared.send(session, request);
+        let was_sent = pending.was_sent();
         self.note_sent(writes);
         let asked = self.shared.answer(pending).await;
         self.note_answered(writes, &asked);
+        if writes && was_sent && !matches!(asked, Asked::Answer(_)) {
+            self.unanswered.store(true, Ordering::Relaxed);
+        }
         asked
     }
 
@@ -101,10 +119,9 @@ impl<'a> Call<'a> {
     /// Waits until the next attempt is due.
     pub(crate) async fn again(&self, retries: &mut Retries) -> Result<()> {
         retries.done += 1;
-        if retries.retry.sleep().await {
-            return Ok(());
-        }
-        Err(self.unavailable(format!("no answer to {} attempts", retries.done)))
+        let error = || self.unavailable(format!("no answer to {} attempts", retries.done));
+        LastFailure::note(error);
+        if retries.retry.sleep().await { Ok(()) } else { Err(error()) }
     }
 
     /// An answer that does not belong to the request.

@@ -1,7 +1,8 @@
 //! The create that leaves exactly one node, whatever gets lost on the way.
 
 use zlock_core::{
-    Created, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Result, Session, SessionId, Token,
+    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeName, Result, Session, SessionId,
+    Token,
 };
 
 use crate::backend::queue;
@@ -33,7 +34,7 @@ enum Attempt {
 
 pub(crate) async fn create(shared: &Shared, call: &Call<'_>, wanted: Wanted<'_>) -> Result<Created> {
     if !wanted.token.is_uuid() {
-        let why = format!("the token {} is no UUID", wanted.token);
+        let why = format!("the token {} is no UUID", Excerpt::of(wanted.token.as_str()));
         return Err(call.error(ErrorKind::InvalidArgument).with_message(why));
     }
     let (mut retries, mut delays) = (call.retries(), ParentDelays::new());

@@ -70,7 +70,8 @@ impl MemServer {
     /// A new client with a session of its own.
     ///
     /// Inside a tokio runtime it is connected when this returns, unless the server is stopped; elsewhere its
-    /// first operation connects it.
+    /// first operation connects it. That runtime then keeps the session alive and does the work that clients leave to
+    /// the background. When it has ended, the runtime of the next operation does.
     #[must_use]
     pub fn connect_with(&self, options: MemOptions) -> MemBackend {
         MemBackend::new(self.0.clone(), options)
@@ -126,14 +127,22 @@ impl Server {
         request: Request,
     ) -> Result<oneshot::Receiver<Answer>, Refused> {
         let (to, answer) = oneshot::channel();
-        let sent = self.lock().send(client, Sent { session, request, to }, Instant::now());
+        let sent = {
+            let mut state = self.lock();
+            let now = state.now();
+            state.send(client, Sent { session, request, to }, now)
+        };
         self.pump();
         sent.map(|()| answer)
     }
 
     /// Changes the state by hand, and lets what follows from it happen.
     pub(crate) fn with<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, Instant) -> T) -> T {
-        let value = change(&mut self.lock(), Instant::now());
+        let value = {
+            let mut state = self.lock();
+            let now = state.now();
+            change(&mut state, now)
+        };
         self.pump();
         value
     }
@@ -148,7 +157,7 @@ impl Server {
             return;
         }
         loop {
-            let now = Instant::now();
+            let now = state.now();
             match state.next(now) {
                 Some(Work::Arrived(client, sent)) => {
                     drop(state);
@@ -156,7 +165,8 @@ impl Server {
                     state = self.lock();
                     if fate != Fate::LoseRequest {
                         *state.counts.entry(sent.request.operation()).or_default() += 1;
-                        state.execute(client, sent, fate == Fate::LoseAnswer, Instant::now());
+                        let now = state.now();
+                        state.execute(client, sent, fate == Fate::LoseAnswer, now);
                     }
                 }
                 Some(Work::Deliver(deliveries)) => {

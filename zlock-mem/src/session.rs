@@ -7,7 +7,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zlock_core::{CloseReason, OwnNodes, Session, SessionEvents, SessionId, SessionPublisher, SessionState};
+use zlock_core::{
+    Background, CloseReason, OwnNodes, Session, SessionEvents, SessionId, SessionPublisher, SessionState,
+};
 
 use crate::link::ClientId;
 use crate::options::MemOptions;
@@ -28,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) client: ClientId,
     pub(crate) options: MemOptions,
     pub(crate) publisher: SessionPublisher,
+    pub(crate) background: Background,
     pub(crate) own: OwnNodes,
     /// Told when the connection broke, or when another attempt may be worth it.
     signal: Arc<Notify>,
@@ -52,6 +55,13 @@ pub(crate) struct Pending {
     answer: Result<oneshot::Receiver<Answer>, Refused>,
 }
 
+impl Pending {
+    /// Whether there was a connection to send it on.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.answer.is_ok()
+    }
+}
+
 impl Shared {
     pub(crate) fn new(server: Arc<Server>, options: MemOptions) -> Arc<Self> {
         let signal = Arc::new(Notify::new());
@@ -61,6 +71,7 @@ impl Shared {
             client,
             options,
             publisher: SessionPublisher::new(),
+            background: Background::new(),
             own: OwnNodes::default(),
             signal,
             task: Mutex::default(),
@@ -132,12 +143,16 @@ impl Shared {
             return;
         }
         if let Ok(runtime) = Handle::try_current() {
-            let shared = self.clone();
+            if self.background.has_orphans() {
+                self.publisher.lose(self.publisher.current().epoch);
+            }
+            let (shared, background) = (self.clone(), self.background.run());
             *task = Some(runtime.spawn(async move {
                 tokio::select! {
                     biased;
                     () = shared.closed() => {}
                     () = shared.keep_sessions() => {}
+                    () = background => {}
                 }
             }));
         }
@@ -145,8 +160,9 @@ impl Shared {
 
     /// Closes the view, and the session if the server can be told.
     pub(crate) fn close(&self) -> Option<oneshot::Receiver<Answer>> {
-        let session = self.publisher.current();
+        let session = self.publisher.last_seen();
         self.publisher.close(CloseReason::Requested);
+        self.background.close();
         self.own.clear();
         if session.epoch == 0 {
             return None;

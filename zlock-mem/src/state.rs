@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use zlock_core::{NodeData, NodeName, SessionId};
@@ -34,6 +35,8 @@ pub(crate) struct State {
     /// When the clock will look next; earlier events have to tell it.
     pub(crate) armed: Option<Instant>,
     pub(crate) wake_clock: bool,
+    /// When it was last looked at.
+    seen: Instant,
     /// Somebody is at work; he takes care of what comes in meanwhile.
     pub(crate) pumping: bool,
     transaction: u64,
@@ -72,11 +75,24 @@ impl State {
             dirty: BTreeSet::new(),
             armed: None,
             wake_clock: false,
+            seen: Instant::now(),
             pumping: false,
             transaction: 0,
             next_client: 0,
             next_session: 0,
         }
+    }
+
+    /// The instant of what happens now.
+    ///
+    /// The destructors of a thread's locals may run when tokio's are gone, and with them its clock. For them no time
+    /// has passed; what is due by then happens at the next look.
+    pub(crate) fn now(&mut self) -> Instant {
+        let has_clock = Handle::try_current().err().is_none_or(|e| !e.is_thread_local_destroyed());
+        if has_clock {
+            self.seen = Instant::now();
+        }
+        self.seen
     }
 
     pub(crate) fn next_transaction(&mut self) -> u64 {

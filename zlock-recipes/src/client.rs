@@ -11,7 +11,7 @@ use zlock_core::{
 };
 
 use crate::hold::Hold;
-use crate::reaper::Reaper;
+use crate::revocation::REVOKE;
 
 /// How long a release or a single try may take by default.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -20,6 +20,10 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 ///
 /// A client is one session with the store at a time, and the store knows its locks by that session. When
 /// the last clone, lock and guard are dropped the session ends, and with it everything that is still held.
+///
+/// A client may be made anywhere, in synchronous code too, and its locks may be used on any runtime. The work in the
+/// background (the removal of the nodes of dropped guards and cancelled acquisitions) runs on the runtime that the
+/// backend lives on, and is done even if the client is dropped first.
 ///
 /// # Examples
 /// ```
@@ -43,7 +47,6 @@ pub struct Client(Arc<ClientInner>);
 pub(crate) struct ClientInner {
     pub(crate) backend: Arc<dyn CoordinationBackend>,
     pub(crate) session: SessionEvents,
-    pub(crate) reaper: Reaper,
     pub(crate) tokens: Tokens,
     pub(crate) operation_timeout: Duration,
     pub(crate) node_data: Arc<[u8]>,
@@ -78,12 +81,12 @@ impl Client {
         self.0.session.clone()
     }
 
-    /// How many nodes are still to be removed in the background: of dropped guards, of cancelled
+    /// Returns how many nodes are still to be removed in the background: those of dropped guards, of cancelled
     /// acquisitions, and of releases that could not reach the server. Nodes that are still to get another label,
-    /// after a downgrade or at a semaphore, count, too.
+    /// after a downgrade or at a semaphore, count too, and so do those of other clients of the same backend.
     #[must_use]
     pub fn pending_removals(&self) -> usize {
-        self.0.reaper.pending()
+        self.0.backend.background().len()
     }
 
     /// Ends the session at the store, and with it every lock held and every wait: waiters get
@@ -96,6 +99,9 @@ impl Client {
     ///
     /// # Cancel safety
     /// Once polled, the end of the session is on its way. Dropping the future only means not to wait for it.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -156,12 +162,6 @@ impl ClientInner {
     }
 }
 
-impl Drop for ClientInner {
-    fn drop(&mut self) {
-        self.reaper.end(&self.backend);
-    }
-}
-
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -189,7 +189,8 @@ pub struct ClientBuilder {
 
 impl ClientBuilder {
     /// How long a release waits for the server before it goes on in the background, and how long a
-    /// `try_acquire` may take. 15 s unless set.
+    /// `try_acquire` may take. Defaults to 15 seconds. The backend's own operation timeout, which limits each
+    /// operation of a longer call, is an option of the backend.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for zero.
@@ -206,7 +207,7 @@ impl ClientBuilder {
     /// an operator see. Host name and process id unless set.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`].
+    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`], and for `__REVOKE__`, which asks a holder to let go.
     pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.node_data = check_node_data(data.into())?;
         Ok(self)
@@ -223,7 +224,6 @@ impl ClientBuilder {
     pub fn build(self) -> Client {
         Client(Arc::new(ClientInner {
             session: self.backend.session_events(),
-            reaper: Reaper::new(&self.backend),
             tokens: self.tokens,
             operation_timeout: self.operation_timeout,
             node_data: self.node_data,
@@ -239,6 +239,10 @@ pub const MAX_NODE_DATA: usize = 512 * 1024;
 pub(crate) fn check_node_data(data: Vec<u8>) -> Result<Arc<[u8]>> {
     if data.len() > MAX_NODE_DATA {
         let message = format!("{} bytes, at most {MAX_NODE_DATA} are taken", data.len());
+        return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
+    }
+    if data == REVOKE {
+        let message = "\"__REVOKE__\" is a request for revocation: the holder would take it for one at once";
         return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
     }
     Ok(data.into())

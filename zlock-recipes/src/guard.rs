@@ -20,9 +20,9 @@ use crate::settle::{relabel, release};
 /// [`fencing_token`](Guard::fencing_token) covers it.
 ///
 /// # Drop
-/// Dropping the last guard does not release at once: it hands the node to the client's background task,
-/// without blocking, also outside a runtime and while unwinding. Use [`release`](Guard::release) to know
-/// when it is done.
+/// Dropping the last guard does not release at once: it hands the node to the backend's task, which removes it on the
+/// runtime that the backend lives on. The drop does not block, and works outside a runtime and while unwinding. Use
+/// [`release`](Guard::release) to know when it is done.
 ///
 /// # Examples
 /// ```
@@ -59,7 +59,8 @@ pub enum Release {
     Released,
     /// Other guards of the same hold are left.
     StillHeld,
-    /// The lock had been lost before.
+    /// The lock had been lost before, with its session or because somebody deleted its node. Somebody else may
+    /// hold it.
     AlreadyLost,
     /// The server could not be told. The client goes on in the background until it is, or until the session
     /// ends and the node with it.
@@ -127,6 +128,9 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn lost(&self) -> Error {
         self.hold.lost(self.entry).await
     }
@@ -144,6 +148,9 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Safe: dropping the future removes the watch.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -202,6 +209,9 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping the future hands the rest to the background.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn release(mut self) -> Result<Release> {
         self.left = true;
         match self.hold.leave(self.entry) {
@@ -266,6 +276,9 @@ impl Held {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn revocation(&self) -> Result<()> {
         crate::revocation::requested(&self.hold, self.lost()).await
     }
@@ -275,6 +288,9 @@ impl Held {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn lost(&self) -> Error {
         self.hold.lost(self.entry).await
     }

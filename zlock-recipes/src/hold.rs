@@ -118,6 +118,10 @@ impl Hold {
         &self.client
     }
 
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     pub(crate) fn fencing_token(&self) -> FencingToken {
         self.fencing_token
     }
@@ -265,12 +269,12 @@ impl Hold {
 
     /// Hands the node over to the reaper.
     pub(crate) fn remove_in_background(self: &Arc<Self>) {
-        self.client.reaper.remove(self.path.clone(), self.target(), self.epoch);
+        self.client.remove_in_background(&self.path, self.target(), self.epoch);
     }
 
     /// Has the reaper give the node the label that the hold counts as.
     pub(crate) fn relabel_in_background(self: &Arc<Self>) {
-        self.client.reaper.relabel(self.path.clone(), Arc::downgrade(self), self.epoch);
+        self.client.relabel_in_background(self);
     }
 
     /// Waits until no lock of this kind is held any more, and says why.

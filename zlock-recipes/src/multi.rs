@@ -83,8 +83,10 @@ impl MultiLock {
         self.parts.iter().map(|part| part.handle.path())
     }
 
-    /// Waits until all locks are held. When one cannot be had, or one that is held already is lost, those that
-    /// are held are released in reverse order; a release that fails is logged and goes on in the background.
+    /// Acquires all locks, waiting for the turn of each without a time limit. While no server answers it fails, as
+    /// [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire). When one cannot be had, or one that is held
+    /// already is lost, those that are held are released in reverse order; a release that fails is logged and goes on
+    /// in the background.
     ///
     /// # Errors
     /// The first error of any of the locks, as [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire);
@@ -93,19 +95,25 @@ impl MultiLock {
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up and releases what is held; no node is
     /// left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<MultiGuard> {
         self.acquire_all(Wait::Forever).await
     }
 
-    /// Waits until all locks are held, for at most `time` in all. No time means one try, as
+    /// Acquires all locks, waiting for at most `time` in all. A zero duration makes a single attempt, as
     /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on and the path of the lock that was waited for last, and those
-    /// of [`acquire`](Self::acquire).
+    /// `Timeout` with what the time was spent on, the path of the lock that was waited for last, and what its store
+    /// failed with as its source; and those of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, time: Duration) -> Result<MultiGuard> {
         let wait = match Instant::now().checked_add(time) {
             _ if time.is_zero() => Wait::Not,
@@ -116,14 +124,17 @@ impl MultiLock {
         self.acquire_all(wait).await
     }
 
-    /// Takes the locks if all are free; `None` if one is not, and then none is held. Each look takes at most its
-    /// client's operation timeout.
+    /// Acquires the locks if all are free; `None` if one is not, and then none is held.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout).
+    /// As [`InterProcessMutex::try_acquire`](crate::InterProcessMutex::try_acquire), for each of the locks within its
+    /// client's operation timeout.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         match self.acquire_all(Wait::Not).await {
             Ok(guard) => Ok(Some(guard)),
@@ -146,6 +157,9 @@ impl MultiLock {
     ///
     /// # Cancel safety
     /// Safe; a request that is under way may still reach a holder.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         let (mut asked, mut first_error) = (0, None);
         for part in self.parts.iter() {

@@ -38,6 +38,9 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn lost(&self) -> Error {
         first_loss(&self.guards).await
     }
@@ -49,6 +52,9 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     /// Safe: dropping the future removes the watches.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn revocation(&self) -> Result<()> {
         first(self.guards.iter().map(Guard::revocation)).await
     }
@@ -80,6 +86,9 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     /// Dropping the future hands the rest to the background.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn release(mut self) -> Result<Release> {
         let mut result = Ok(Release::Released);
         while let Some(guard) = self.guards.pop() {

@@ -49,7 +49,8 @@ impl InterProcessMutex {
     /// The data of this mutex's nodes instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(InterProcessMutex)
     }
@@ -60,40 +61,56 @@ impl InterProcessMutex {
         self.0.path()
     }
 
-    /// Waits until the lock is held.
+    /// Acquires the lock, waiting for its turn without a time limit.
+    ///
+    /// Only the turn is waited for without a limit. While no server answers, each operation on the store gives up
+    /// after the backend's operation timeout, 15 s by default, and the acquisition fails with `Unavailable`.
     ///
     /// # Errors
     /// - `SessionLost`, `NodeRemoved` or `Closed` when the place in the queue was lost, or when the lock was
     ///   to be entered again and is lost.
-    /// - `Unavailable` when no server answered within the backend's budget for one operation.
+    /// - `Unavailable` when no server answered within the backend's operation timeout.
     /// - `NotAuthorized`, `Unexpected`.
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<Guard> {
         self.0.acquire(Label::Lock).await
     }
 
-    /// Waits until the lock is held, for at most `time`; that covers everything: connecting, retries and
-    /// the wait. No time means one try, as [`try_acquire`](Self::try_acquire).
+    /// Acquires the lock, waiting for at most `time`; that covers everything: connecting, retries and the wait for
+    /// its turn. A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on, and those of [`acquire`](Self::acquire).
+    /// - `Timeout` with what the time was spent on. Its source is what the store failed with last, if it was still
+    ///   failing.
+    /// - Those of [`acquire`](Self::acquire): `Unavailable` if no server answers and the backend's operation timeout
+    ///   is shorter than `time`.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Guard> {
         self.0.acquire_timeout(Label::Lock, time).await
     }
 
-    /// Takes the lock if it is free, without waiting for its holder: `None` if somebody holds it or stands
-    /// in line. If a listing shows that, nothing is written. Takes at most the client's operation timeout.
+    /// Acquires the lock if it is free, without waiting for its turn: `None` if somebody holds it or stands
+    /// in line. If a listing shows that, nothing is written.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout).
+    /// As [`acquire_timeout`](Self::acquire_timeout). The client's operation timeout is its time, 15 s by default:
+    /// while no server answers it fails after that with `Timeout`, or with `Unavailable` if the backend's is shorter.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.0.try_acquire(Label::Lock).await
     }
@@ -112,6 +129,9 @@ impl InterProcessMutex {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
@@ -125,6 +145,9 @@ impl InterProcessMutex {
     ///
     /// # Cancel safety
     /// Safe; a request that is under way may still reach the holder.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }

@@ -54,7 +54,8 @@ impl ReadWriteLock {
     /// The data of the nodes of its readers and writers instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(ReadWriteLock)
     }
@@ -85,6 +86,9 @@ impl ReadWriteLock {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
@@ -97,6 +101,9 @@ impl ReadWriteLock {
     ///
     /// # Cancel safety
     /// Safe; a request that is under way may still reach a holder.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }
@@ -110,7 +117,8 @@ impl ReadLock {
     /// The data of this reader's nodes instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(ReadLock)
     }
@@ -121,38 +129,49 @@ impl ReadLock {
         self.0.path()
     }
 
-    /// Waits until no writer that came earlier holds or waits. Enters again at once inside the scope of a read
-    /// or write lock of this path.
+    /// Acquires the lock for reading, waiting without a time limit until no writer that came earlier holds or waits.
+    /// Enters again at once inside the scope of a read or write lock of this path. While no server answers it fails,
+    /// as [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire).
     ///
     /// # Errors
     /// As [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire).
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<Guard> {
         self.0.acquire(Label::Read).await
     }
 
-    /// The same for at most `time`; that covers everything: connecting, retries and the wait. No time means
-    /// one try, as [`try_acquire`](Self::try_acquire).
+    /// As [`acquire`](Self::acquire), waiting for at most `time`; that covers everything: connecting, retries and the
+    /// wait for its turn. A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on, and those of [`acquire`](Self::acquire).
+    /// `Timeout` with what the time was spent on, and what the store failed with as its source; and those of
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Guard> {
         self.0.acquire_timeout(Label::Read, time).await
     }
 
-    /// Reads if no writer holds the lock or stands in line; `None` otherwise. If a listing shows that, nothing
-    /// is written. Takes at most the client's operation timeout.
+    /// Acquires the lock for reading if no writer holds it or stands in line; `None` otherwise. If a listing shows
+    /// that, nothing is written.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout).
+    /// As [`InterProcessMutex::try_acquire`](crate::InterProcessMutex::try_acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.0.try_acquire(Label::Read).await
     }
@@ -171,6 +190,9 @@ impl ReadLock {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
@@ -182,6 +204,9 @@ impl ReadLock {
     ///
     /// # Cancel safety
     /// As there.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }
@@ -199,7 +224,8 @@ impl WriteLock {
     /// The data of this writer's nodes instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(WriteLock)
     }
@@ -210,8 +236,9 @@ impl WriteLock {
         self.0.path()
     }
 
-    /// Waits until everybody who came earlier is gone. Enters again at once inside the scope of a write lock of
-    /// this path.
+    /// Acquires the lock for writing, waiting without a time limit until everybody who came earlier is gone. Enters
+    /// again at once inside the scope of a write lock of this path. While no server answers it fails, as
+    /// [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire).
     ///
     /// # Errors
     /// - `UpgradeRefused` inside the scope of a read lock of this path, also of one that was a write lock.
@@ -220,30 +247,41 @@ impl WriteLock {
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<WriteGuard> {
         self.0.acquire(Label::Write).await.map(WriteGuard::new)
     }
 
-    /// The same for at most `time`; that covers everything: connecting, retries and the wait. No time means
-    /// one try, as [`try_acquire`](Self::try_acquire).
+    /// As [`acquire`](Self::acquire), waiting for at most `time`; that covers everything: connecting, retries and the
+    /// wait for its turn. A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on, and those of [`acquire`](Self::acquire).
+    /// `Timeout` with what the time was spent on, and what the store failed with as its source; and those of
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, time: Duration) -> Result<WriteGuard> {
         self.0.acquire_timeout(Label::Write, time).await.map(WriteGuard::new)
     }
 
-    /// Writes if nobody holds the lock or stands in line; `None` otherwise. If a listing shows that, nothing
-    /// is written. Takes at most the client's operation timeout.
+    /// Acquires the lock for writing if nobody holds it or stands in line; `None` otherwise. If a listing shows that,
+    /// nothing is written.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout).
+    /// As [`InterProcessMutex::try_acquire`](crate::InterProcessMutex::try_acquire), and `UpgradeRefused` as
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<WriteGuard>> {
         Ok(self.0.try_acquire(Label::Write).await?.map(WriteGuard::new))
     }
@@ -261,6 +299,9 @@ impl WriteLock {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }
@@ -272,6 +313,9 @@ impl WriteLock {
     ///
     /// # Cancel safety
     /// As there.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }

@@ -60,7 +60,8 @@ impl Semaphore {
     /// The data of this semaphore's nodes instead of the client's.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA).
+    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
+    /// let go.
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(Semaphore { handle: self.handle.with_node_data(data)?, max: self.max })
     }
@@ -77,41 +78,53 @@ impl Semaphore {
         self.max
     }
 
-    /// Waits until `n` permits are free for this place in the queue, and takes them all.
+    /// Acquires `n` permits, waiting without a time limit until that many are free for this place in the queue. While
+    /// no server answers it fails, as [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire).
     ///
     /// # Errors
     /// - `InvalidArgument` for 0 permits or more than there are, before anything is sent.
     /// - `Mismatch` when the first who asks for permits gives another maximum at the time.
     /// - `SessionLost`, `NodeRemoved` or `Closed` when the place in the queue was lost.
-    /// - `Unavailable` when no server answered within the backend's budget for one operation.
+    /// - `Unavailable` when no server answered within the backend's operation timeout.
     /// - `NotAuthorized`, `Unexpected`.
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self, n: u32) -> Result<Guard> {
         self.handle.acquire(self.label(n)?).await
     }
 
-    /// The same for at most `time`; that covers everything: connecting, retries and the wait. No time means
-    /// one try, as [`try_acquire`](Self::try_acquire).
+    /// As [`acquire`](Self::acquire), waiting for at most `time`; that covers everything: connecting, retries and the
+    /// wait for its turn. A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on, and those of [`acquire`](Self::acquire).
+    /// `Timeout` with what the time was spent on, and what the store failed with as its source; and those of
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, n: u32, time: Duration) -> Result<Guard> {
         self.handle.acquire_timeout(self.label(n)?, time).await
     }
 
-    /// Takes `n` permits if they are free and nobody waits; `None` otherwise. If a listing shows that, nothing
-    /// is written. Takes at most the client's operation timeout.
+    /// Acquires `n` permits if they are free and nobody waits; `None` otherwise. If a listing shows that, nothing
+    /// is written.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout); another maximum is noticed before anything is written.
+    /// As [`InterProcessMutex::try_acquire`](crate::InterProcessMutex::try_acquire), and those of
+    /// [`acquire`](Self::acquire); another maximum is noticed before anything is written.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self, n: u32) -> Result<Option<Guard>> {
         self.handle.try_acquire(self.label(n)?).await
     }
@@ -139,6 +152,9 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.handle.participants().await
     }
@@ -151,6 +167,9 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// Safe; a request that is under way may still reach a holder.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         self.handle.request_revocation().await
     }

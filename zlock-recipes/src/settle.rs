@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::timeout;
-use zlock_core::{ErrorKind, Result, SessionState};
+use zlock_core::{Deletion, ErrorKind, Result, SessionState};
 
 use crate::guard::Release;
 use crate::hold::Hold;
@@ -18,8 +18,6 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
         return Ok(Release::AlreadyLost);
     }
     let (client, target) = (hold.client(), hold.target());
-    // The runtime that it was started on may have ended.
-    client.reaper.ensure_running();
     let deleted = tokio::select! {
         biased;
         () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
@@ -27,9 +25,12 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     };
     match deleted {
         Err(_) => Ok(Release::Pending),
-        Ok(Ok(())) => {
+        Ok(Ok(deletion)) => {
             rest.done = true;
-            Ok(unless_lost(Release::Released))
+            match deletion {
+                Deletion::Removed => Ok(unless_lost(Release::Released)),
+                Deletion::Gone => Ok(Release::AlreadyLost),
+            }
         }
         Ok(Err(e)) => match e.kind() {
             ErrorKind::Closed | ErrorKind::SessionLost => Ok(Release::AlreadyLost),
@@ -46,7 +47,6 @@ pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
     let mut rest = Rest { hold, hand_over: Hold::relabel_in_background, done: false };
     if let Some((node, label)) = hold.relabelling() {
         let client = hold.client();
-        client.reaper.ensure_running();
         tokio::select! {
             biased;
             () = not_connected(hold) => {}

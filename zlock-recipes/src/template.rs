@@ -1,5 +1,6 @@
 //! The lock template: a closure under a named lock.
 
+use std::error::Error as _;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -160,7 +161,8 @@ impl LockTemplate {
     /// # Errors
     /// - `InvalidPath` for the name, before anything is sent.
     /// - `Busy` with the lock's path when all waits are over and somebody else holds it; `Timeout` when not
-    ///   even the queue was reached in that time.
+    ///   even the queue was reached in that time, with what the store failed with as its source. If no server answers
+    ///   and the backend's operation timeout is shorter than all waits together, `Unavailable` after that.
     /// - `SessionLost`, `NodeRemoved` or `Closed` when the lock is lost while the closure runs: the closure
     ///   is cancelled at its present await point. A closure that blocked its thread past the loss runs to its
     ///   end and gets the same error: its last steps may not have been alone.
@@ -170,6 +172,9 @@ impl LockTemplate {
     ///
     /// # Cancel safety
     /// Dropping the future drops the closure's and releases the lock in the background.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn execute<F, Fut>(&self, name: &str, closure: F) -> Result<Fut::Output>
     where
         F: FnOnce(Held) -> Fut,
@@ -228,7 +233,9 @@ impl LockTemplate {
                 return e;
             }
             elapsed(attempt);
-            Error::new(ErrorKind::Busy, "execute").with_path(lock.path())
+            let busy = Error::new(ErrorKind::Busy, "execute").with_path(lock.path());
+            // Something kept it from looking whether it is its turn.
+            if e.source().is_some() { busy.with_source(e) } else { busy }
         })
     }
 }

@@ -36,6 +36,9 @@ impl WriteGuard {
     /// # Cancel safety
     /// Dropping the future drops the guard: the lock is released, and nothing is left behind.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -80,6 +83,9 @@ impl WriteGuard {
     ///
     /// # Cancel safety
     /// Dropping the future hands the rest to the background.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
     pub async fn release(self) -> Result<Release> {
         self.0.release().await
     }

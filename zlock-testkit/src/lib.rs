@@ -2,6 +2,7 @@
 //!
 //! - [`ZooKeeper`] and [`Ensemble`], [`Etcd`] and [`EtcdCluster`] are real servers on free loopback ports; none
 //!   outlives the test process, however that ends.
+//!   They are Debian's, or those of the folder that `ZLOCK_SERVERS_FOLDER` names (`cargo xtask test --newest-servers`).
 //! - [`FaultProxy`] stands between a client and a server and breaks the link in every way a network can.
 //! - [`Process`] is a child process that a test can kill or freeze.
 //! - [`limit`] ends a test that hangs.
@@ -23,4 +24,4 @@ pub use limit::{DEFAULT_LIMIT, limit, limit_to};
 pub use policy::{SKIP_MARK, etcd_or_skip, have, have_etcd, have_strace, have_zookeeper, zookeeper_or_skip};
 pub use port::Port;
 pub use process::{Process, first_look_after_a_pause};
-pub use server::{Ensemble, Etcd, EtcdCluster, Metrics, Tls, ZooKeeper, ZooKeeperBuilder};
+pub use server::{Ensemble, Etcd, EtcdCluster, Metrics, Tls, ZooKeeper, ZooKeeperBuilder, etcdctl};

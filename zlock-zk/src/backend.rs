@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use zlock_core::{
-    Close, CloseReason, CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue,
-    Result, SessionEvents, Target, Token, Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node,
+    NodeData, Queue, Result, SessionEvents, Target, Token, Watch,
 };
 
 use crate::config::ZkOptions;
@@ -18,10 +18,11 @@ use crate::session::Shared;
 
 /// A ZooKeeper ensemble as a coordination store.
 ///
-/// One backend owns the nodes of one session at a time; when it waits for very much at once it opens further sessions to
-/// watch with, which own nothing. It keeps the session alive by a task on the runtime that
-/// [`connect`](ZkBackend::connect) is called on, and works as long as that runtime does. Dropping the backend
-/// ends its session as [`close`](CoordinationBackend::close) does, but does not wait for it.
+/// One backend owns the nodes of one session at a time; when it waits for very much at once it opens further sessions
+/// to watch with, which own nothing. A task keeps the session alive, and does the work that clients leave to the
+/// background, on the runtime that [`connect`](ZkBackend::connect) is called on; the backend works as long as that
+/// runtime does. A client may be made and used on any runtime. Dropping the backend ends its session as
+/// [`close`](CoordinationBackend::close) does, without waiting for it.
 pub struct ZkBackend {
     shared: Arc<Shared>,
     closing: watch::Sender<bool>,
@@ -51,8 +52,14 @@ impl ZkBackend {
         let (end, ended) = watch::channel(None);
         let manager = Manager::new(shared.clone(), closing_seen);
         let session = manager.begin(first);
+        let background = shared.background.run();
         tokio::spawn(async move {
-            end.send_replace(Some(manager.run(session).await));
+            let ended = tokio::select! {
+                biased;
+                ended = manager.run(session) => ended,
+                () = background => Close::Pending,
+            };
+            end.send_replace(Some(ended));
         });
         Ok(ZkBackend { shared, closing, ended })
     }
@@ -86,7 +93,7 @@ impl CoordinationBackend for ZkBackend {
         crate::relabel::relabel(&self.shared, parent, node, label).await
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         crate::delete::delete(&self.shared, parent, target).await
     }
 
@@ -104,6 +111,10 @@ impl CoordinationBackend for ZkBackend {
 
     fn session_events(&self) -> SessionEvents {
         self.shared.publisher.subscribe()
+    }
+
+    fn background(&self) -> Background {
+        self.shared.background.clone()
     }
 
     async fn close(&self) -> Result<Close> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zlock_core::probe::{Probe, Protocol};
-use zlock_core::{ConnectUrl, Error, ErrorKind, Host, LockPath, NodeName, Result, RetryPolicy};
+use zlock_core::{ConnectUrl, Error, ErrorKind, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
 use zookeeper_client::{Acl, Acls};
 
 use crate::heartbeat::HEARTBEATS;
@@ -94,7 +94,8 @@ impl ZkOptions {
     /// As [`from_url`](Self::from_url).
     pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
         if url.scheme() != "zk" {
-            return Err(url.refuse(format!("the scheme is {:?}, expected \"zk\"", url.scheme())));
+            let scheme = Excerpt::of(url.scheme());
+            return Err(url.refuse(format!("the scheme is {scheme:?}, expected \"zk\"")));
         }
         let mut options = ZkOptions::new(url.authorities(DEFAULT_PORT)?);
         options.chroot = url.path().cloned();
@@ -257,7 +258,7 @@ impl ZkOptions {
 
     /// What an error shows as the place.
     pub(crate) fn hosts_text(&self) -> String {
-        self.hosts.join(",")
+        Excerpt::of(&self.hosts.join(",")).to_string()
     }
 
     /// By how much the local deadline comes before the server's, for a session of this timeout.

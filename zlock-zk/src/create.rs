@@ -1,7 +1,8 @@
 //! Taking a place in a queue, also when the answer gets lost.
 
 use zlock_core::{
-    Created, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Queue, Result, Sequence, Token,
+    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeName, Queue, Result, Sequence,
+    Token,
 };
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
@@ -21,7 +22,7 @@ pub(crate) async fn create(
 ) -> Result<Created> {
     let mut operation = Operation::new(session, "create", parent);
     if !token.is_uuid() {
-        let why = format!("the token {token} is no UUID");
+        let why = format!("the token {} is no UUID", Excerpt::of(token.as_str()));
         return Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
     }
     crate::write::check_size(&operation, data)?;

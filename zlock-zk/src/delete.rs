@@ -1,36 +1,49 @@
 //! Removing a node.
 
-use zlock_core::{Label, LockPath, NodeName, Result, Target};
+use zlock_core::{Deletion, Label, LockPath, NodeName, Result, Target};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
 
-/// Removes the node with the target's token.
-pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<()> {
+/// Removes the node with the target's token, and says whether it did.
+pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = Operation::new(session, "delete", parent);
     let id = operation.own_id(target.token());
     session.own.remove(&id);
     session.contents.remove(&id);
+    let mut removed = false;
     loop {
         if let Target::Node(node) = target
             && session.closed().is_none()
             && node.session.is_some_and(|id| session.is_over(id))
         {
-            return Ok(());
+            return Ok(deletion(&operation, removed));
         }
         let lease = operation.lease().await?;
-        match once(&mut operation, lease, target).await {
-            Ok(()) => return Ok(()),
+        match once(&mut operation, lease, target, &mut removed).await {
+            Ok(()) => return Ok(deletion(&operation, removed)),
             Err(failure) => operation.again(failure).await?,
         }
     }
 }
 
-async fn once(operation: &mut Operation<'_>, lease: Lease, target: &Target) -> Result<(), Failure> {
+/// A request without an answer may have removed it, too.
+fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
+    if removed || operation.unknown { Deletion::Removed } else { Deletion::Gone }
+}
+
+/// One try; sets `removed` when a request was answered that removed the node.
+async fn once(
+    operation: &mut Operation<'_>,
+    lease: Lease,
+    target: &Target,
+    removed: &mut bool,
+) -> Result<(), Failure> {
     if let Target::Node(node) = target {
         let found = by_name(operation, lease, &node.name).await?;
+        *removed |= found;
         // A label that is never changed: there is no other name that the node could have by now.
         if found || node.label == Label::Lock {
             return Ok(());
@@ -42,7 +55,9 @@ async fn once(operation: &mut Operation<'_>, lease: Lease, target: &Target) -> R
         let queue = operation.list(lease, Freshness::Latest).await?;
         let mut renamed = false;
         for node in queue.iter().filter(|node| node.token == *target.token()) {
-            renamed |= !by_name(operation, lease, &node.name).await?;
+            let found = by_name(operation, lease, &node.name).await?;
+            *removed |= found;
+            renamed |= !found;
         }
         // A relabel at the same time may give it another name after the listing.
         if !renamed {

@@ -60,6 +60,7 @@ impl Manager {
         tracing::info!(session = %id, epoch, ?timeout, "session established");
         let states = client.state_watcher();
         let live = Arc::new(Live::new(Lease { epoch, id }, client, Watchers::new(&self.shared)));
+        self.shared.no_session.send_replace(None);
         self.shared.set_current(Some(live.clone()));
         Some(Kept { live, states, timeout, life })
     }
@@ -171,7 +172,10 @@ impl Manager {
                         shared.close(CloseReason::AuthFailed);
                         return None;
                     }
-                    Err(error) => tracing::warn!(%error, "no session yet"),
+                    Err(error) => {
+                        tracing::warn!(%error, "no session yet");
+                        shared.no_session.send_replace(Some(Arc::new(error)));
+                    }
                 }
             }
         };

@@ -9,8 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use zlock_core::{CloseReason, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token};
-use zookeeper_client::{Client, Error};
+use zlock_core::{
+    Background, CloseReason, Error, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token,
+};
+use zookeeper_client as zk;
+use zookeeper_client::Client;
 
 use crate::call::{Call, Calls};
 use crate::config::ZkOptions;
@@ -85,10 +88,13 @@ pub(crate) struct Shared {
     pub(crate) runtime: Handle,
     pub(crate) gate: Arc<Gate>,
     pub(crate) publisher: SessionPublisher,
+    pub(crate) background: Background,
     pub(crate) own: OwnNodes,
     pub(crate) contents: OwnContents,
     current: watch::Sender<Option<Arc<Live>>>,
     calls: Calls,
+    /// What the last attempt at a new session has come to, while there is none.
+    pub(crate) no_session: watch::Sender<Option<Arc<Error>>>,
     /// The backend's sessions that are over, the last ones.
     past: Mutex<VecDeque<SessionId>>,
 }
@@ -103,9 +109,11 @@ impl Shared {
             runtime,
             gate: Arc::default(),
             publisher: SessionPublisher::new(),
+            background: Background::new(),
             own: OwnNodes::default(),
             contents: OwnContents::default(),
             current: watch::Sender::new(None),
+            no_session: watch::Sender::new(None),
             past: Mutex::default(),
             calls: Calls::default(),
         }
@@ -148,6 +156,7 @@ impl Shared {
     /// The whole of the end of the backend, as far as it is local.
     pub(crate) fn close(&self, reason: CloseReason) {
         self.publisher.close(reason);
+        self.background.close();
         self.forget();
         self.set_current(None);
     }
@@ -214,7 +223,7 @@ impl Shared {
     ) -> Result<T, Failure>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
+        F: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
         let answer = self.begin(lease, call)?.answer(until).await?;
         answer.map_err(|error| self.refused(lease, error))
@@ -267,7 +276,7 @@ impl Shared {
 
     /// An operation may hear of the session's end before the manager does; until that one runs, nobody may
     /// try again in vain.
-    pub(crate) fn refused(&self, lease: Lease, error: Error) -> Failure {
+    pub(crate) fn refused(&self, lease: Lease, error: zk::Error) -> Failure {
         // What the library says when its runtime ends is no answer.
         if let Some(closed) = self.closed() {
             return closed;
@@ -354,7 +363,7 @@ pub(crate) enum Freshness {
 pub(crate) fn catch_up(
     live: &Live,
     freshness: Freshness,
-) -> impl Future<Output = Result<(), Error>> + Send + '_ {
+) -> impl Future<Output = Result<(), zk::Error>> + Send + '_ {
     let staleness = &live.staleness;
     let suspicions = staleness.suspicions.load(Ordering::Relaxed);
     let behind = staleness.synced.load(Ordering::Relaxed) < suspicions;

@@ -45,7 +45,7 @@ async fn work(
         };
         loop {
             match backend.delete(&path, &target).await {
-                Ok(()) => break done += 1,
+                Ok(_) => break done += 1,
                 Err(error) => {
                     assert!(error.is_retryable(), "{error}");
                     failed += 1;

@@ -15,6 +15,7 @@ fn cases(method: &str) -> &'static str {
         "data_with_watch" => include_str!("cases/data_with_watch.rs"),
         "set_data" => include_str!("cases/set_data.rs"),
         "session_events" => include_str!("cases/session_events.rs"),
+        "background" => include_str!("cases/background.rs"),
         "close" => include_str!("cases/close.rs"),
         other => panic!("no cases for the method {other}"),
     }

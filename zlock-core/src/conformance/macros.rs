@@ -53,6 +53,7 @@ macro_rules! conformance_group {
             ],
             delete: [
                 gone_already_is_ok,
+                says_whether_it_removed_the_node,
                 never_another_with_the_same_number,
                 whatever_its_label,
                 while_it_is_relabelled,
@@ -75,6 +76,7 @@ macro_rules! conformance_group {
                 is_no_deletion_for_a_watch,
             ],
             session_events: [ended_session_is_lost_then_connected],
+            background: [pushed_without_a_runtime, pushed_from_a_runtime_that_ends, closed_keeps_none],
             close: [
                 later_operations_end_with_closed,
                 nodes_are_gone_at_once,
@@ -98,7 +100,7 @@ macro_rules! conformance_group {
         $crate::conformance_cases!($time, $store, {
             create: [lost_answer_leaves_the_returned_node],
             relabel: [lost_answer_is_made_up_for],
-            delete: [by_token_over_a_harmed_link],
+            delete: [lost_answer_counts_as_removed, by_token_over_a_harmed_link],
             set_data: [lost_answer_is_made_up_for],
             session_events: [
                 deadline_is_before_the_end,

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock::Client;
+use zlock::backend::CoordinationBackend;
+use zlock::etcd::{EtcdBackend, EtcdOptions};
+use zlock::zk::{ZkBackend, ZkOptions};
+use zlock::{Client, Result};
 
 use super::locks::Manner;
 use super::record::Record;
@@ -82,7 +85,7 @@ async fn live(told: Told) {
     let record = Arc::new(Record::create(&told.history()).expect("a history"));
     // The cluster may be down at this moment.
     let client = loop {
-        match zlock::connect(&told.url).await {
+        match connect(&told.url).await {
             Ok(client) => break client,
             Err(error) if error.is_retryable() => sleep(Duration::from_millis(100)).await,
             Err(error) => panic!("{error}"),
@@ -109,6 +112,16 @@ async fn live(told: Told) {
     // The end is the last that is told of the session.
     session.await.expect("the session's watcher");
     record.write(What::Bye);
+}
+
+/// A client that is made outside of any runtime: nothing may depend on where that was.
+async fn connect(url: &str) -> Result<Client> {
+    let backend: Arc<dyn CoordinationBackend> = if url.starts_with("etcd://") {
+        Arc::new(EtcdBackend::connect(EtcdOptions::from_url(url)?).await?)
+    } else {
+        Arc::new(ZkBackend::connect(ZkOptions::from_url(url)?).await?)
+    };
+    Ok(std::thread::spawn(|| Client::new(backend)).join().expect("a thread"))
 }
 
 async fn watch_session(client: Client, record: Arc<Record>) {

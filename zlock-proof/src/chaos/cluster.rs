@@ -73,6 +73,17 @@ impl Cluster {
         }
     }
 
+    /// The servers' names and versions.
+    pub(crate) fn version(&self) -> String {
+        let (name, versions): (_, BTreeSet<_>) = match self {
+            Cluster::Zk(ensemble) => {
+                ("ZooKeeper", ensemble.members().iter().map(ZooKeeper::version).collect())
+            }
+            Cluster::Etcd(cluster) => ("etcd", cluster.members().iter().map(Etcd::version).collect()),
+        };
+        format!("{name} {}", versions.into_iter().collect::<Vec<_>>().join(" and "))
+    }
+
     /// A link to a server.
     pub(crate) async fn link(&self, server: SocketAddr) -> FaultProxy {
         match self {

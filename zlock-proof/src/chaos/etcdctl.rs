@@ -1,13 +1,13 @@
 //! What an operator does with `etcdctl`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
 
 /// Runs it on a server.
 fn etcdctl(server: SocketAddr, args: &[&str]) -> io::Result<Output> {
-    let mut command = Command::new("etcdctl");
+    let mut command = Command::new(zlock_testkit::etcdctl());
     command.env("ETCDCTL_API", "3").arg(format!("--endpoints={server}")).arg("--command-timeout=2s");
     command.args(args).stdin(Stdio::null()).output()
 }
@@ -35,6 +35,46 @@ pub(crate) fn leases(server: SocketAddr) -> Option<BTreeSet<u64>> {
     status.success().then_some(leases)
 }
 
+/// The keys and leases that one server has once it has caught up with the leader, and a hash over all that it keeps.
+///
+/// # Errors
+/// If the server does not answer.
+pub(crate) fn contents(server: SocketAddr) -> io::Result<BTreeMap<String, String>> {
+    let keys = fields(&text(server, &["get", "", "--prefix", "--write-out=fields"])?);
+    let leases = text(server, &["lease", "list"])?;
+    let leases = leases.lines().filter(|line| u64::from_str_radix(line, 16).is_ok());
+    let hash = text(server, &["endpoint", "hashkv"])?;
+    let hash = hash.trim().rsplit(", ").next().unwrap_or_default().to_owned();
+    let leases = leases.map(|lease| (format!("lease {lease}"), "known".to_owned()));
+    Ok(keys.into_iter().chain(leases).chain([("the hash of all keys".to_owned(), hash)]).collect())
+}
+
+/// The keys of a listing in fields, each with what never changes of it.
+fn fields(listing: &str) -> BTreeMap<String, String> {
+    let mut keys = BTreeMap::new();
+    let (mut key, mut made) = (String::new(), String::new());
+    for (name, value) in listing.lines().filter_map(|line| line.split_once(" : ")) {
+        match name {
+            "\"Key\"" => key = value.trim_matches('"').to_owned(),
+            "\"CreateRevision\"" => made = value.to_owned(),
+            "\"Lease\"" => {
+                keys.insert(key.clone(), format!("made by {made} of lease {value}"));
+            }
+            _ => {}
+        }
+    }
+    keys
+}
+
+/// The standard output.
+fn text(server: SocketAddr, args: &[&str]) -> io::Result<String> {
+    let Output { status, stdout, stderr } = etcdctl(server, args)?;
+    if !status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&stderr)));
+    }
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
+
 /// The keys and leases that there are.
 ///
 /// # Errors
@@ -42,13 +82,23 @@ pub(crate) fn leases(server: SocketAddr) -> Option<BTreeSet<u64>> {
 pub(crate) fn left(server: SocketAddr) -> io::Result<Vec<String>> {
     let mut left = Vec::new();
     for args in [&["get", "", "--prefix", "--keys-only"][..], &["lease", "list"]] {
-        let Output { status, stdout, stderr } = etcdctl(server, args)?;
-        if !status.success() {
-            return Err(io::Error::other(String::from_utf8_lossy(&stderr)));
-        }
-        let text = String::from_utf8_lossy(&stdout);
+        let text = text(server, args)?;
         let lines = text.lines().filter(|line| !line.is_empty() && *line != "found 0 leases");
         left.extend(lines.map(|line| format!("{}: {line}", args[0])));
     }
     Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_with_their_revisions_and_leases() {
+        let listing = "\"Revision\" : 9\n\"Key\" : \"/l/a\"\n\"CreateRevision\" : 2\n\"ModRevision\" : 3\n\
+                       \"Value\" : \"x\"\n\"Lease\" : 7\n\"Key\" : \"/l/b\"\n\"CreateRevision\" : 5\n\"Lease\" : 0\n\
+                       \"More\" : false\n\"Count\" : 2\n";
+        let expected = [("/l/a", "made by 2 of lease 7"), ("/l/b", "made by 5 of lease 0")];
+        assert_eq!(fields(listing), expected.map(|(key, what)| (key.to_owned(), what.to_owned())).into());
+    }
 }

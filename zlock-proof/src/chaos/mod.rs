@@ -1,5 +1,6 @@
 //! Clients of a real cluster, each a process of its own, under faults from a seed.
 
+mod agreement;
 mod client;
 mod clock;
 mod cluster;
@@ -36,12 +37,12 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let run = async {
         match options.names {
-            Some(names) => names::run(options.store, names).await,
-            None => run::run(&options).await,
+            Some(names) => match names::run(options.store, names).await {
+                true => ExitCode::SUCCESS,
+                false => ExitCode::FAILURE,
+            },
+            None => run::run(&options).await.into(),
         }
     };
-    match runtime.expect("a runtime").block_on(run) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
+    runtime.expect("a runtime").block_on(run)
 }

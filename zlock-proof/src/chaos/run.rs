@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use super::agreement::disagreement;
 use super::client::{history, socket, stop_file};
 use super::clock::{nanos, now};
 use super::cluster::Cluster;
@@ -13,7 +14,7 @@ use super::options::Options;
 use super::plan::{Plan, Scale};
 use super::slot::Slot;
 use super::storage::Storage;
-use super::verdict::{Evidence, judge};
+use super::verdict::{Evidence, Verdict, judge};
 use super::world::World;
 use crate::history::{Alive, Ended, Healed, History, Ns, holds};
 
@@ -22,11 +23,16 @@ const HEALED_WITHIN: Duration = Duration::from_secs(30);
 /// Clients end within this time: nobody waits for ever.
 const STOP_WITHIN: Duration = Duration::from_secs(60);
 
-/// Runs; whether nothing was found.
-pub(crate) async fn run(options: &Options) -> bool {
+/// Faults may take this much longer than is planned: a cluster that is not whole again by then is one no more.
+const FAULTS_LATE: Duration = Duration::from_secs(120);
+
+/// Runs, and prints the verdict.
+pub(crate) async fn run(options: &Options) -> Verdict {
     let folder = tempfile::Builder::new().prefix("zlock-chaos-").tempdir().expect("a folder");
     println!("{options}: starting three servers, histories in {}", folder.path().display());
     let cluster = Cluster::start(options.store, options.seed).await;
+    let servers = cluster.version();
+    println!("servers: {servers}");
     let scale = Scale {
         clients: options.clients,
         servers: cluster.addrs().len(),
@@ -47,16 +53,20 @@ pub(crate) async fn run(options: &Options) -> bool {
         let world = world.clone();
         async move { world.watch_for_stalls().await }
     });
-    let (slots, healed) = through_faults(&world, plan, options.seed).await;
+    let (slots, healed) = through_faults(&world, plan, options).await;
     let alive: Vec<_> = slots.iter().map(|slot| (slot.name(), slot.manner().locks())).collect();
     let within = Duration::from_nanos(healed.within);
     wait_for_all(&world, &slots, &alive, healed.at, within).await;
+    // While the clients live, and when all is quiet: either may hide what the other shows.
+    compare(&world, "while clients are there").await;
     let histories = stop(&world, slots).await;
     let residue = world.cluster.residue(options.session * 2 + Duration::from_secs(5)).await;
+    compare(&world, "when all clients have ended").await;
     stalls.abort();
 
     let log = std::mem::take(&mut *world.log.lock().expect("nobody panicked"));
     let evidence = Evidence {
+        servers,
         histories,
         accepted: storage.accepted(),
         alive,
@@ -65,15 +75,23 @@ pub(crate) async fn run(options: &Options) -> bool {
         timeout: nanos(options.session),
         log,
     };
-    let good = judge(&evidence);
-    if !good {
+    let verdict = judge(&evidence);
+    if verdict != Verdict::Good {
         println!("the histories are kept in {}", folder.keep().display());
     }
-    good
+    verdict
+}
+
+/// Records what the servers disagree about.
+async fn compare(world: &World, when: &str) {
+    for what in disagreement(&world.cluster).await {
+        world.disagreement(format!("{when}: {what}"));
+    }
 }
 
 /// Starts the clients and lets everything happen that is planned.
-async fn through_faults(world: &Arc<World>, plan: Plan, seed: u64) -> (Vec<Slot>, Healed) {
+async fn through_faults(world: &Arc<World>, plan: Plan, options: &Options) -> (Vec<Slot>, Healed) {
+    let (seed, late) = (options.seed, world.began + options.time + FAULTS_LATE);
     let mut tracks = JoinSet::new();
     for (number, track) in plan.clients.into_iter().enumerate() {
         let world = world.clone();
@@ -87,13 +105,21 @@ async fn through_faults(world: &Arc<World>, plan: Plan, seed: u64) -> (Vec<Slot>
             (number, slot)
         });
     }
-    let cluster = tokio::spawn({
+    let mut cluster = tokio::spawn({
         let world = world.clone();
         async move { world.disturb_cluster(plan.cluster).await }
     });
     let mut slots = tracks.join_all().await;
     slots.sort_by_key(|(number, _)| *number);
-    cluster.await.expect("the cluster's track");
+    match timeout_at(late, &mut cluster).await {
+        Ok(ended) => ended.expect("the cluster's track"),
+        Err(_) => {
+            cluster.abort();
+            world.disagreement(format!(
+                "they were not one cluster again {FAULTS_LATE:?} after the last fault"
+            ));
+        }
+    }
     world.say("the last fault is over");
     let within = nanos(HEALED_WITHIN);
     (slots.into_iter().map(|(_, slot)| slot).collect(), Healed { at: now(), within })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::{Client, Error, SessionState, WriteGuard};
 
@@ -65,7 +66,13 @@ impl Worker {
         let most = if how == How::Cancel && self.rng.bool() { 6_000 } else { 600_000 };
         let time = Duration::from_micros(self.rng.u64(1..most));
         let op = self.ask(now(), lock, how);
-        match lock.acquire(&self.client, how, time).await {
+        let acquired = if self.rng.u32(..4) == 0 {
+            let client = self.client.clone();
+            on_a_short_runtime(async move { lock.acquire(&client, how, time).await }).await
+        } else {
+            lock.acquire(&self.client, how, time).await
+        };
+        match acquired {
             Ok(Some(guard)) => self.hold(op, lock, guard).await,
             Ok(None) if how == How::Cancel => self.record.write(What::Dropped { op }),
             Ok(None) => self.record.write(What::Taken { op }),
@@ -190,9 +197,10 @@ impl Worker {
 
     async fn release(&mut self, op: u64, guard: Grip) {
         self.record.write(What::Release { op });
-        if self.rng.u32(..4) == 0 {
-            drop(guard);
-            return;
+        match self.rng.u32(..8) {
+            0 => return drop(guard),
+            1 => return on_a_short_runtime(async { drop(guard) }).await,
+            _ => {}
         }
         let outcome = match guard.release().await {
             Ok(release) => format!("{release:?}"),
@@ -200,6 +208,13 @@ impl Worker {
         };
         self.record.write(What::Released { op, outcome });
     }
+}
+
+/// Runs a future on a runtime that ends as soon as the future does: what is left to do in the background must not
+/// end with it.
+async fn on_a_short_runtime<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
+    let run = || Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future);
+    tokio::task::spawn_blocking(run).await.expect("a thread")
 }
 
 /// What the last look at a held lock said.

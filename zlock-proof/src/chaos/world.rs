@@ -28,6 +28,8 @@ pub(crate) struct Log {
     pub(crate) disturbances: Vec<Disturbance>,
     pub(crate) endings: Vec<Ending>,
     pub(crate) violations: Vec<String>,
+    /// What the servers disagreed about once they were healed.
+    pub(crate) disagreements: Vec<String>,
     pub(crate) faults: usize,
 }
 
@@ -50,6 +52,11 @@ impl World {
     pub(crate) fn violation(&self, what: String) {
         self.say(format!("VIOLATION {what}"));
         self.log().violations.push(what);
+    }
+
+    pub(crate) fn disagreement(&self, what: String) {
+        self.say(format!("THE SERVERS DISAGREE {what}"));
+        self.log().disagreements.push(what);
     }
 
     pub(crate) fn ended(&self, ending: Ending) {

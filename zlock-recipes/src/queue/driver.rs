@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use zlock_core::{
-    Created, Error, ErrorKind, Existence, FencingToken, Label, LockPath, Phase, Queue, Result, SessionState,
-    Target, Watch,
+    Created, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Phase, Queue, Result,
+    SessionState, Target, Watch,
 };
 
 use super::{Acquisition, Discipline, Event, Standing, Step, other_max, would_hold};
@@ -32,29 +32,31 @@ pub(crate) async fn acquire(request: Request<'_>) -> Result<Guard> {
 /// Waits until the lock is held or the time is over. No time means one try.
 pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Result<Guard> {
     if time.is_zero() {
-        return try_acquire(request).await?.ok_or_else(|| timed_out(request, "acquire", true));
+        let taken = try_acquire(request).await?;
+        return taken.ok_or_else(|| timed_out(request, "acquire", true, &LastFailure::default()));
     }
     // A time that the clock cannot tell is for ever.
     let Some(deadline) = Instant::now().checked_add(time) else { return acquire(request).await };
-    let queued = AtomicBool::default();
-    match timeout_at(deadline, drive(request, &queued)).await {
+    let (queued, last) = (AtomicBool::default(), LastFailure::default());
+    match timeout_at(deadline, last.observe(drive(request, &queued))).await {
         Ok(result) => result,
-        Err(_) => Err(timed_out(request, "acquire", queued.into_inner())),
+        Err(_) => Err(timed_out(request, "acquire", queued.into_inner(), &last)),
     }
 }
 
 /// Takes the lock if it is free. Writes nothing if it is seen not to be.
 pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
-    match tokio::time::timeout(request.client.operation_timeout, try_once(request)).await {
+    let last = LastFailure::default();
+    match tokio::time::timeout(request.client.operation_timeout, last.observe(try_once(request))).await {
         Ok(result) => result,
-        Err(_) => Err(timed_out(request, "try_acquire", false)),
+        Err(_) => Err(timed_out(request, "try_acquire", false, &last)),
     }
 }
 
 async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     let Request { client, path, label, .. } = request;
-    client.reaper.ensure_running();
     let queue = client.backend.children(path).await?;
+    LastFailure::overcome();
     same_max(request, &queue)?;
     if !would_hold(&queue, label) {
         return Ok(None);
@@ -69,7 +71,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
         // Somebody came in between: leave again. If that fails the reaper goes on.
         _ => {
             match client.backend.delete(path, &place.cleanup.target).await {
-                Ok(()) => place.cleanup.disarm(),
+                Ok(_) => place.cleanup.disarm(),
                 Err(e) => tracing::warn!(%path, error = %e, "a place could not be given up yet"),
             }
             Ok(None)
@@ -88,10 +90,10 @@ fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
 
 /// Waits until the lock is held; sets `queued` once it has its place in the queue.
 async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
-    let Request { client, path, label, .. } = request;
-    client.reaper.ensure_running();
+    let Request { path, label, .. } = request;
     let mut place = Place::create(request).await?;
     queued.store(true, Ordering::Relaxed);
+    LastFailure::overcome();
     let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
     let queue = std::mem::take(&mut place.created.queue);
     same_max(request, &queue)?;
@@ -114,6 +116,7 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
                     warn_of_waiting_for_itself(request);
                 }
                 (event, watch) = place.unless_lost(ask(request, asking)).await?;
+                LastFailure::overcome();
             }
         }
     }
@@ -256,22 +259,30 @@ impl Cleanup<'_> {
 impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
         if self.armed {
-            // A create that is given up now took effect in the present epoch or in an older one.
-            let epoch = self.epoch.unwrap_or_else(|| self.client.session.current().epoch);
-            self.client.reaper.remove(self.path.clone(), self.target.clone(), epoch);
+            // A create that is given up now took effect in the latest epoch or in an older one.
+            let epoch = self.epoch.unwrap_or_else(|| self.client.session.epoch());
+            self.client.remove_in_background(self.path, self.target.clone(), epoch);
         }
     }
 }
 
 /// The error of an acquisition that ran out of time: on what depends on whether it had its place in the
-/// queue.
-fn timed_out(request: Request<'_>, operation: &'static str, queued: bool) -> Error {
-    let phase = if queued {
-        Phase::Waiting
-    } else if request.client.session.current().state == SessionState::Connected {
-        Phase::Queueing
-    } else {
-        Phase::Connecting
+/// queue. Its source is the last failure of the store, if that was not overcome.
+fn timed_out(request: Request<'_>, operation: &'static str, queued: bool, last: &LastFailure) -> Error {
+    let state = request.client.session.current().state;
+    let phase = match state {
+        _ if queued => Phase::Waiting,
+        SessionState::Connected => Phase::Queueing,
+        _ => Phase::Connecting,
     };
-    Error::new(ErrorKind::Timeout(phase), operation).with_path(request.path)
+    let error = Error::new(ErrorKind::Timeout(phase), operation).with_path(request.path);
+    // A request that waits for the connection has not failed yet.
+    let suspended = || {
+        let error = Error::new(ErrorKind::Unavailable, "session");
+        (state == SessionState::Suspended).then(|| error.with_message("the connection is interrupted"))
+    };
+    match last.take().or_else(suspended) {
+        Some(cause) => error.with_source(cause),
+        None => error,
+    }
 }

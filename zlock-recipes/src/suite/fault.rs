@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
-    Close, CoordinationBackend, Created, Error, ErrorKind, Existence, Label, LockPath, Node, NodeData, Queue,
-    Result, SessionEvents, Target, Token, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, Label, LockPath,
+    Node, NodeData, Queue, Result, SessionEvents, Target, Token, Watch,
 };
 
 /// An operation of the contract.
@@ -229,7 +229,7 @@ impl CoordinationBackend for Faulty {
         self.faults.around(Call::Relabel, self.inner.relabel(parent, node, label)).await
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         self.faults.around(Call::Delete, self.inner.delete(parent, target)).await
     }
 
@@ -247,6 +247,10 @@ impl CoordinationBackend for Faulty {
 
     fn session_events(&self) -> SessionEvents {
         self.inner.session_events()
+    }
+
+    fn background(&self) -> Background {
+        self.inner.background()
     }
 
     async fn close(&self) -> Result<Close> {

@@ -63,6 +63,7 @@ macro_rules! mutual_group {
                 no_grant_without_a_node,
                 removed_waiter_wakes,
                 release_spares_the_successor,
+                release_without_a_node_is_already_lost,
                 release_after_the_session_spares_the_successor,
                 every_waiter_wakes,
                 t29_close_wakes_the_waiter,
@@ -112,6 +113,7 @@ macro_rules! mutual_group {
                 t17_waiter_on_a_silent_link,
                 time_limit_covers_a_broken_link,
                 a_try_is_bounded,
+                a_timeout_names_its_cause,
                 t9_unreachable_store,
                 t29_close_while_disconnected,
             ]
@@ -338,6 +340,7 @@ macro_rules! recipe_group {
                 link_breaks_meanwhile,
                 t2_downgrade,
                 t2_downgrade_answer_lost,
+                release_without_a_node_is_already_lost,
             ]
         );
     };
@@ -379,6 +382,7 @@ macro_rules! recipe_group {
                 removed_node_is_noticed,
                 on_the_first_listing,
                 t2_in_the_middle,
+                release_without_a_node_is_already_lost,
                 cost,
             ]
         );
@@ -389,8 +393,11 @@ macro_rules! recipe_group {
             $store,
             input,
             [],
-            [paths, names, data, operation_timeout, attempts, extreme_times]
+            [paths, names, data, data_that_revokes, operation_timeout, attempts, extreme_times]
         );
+    };
+    (names, $time:ident, $store:expr) => {
+        $crate::suite_tests!($time, $store, names, [], [a_place_needs_no_token, a_foreign_name_is_no_place]);
     };
 }
 

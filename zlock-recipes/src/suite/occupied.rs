@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use zlock_core::conformance::{Connection, Links, Store};
 use zlock_core::{
-    Close, CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeData, Queue, Result,
-    SessionEvents, Target, Token, Tokens, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData,
+    Queue, Result, SessionEvents, Target, Token, Tokens, Watch,
 };
 
 /// A store on which a client of its own takes some permits on each path before anybody else uses it. Nobody
@@ -160,7 +160,7 @@ impl CoordinationBackend for Occupying {
         self.backend.relabel(parent, node, label).await
     }
 
-    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<()> {
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         self.backend.delete(parent, target).await
     }
 
@@ -178,6 +178,10 @@ impl CoordinationBackend for Occupying {
 
     fn session_events(&self) -> SessionEvents {
         self.backend.session_events()
+    }
+
+    fn background(&self) -> Background {
+        self.backend.background()
     }
 
     async fn close(&self) -> Result<Close> {

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::programs::{Programs, announce, version};
 use super::zookeeper::{NotReady, retry_taken_ports};
 use crate::port::Port;
 use crate::process::Process;
@@ -22,18 +23,13 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// What is missing to run etcd, and how to install it.
 pub(crate) fn missing() -> Option<String> {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
-    let look = || {
-        let runs = |program: &str, arg: &str| {
-            let out = Command::new(program).arg(arg).env("ETCDCTL_API", "3").output();
-            out.is_ok_and(|out| out.status.success())
-        };
-        let install = "apt-get install --no-install-recommends etcd-server etcd-client";
-        [("etcd", "--version"), ("etcdctl", "version")]
-            .into_iter()
-            .find(|(program, arg)| !runs(program, arg))
-            .map(|(program, _)| format!("there is no {program} ({install})"))
-    };
-    MISSING.get_or_init(look).clone()
+    MISSING.get_or_init(|| Programs::selected().missing_etcd()).clone()
+}
+
+/// `etcdctl`, of the same version as the servers.
+#[must_use]
+pub fn etcdctl() -> PathBuf {
+    Programs::selected().etcd("etcdctl")
 }
 
 /// A real etcd server on a free loopback port, with a folder of its own.
@@ -192,6 +188,15 @@ impl Etcd {
         self.0.log()
     }
 
+    /// The version of the server, as it has logged it.
+    ///
+    /// # Panics
+    /// If it has logged none.
+    #[must_use]
+    pub fn version(&self) -> String {
+        self.0.version()
+    }
+
     /// The server's counters by its `/metrics`, by name with labels. Asking changes none of them.
     ///
     /// # Panics
@@ -210,7 +215,8 @@ impl Etcd {
     #[must_use]
     pub fn etcdctl(&self, args: &[&str]) -> Vec<OsString> {
         let endpoint = format!("--endpoints={}", self.connect_string());
-        ["etcdctl", &endpoint].into_iter().chain(args.iter().copied()).map(Into::into).collect()
+        let args = [endpoint.as_str()].into_iter().chain(args.iter().copied());
+        std::iter::once(etcdctl().into()).chain(args.map(Into::into)).collect()
     }
 }
 
@@ -222,7 +228,7 @@ impl Server {
     fn command(&self, name: &str, members: &[String]) -> Vec<OsString> {
         let (client, peer) = (self.client.addr(), self.peer.addr());
         let scheme = if self.tls { "https" } else { "http" };
-        let mut command: Vec<OsString> = vec!["etcd".into()];
+        let mut command: Vec<OsString> = vec![Programs::selected().etcd("etcd").into()];
         for (option, value) in [
             ("name", name.to_owned()),
             ("listen-client-urls", format!("{scheme}://{client}")),
@@ -258,6 +264,10 @@ impl Server {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    fn version(&self) -> String {
+        version(&self.log(), "\"etcd-version\":\"")
+    }
+
     /// Returns when our server is healthy: it listens on our port, and has a leader.
     fn wait_until_ready(&self) -> Result<(), NotReady> {
         for _ in 0..START_LIMIT.as_millis() / POLL.as_millis() {
@@ -268,6 +278,7 @@ impl Server {
                 return Err(NotReady { port_taken, text: format!("etcd ended while starting:\n{log}") });
             }
             if healthy && TcpStream::connect(self.client.addr()).is_ok() {
+                announce("etcd", &self.version());
                 return Ok(());
             }
             std::thread::sleep(POLL);
@@ -321,10 +332,11 @@ impl Metrics {
         self.sum("etcd_debugging_mvcc_slow_watcher_total") as u64
     }
 
-    /// How many transactions were written.
+    /// How many transactions have changed keys: the revision, since a server may count proposals after it has answered them
+    /// (3.5.1 does).
     #[must_use]
     pub fn writes(&self) -> u64 {
-        self.sum("etcd_server_proposals_committed_total") as u64
+        self.sum("etcd_debugging_mvcc_current_revision") as u64
     }
 }
 

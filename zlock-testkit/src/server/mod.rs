@@ -3,11 +3,12 @@
 mod ensemble;
 pub(crate) mod etcd;
 mod four_letter;
+mod programs;
 mod snapshot;
 mod tls;
 pub(crate) mod zookeeper;
 
 pub use self::ensemble::Ensemble;
-pub use self::etcd::{Etcd, EtcdCluster, Metrics};
+pub use self::etcd::{Etcd, EtcdCluster, Metrics, etcdctl};
 pub use self::tls::Tls;
 pub use self::zookeeper::{ZooKeeper, ZooKeeperBuilder};

@@ -11,20 +11,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::four_letter;
+use super::programs::{Programs, announce, version};
 use super::tls::Tls;
 use crate::port::Port;
 use crate::process::Process;
 
-/// Where Debian keeps ZooKeeper; its manifest names the other jars, but for two that TLS needs. slf4j-simple
-/// is added so that the server says what is wrong.
-const JARS: [&str; 4] = [
-    "/usr/share/java/zookeeper.jar",
-    "/usr/share/java/slf4j-simple.jar",
-    "/usr/share/java/netty-codec.jar",
-    "/usr/share/java/netty-resolver.jar",
-];
-/// Another class path, to run another version.
-const CLASSPATH: &str = "ZLOCK_ZOOKEEPER_CLASSPATH";
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// Two processors, shared: a server takes half a second when alone, far longer when not.
@@ -36,21 +27,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// What is missing to run ZooKeeper, and how to install it.
 pub(crate) fn missing() -> Option<String> {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
-    let look = || {
-        let jars: Vec<_> = JARS.iter().filter(|jar| !Path::new(jar).is_file()).copied().collect();
-        if std::env::var_os(CLASSPATH).is_none() && !jars.is_empty() {
-            return Some(format!(
-                "there is no {} (apt-get install --no-install-recommends libzookeeper-java default-jre-headless)",
-                jars.join(", ")
-            ));
-        }
-        let java = std::process::Command::new("java").arg("-version").output();
-        let there = java.is_ok_and(|out| out.status.success());
-        (!there).then(|| {
-            "there is no java (apt-get install --no-install-recommends default-jre-headless)".to_owned()
-        })
-    };
-    MISSING.get_or_init(look).clone()
+    MISSING.get_or_init(|| Programs::selected().missing_zookeeper()).clone()
 }
 
 /// A real ZooKeeper server on a free loopback port, with a folder of its own.
@@ -198,6 +175,15 @@ impl ZooKeeper {
         self.0.log()
     }
 
+    /// The version of the server, as it has logged it.
+    ///
+    /// # Panics
+    /// If it has logged none.
+    #[must_use]
+    pub fn version(&self) -> String {
+        self.0.version()
+    }
+
     /// The answer to a four-letter word; `None` if the server does not answer. It counts as one packet.
     pub async fn four_letter_word(&self, word: &str) -> Option<String> {
         let (addr, word) = (self.addr(), word.to_owned());
@@ -255,10 +241,12 @@ impl ZooKeeperBuilder {
         self
     }
 
-    /// Switches off the digests of the server's data, so that [`set_counters`](ZooKeeper::set_counters) can change it.
+    /// Switches off the digests of the server's data, so that [`set_counters`](ZooKeeper::set_counters) can change it,
+    /// and what 3.9 adds to the end of a snapshot.
     #[must_use]
     pub fn without_digests(self) -> Self {
         self.property("zookeeper.digest.enabled", false)
+            .property("zookeeper.serializeLastProcessedZxid.enabled", false)
     }
 
     /// A line of `zoo.cfg`.
@@ -341,14 +329,20 @@ impl ZooKeeperBuilder {
             ("org.slf4j.simpleLogger.defaultLogLevel", "info"),
             ("org.slf4j.simpleLogger.showDateTime", "true"),
             ("org.slf4j.simpleLogger.dateTimeFormat", "HH:mm:ss.SSS"),
+            // Debian's servers log by slf4j-simple, later ones by log4j.
+            ("org.apache.logging.log4j.level", "INFO"),
             ("zookeeper.jmx.log4j.disable", "true"),
             // The transaction log is as large as the tests need: less to write on a busy disk.
             ("zookeeper.preAllocSize", "1024"),
         ];
         java.extend(properties.map(|(name, value)| format!("-D{name}={value}").into()));
         java.extend(self.properties.iter().map(|(name, value)| format!("-D{name}={value}").into()));
-        let classpath = std::env::var_os(CLASSPATH).unwrap_or_else(|| JARS.join(":").into());
-        java.extend(["-cp".into(), classpath, MAIN.into(), folder.join("zoo.cfg").into()]);
+        java.extend([
+            "-cp".into(),
+            Programs::selected().zookeeper(),
+            MAIN.into(),
+            folder.join("zoo.cfg").into(),
+        ]);
         java
     }
 }
@@ -364,6 +358,10 @@ impl Server {
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn version(&self) -> String {
+        version(&self.log(), "zookeeper.version=")
     }
 
     fn launch(&self) {
@@ -382,7 +380,10 @@ impl Server {
             }
             let conf = four_letter::ask(self.client.addr(), "conf").unwrap_or_default();
             match four_letter::field(&conf, "dataDir") {
-                Some(theirs) if Path::new(theirs).starts_with(&data) => return Ok(()),
+                Some(theirs) if Path::new(theirs).starts_with(&data) => {
+                    announce("ZooKeeper", &self.version());
+                    return Ok(());
+                }
                 Some(theirs) => {
                     let text = format!("port {} has another server, of {theirs}", self.client.number());
                     return Err(NotReady { port_taken: true, text });

@@ -60,7 +60,7 @@ pub async fn has_what_the_backend_was_told(case: &Case<'_>) {
             watch.await;
             b.children(&path).await.unwrap()
         };
-        let ((), queue) = tokio::join!(delete, look);
+        let (_, queue) = tokio::join!(delete, look);
         assert_eq!(queue.find(&first.node.token), None);
         b.delete(&path, &Target::Node(second.node)).await.unwrap();
         assert!(b.children(&path).await.unwrap().is_empty());

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use tokio::time::sleep;
 
-use crate::backend::Target;
+use crate::backend::{Deletion, Target};
 use crate::conformance::case::MOMENT;
 use crate::conformance::{Case, Connection};
 use crate::label::Label;
@@ -28,6 +28,57 @@ pub async fn gone_already_is_ok(case: &Case<'_>) {
         a.delete(&case.path("never/made"), &target).await.unwrap();
     }
     a.delete(&path, &Target::Token(case.token())).await.unwrap();
+}
+
+/// A node that somebody else removed is `Gone`, whatever its label was.
+pub async fn says_whether_it_removed_the_node(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    let permits = |granted| Label::Permits { weight: 1, max: 2, granted };
+    for (label, relabel) in [
+        (Label::Lock, None),
+        (Label::Write, None),
+        (Label::Write, Some(Label::Read)),
+        (permits(false), Some(permits(true))),
+    ] {
+        for by_hand in [false, true] {
+            // Known by its name of before, and by that of now.
+            for old in [true, false] {
+                let made = case.create(&a, &path, label).await.node;
+                let now = match relabel {
+                    Some(label) => a.relabel(&path, &made, label).await.unwrap(),
+                    None => made.clone(),
+                };
+                if by_hand {
+                    case.store.remove(&path, now.name.as_str()).await;
+                }
+                let expected = if by_hand { Deletion::Gone } else { Deletion::Removed };
+                let target = Target::Node(if old { made } else { now });
+                let what = format!("{label:?} to {relabel:?}, old {old}");
+                assert_eq!(a.delete(&path, &target).await.unwrap(), expected, "{what}");
+                assert_eq!(a.delete(&path, &target).await.unwrap(), Deletion::Gone, "{what}, again");
+            }
+        }
+        let left = Target::Token(case.create(&a, &path, label).await.node.token);
+        assert_eq!(a.delete(&path, &left).await.unwrap(), Deletion::Removed, "{label:?} by token");
+        assert_eq!(a.delete(&path, &left).await.unwrap(), Deletion::Gone, "{label:?} by token, again");
+    }
+    assert_eq!(a.delete(&path, &Target::Token(case.token())).await.unwrap(), Deletion::Gone);
+}
+
+/// A node that an earlier attempt of this call may have removed, whose answer was lost, is `Removed`.
+pub async fn lost_answer_counts_as_removed(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("lock"));
+    for label in [Label::Lock, Label::Write] {
+        let target = Target::Node(case.create(&a, &path, label).await.node);
+        case.links().mute(&a).await;
+        let mend = async {
+            case.until_has(&path, &[]).await;
+            case.links().heal(&a).await;
+        };
+        let (deleted, ()) = tokio::join!(a.delete(&path, &target), mend);
+        assert_eq!(deleted.unwrap(), Deletion::Removed, "{label:?}");
+        assert_eq!(a.delete(&path, &target).await.unwrap(), Deletion::Gone, "{label:?}, again");
+    }
 }
 
 /// It never removes another node with the same number.

@@ -1,5 +1,6 @@
 //! The cases, one module a method of the contract. The doc of a case is the bullet that it stands for.
 
+pub mod background;
 pub mod children;
 pub mod children_with_watch;
 pub mod close;

@@ -386,3 +386,23 @@ async fn dropped(case: &Case<'_>, name: &str, harm: impl AsyncFn(&Process), mend
     .await;
     assert_eq!(a.session().epoch, 1, "nothing went by the end of a session");
 }
+
+/// A reader that was a writer, whose node was deleted by hand: its release says that it was lost. Also when the
+/// answer to the relabel was lost, so that the node is known by its old name.
+pub async fn release_without_a_node_is_already_lost(case: &Case<'_>) {
+    for answered in [true, false] {
+        let [a, b] = case.processes().await;
+        let path = case.path("lock");
+        if !answered {
+            a.faults.fail(Call::Relabel, Side::After, 1_000, ErrorKind::Unavailable);
+        }
+        let read = at(&a, &path).write().acquire().await.unwrap().downgrade().await.unwrap();
+        let [mine] = case.store.names(&path).await.try_into().unwrap();
+        case.store.remove(&path, &mine).await;
+        let write = at(&b, &path).write().acquire_timeout(LONG).await.unwrap();
+        assert_eq!(read.release().await.unwrap(), Release::AlreadyLost, "{answered}");
+        a.faults.mend();
+        assert!(write.is_held());
+        release(write).await;
+    }
+}

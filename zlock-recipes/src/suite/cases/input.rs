@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use zlock_core::ErrorKind;
+use tokio::time::timeout;
+use zlock_core::{ErrorKind, Result};
 
 use crate::suite::case::LONG;
 use crate::suite::{Case, Process};
-use crate::{Client, InterProcessMutex, LockTemplate, MAX_NODE_DATA, Release};
+use crate::{Client, InterProcessMutex, LockTemplate, MAX_NODE_DATA, ReadWriteLock, Release, Semaphore};
 
 /// Paths that no store would take, with what the message must say.
 const PATHS: &[(&str, &str)] = &[
@@ -88,6 +89,32 @@ pub async fn data(case: &Case<'_>) {
     let largest = mutex().with_node_data(vec![7; MAX_NODE_DATA]).unwrap();
     let guard = largest.acquire().await.unwrap();
     assert_eq!(largest.participants().await.unwrap()[0].data.len(), MAX_NODE_DATA);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Node data that asks the node's own holder to let go: every wait for a revocation would end at once.
+pub async fn data_that_revokes(case: &Case<'_>) {
+    const REVOKE: &str = "__REVOKE__";
+    let a = case.process().await;
+    let path = case.path("lock");
+    let path = path.as_str();
+    let refused = |result: Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains(REVOKE) && error.to_string().contains("revocation"), "{error}");
+    };
+    let mutex = InterProcessMutex::new(&a.client, path).unwrap();
+    let both = ReadWriteLock::new(&a.client, path).unwrap();
+    refused(Client::builder(a.connection.backend.clone()).with_node_data(REVOKE).map(drop));
+    refused(mutex.with_node_data(REVOKE).map(drop));
+    refused(both.read().with_node_data(REVOKE).map(drop));
+    refused(both.write().with_node_data(REVOKE).map(drop));
+    refused(both.with_node_data(REVOKE).map(drop));
+    refused(Semaphore::new(&a.client, path, 2).unwrap().with_node_data(REVOKE).map(drop));
+    nothing_was_sent(&a);
+    let mutex = InterProcessMutex::new(&a.client, path).unwrap();
+    let guard = mutex.with_node_data("__REVOKE__ ").unwrap().acquire().await.unwrap();
+    assert!(timeout(Duration::from_millis(100), guard.revocation()).await.is_err(), "nobody has asked");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 

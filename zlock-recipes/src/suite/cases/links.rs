@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{ErrorKind, Phase, SessionState};
+use zlock_core::{Error, ErrorKind, Phase, SessionState};
 
 use crate::Release;
 use crate::suite::case::LONG;
@@ -332,4 +332,36 @@ pub async fn t29_close_while_disconnected<M: Mutual>(case: &Case<'_>) {
     let _ = timeout(LONG, close).await.expect("close ends").unwrap();
     case.until_queued(&path, 1).await;
     drop(guard);
+}
+
+/// Time that is over while the store cannot be reached: the error says so, and what failed is its source.
+pub async fn a_timeout_names_its_cause<M: Mutual>(case: &Case<'_>) {
+    let short = Duration::from_secs(1);
+    let a = case.process_with(|builder| builder.with_operation_timeout(short).unwrap()).await;
+    let lock = case.lock::<M>(&a, "lock");
+    case.links().cut(&a.connection).await;
+    case.until_session(&a, 1, SessionState::Suspended).await;
+    // Longer than the sessions that real servers get here: one is lost meanwhile.
+    let long = case.store.session_timeout() + short;
+    let errors = [
+        lock.acquire_timeout(short).await.map(drop),
+        lock.try_acquire().await.map(drop),
+        lock.acquire_timeout(Duration::ZERO).await.map(drop),
+        lock.acquire_timeout(long).await.map(drop),
+        lock.try_acquire().await.map(drop),
+    ];
+    for error in errors.map(Result::unwrap_err) {
+        assert!(matches!(error.kind(), ErrorKind::Timeout(Phase::Connecting)), "{error}");
+        let cause = std::error::Error::source(&error).unwrap_or_else(|| panic!("no cause: {error}"));
+        let kind = cause.downcast_ref().map(Error::kind);
+        assert!(matches!(kind, Some(ErrorKind::Unavailable | ErrorKind::SessionLost)), "{cause}");
+        assert!(error.to_string().ends_with(&format!(": {cause}")), "{error} does not show {cause}");
+    }
+    case.links().heal(&a.connection).await;
+    case.until_session(&a, 1, SessionState::Connected).await;
+    let guard = lock.acquire_timeout(LONG).await.unwrap();
+    // What was overcome is no cause.
+    let waited = case.lock::<M>(&case.process().await, "lock").acquire_timeout(short).await.unwrap_err();
+    assert!(std::error::Error::source(&waited).is_none(), "{waited}");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

@@ -10,6 +10,7 @@ pub mod kinds;
 pub mod links;
 pub mod multi;
 pub mod mutual;
+pub mod names;
 pub mod participants;
 pub mod promotion;
 pub mod read_write;

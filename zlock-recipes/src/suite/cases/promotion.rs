@@ -226,3 +226,24 @@ pub async fn cost(case: &Case<'_>) {
     assert_eq!(counts(&b), [1, 0, 2, 2, 1, 1]);
     assert_eq!(counts(&c), [1, 1, 1, 0, 0, 1], "nobody is behind it: nobody to tell");
 }
+
+/// A holder that has told the one behind it, and whose node was deleted by hand: its release says that it was lost.
+pub async fn release_without_a_node_is_already_lost(case: &Case<'_>) {
+    let [a, b, c] = case.processes().await;
+    let path = case.path("lock");
+    let (both, first, second) = two_wait(case, [&a, &b, &c]).await;
+    let before = case.store.names(&path).await;
+    release(both).await;
+    let (first, second) = (finished(first).await, finished(second).await);
+    case.until("the background is idle", async || b.client.pending_removals() == 0).await;
+    let mine = first.node();
+    let name = case.store.names(&path).await.into_iter().find(|name| *name == mine.as_str());
+    case.store
+        .remove(&path, &name.unwrap_or_else(|| panic!("{mine} is not there; before: {before:?}")))
+        .await;
+    let third = at(&a, &path).acquire_timeout(1, LONG).await.unwrap();
+    assert_eq!(first.release().await.unwrap(), Release::AlreadyLost);
+    assert!(second.is_held() && third.is_held());
+    release(second).await;
+    release(third).await;
+}

@@ -114,6 +114,23 @@ pub async fn release_spares_the_successor<M: Mutual>(case: &Case<'_>) {
     assert_eq!(second.release().await.unwrap(), Release::Released);
 }
 
+/// A holder whose node was deleted by hand, and who has not heard of it, is told so by its release: somebody else
+/// holds, the lock is not free.
+pub async fn release_without_a_node_is_already_lost<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let first = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    for path in M::paths(&path) {
+        let [mine] = names(case, &path).await.try_into().unwrap();
+        case.store.remove(&path, &mine).await;
+    }
+    let second = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
+    assert_eq!(first.release().await.unwrap(), Release::AlreadyLost);
+    assert!(second.is_held());
+    assert_eq!((names(case, &path).await.len(), a.client.pending_removals()), (1, 0));
+    assert_eq!(second.release().await.unwrap(), Release::Released);
+}
+
 /// Rule 4: a holder whose session expired releases in its new session, and its successor's node stays.
 pub async fn release_after_the_session_spares_the_successor<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;

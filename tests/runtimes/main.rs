@@ -1,14 +1,15 @@
 //! Code that blocks its runtime, and runtimes that end: on every store.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
+use zlock::backend::CoordinationBackend;
 use zlock::mem::{MemOptions, MemServer};
 use zlock::{Client, ErrorKind, Guard, InterProcessMutex, Release};
-use zlock_testkit::limit;
 
 const PATH: &str = "/runtimes/lock";
 const LONG: Duration = Duration::from_secs(20);
@@ -34,20 +35,27 @@ impl Store {
         }
     }
 
-    async fn connect(&self, session: Duration) -> Client {
+    /// A backend that lives on the runtime of the caller.
+    async fn backend(&self, session: Duration) -> Arc<dyn CoordinationBackend> {
         match self {
             Store::Mem(server) => {
-                Client::new(server.connect_with(MemOptions::default().with_session_timeout(session)))
+                Arc::new(server.connect_with(MemOptions::default().with_session_timeout(session)))
             }
             #[cfg(feature = "zk")]
             Store::Zk(url) => {
-                zlock::connect(&format!("{url}?session_timeout={}ms", session.as_millis())).await.unwrap()
+                let options = zlock::zk::ZkOptions::from_url(url).unwrap().with_session_timeout(session);
+                Arc::new(zlock::zk::ZkBackend::connect(options).await.unwrap())
             }
             #[cfg(feature = "etcd")]
             Store::Etcd(url) => {
-                zlock::connect(&format!("{url}?ttl={}ms", session.as_millis())).await.unwrap()
+                let options = zlock::etcd::EtcdOptions::from_url(url).unwrap().with_ttl(session);
+                Arc::new(zlock::etcd::EtcdBackend::connect(options).await.unwrap())
             }
         }
+    }
+
+    async fn connect(&self, session: Duration) -> Client {
+        Client::new(self.backend(session).await)
     }
 
     async fn mutex(&self, session: Duration) -> InterProcessMutex {
@@ -174,15 +182,15 @@ macro_rules! on_every_store {
 
             #[tokio::test]
             async fn on_mem() {
-                limit(super::$case(Store::Mem(MemServer::new()))).await;
+                zlock_testkit::limit(super::$case(Store::Mem(zlock::mem::MemServer::new()))).await;
             }
 
             #[cfg(feature = "zk")]
             #[tokio::test]
             async fn on_zookeeper() {
-                limit(async {
+                zlock_testkit::limit(async {
                     let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
-                    let url = format!("zk://{}/{}", server.connect_string(), stringify!($case));
+                    let url = format!("zk://{}/{}", server.connect_string(), module_path!().replace("::", "-"));
                     super::$case(Store::Zk(url)).await;
                 })
                 .await;
@@ -191,9 +199,9 @@ macro_rules! on_every_store {
             #[cfg(feature = "etcd")]
             #[tokio::test]
             async fn on_etcd() {
-                limit(async {
+                zlock_testkit::limit(async {
                     let Some(server) = zlock_testkit::etcd_or_skip().await else { return };
-                    let url = format!("etcd://{}/{}", server.connect_string(), stringify!($case));
+                    let url = format!("etcd://{}/{}", server.connect_string(), module_path!().replace("::", "-"));
                     super::$case(Store::Etcd(url)).await;
                 })
                 .await;
@@ -203,3 +211,5 @@ macro_rules! on_every_store {
 }
 
 on_every_store!(blocked, ended, shut_down, visited, unwound);
+
+mod made_elsewhere;

@@ -1,0 +1,238 @@
+//! Work that goes on when the caller has left: run by the backend, wherever the caller was.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::backend::CoordinationBackend;
+
+/// The pause after a job that panicked.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// Work for a [`Background`].
+#[async_trait]
+pub trait Job: Debug + Send + Sync + 'static {
+    /// Does the work, retrying until it is done or pointless. `backend` is the one that the job was pushed with.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any await point, with the runtime that it ran on. The job is then run again
+    /// from the beginning, so its work must be idempotent.
+    async fn run(&self, backend: &dyn CoordinationBackend);
+}
+
+/// The jobs that a backend runs in the background, each as a task of its own. Cheap to clone.
+///
+/// The backend's own task polls [`run`](Self::run), so jobs run on the runtime that the backend lives on, whatever
+/// runtime or thread they were pushed from.
+#[derive(Clone, Debug, Default)]
+pub struct Background(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Entry>,
+    /// Jobs taken from `waiting` and not done yet.
+    active: usize,
+    /// Calls of `run` under way.
+    runners: usize,
+    closed: bool,
+}
+
+/// A job, and the backend that it works with.
+#[derive(Debug)]
+struct Entry {
+    job: Box<dyn Job>,
+    backend: Weak<dyn CoordinationBackend>,
+    /// Keeps the backend while somebody runs the jobs. For longer it must not: the backend keeps this list.
+    kept: Option<Arc<dyn CoordinationBackend>>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, entry: Entry, place: Place) {
+        let mut entry = Some(entry);
+        // Dropped outside the lock: the last handle of a backend closes this list.
+        let _dropped = {
+            let mut state = self.lock();
+            if place == Place::Front {
+                state.active -= 1;
+            }
+            let dropped = state.let_go(&mut entry);
+            match place {
+                Place::Front => entry.into_iter().for_each(|entry| state.waiting.push_front(entry)),
+                Place::Back => state.waiting.extend(entry),
+            }
+            dropped
+        };
+        self.changed.notify_one();
+    }
+}
+
+impl State {
+    /// Takes from a job what must not wait in the list.
+    fn let_go(&self, entry: &mut Option<Entry>) -> (Option<Entry>, Option<Arc<dyn CoordinationBackend>>) {
+        match entry {
+            _ if self.closed => (entry.take(), None),
+            Some(entry) if self.runners == 0 => (None, entry.kept.take()),
+            _ => (None, None),
+        }
+    }
+}
+
+/// Where a job goes to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It was under way.
+    Front,
+    /// It is new.
+    Back,
+}
+
+impl Background {
+    /// An empty list.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a job, or drops it if the list is [closed](Self::close).
+    ///
+    /// Never blocks or spawns, and needs neither a runtime nor a clock: it may be called from any thread, while
+    /// unwinding, and in the destructor of a thread-local.
+    ///
+    /// `backend` is kept until the job is done, the list is closed, or the runtime has ended that ran the jobs.
+    pub fn push(&self, backend: Arc<dyn CoordinationBackend>, job: impl Job) {
+        let entry = Entry { job: Box::new(job), backend: Arc::downgrade(&backend), kept: Some(backend) };
+        self.0.add(entry, Place::Back);
+    }
+
+    /// The number of jobs that are not done yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let state = self.0.lock();
+        state.waiting.len() + state.active
+    }
+
+    /// Returns `true` if all jobs are done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns `true` if a job can no longer be run: the runtime ended that ran the jobs, and then everybody dropped
+    /// the handle that the job was pushed with, while this backend is kept by another one. Only the end of the session
+    /// can then do what the job was for.
+    #[must_use]
+    pub fn has_orphans(&self) -> bool {
+        self.0.lock().waiting.iter().any(|entry| entry.backend.strong_count() == 0)
+    }
+
+    /// Drops all jobs, now and from now on. A backend calls it when its last session has ended.
+    pub fn close(&self) {
+        let _dropped = {
+            let mut state = self.0.lock();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+    }
+
+    /// Runs the jobs as tasks of the runtime that polls the future, in the order in which they were pushed and beside
+    /// each other. The future never completes. Jobs keep their backends from this call on, until it is dropped.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the jobs that are not done; the next call runs them again.
+    pub fn run(&self) -> impl Future<Output = ()> + Send + use<> {
+        let runner = Runner::new(self.0.clone());
+        async move { runner.run().await }
+    }
+}
+
+/// A call of `run`. While there is one, jobs keep their backends.
+struct Runner(Arc<Shared>);
+
+impl Runner {
+    fn new(shared: Arc<Shared>) -> Self {
+        let mut state = shared.lock();
+        state.runners += 1;
+        for entry in &mut state.waiting {
+            entry.kept = entry.backend.upgrade();
+        }
+        drop(state);
+        Runner(shared)
+    }
+
+    async fn run(&self) {
+        let mut tasks = JoinSet::new();
+        loop {
+            while let Some(active) = self.take() {
+                tasks.spawn(active.run());
+            }
+            tokio::select! {
+                biased;
+                Some(ended) = tasks.join_next() => {
+                    // The job is in the list again.
+                    if ended.is_err_and(|e| e.is_panic()) {
+                        sleep(AFTER_PANIC).await;
+                    }
+                }
+                () = self.0.changed.notified() => {}
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Active> {
+        let mut state = self.0.lock();
+        let entry = state.waiting.pop_front()?;
+        state.active += 1;
+        Some(Active { entry: Some(entry), shared: self.0.clone() })
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _dropped: Vec<_> = {
+            let mut state = self.0.lock();
+            state.runners -= 1;
+            let is_last = state.runners == 0;
+            state.waiting.iter_mut().filter_map(|entry| entry.kept.take_if(|_| is_last)).collect()
+        };
+    }
+}
+
+/// A job under way. Goes back to the list if it is dropped before it is done.
+struct Active {
+    entry: Option<Entry>,
+    shared: Arc<Shared>,
+}
+
+impl Active {
+    async fn run(mut self) {
+        if let Some(Entry { job, kept: Some(backend), .. }) = &self.entry {
+            job.run(&**backend).await;
+        }
+        drop(self.entry.take());
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        match self.entry.take() {
+            Some(entry) => self.shared.add(entry, Place::Front),
+            None => self.shared.lock().active -= 1,
+        }
+    }
+}

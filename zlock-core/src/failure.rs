@@ -1,0 +1,104 @@
+//! The failures that operations retry: the causes of timeouts.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::Error;
+
+tokio::task_local! {
+    static OBSERVED: LastFailure;
+}
+
+/// The last failure of a store's operations that has not been overcome.
+///
+/// An operation retries inside itself. A caller that gives it less time than it takes would not learn what failed:
+/// such a caller runs the operation under [`observe`](Self::observe), and names the failure as the cause of its
+/// timeout.
+///
+/// A backend calls [`note`](Self::note) with each failure that it retries or waits for the end of, on the task that
+/// called the operation. That costs nothing if nobody observes.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use std::time::Duration;
+/// use zlock_core::{Error, ErrorKind, LastFailure};
+///
+/// let last = LastFailure::default();
+/// let operation = last.observe(async {
+///     LastFailure::note(|| Error::new(ErrorKind::Unavailable, "create").with_message("the disk is full"));
+///     std::future::pending::<()>().await
+/// });
+/// assert!(tokio::time::timeout(Duration::from_millis(1), operation).await.is_err());
+/// assert!(last.take().is_some_and(|cause| cause.to_string().contains("the disk is full")));
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct LastFailure(Arc<Mutex<Option<Error>>>);
+
+impl LastFailure {
+    fn lock(&self) -> MutexGuard<'_, Option<Error>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a future, and keeps the last failure that is noted in it.
+    pub fn observe<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
+        OBSERVED.scope(self.clone(), future)
+    }
+
+    /// Takes the last failure; `None` if there was none, or if it was overcome.
+    #[must_use]
+    pub fn take(&self) -> Option<Error> {
+        self.lock().take()
+    }
+
+    /// Notes a failure for whoever observes the calling code. `failure` is not called if nobody does.
+    pub fn note(failure: impl FnOnce() -> Error) {
+        // An error if nobody observes.
+        let _ = OBSERVED.try_with(|last| *last.lock() = Some(failure()));
+    }
+
+    /// Forgets the last failure: the operation that met it has succeeded.
+    pub fn overcome() {
+        let _ = OBSERVED.try_with(LastFailure::take);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn failure(message: &str) -> Error {
+        Error::new(ErrorKind::Unavailable, "test").with_message(message)
+    }
+
+    #[tokio::test]
+    async fn the_last_failure_counts_until_it_is_overcome() {
+        let last = LastFailure::default();
+        last.observe(async {
+            LastFailure::note(|| failure("one"));
+            LastFailure::note(|| failure("two"));
+        })
+        .await;
+        assert_eq!(last.take().unwrap().to_string(), "test: no server available: two");
+        assert!(last.take().is_none());
+        last.observe(async {
+            LastFailure::note(|| failure("three"));
+            LastFailure::overcome();
+        })
+        .await;
+        assert!(last.take().is_none());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_made_where_nobody_observes() {
+        LastFailure::note(|| unreachable!());
+        LastFailure::overcome();
+        let (outer, inner) = (LastFailure::default(), LastFailure::default());
+        let noted = inner.observe(async { LastFailure::note(|| failure("inside")) });
+        outer.observe(noted).await;
+        assert!(outer.take().is_none() && inner.take().is_some());
+    }
+}

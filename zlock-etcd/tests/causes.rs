@@ -1,0 +1,63 @@
+//! What an acquisition says that runs out of time because the cluster refuses its requests.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use etcd_client::{AlarmAction, AlarmType};
+use zlock_core::{Error, ErrorKind, Phase};
+use zlock_etcd::EtcdBackend;
+use zlock_recipes::{Client, InterProcessMutex, LockTemplate};
+use zlock_testkit::{Etcd, have_etcd, limit};
+
+use common::{observer, options, until};
+
+const SHORT: Duration = Duration::from_secs(1);
+
+fn expect_cause(error: &Error, phase: Phase, part: &str) {
+    assert_eq!(error.kind(), ErrorKind::Timeout(phase), "{error}");
+    let cause = error.source().unwrap_or_else(|| panic!("no cause: {error}")).to_string();
+    assert!(cause.contains(part), "{cause}");
+    assert!(error.to_string().ends_with(&format!(": {cause}")), "{error}");
+}
+
+/// The server's space is used up: it reads, and refuses every write, until somebody disarms the alarm.
+#[tokio::test]
+async fn a_timeout_says_that_the_database_is_full() {
+    const FULL: &str = "database space exceeded";
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let options = options(&server.connect_string()).with_operation_timeout(2 * SHORT);
+        let client = Client::builder(EtcdBackend::connect(options).await.unwrap());
+        let client = client.with_operation_timeout(SHORT).unwrap().build();
+        let lock = InterProcessMutex::new(&client, "/full/lock").unwrap();
+        let observer = observer(&server.connect_string()).await;
+        let alarm = async |action| {
+            observer.maintenance_client().alarm(action, AlarmType::Nospace, None).await.unwrap();
+        };
+        alarm(AlarmAction::Activate).await;
+        expect_cause(&lock.acquire_timeout(SHORT).await.unwrap_err(), Phase::Queueing, FULL);
+        expect_cause(&lock.try_acquire().await.unwrap_err(), Phase::Queueing, FULL);
+        expect_cause(&lock.acquire_timeout(Duration::ZERO).await.unwrap_err(), Phase::Queueing, FULL);
+        let template = LockTemplate::new(&client, "/full").unwrap().with_wait(SHORT / 2, 2).unwrap();
+        let error = template.execute("lock", |_| async {}).await.unwrap_err();
+        expect_cause(&error, Phase::Queueing, FULL);
+        // Without a limit of its own the operation's ends it, and says the same.
+        let error = lock.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains(FULL), "{error}");
+        alarm(AlarmAction::Deactivate).await;
+        let guard = lock.acquire_timeout(Duration::from_secs(20)).await.unwrap();
+        let waited = lock.acquire_timeout(SHORT).await.unwrap_err();
+        assert!(waited.source().is_none(), "overcome: {waited}");
+        drop(guard);
+        until("released", async || client.pending_removals() == 0).await;
+        client.close().await.unwrap();
+    })
+    .await;
+}

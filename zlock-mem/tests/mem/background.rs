@@ -1,0 +1,154 @@
+//! The list of jobs: how they are run, and what it keeps.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
+use zlock_core::{CoordinationBackend, Job, Label, SessionState, Tokens};
+use zlock_mem::{MemOptions, MemServer};
+
+use crate::common::{limit, path};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// Writes down when it begins and when it is done, some time later.
+#[derive(Debug)]
+struct Logged {
+    name: &'static str,
+    time: Duration,
+    panics: bool,
+    log: Log,
+}
+
+#[async_trait]
+impl Job for Logged {
+    async fn run(&self, _backend: &dyn CoordinationBackend) {
+        self.log.lock().unwrap().push(self.name.to_owned());
+        assert!(!self.panics, "on purpose");
+        sleep(self.time).await;
+        self.log.lock().unwrap().push(format!("{} done", self.name));
+    }
+}
+
+fn push(backend: &Arc<dyn CoordinationBackend>, log: &Log, name: &'static str, time: Duration) {
+    let job = Logged { name, time, panics: false, log: log.clone() };
+    backend.background().push(backend.clone(), job);
+}
+
+fn said(log: &Log) -> Vec<String> {
+    std::mem::take(&mut log.lock().unwrap())
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_begin_in_order_and_run_beside_each_other() {
+    limit(async {
+        let (backend, log): (Arc<dyn CoordinationBackend>, _) =
+            (Arc::new(MemServer::new().connect()), Log::default());
+        for (name, seconds) in [("a", 3), ("b", 1), ("c", 2)] {
+            push(&backend, &log, name, seconds * SECOND);
+        }
+        assert_eq!(backend.background().len(), 3);
+        sleep(SECOND / 2).await;
+        assert_eq!(said(&log), ["a", "b", "c"]);
+        sleep(3 * SECOND).await;
+        assert_eq!(said(&log), ["b done", "c done", "a done"]);
+        assert!(backend.background().is_empty());
+    })
+    .await;
+}
+
+/// A job that panics does not take the others along, and does not keep the runtime busy.
+#[tokio::test(start_paused = true)]
+async fn job_that_panics_is_run_again_after_a_pause() {
+    limit(async {
+        let (backend, log): (Arc<dyn CoordinationBackend>, _) =
+            (Arc::new(MemServer::new().connect()), Log::default());
+        let panicking = Logged { name: "panics", time: SECOND, panics: true, log: log.clone() };
+        backend.background().push(backend.clone(), panicking);
+        sleep(3 * SECOND + SECOND / 2).await;
+        assert_eq!(said(&log), ["panics", "panics", "panics", "panics"]);
+        push(&backend, &log, "other", Duration::ZERO);
+        sleep(SECOND).await;
+        assert!(said(&log).contains(&"other done".to_owned()));
+    })
+    .await;
+}
+
+/// A backend that was made outside of any runtime, and whose jobs were begun on a runtime that has ended.
+#[test]
+fn jobs_that_are_cut_off_are_run_again() {
+    let server = MemServer::new();
+    let (backend, log): (Arc<dyn CoordinationBackend>, _) = (Arc::new(server.connect()), Log::default());
+    push(&backend, &log, "early", Duration::ZERO);
+    assert!(said(&log).is_empty(), "there is no runtime yet");
+    runtime().block_on(async {
+        backend.children(&path()).await.unwrap();
+        push(&backend, &log, "cut off", SECOND);
+        sleep(SECOND / 10).await;
+    });
+    assert_eq!(said(&log), ["early", "early done", "cut off"]);
+    push(&backend, &log, "late", Duration::ZERO);
+    assert_eq!(backend.background().len(), 2);
+    runtime().block_on(async {
+        backend.children(&path()).await.unwrap();
+        while !backend.background().is_empty() {
+            sleep(SECOND / 100).await;
+        }
+    });
+    assert_eq!(said(&log), ["cut off", "late", "late done", "cut off done"]);
+}
+
+/// A job keeps its backend, but not for longer than there is a runtime to run it.
+#[test]
+fn job_that_nobody_runs_keeps_no_backend() {
+    let server = MemServer::new();
+    for before_the_end in [true, false] {
+        let runtime = runtime();
+        let (backend, log): (Arc<dyn CoordinationBackend>, _) =
+            runtime.block_on(async { (Arc::new(server.connect()) as _, Log::default()) });
+        if before_the_end {
+            push(&backend, &log, "pending", SECOND);
+            drop(backend);
+            assert_eq!(server.sessions().len(), 1, "kept");
+            drop(runtime);
+        } else {
+            drop(runtime);
+            push(&backend, &log, "pending", SECOND);
+            assert_eq!(server.sessions().len(), 1);
+            drop(backend);
+        }
+        assert!(server.sessions().is_empty(), "let go");
+        assert_eq!(Arc::strong_count(&log), 1, "the job is dropped");
+    }
+}
+
+/// A removal that can no longer be done, by a handle that was dropped after its runtime had ended, is done by the end
+/// of the session when another handle uses the backend again.
+#[test]
+fn orphaned_job_ends_the_session() {
+    let server = MemServer::new();
+    let shared = Arc::new(server.connect_with(MemOptions::default().with_session_timeout(60 * SECOND)));
+    let handle: Arc<dyn CoordinationBackend> = Arc::new(shared.clone());
+    let (path, log) = (path(), Log::default());
+    let create = async || {
+        handle.create_ephemeral_sequential(&path, Label::Lock, &Tokens::seeded(1).next(), b"").await.unwrap()
+    };
+    runtime().block_on(create());
+    push(&handle, &log, "pending", SECOND);
+    drop(handle);
+    assert_eq!(server.names(&path).len(), 1);
+    runtime().block_on(async {
+        assert!(shared.children(&path).await.unwrap().is_empty());
+        let session = shared.session_events().current();
+        assert_eq!((session.epoch, session.state), (2, SessionState::Connected));
+    });
+    assert!(shared.background().is_empty() && said(&log).is_empty());
+}

@@ -1,0 +1,156 @@
+//! Which servers' programs are run: Debian's, or those of a folder.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use crate::policy::say;
+
+/// Names the folder whose servers are run in place of Debian's: jars in `zookeeper`, programs in `etcd`.
+const FOLDER: &str = "ZLOCK_SERVERS_FOLDER";
+
+/// What a line that names a running server begins with; `cargo xtask test` collects them.
+const SERVER_MARK: &str = "ZLOCK-SERVER";
+
+/// Debian's ZooKeeper; its manifest names the other jars, but for two that TLS needs. slf4j-simple is added so
+/// that the server logs what is wrong.
+const JARS: [&str; 4] = [
+    "/usr/share/java/zookeeper.jar",
+    "/usr/share/java/slf4j-simple.jar",
+    "/usr/share/java/netty-codec.jar",
+    "/usr/share/java/netty-resolver.jar",
+];
+
+/// The programs of the servers.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    /// Debian's if there is none.
+    folder: Option<PathBuf>,
+}
+
+impl Programs {
+    /// The programs that the environment selects.
+    pub(crate) fn selected() -> Self {
+        Programs { folder: std::env::var_os(FOLDER).map(PathBuf::from) }
+    }
+
+    /// The class path of ZooKeeper.
+    pub(crate) fn zookeeper(&self) -> OsString {
+        match &self.folder {
+            Some(folder) => folder.join("zookeeper/*").into(),
+            None => JARS.join(":").into(),
+        }
+    }
+
+    /// The path of `etcd` or `etcdctl`.
+    pub(crate) fn etcd(&self, program: &str) -> PathBuf {
+        self.folder.as_ref().map_or_else(|| program.into(), |folder| folder.join("etcd").join(program))
+    }
+
+    /// Which of ZooKeeper's programs are missing, and how to install them. Debian's are none for a folder that lacks
+    /// its own.
+    pub(crate) fn missing_zookeeper(&self) -> Option<String> {
+        if let Some(folder) = &self.folder {
+            let folder = folder.join("zookeeper");
+            if !has_zookeeper(&folder) {
+                return Some(format!("{FOLDER}: there is no zookeeper-*.jar in {}", folder.display()));
+            }
+        } else {
+            let jars: Vec<_> = JARS.iter().filter(|jar| !Path::new(jar).is_file()).copied().collect();
+            if !jars.is_empty() {
+                return Some(format!(
+                    "there is no {} (apt-get install --no-install-recommends libzookeeper-java \
+                     default-jre-headless)",
+                    jars.join(", ")
+                ));
+            }
+        }
+        (!runs(Path::new("java"), "-version")).then(|| {
+            "there is no java (apt-get install --no-install-recommends default-jre-headless)".to_owned()
+        })
+    }
+
+    /// Which of etcd's programs is missing, and how to install it.
+    pub(crate) fn missing_etcd(&self) -> Option<String> {
+        let programs = [("etcd", "--version"), ("etcdctl", "version")];
+        let (program, _) = programs.into_iter().find(|(program, arg)| !runs(&self.etcd(program), arg))?;
+        Some(match self.folder {
+            Some(_) => format!("{FOLDER}: {} does not run", self.etcd(program).display()),
+            None => format!(
+                "there is no {program} (apt-get install --no-install-recommends etcd-server etcd-client)"
+            ),
+        })
+    }
+}
+
+fn has_zookeeper(folder: &Path) -> bool {
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.map(|name| name.to_string_lossy().into_owned()).any(|name| {
+        name.strip_prefix("zookeeper-").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            && name.ends_with(".jar")
+    })
+}
+
+fn runs(program: &Path, arg: &str) -> bool {
+    let out = Command::new(program).arg(arg).env("ETCDCTL_API", "3").output();
+    out.is_ok_and(|out| out.status.success())
+}
+
+/// Writes which server runs, once a version in this process.
+pub(super) fn announce(server: &str, version: &str) {
+    static ANNOUNCED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let server = format!("{server} {version}");
+    let is_new = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner).insert(server.clone());
+    if is_new {
+        say(&format!("{SERVER_MARK} {server}"));
+    }
+}
+
+/// The version that a server has logged: what stands between `mark` and the next character that no version has.
+///
+/// # Panics
+/// If there is none.
+pub(super) fn version(log: &str, mark: &str) -> String {
+    let (_, rest) = log.split_once(mark).unwrap_or_else(|| panic!("no {mark:?} in the server's log:\n{log}"));
+    rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_used_in_place_of_debians_servers() {
+        let debian = Programs { folder: None };
+        assert!(debian.zookeeper().to_string_lossy().starts_with("/usr/share/java/zookeeper.jar:"));
+        assert_eq!(debian.etcd("etcdctl"), Path::new("etcdctl"));
+        let newest = Programs { folder: Some("/servers".into()) };
+        assert_eq!(newest.zookeeper(), "/servers/zookeeper/*");
+        assert_eq!(newest.etcd("etcdctl"), Path::new("/servers/etcd/etcdctl"));
+    }
+
+    #[test]
+    fn a_folder_without_servers_is_not_made_up_for_by_debians() {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = Programs { folder: Some(folder.path().to_owned()) };
+        let missing = programs.missing_zookeeper().unwrap();
+        assert!(missing.contains(FOLDER) && missing.contains("no zookeeper-*.jar in"), "{missing}");
+        let missing = programs.missing_etcd().unwrap();
+        assert!(missing.contains("etcd/etcd does not run"), "{missing}");
+        // The jar of its protocol alone is no server.
+        std::fs::create_dir(folder.path().join("zookeeper")).unwrap();
+        std::fs::write(folder.path().join("zookeeper/zookeeper-jute-3.9.5.jar"), "").unwrap();
+        assert!(!has_zookeeper(&folder.path().join("zookeeper")));
+        std::fs::write(folder.path().join("zookeeper/zookeeper-3.9.5.jar"), "").unwrap();
+        assert!(has_zookeeper(&folder.path().join("zookeeper")));
+    }
+
+    #[test]
+    fn versions_are_read_from_logs() {
+        let log = "INFO Server environment:zookeeper.version=3.9.5-293c895a, built on 2026-02-11\n";
+        assert_eq!(version(log, "zookeeper.version="), "3.9.5");
+        assert_eq!(version(r#"{"etcd-version":"3.4.23","git-sha":"x"}"#, r#""etcd-version":""#), "3.4.23");
+    }
+}

@@ -107,9 +107,8 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - A node that is gone already is `Ok`, and so is a parent that is.
-    /// - A node that somebody else removed is [`Gone`](Deletion::Gone), whatever its label was.
-    /// - A node that an earlier attempt of this call may have removed, whose answer was lost, is
-    ///   [`Removed`](Deletion::Removed).
+    /// - A node that somebody else removed is `Gone`, whatever its label was.
+    /// - A node that an earlier attempt of this call may have removed, whose answer was lost, is `Removed`.
     /// - A relabel of the node at the same time leaves nothing behind, whichever comes first.
     /// - After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
     ///   a create whose future was dropped before this call cannot take effect after its `Ok`.

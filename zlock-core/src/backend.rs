@@ -156,7 +156,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - A job that is pushed from a thread without a runtime is run.
     /// - A job that is pushed from a runtime that then ends is run.
-    /// - After [`close`](Self::close) no job is run, and none is kept.
+    /// - After `close` no job is run, and none is kept.
     fn background(&self) -> Background;
 
     /// Ends the session at the store, with its nodes, and wakes everybody with `Closed`. Dropping the last

@@ -27,7 +27,7 @@ async fn wait(client: &Client, name: &str, folder: &std::path::Path) -> Result<(
     let (mut held, mut waits) = (Vec::new(), JoinSet::new());
     for number in 0..WAITS {
         let path = format!("/chaos/waits/{name}/{number}/");
-        let lock = InterProcessMutex::new(client, &format!("{path:x<BYTES$}"))?;
+        let lock = InterProcessMutex::new(client, format!("{path:x<BYTES$}"))?;
         held.push(lock.acquire().await?);
         waits.spawn(async move { lock.acquire().await.map(drop) });
     }

@@ -84,7 +84,7 @@ pub async fn pushed_from_a_runtime_that_ends(case: &Case<'_>) {
     assert_eq!(job.runs(), 1);
 }
 
-/// After [`close`](Self::close) no job is run, and none is kept.
+/// After `close` no job is run, and none is kept.
 pub async fn closed_keeps_none(case: &Case<'_>) {
     let a = case.connect().await;
     let active = Pushed::new(&a.backend, false);

@@ -38,7 +38,8 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 ///     .with_node_data("worker 7")?
 ///     .with_operation_timeout(Duration::from_secs(5))?
 ///     .build();
-/// client.close().await
+/// client.close().await?;
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::backend::CoordinationBackend;
@@ -179,7 +179,11 @@ impl Runner {
         let mut tasks = JoinSet::new();
         loop {
             while let Some(active) = self.take() {
-                tasks.spawn(active.run());
+                // A runtime that is ending cancels the task at once, and the job is in the list again. It can only end
+                // when this future yields.
+                if tasks.spawn(active.run()).is_finished() {
+                    yield_now().await;
+                }
             }
             tokio::select! {
                 biased;

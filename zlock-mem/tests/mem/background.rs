@@ -152,3 +152,23 @@ fn orphaned_job_ends_the_session() {
     });
     assert!(shared.background().is_empty() && said(&log).is_empty());
 }
+
+/// Jobs that the end of a runtime cuts off are not begun there again and again: that would keep the end from coming.
+#[test]
+fn runtime_with_pending_jobs_ends() {
+    let (ended, all_ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for _ in 0..200 {
+            let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            let backend: Arc<dyn CoordinationBackend> =
+                runtime.block_on(async { Arc::new(MemServer::new().connect()) });
+            for _ in 0..50 {
+                push(&backend, &Log::default(), "pending", 60 * SECOND);
+            }
+            drop(runtime);
+            assert_eq!(backend.background().len(), 50);
+        }
+        ended.send(()).unwrap();
+    });
+    all_ended.recv_timeout(60 * SECOND).unwrap();
+}

@@ -1,7 +1,7 @@
 //! Which connection carries which watch.
 //!
 //! When the client library reconnects it names the paths of all its watches to the server. Those of more than 128 KiB do
-//! not fit into one request, the answers to several cannot be told apart by the library, and it reconnects again and
+//! not fit into one request, the library mixes up the answers to several, and it reconnects again and
 //! again until the session is over. So the paths that one client of the library watches have to stay below that at any
 //! time: it also reconnects with watches whose removal is still in its queue.
 //!
@@ -180,7 +180,7 @@ struct Connection {
     opening: AbortHandle,
 }
 
-/// What became of the opening.
+/// The outcome of the opening.
 type Outcome = Result<(), Arc<Error>>;
 
 impl Connection {

@@ -42,11 +42,11 @@ pub(crate) struct Live {
     listed_up_to: Mutex<Option<Token>>,
 }
 
-/// Whether the server that a client is connected to may be behind what we were told before.
+/// Tracks whether the connected server may lag behind what this client has already seen.
 #[derive(Debug)]
 pub(crate) struct Staleness {
-    /// How often the connection was interrupted or another server told us something, plus one if the session is not
-    /// the backend's first.
+    /// The number of interruptions and of answers from other servers, plus one if the session is not the backend's
+    /// first.
     suspicions: AtomicU64,
     /// The suspicions that a `sync` was answered after.
     synced: AtomicU64,
@@ -351,8 +351,8 @@ impl<T: Send + 'static> Drop for UnderWay<'_, T> {
 /// How far a read must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// What this client was told before. A server may be behind that only after the connection was interrupted, or
-    /// another server told us something.
+    /// At least what this client has already seen. A server lags behind that only after the connection was interrupted,
+    /// or after another server answered.
     Told,
     /// All that any server was told before.
     Latest,

@@ -227,7 +227,7 @@ pub async fn cost(case: &Case<'_>) {
     assert_eq!(counts(&c), [1, 1, 1, 0, 0, 1], "nobody is behind it: nobody to tell");
 }
 
-/// A holder that has told the one behind it, and whose node was deleted by hand: its release says that it was lost.
+/// A promoted holder whose node was deleted by hand gets `AlreadyLost` from its release.
 pub async fn release_without_a_node_is_already_lost(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let path = case.path("lock");

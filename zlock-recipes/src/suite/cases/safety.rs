@@ -114,8 +114,8 @@ pub async fn release_spares_the_successor<M: Mutual>(case: &Case<'_>) {
     assert_eq!(second.release().await.unwrap(), Release::Released);
 }
 
-/// A holder whose node was deleted by hand, and who has not heard of it, is told so by its release: somebody else
-/// holds, the lock is not free.
+/// A holder whose node was deleted by hand, unnoticed so far, gets `AlreadyLost` from its release: the lock is not free,
+/// another client holds it.
 pub async fn release_without_a_node_is_already_lost<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep};
-use zlock::{Client, Guard, InterProcessMutex, Release, SessionState};
+use tokio::time::{Instant, sleep, timeout};
+use zlock::{Client, Guard, InterProcessMutex, Release, Semaphore, SessionState};
 use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to};
 
-use self::zk_support::{Observer, connect, release, report, wait_behind};
+use self::zk_support::{LONG, Observer, connect, release, report, wait_behind};
 
 /// Two ensembles at a time are more than a small machine can do in time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
@@ -216,6 +216,61 @@ async fn a_holder_knows_in_time_that_the_leader_stood_still() {
             assert_eq!(held.release().await.unwrap(), Release::AlreadyLost);
             release(next).await;
         }
+    })
+    .await;
+}
+
+/// A server has missed the end of two holds and does not know it. Its clients still get the locks, and still wait for
+/// whoever really holds.
+#[tokio::test]
+async fn a_waiter_learns_that_only_its_server_has_the_node_before_it() {
+    const PATHS: [&str; 2] = ["/ghost/mutex", "/ghost/semaphore"];
+    let _alone = ONE_AT_A_TIME.lock().await;
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK).without_digests()).await;
+        let holder = connect(ensemble.connect_string(), LONG).await;
+        let locks = |client: &Client| {
+            (InterProcessMutex::new(client, PATHS[0]).unwrap(), Semaphore::new(client, PATHS[1], 1).unwrap())
+        };
+        let (mutex, semaphore) = locks(&holder);
+        let (held, permit) = (mutex.acquire().await.unwrap(), semaphore.acquire(1).await.unwrap());
+        let alive = InterProcessMutex::new(&holder, "/ghost/alive").unwrap().acquire().await.unwrap();
+        let both_are_held = ensemble.snapshot().await;
+        drop((held, permit));
+        let observer = Observer::connect(ensemble.connect_string()).await;
+        for path in PATHS {
+            observer.wait_for_children(path, 0).await;
+        }
+        ensemble.let_the_first_forget(&both_are_held).await;
+
+        let [first, .., last] = ensemble.members() else { panic!("three servers") };
+        for (server, nodes) in [(first, 1), (last, 0)] {
+            let observer = Observer::connect(server.connect_string()).await;
+            for path in PATHS {
+                assert_eq!(observer.children(path).await.len(), nodes, "{path} at {}", server.addr());
+            }
+        }
+        let client = connect(first.connect_string(), SHORTEST).await;
+        let waiting = InterProcessMutex::new(&client, "/ghost/alive").unwrap();
+        let mut waiting = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+        let (mutex, semaphore) = locks(&client);
+        let begun = Instant::now();
+        let (held, permit) = tokio::join!(mutex.acquire(), semaphore.acquire(1));
+        report(format_args!("both locks after {:?}, sessions of {SHORTEST:?}", begun.elapsed()));
+        release(held.unwrap()).await;
+        release(permit.unwrap()).await;
+        // Found once is found for good.
+        release(mutex.try_acquire().await.unwrap().expect("a free lock")).await;
+        assert_eq!(mutex.participants().await.unwrap(), []);
+
+        // The leader knows the node of a holder that lives, however long it holds.
+        timeout(7 * SHORTEST, &mut waiting).await.expect_err("two holders");
+        assert!(alive.is_held());
+        release(alive).await;
+        release(waiting.await.unwrap()).await;
     })
     .await;
 }

@@ -166,7 +166,10 @@ async fn append(
             let node =
                 Node { name, token: token.clone(), label, sequence, session: None, fencing_token: None };
             // A list that failed is repeated; the create stands.
-            Ok(Some(Place { node: own(lease, node, &stat), queue: listed.ok().map(Queue::of_names) }))
+            Ok(Some(Place {
+                node: own(lease, node, &stat),
+                queue: listed.ok().map(|names| operation.queue_of(names)),
+            }))
         }
         Err(Failure::Zk(Error::NoNode)) => {
             crate::parents::make(operation, lease).await?;

@@ -9,6 +9,7 @@ mod contents;
 mod create;
 mod delete;
 mod error;
+mod ghosts;
 mod heartbeat;
 mod home;
 mod manager;

@@ -36,6 +36,10 @@ impl<'a> Operation<'a> {
         self.retry = self.session.options.retry.start();
     }
 
+    pub(crate) fn path(&self) -> &'a LockPath {
+        self.path
+    }
+
     /// The path as the server has it. The chroot is put in front here, and not by the client library, which
     /// would not make it when it is missing.
     pub(crate) fn server_path(&self) -> String {
@@ -126,10 +130,15 @@ impl<'a> Operation<'a> {
             synced.and(names)
         });
         match listed.await {
-            Ok(names) => Ok(Queue::of_names(names)),
+            Ok(names) => Ok(self.queue_of(names)),
             Err(Failure::Zk(zk::Error::NoNode)) => Ok(Queue::default()),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// The queue that a server lists, without what it should not list.
+    pub(crate) fn queue_of(&self, names: Vec<String>) -> Queue {
+        self.session.ghosts.leave_out(Queue::of_names(names), |node| self.node_path(&node.name))
     }
 
     /// The name by now of a node that is not there under the one that we knew; `None` if it is gone.

@@ -19,6 +19,7 @@ use crate::call::{Call, Calls};
 use crate::config::ZkOptions;
 use crate::contents::OwnContents;
 use crate::error::Failure;
+use crate::ghosts::Ghosts;
 use crate::home::Gate;
 use crate::watchers::Watchers;
 
@@ -91,6 +92,7 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     pub(crate) own: OwnNodes,
     pub(crate) contents: OwnContents,
+    pub(crate) ghosts: Ghosts,
     current: watch::Sender<Option<Arc<Live>>>,
     calls: Calls,
     /// What the last attempt at a new session has come to, while there is none.
@@ -112,6 +114,7 @@ impl Shared {
             background: Background::new(),
             own: OwnNodes::default(),
             contents: OwnContents::default(),
+            ghosts: Ghosts::default(),
             current: watch::Sender::new(None),
             no_session: watch::Sender::new(None),
             past: Mutex::default(),
@@ -144,6 +147,7 @@ impl Shared {
     fn forget(&self) {
         self.own.clear();
         self.contents.retain(&self.own);
+        self.ghosts.clear();
     }
 
     /// Whether this is a session of ours that is over, and so are its nodes.

@@ -1,5 +1,6 @@
 //! One-shot watches on a node and on a queue.
 
+use std::future::{Future, pending};
 use std::sync::Arc;
 
 use zlock_core::{Existence, Label, LockPath, Node, NodeName, Queue, Result, Watch, WatchEvent};
@@ -7,25 +8,34 @@ use zookeeper_client::{Error, EventType};
 
 use crate::arm::{Watching, read_armed};
 use crate::error::Failure;
+use crate::ghosts::Suspects;
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
 use crate::watchers::Watched;
 
 /// Arms a watch on `seen`, if it is still as it was seen.
-pub(crate) async fn node(session: &Shared, parent: &LockPath, seen: &Node) -> Result<Existence> {
+pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
     let mut operation = Operation::new(session, "exists_with_watch", parent);
     loop {
         let lease = operation.lease().await?;
-        match arm(&operation, lease, seen).await {
+        match arm(&operation, session, lease, seen).await {
             Ok(existence) => return Ok(existence),
             Err(failure) => operation.again(failure).await?,
         }
     }
 }
 
-async fn arm(operation: &Operation<'_>, lease: Lease, seen: &Node) -> Result<Existence, Failure> {
+async fn arm(
+    operation: &Operation<'_>,
+    session: &Arc<Shared>,
+    lease: Lease,
+    seen: &Node,
+) -> Result<Existence, Failure> {
     match read_and_watch(operation, lease, &seen.name).await? {
-        Some((_, watching)) => Ok(Existence::Watching(watch(operation.session, lease, watching, seen.label))),
+        Some((_, watching)) => {
+            let suspects = Suspects::new(session, lease, operation.path(), [seen]);
+            Ok(Existence::Watching(watch(session, lease, watching, seen.label, suspects.ghost_found())))
+        }
         None if seen.label == Label::Lock => Ok(Existence::Gone),
         // Gone, or renamed: only a listing can tell.
         None => {
@@ -50,7 +60,7 @@ pub(crate) async fn data(
         let lease = operation.lease().await?;
         let failure = match read_and_watch(&operation, lease, &name).await {
             Ok(Some((data, watching))) => {
-                return Ok(Some((data, watch(session, lease, watching, node.label))));
+                return Ok(Some((data, watch(session, lease, watching, node.label, pending()))));
             }
             Ok(None) => match operation.renamed(lease, node).await {
                 Ok(Some(now)) => {
@@ -88,11 +98,11 @@ async fn read_and_watch(
 }
 
 /// The queue and a watch on its changes.
-pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue, Watch)> {
+pub(crate) async fn queue(session: &Arc<Shared>, parent: &LockPath) -> Result<(Queue, Watch)> {
     let mut operation = Operation::new(session, "children_with_watch", parent);
     loop {
         let lease = operation.lease().await?;
-        match list_and_watch(&operation, lease).await {
+        match list_and_watch(&operation, session, lease).await {
             Ok(Some(answer)) => return Ok(answer),
             Ok(None) => {}
             Err(failure) => operation.again(failure).await?,
@@ -101,15 +111,21 @@ pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue,
 }
 
 /// `None` if the parent came to be in between.
-async fn list_and_watch(operation: &Operation<'_>, lease: Lease) -> Result<Option<(Queue, Watch)>, Failure> {
+async fn list_and_watch(
+    operation: &Operation<'_>,
+    session: &Arc<Shared>,
+    lease: Lease,
+) -> Result<Option<(Queue, Watch)>, Failure> {
     let path: Arc<str> = operation.server_path().into();
     let listed = read_armed(operation, lease, Watched::Children(path.clone()), |client, path| {
         Box::pin(client.list_and_watch_children(path))
     });
     match listed.await {
         Ok((names, watching)) => {
-            let watch = watch_children(operation.session, lease, watching);
-            return Ok(Some((Queue::of_names(names), watch)));
+            let queue = operation.queue_of(names);
+            let suspects = Suspects::new(session, lease, operation.path(), &*queue);
+            let watch = watch_children(session, lease, watching, suspects.ghost_found());
+            return Ok(Some((queue, watch)));
         }
         Err(Failure::Zk(Error::NoNode)) => {}
         Err(failure) => return Err(failure),
@@ -119,26 +135,39 @@ async fn list_and_watch(operation: &Operation<'_>, lease: Lease) -> Result<Optio
         Box::pin(client.check_and_watch_stat(path))
     });
     let (stat, watching) = watched.await?;
-    Ok(stat.is_none().then(|| (Queue::default(), watch_children(operation.session, lease, watching))))
+    Ok(stat.is_none().then(|| (Queue::default(), watch_children(session, lease, watching, pending()))))
 }
 
 /// A node that is gone by this event may be there under another name, if its label is one that is changed.
-fn watch(session: &Shared, lease: Lease, watching: Watching, label: Label) -> Watch {
-    one_shot(session, lease, watching, move |event| match event {
+fn watch(
+    session: &Shared,
+    lease: Lease,
+    watching: Watching,
+    label: Label,
+    ghost_found: impl Future<Output = ()> + Send + 'static,
+) -> Watch {
+    one_shot(session, lease, watching, ghost_found, move |event| match event {
         EventType::NodeDeleted if label == Label::Lock => WatchEvent::Deleted,
         _ => WatchEvent::Changed,
     })
 }
 
-fn watch_children(session: &Shared, lease: Lease, watching: Watching) -> Watch {
-    one_shot(session, lease, watching, |_| WatchEvent::Changed)
+fn watch_children(
+    session: &Shared,
+    lease: Lease,
+    watching: Watching,
+    ghost_found: impl Future<Output = ()> + Send + 'static,
+) -> Watch {
+    one_shot(session, lease, watching, ghost_found, |_| WatchEvent::Changed)
 }
 
-/// Fires with its event, or when its session ends here: the client library would report that much later.
+/// Fires with its event, or when its session ends here: the client library would report that much later; or when what is
+/// watched was found to be gone.
 fn one_shot(
     session: &Shared,
     lease: Lease,
     watching: Watching,
+    ghost_found: impl Future<Output = ()> + Send + 'static,
     meaning: impl Fn(EventType) -> WatchEvent + Send + 'static,
 ) -> Watch {
     let mut events = session.publisher.subscribe();
@@ -147,6 +176,7 @@ fn one_shot(
             biased;
             _ = events.over(lease.epoch) => WatchEvent::Changed,
             event = watching => event.map_or(WatchEvent::Changed, meaning),
+            () = ghost_found => WatchEvent::Changed,
         }
     })
 }

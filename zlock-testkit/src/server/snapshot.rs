@@ -1,10 +1,10 @@
-//! Setting what a ZooKeeper server has counted: in its snapshot, since there is no request for it.
+//! Changing what ZooKeeper servers know: in their snapshots, since there is no request for it.
 
 use std::path::{Path, PathBuf};
 
 use tokio::task::JoinSet;
 
-use super::{Ensemble, ZooKeeper};
+use super::{Ensemble, ZooKeeper, four_letter};
 
 impl ZooKeeper {
     /// Restarts the server with these counters: a path, and the number that its next sequential child gets. The paths
@@ -28,18 +28,64 @@ impl Ensemble {
     /// # Panics
     /// If the servers do not start, or a snapshot does not look as expected.
     pub async fn set_counters(&self, counters: &[(&str, i32)]) {
-        // A leader writes a snapshot when it begins to lead.
+        let leader = self.stop_after_a_snapshot().await;
+        edit(&newest_snapshot(leader), counters);
+        self.copy_data_of(leader);
+        start_all(self).await;
+    }
+
+    /// What all members know now. Restarts them.
+    ///
+    /// # Panics
+    /// If the servers do not start.
+    pub async fn snapshot(&self) -> Vec<u8> {
+        let leader = self.stop_after_a_snapshot().await;
+        let snapshot = std::fs::read(newest_snapshot(leader)).expect("a snapshot");
+        start_all(self).await;
+        snapshot
+    }
+
+    /// Takes from the first member what happened since `snapshot`, in such a way that it does not know that, and restarts
+    /// all: what ZOOKEEPER-4643 and others do. The servers must have been built
+    /// [`without_digests`](super::ZooKeeperBuilder::without_digests).
+    ///
+    /// # Panics
+    /// If the servers do not start.
+    pub async fn let_the_first_forget(&self, snapshot: &[u8]) {
+        let leader = &self.members()[self.leader().await];
+        let srvr = leader.four_letter_word("srvr").await.expect("an answer to srvr");
+        let zxid =
+            four_letter::field(&srvr, "Zxid").and_then(|zxid| zxid.strip_prefix("0x")).expect("a zxid");
+        self.members().iter().for_each(ZooKeeper::stop);
+        self.copy_data_of(leader);
+        let data = data(&self.members()[0]);
+        for entry in std::fs::read_dir(&data).expect("a server's data") {
+            let file = entry.expect("a server's data").path();
+            let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.starts_with("snapshot.") || name.starts_with("log.") {
+                std::fs::remove_file(file).expect("a server's data");
+            }
+        }
+        // A snapshot's name says what its server has seen.
+        std::fs::write(data.join(format!("snapshot.{zxid}")), snapshot).expect("a snapshot");
+        start_all(self).await;
+    }
+
+    /// Stops all members, and returns the one that has just written a snapshot of all.
+    async fn stop_after_a_snapshot(&self) -> &ZooKeeper {
+        // A leader writes one when it begins to lead.
         self.members().iter().for_each(ZooKeeper::stop);
         start_all(self).await;
         let leader = self.leader().await;
         self.members().iter().for_each(ZooKeeper::stop);
-        let leader = &self.members()[leader];
-        edit(&newest_snapshot(leader), counters);
+        &self.members()[leader]
+    }
+
+    fn copy_data_of(&self, leader: &ZooKeeper) {
         for member in self.members().iter().filter(|member| member.folder() != leader.folder()) {
             std::fs::remove_dir_all(data(member)).expect("a server's data");
             copy_files(&data(leader), &data(member));
         }
-        start_all(self).await;
     }
 }
 

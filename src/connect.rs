@@ -16,8 +16,8 @@ const KNOWN: &str = "known are mem://, zk:// and etcd://";
 /// | `etcd://h1:2379,h2:2379/prefix` | etcd | `etcd` |
 ///
 /// All of them take `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
-/// from. It defaults to 10 s; the least is 100 ms on mem and ZooKeeper (whose servers grant 4 s unless configured
-/// otherwise) and 2 s, in whole seconds, on etcd. The other parameters are those of `zlock::zk::ZkOptions` and
+/// from. It defaults to 10 s; the least is 100 ms on mem and ZooKeeper (whose servers grant at least
+/// 4 s by default) and 2 s, in whole seconds, on etcd. The other parameters are those of `zlock::zk::ZkOptions` and
 /// `zlock::etcd::EtcdOptions`.
 ///
 /// For settings that a URL does not have, make the backend by its options and give it to

@@ -4,6 +4,7 @@
 
 mod zk_support;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -123,6 +124,8 @@ async fn numbers_that_a_server_gives_twice_are_at_the_edge() {
         let (max, min, edge) = (i64::from(i32::MAX), i64::from(i32::MIN), i64::from(EDGE));
         let is_at_the_edge = |n: &i64| *n >= max - edge || *n <= min + edge;
         assert!(given.iter().flatten().all(is_at_the_edge));
+        let different: HashSet<_> = given.iter().flatten().collect();
+        assert!(different.len() < given.iter().flatten().count(), "no number was given twice");
     })
     .await;
 }

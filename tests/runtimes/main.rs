@@ -151,7 +151,7 @@ async fn shut_down(store: Store) {
     assert_eq!(store.expect_free().await.release().await.unwrap(), Release::Released);
 }
 
-/// A runtime that is only visited: what was acquired there is removed by the client's own one.
+/// A runtime that is only visited: what was acquired there is removed on the backend's runtime.
 async fn visited(store: Store) {
     let mutex = store.mutex(LONG).await;
     let visitor = mutex.clone();

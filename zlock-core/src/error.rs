@@ -53,7 +53,7 @@ pub enum ErrorKind {
     SessionLost,
     /// Somebody deleted our node: the place in the queue, or the lock, is gone. Acquire anew.
     NodeRemoved,
-    /// The client was closed. Final.
+    /// The client was closed, or the runtime that its backend lives on has ended. Final.
     Closed,
     /// The store refuses the credentials, or the access to this path. Final until somebody changes either.
     NotAuthorized,

@@ -56,7 +56,7 @@ pub enum SessionState {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
-    /// The client was closed or dropped.
+    /// The client was closed or dropped, or the runtime that its backend lives on has ended.
     Requested,
     /// The store refused the credentials, or a permission that the session needs.
     AuthFailed,

@@ -19,7 +19,8 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 /// A connection to a coordination store, shared by all locks made with it. Cheap to clone.
 ///
 /// A client is one session with the store at a time, and the store knows its locks by that session. When
-/// the last clone, lock and guard are dropped the session ends, and with it everything that is still held.
+/// the last clone, lock and guard are dropped, the client first finishes its work in the background, then ends the
+/// session.
 ///
 /// A client may be made anywhere, in synchronous code too, and its locks may be used on any runtime. The work in the
 /// background (the removal of the nodes of dropped guards and cancelled acquisitions) runs on the runtime that the
@@ -96,7 +97,7 @@ impl Client {
     /// free one session timeout later at the latest.
     ///
     /// # Errors
-    /// As the backend's; those of this workspace have none.
+    /// Returns the backend's error. The backends of this workspace never fail here.
     ///
     /// # Cancel safety
     /// Once polled, the end of the session is on its way. Dropping the future only means not to wait for it.

@@ -62,8 +62,8 @@ pub enum Release {
     /// The lock had been lost before, with its session or because somebody deleted its node. Somebody else may
     /// hold it.
     AlreadyLost,
-    /// The server could not be told. The client goes on in the background until it is, or until the session
-    /// ends and the node with it.
+    /// The server did not confirm the release. The backend keeps trying in the background until the server does, or
+    /// until the session ends and the node with it.
     Pending,
 }
 

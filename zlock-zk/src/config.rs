@@ -142,8 +142,8 @@ impl ZkOptions {
     /// The time limit of one operation, including its retries and its wait for a session. Defaults to 15 s. A limit that
     /// is much shorter than the session timeout gives up during outages that the session survives.
     ///
-    /// Where a path has no numbers left, a create waits until the path is empty. Only time without answers of the
-    /// server counts there.
+    /// If a path has run out of sequence numbers, a create waits until the path is empty; each answer from the server
+    /// then restarts the limit.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;

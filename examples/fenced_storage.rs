@@ -31,7 +31,7 @@ const SESSION: Duration = Duration::from_secs(2);
 struct Storage(PathBuf);
 
 /// The storage has seen a newer token.
-struct Refused(u64);
+struct Refused(FencingToken);
 
 impl Storage {
     fn make(path: PathBuf) -> io::Result<Self> {
@@ -47,14 +47,15 @@ impl Storage {
         let mut before = String::new();
         file.read_to_string(&mut before)?;
         let (highest, present) = before.split_once(' ').unwrap_or(("0", ""));
-        let highest: u64 = highest.parse().map_err(io::Error::other)?;
-        if token.get() < highest {
+        let highest: u128 = highest.parse().map_err(io::Error::other)?;
+        let highest = FencingToken::try_from(highest).map_err(io::Error::other)?;
+        if token < highest {
             return Ok(Err(Refused(highest)));
         }
         let text = text.unwrap_or(present);
         file.set_len(0)?;
         file.rewind()?;
-        write!(file, "{token} {text}")?;
+        write!(file, "{} {text}", u128::from(token))?;
         Ok(Ok(text.to_owned()))
     }
 }
@@ -100,7 +101,7 @@ async fn second(client: &Client, storage: &Storage) -> Result<Duration> {
     println!("  second: holds the lock with token {token} after {waited:.1?}, writes {text:?}");
     // The first one's session is over. Two more.
     sleep(2 * waited).await;
-    let _ = guard.release().await?;
+    guard.release().await?;
     Ok(began.elapsed())
 }
 

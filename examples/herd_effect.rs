@@ -98,7 +98,7 @@ impl Contender for Mutex {
 
     async fn release(&mut self) -> Result {
         let guard = self.guard.take().ok_or("not held")?;
-        let _ = guard.release().await?;
+        guard.release().await?;
         Ok(())
     }
 }

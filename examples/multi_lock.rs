@@ -40,7 +40,7 @@ async fn clerk(pair: [usize; 2], url: Option<String>, accounts: Arc<[AtomicI64; 
     for amount in 1..=ROUNDS {
         let guard = both.acquire_timeout(Duration::from_secs(30)).await?;
         transfer(&accounts, pair, amount * (1 + pair[0] as i64)).await;
-        let _ = guard.release().await?;
+        guard.release().await?;
     }
     client.close().await?;
     Ok(())

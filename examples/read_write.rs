@@ -65,7 +65,7 @@ async fn celebrate(database: &Database, server: usize, lock: Option<&ReadWriteLo
     // Looks at what it has written: no writer comes in between, and other readers may look, too.
     let reading = writing.downgrade().await?;
     let agree = database.agree().await;
-    let _ = reading.release().await?;
+    reading.release().await?;
     if agree { Ok(()) } else { Err("somebody wrote in between".into()) }
 }
 
@@ -79,7 +79,7 @@ async fn watch(database: &Database, lock: Option<&ReadWriteLock>) -> Result<u32>
         };
         differ += u32::from(!database.agree().await);
         if let Some(guard) = guard {
-            let _ = guard.release().await?;
+            guard.release().await?;
         }
     }
     Ok(differ)

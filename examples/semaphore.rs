@@ -51,7 +51,7 @@ async fn job(number: u32, url: Option<String>, in_use: Arc<InUse>) -> Result {
     let guard = Semaphore::new(&client, "/licences", LICENCES)?.acquire(needs(number)).await?;
     println!("  job {number} has {}", needs(number));
     in_use.work(needs(number)).await;
-    let _ = guard.release().await?;
+    guard.release().await?;
     client.close().await?;
     Ok(())
 }

@@ -38,5 +38,5 @@ async fn t60_memory_is_flat() {
     let grown = resident().saturating_sub(before);
     println!("10,000 timeouts and 10,000 hand-overs: {grown} bytes more");
     assert!(grown < 1 << 20, "{grown} bytes more");
-    assert_eq!(server.watches() + a.pending_removals() + b.pending_removals(), 0);
+    assert_eq!(server.watches() + a.pending_cleanups() + b.pending_cleanups(), 0);
 }

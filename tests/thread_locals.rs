@@ -116,9 +116,9 @@ fn drops(url: &'static str) {
     });
     case!("waits for the loss and for a revocation", async {
         let guard = held(url).await;
-        let (lost, asked) = (guard.held(), guard.held());
+        let (lost, asked) = (guard.context(), guard.context());
         begin(async move { for_ever(lost.lost()).await }).await;
-        begin(async move { for_ever(asked.revocation()).await }).await;
+        begin(async move { for_ever(asked.revocation_requested()).await }).await;
         keep(guard);
     });
     case!("a release", async {

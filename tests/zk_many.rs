@@ -202,12 +202,12 @@ async fn whoever_loses_one_of_thousands_of_nodes_learns_it() {
             observer.remove(&format!("/crowd/{name}")).await;
         }
         for number in deleted {
-            assert_eq!(held[number].lost().await.kind(), ErrorKind::NodeRemoved, "{number}");
+            assert_eq!(held[number].lost().await.kind(), ErrorKind::NodeDeleted, "{number}");
         }
         report(format!("{} holders of {HELD} learn it in {:.2?}", deleted.len(), began.elapsed()));
         for _ in 0..WAITING.div_ceil(300) {
             let error = waiters.join_next().await.unwrap().unwrap().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::NodeRemoved, "{error}");
+            assert_eq!(error.kind(), ErrorKind::NodeDeleted, "{error}");
         }
         report(format!("{} of {WAITING} waiters learn it in {:.2?}", WAITING.div_ceil(300), began.elapsed()));
         // Time for each node to be looked for, and more.

@@ -186,7 +186,7 @@ async fn order([first, third]: [&mut Peer; 2], ours: &[InterProcessMutex; 2], ob
 async fn revocation(peer: &mut Peer, ours: &InterProcessMutex) {
     let held = ours.acquire().await.unwrap();
     let asked = tokio::spawn(async move {
-        held.revocation().await.unwrap();
+        held.revocation_requested().await.unwrap();
         release(held).await;
     });
     peer.ask("revoke", "revoked").await;

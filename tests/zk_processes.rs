@@ -108,13 +108,13 @@ impl Storage {
         file.read_to_string(&mut text).unwrap();
         let (highest, before) = text.split_once(' ').unwrap();
         let (highest, before): (u64, u64) = (highest.parse().unwrap(), before.parse().unwrap());
-        if token.get() < highest {
+        if token.number() < highest {
             return None;
         }
         let count = count.unwrap_or(before);
         file.rewind().unwrap();
         // The numbers only grow: nothing of the old text is left.
-        write!(file, "{} {count}", token.get()).unwrap();
+        write!(file, "{} {count}", token.number()).unwrap();
         Some(count)
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock::{Client, ErrorKind, InterProcessMutex, Phase, ReadWriteLock, Release, Semaphore};
+use zlock::{Client, ErrorKind, InterProcessMutex, ReadWriteLock, Release, Semaphore};
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit};
 
 use self::zk_support::{Observer, connect, mutex, release, report};
@@ -156,7 +156,7 @@ async fn a_failed_try_is_one_request_and_no_write() {
         report(format!("100 failed tries: {:?} requests and writes", cost(before, after)));
         assert_eq!(cost(before, after), (100, 0));
         let no_time = other.acquire_timeout(Duration::ZERO).await.unwrap_err();
-        assert_eq!(no_time.kind(), ErrorKind::Timeout(Phase::Waiting));
+        assert_eq!(no_time.kind(), ErrorKind::Busy);
         assert_eq!(cost(after, meter.counts().await), (1, 0), "no time is one try");
         assert_eq!(after.watches, 0);
         release(held).await;
@@ -404,7 +404,7 @@ async fn timeouts(client: &Client, count: usize) -> usize {
                 let time = Duration::from_millis(200 + n);
                 let kind = mutex.acquire_timeout(time).await.unwrap_err().kind();
                 assert!(matches!(kind, ErrorKind::Timeout(_)), "{kind}");
-                waiting += usize::from(kind == ErrorKind::Timeout(Phase::Waiting));
+                waiting += usize::from(kind == ErrorKind::Busy);
             }
             waiting
         });
@@ -418,7 +418,7 @@ async fn timeouts(client: &Client, count: usize) -> usize {
 
 /// Waits until nothing is left to do in the background.
 async fn idle(client: &Client) {
-    while client.pending_removals() > 0 {
+    while client.pending_cleanups() > 0 {
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -35,7 +35,7 @@ struct Room {
 
 impl Room {
     async fn visit(&self, guard: Guard, time: Duration) {
-        let token = guard.fencing_token().get();
+        let token = guard.fencing_token().number();
         assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two holders, the second is {guard:?}");
         let before = self.token.swap(token, Ordering::SeqCst);
         assert!(before < token, "the fencing token fell from {before} to {token}");
@@ -377,7 +377,7 @@ async fn a_wait_at_the_edge_that_is_cancelled_leaves_nothing() {
         for time in (0..40).map(|n| Duration::from_micros(150 * n)).chain([Duration::from_secs(2)]) {
             assert!(timeout(time, mutex.acquire()).await.is_err());
         }
-        while client.pending_removals() > 0 {
+        while client.pending_cleanups() > 0 {
             sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(observer.children(PATH).await.len(), 1);

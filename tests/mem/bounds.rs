@@ -2,9 +2,9 @@
 
 use zlock::mem::MemServer;
 use zlock::{
-    Client, ClientBuilder, DowngradeError, Error, Guard, Held, InterProcessMutex, Lock, LockTemplate,
-    MultiGuard, MultiLock, Participant, Permits, ReadLock, ReadWriteLock, Release, Result, Scope, Semaphore,
-    SessionEvents, WriteGuard, WriteLock,
+    Client, ClientBuilder, DowngradeError, DynLock, Error, Guard, InterProcessMutex, LockContext,
+    LockTemplate, MultiGuard, MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock, Release,
+    Result, Scope, Semaphore, SessionEvents, WriteGuard, WriteLock,
 };
 
 fn send<T: Send>(value: T) -> T {
@@ -18,14 +18,14 @@ fn handles_are_send_sync_and_static() {
     check::<ClientBuilder>();
     check::<Error>();
     check::<Guard>();
-    check::<Held>();
+    check::<LockContext>();
     check::<InterProcessMutex>();
     check::<LockTemplate>();
     check::<Participant>();
     check::<MultiLock>();
     check::<MultiGuard>();
-    check::<Permits>();
-    check::<Box<dyn Lock>>();
+    check::<PermitRequest>();
+    check::<Box<dyn DynLock>>();
     check::<ReadWriteLock>();
     check::<ReadLock>();
     check::<WriteLock>();
@@ -46,9 +46,9 @@ async fn futures_are_send() {
     let third = send(again.scope(mutex.acquire_timeout(std::time::Duration::ZERO))).await.unwrap();
     assert_eq!(send(mutex.participants()).await.unwrap().len(), 1);
     drop(send(third.lost()));
-    drop(send(third.revocation()));
+    drop(send(third.revocation_requested()));
     assert_eq!(send(mutex.request_revocation()).await.unwrap(), 1);
-    drop(send(third.held().lost()));
+    drop(send(third.context().lost()));
     assert_eq!(send(Scope::current().scope(third.release())).await.unwrap(), Release::StillHeld);
     drop((guard, again));
     let template = LockTemplate::new(&client, "/app").unwrap();
@@ -59,10 +59,10 @@ async fn futures_are_send() {
     });
     assert_eq!(send(execute).await.unwrap().0, 1);
     let other = InterProcessMutex::new(&client, template.path("other").unwrap()).unwrap();
-    let both = MultiLock::new([&mutex as &dyn Lock, &other]).unwrap();
+    let both = MultiLock::new([&mutex as &dyn DynLock, &other]).unwrap();
     let guard = send(both.acquire()).await.unwrap();
     let again = send(guard.scope(send(both.try_acquire()))).await.unwrap().unwrap();
-    drop((send(guard.lost()), send(guard.revocation())));
+    drop((send(guard.lost()), send(guard.revocation_requested())));
     assert_eq!(send(again.release()).await.unwrap(), Release::StillHeld);
     assert_eq!(send(both.request_revocation()).await.unwrap(), 2);
     assert_eq!(send(guard.release()).await.unwrap(), Release::Released);
@@ -94,7 +94,7 @@ async fn futures_of_readers_writers_and_permits_are_send() {
 /// A wrapper that knows nothing of its closure but the bounds.
 fn wrap<F, Fut>(template: &LockTemplate, closure: F) -> impl Future<Output = Result<Fut::Output>> + Send
 where
-    F: FnOnce(Held) -> Fut + Send,
+    F: FnOnce(LockContext) -> Fut + Send,
     Fut: Future + Send,
     Fut::Output: Send,
 {
@@ -103,7 +103,7 @@ where
 
 fn spawn_it<F, Fut>(template: LockTemplate, closure: F) -> tokio::task::JoinHandle<Result<Fut::Output>>
 where
-    F: FnOnce(Held) -> Fut + Send + 'static,
+    F: FnOnce(LockContext) -> Fut + Send + 'static,
     Fut: Future<Output: Send> + Send + 'static,
 {
     tokio::spawn(async move { template.execute("lock", closure).await })

@@ -89,7 +89,7 @@ async fn queued(
     assert!(matches!(done, None | Some(Release::Released)), "{done:?}");
     assert_eq!(behind.await.unwrap().release().await.unwrap(), Release::Released);
     case.until_free(path).await;
-    case.until("the background is idle", async || victim.client.pending_removals() == 0).await;
+    case.until("the background is idle", async || victim.client.pending_cleanups() == 0).await;
     done.is_some()
 }
 

@@ -55,19 +55,31 @@ fn what_panics_says_so() {
     // Each guard goes with its future: the next one would wait for it.
     let of_guards = [
         ("Guard::lost", panics(with(guard(), async |guard| drop(guard.lost().await)))),
-        ("Guard::revocation", panics(with(guard(), async |guard| drop(guard.revocation().await)))),
-        ("Held::lost", panics(with(guard(), async |guard| drop(guard.held().lost().await)))),
-        ("Held::revocation", panics(with(guard(), async |guard| drop(guard.held().revocation().await)))),
+        (
+            "Guard::revocation_requested",
+            panics(with(guard(), async |guard| drop(guard.revocation_requested().await))),
+        ),
+        ("LockContext::lost", panics(with(guard(), async |guard| drop(guard.context().lost().await)))),
+        (
+            "LockContext::revocation_requested",
+            panics(with(guard(), async |guard| drop(guard.context().revocation_requested().await))),
+        ),
+        ("Guard::run", panics(with(guard(), async |guard| drop(guard.run(async {}).await)))),
         ("Guard::release", panics(guard().release())),
         ("WriteGuard::downgrade", panics(writer().downgrade())),
         ("WriteGuard::release", panics(writer().release())),
         ("MultiGuard::lost", panics(with(all(), async |all| drop(all.lost().await)))),
-        ("MultiGuard::revocation", panics(with(all(), async |all| drop(all.revocation().await)))),
+        (
+            "MultiGuard::revocation_requested",
+            panics(with(all(), async |all| drop(all.revocation_requested().await))),
+        ),
+        ("MultiGuard::run", panics(with(all(), async |all| drop(all.run(async {}).await)))),
         ("MultiGuard::release", panics(all().release())),
     ];
     let of_locks = [
         ("InterProcessMutex::acquire", panics(mutex.acquire())),
         ("InterProcessMutex::acquire_timeout", panics(mutex.acquire_timeout(LONG))),
+        ("InterProcessMutex::run", panics(mutex.run(async {}))),
         ("InterProcessMutex::try_acquire", panics(mutex.try_acquire())),
         ("InterProcessMutex::participants", panics(mutex.participants())),
         ("InterProcessMutex::request_revocation", panics(mutex.request_revocation())),
@@ -91,6 +103,8 @@ fn what_panics_says_so() {
         ("MultiLock::acquire", panics(multi.acquire())),
         ("MultiLock::acquire_timeout", panics(multi.acquire_timeout(LONG))),
         ("MultiLock::try_acquire", panics(multi.try_acquire())),
+        ("MultiLock::run", panics(multi.run(async {}))),
+        ("MultiLock::participants", panics(multi.participants())),
         ("MultiLock::request_revocation", panics(multi.request_revocation())),
         ("LockTemplate::execute", panics(template.execute("template", |_| async {}))),
         ("Client::close", panics(make().close())),
@@ -121,7 +135,7 @@ fn what_panics_says_so() {
     }
     runtime.block_on(async {
         let idle = async {
-            while client.pending_removals() > 0 {
+            while client.pending_cleanups() > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };

@@ -35,10 +35,10 @@ fn guard_dropped_after_its_runtime() {
     });
     drop(first);
     drop(guard);
-    assert_eq!(client.pending_removals(), 1);
+    assert_eq!(client.pending_cleanups(), 1);
     runtime().block_on(async {
         let guard = mutex(&client).acquire_timeout(LONG).await.expect("the leftover is removed");
-        assert_eq!(client.pending_removals(), 0);
+        assert_eq!(client.pending_cleanups(), 0);
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     });
 }
@@ -61,7 +61,7 @@ fn guard_dropped_by_the_shutdown() {
         client
     });
     drop(first);
-    assert_eq!(client.pending_removals(), 2);
+    assert_eq!(client.pending_cleanups(), 2);
     runtime().block_on(async {
         let others = Client::new(server.connect());
         assert!(mutex(&others).try_acquire().await.unwrap().is_none(), "nobody could remove it yet");
@@ -85,14 +85,14 @@ fn reaper_cut_off_by_the_shutdown() {
         link.suspend();
         drop(guard);
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!((client.pending_removals(), server.names(mutex(&client).path()).len()), (1, 1));
+        assert_eq!((client.pending_cleanups(), server.names(mutex(&client).path()).len()), (1, 1));
         client
     });
     drop(first);
     link.heal();
     runtime().block_on(async {
         let guard = mutex(&client).acquire_timeout(LONG).await.unwrap();
-        assert_eq!(client.pending_removals(), 0);
+        assert_eq!(client.pending_cleanups(), 0);
         assert_eq!(guard.release().await.unwrap(), Release::Released);
     });
 }
@@ -112,7 +112,7 @@ fn release_pending_on_another_runtime() {
         assert_eq!(guard.release().await.unwrap(), Release::Pending);
         link.heal();
         tokio::time::timeout(LONG, async {
-            while client.pending_removals() > 0 {
+            while client.pending_cleanups() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
@@ -168,7 +168,7 @@ fn dropped_in_the_destructor_of_a_thread_local() {
         link.cut();
     });
     thread.join().unwrap();
-    assert_eq!(client.pending_removals(), 2);
+    assert_eq!(client.pending_cleanups(), 2);
 }
 
 /// Threads that really run beside each other: never two inside, nothing left.
@@ -195,7 +195,7 @@ fn many_threads() {
             });
         }
         tasks.join_all().await;
-        while clients.iter().any(|c| c.pending_removals() > 0) {
+        while clients.iter().any(|c| c.pending_cleanups() > 0) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!((server.names(mutex(&clients[0]).path()).len(), server.watches()), (0, 0));

@@ -50,7 +50,7 @@ impl MadeElsewhere {
 
     /// Waits until nothing is left to do in the background.
     async fn until_idle(&self) {
-        until("the background is idle", async || self.client.pending_removals() == 0).await;
+        until("the background is idle", async || self.client.pending_cleanups() == 0).await;
     }
 }
 

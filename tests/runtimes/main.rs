@@ -96,7 +96,7 @@ async fn blocked(store: Store) {
     let (wake, woken) = std::sync::mpsc::channel::<()>();
     let holder = elsewhere(&store, move |runtime, guard| {
         runtime.block_on(async {
-            let _ = blocks.send(guard.held());
+            let _ = blocks.send(guard.context());
             // Not awaited: nothing else runs on this runtime.
             woken.recv().unwrap();
             assert!(!guard.is_held(), "the first look after it");

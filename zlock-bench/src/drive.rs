@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Barrier;
 use tokio::time::Instant;
-use zlock::Release;
+use zlock::{Lock, LockGuard, Release};
 
-use crate::locker::Locker;
+/// Every so many operations of a task that has a second lock, one acquires that.
+const RARELY: usize = 20;
 
 /// How long the halves of one operation took, in nanoseconds.
 #[derive(Clone, Copy, Default)]
@@ -25,6 +26,23 @@ pub(crate) struct Measured {
     pub(crate) violations: u64,
 }
 
+/// What one task acquires.
+#[derive(Clone)]
+pub(crate) struct Task<L, R = L> {
+    pub(crate) lock: L,
+    /// A lock on the same path that excludes all others.
+    pub(crate) rare: Option<R>,
+    /// How many may hold `lock` at the same time.
+    pub(crate) limit: u64,
+}
+
+impl<L> Task<L> {
+    /// A task that acquires only this lock.
+    pub(crate) fn new(lock: L, limit: u64) -> Self {
+        Task { lock, rare: None, limit }
+    }
+}
+
 /// What all tasks share.
 struct Shared {
     next: AtomicUsize,
@@ -35,16 +53,20 @@ struct Shared {
     gate: Barrier,
 }
 
-/// A task for each locker; `shared` if they are all on the same lock.
-pub(crate) async fn drive(lockers: &[Locker], operations: usize, shared: bool) -> Measured {
+/// Runs all tasks at once; `shared` if they are all on the same lock.
+pub(crate) async fn drive<L: Lock, R: Lock>(
+    tasks: &[Task<L, R>],
+    operations: usize,
+    shared: bool,
+) -> Measured {
     let shared = Arc::new(Shared {
         next: AtomicUsize::new(0),
         operations,
         inside: shared.then(|| AtomicU64::new(0)),
         violations: AtomicU64::new(0),
-        gate: Barrier::new(lockers.len() + 1),
+        gate: Barrier::new(tasks.len() + 1),
     });
-    let tasks: Vec<_> = lockers.iter().map(|lock| tokio::spawn(work(lock.clone(), shared.clone()))).collect();
+    let tasks: Vec<_> = tasks.iter().map(|task| tokio::spawn(work(task.clone(), shared.clone()))).collect();
     shared.gate.wait().await;
     let began = Instant::now();
     let mut samples = Vec::with_capacity(operations);
@@ -58,7 +80,7 @@ pub(crate) async fn drive(lockers: &[Locker], operations: usize, shared: bool) -
     Measured { samples, seconds, per_client, violations: shared.violations.load(Ordering::SeqCst) }
 }
 
-async fn work(locker: Locker, shared: Arc<Shared>) -> Vec<Sample> {
+async fn work<L: Lock, R: Lock>(task: Task<L, R>, shared: Arc<Shared>) -> Vec<Sample> {
     let mut samples = Vec::new();
     shared.gate.wait().await;
     loop {
@@ -66,19 +88,29 @@ async fn work(locker: Locker, shared: Arc<Shared>) -> Vec<Sample> {
         if number >= shared.operations {
             return samples;
         }
-        let began = Instant::now();
-        let taken = locker.acquire(number).await;
-        let acquire = nanoseconds(began);
-        if let Some(inside) = &shared.inside {
-            if inside.fetch_add(taken.share, Ordering::SeqCst) + taken.share > locker.limit() {
-                shared.violations.fetch_add(1, Ordering::SeqCst);
+        samples.push(match &task.rare {
+            Some(rare) if number.is_multiple_of(RARELY) => {
+                operate(rare, task.limit, task.limit, &shared).await
             }
-            inside.fetch_sub(taken.share, Ordering::SeqCst);
-        }
-        let began = Instant::now();
-        assert_eq!(taken.release().await, Release::Released);
-        samples.push(Sample { acquire, release: nanoseconds(began) });
+            _ => operate(&task.lock, 1, task.limit, &shared).await,
+        });
     }
+}
+
+/// Acquires and releases once; `share` is how much of the limit that takes.
+async fn operate<L: Lock>(lock: &L, share: u64, limit: u64, shared: &Shared) -> Sample {
+    let began = Instant::now();
+    let guard = lock.acquire().await.expect("acquire");
+    let acquire = nanoseconds(began);
+    if let Some(inside) = &shared.inside {
+        if inside.fetch_add(share, Ordering::SeqCst) + share > limit {
+            shared.violations.fetch_add(1, Ordering::SeqCst);
+        }
+        inside.fetch_sub(share, Ordering::SeqCst);
+    }
+    let began = Instant::now();
+    assert_eq!(guard.release().await.expect("release"), Release::Released);
+    Sample { acquire, release: nanoseconds(began) }
 }
 
 fn nanoseconds(since: Instant) -> u64 {

@@ -24,7 +24,6 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that fails says so and ends")]
 
 mod drive;
-mod locker;
 mod report;
 mod store;
 mod workload;

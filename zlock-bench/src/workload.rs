@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use zlock::backend::{CoordinationBackend, LockPath};
-use zlock::{Client, InterProcessMutex, ReadWriteLock, Release, Semaphore};
+use zlock::{Client, InterProcessMutex, Lock, Release};
 
-use crate::drive::{Measured, Sample, drive};
-use crate::locker::Locker;
+use crate::drive::{Measured, Sample, Task, drive};
 use crate::report::{print, scaled, snap};
 use crate::store::Store;
 
@@ -23,43 +22,56 @@ pub(crate) async fn run(store: &Store, workload: &str) {
         "w3" => timed(store, workload, &one_lock(store, workload, 1, 64).await, 4000, true).await,
         "w4" => {
             let (client, path) = (Client::new(store.connect().await), store.path(workload));
-            let own = |i| Locker::Mutex(mutex(&client, &format!("{path}/{i}")));
+            let own = |i| Task::new(mutex(&client, &format!("{path}/{i}")), 1);
             timed(store, workload, &(0..64).map(own).collect::<Vec<_>>(), 12_800, false).await;
         }
         "w5" => {
             let (client, path) = (Client::new(store.connect().await), store.path(workload));
-            let lock = || Locker::ReadWrite(ReadWriteLock::new(&client, &path).expect("a path"));
-            timed(store, workload, &(0..16).map(|_| lock()).collect::<Vec<_>>(), 4000, true).await;
+            let lock = client.read_write_lock(&path).expect("a path");
+            // More than there are readers.
+            let task = Task { lock: lock.read(), rare: Some(lock.write()), limit: 1000 };
+            timed(store, workload, &vec![task; 16], 4000, true).await;
         }
         "w6" => {
             let (client, path) = (Client::new(store.connect().await), store.path(workload));
-            let lock = || Locker::Semaphore(Semaphore::new(&client, &path, 8).expect("a path"));
-            timed(store, workload, &(0..32).map(|_| lock()).collect::<Vec<_>>(), 4000, true).await;
+            let permit = client.semaphore(&path, 8).and_then(|semaphore| semaphore.permits(1));
+            timed(store, workload, &vec![Task::new(permit.expect("a path"), 8); 32], 4000, true).await;
         }
         _ => queue(store).await,
     }
 }
 
 /// So many sessions, and so many tasks in each, on one lock.
-async fn one_lock(store: &Store, workload: &str, sessions: usize, tasks: usize) -> Vec<Locker> {
+async fn one_lock(
+    store: &Store,
+    workload: &str,
+    sessions: usize,
+    tasks: usize,
+) -> Vec<Task<InterProcessMutex>> {
     let path = store.path(workload);
     let mut locks = Vec::new();
     for _ in 0..sessions {
         let client = Client::new(store.connect().await);
-        locks.extend((0..tasks).map(|_| Locker::Mutex(mutex(&client, &path))));
+        locks.extend((0..tasks).map(|_| Task::new(mutex(&client, &path), 1)));
     }
     locks
 }
 
 fn mutex(client: &Client, path: &str) -> InterProcessMutex {
-    InterProcessMutex::new(client, path).expect("a path")
+    client.mutex(path).expect("a path")
 }
 
-async fn timed(store: &Store, workload: &str, locks: &[Locker], operations: usize, shared: bool) {
-    let operations = scaled(operations).max(locks.len());
-    drive(locks, (operations / 4).max(locks.len()), shared).await;
+async fn timed<L: Lock, R: Lock>(
+    store: &Store,
+    workload: &str,
+    tasks: &[Task<L, R>],
+    operations: usize,
+    shared: bool,
+) {
+    let operations = scaled(operations).max(tasks.len());
+    drive(tasks, (operations / 4).max(tasks.len()), shared).await;
     let before = snap(store.name());
-    let measured = drive(locks, operations, shared).await;
+    let measured = drive(tasks, operations, shared).await;
     let after = snap(store.name());
     print(store.name(), workload, &measured, &before, &after);
 }

@@ -98,7 +98,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - The place, the token and the session stay.
     /// - Repeating it is harmless.
-    /// - A node that is gone is the error `NodeRemoved`; of a session that is over, `SessionLost`.
+    /// - A node that is gone is the error `NodeDeleted`; of a session that is over, `SessionLost`.
     /// - Its own `gone` notice stays silent.
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node>;
 
@@ -137,7 +137,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - Any session may.
     /// - The label, the place and the session stay, and the node's `gone` notice stays silent.
-    /// - A node that is gone is the error `NodeRemoved`, and nothing is made.
+    /// - A node that is gone is the error `NodeDeleted`, and nothing is made.
     /// - A write and a relabel at the same time both take effect.
     /// - A watch of `exists_with_watch` may fire, but not with `Deleted`.
     /// - Repeating it is harmless.

@@ -35,24 +35,31 @@ pub enum ErrorKind {
     InvalidArgument,
     /// The URL names a backend whose cargo feature is off. Switch the feature on.
     FeatureDisabled,
-    /// The time given for an acquisition is over; nothing is held and nothing is left behind. The phase
-    /// says what it was spent on, and the source is the last failure of the store, if it was still failing.
+    /// The time given for an acquisition is over, before it had its place in the queue. Nothing is held and nothing is
+    /// left behind. The phase says what the time was spent on; the source is the store's last failure, if it was
+    /// still failing.
     Timeout(Phase),
-    /// The lock template's waits are used up: somebody else holds the lock. Try later.
+    /// The time given for an acquisition is over, and another client held the lock for all of it. Nothing is held and
+    /// nothing is left behind. Try again later.
     Busy,
     /// A write lock was asked for in the scope of a read lock of the same path: it would wait for itself.
     /// Nothing was sent. Release the read lock first, or take the write lock in the first place.
     UpgradeRefused,
     /// A downgrade, while other guards of the same write lock are alive. Nothing was sent. Release them first.
     StillEntered,
-    /// Somebody uses the path in another way: as a semaphore with another maximum. The message names both.
-    /// Nothing is held, and nothing is left behind. Make them agree.
-    Mismatch,
+    /// Another client uses the semaphore with a different maximum. The message names both. Nothing is held, and
+    /// nothing is left behind. Use the same maximum everywhere.
+    PermitLimitMismatch,
     /// The session that the lock or the place in the queue belonged to is over (expired at the server, or
     /// past its local deadline). Nothing is held any more. Acquire anew; a new session is on its way.
     SessionLost,
-    /// Somebody deleted our node: the place in the queue, or the lock, is gone. Acquire anew.
-    NodeRemoved,
+    /// Somebody else deleted the node of this lock, or of this place in the queue. Nothing is held any more. Acquire
+    /// again.
+    NodeDeleted,
+    /// The lock was released by its holder. Only a [`LockContext`] that outlives its guard reports this.
+    ///
+    /// [`LockContext`]: https://docs.rs/zlock/latest/zlock/struct.LockContext.html
+    Released,
     /// The client was closed, or the runtime that its backend lives on has ended. Final.
     Closed,
     /// The store refuses the credentials, or the access to this path. Final until somebody changes either.
@@ -71,8 +78,6 @@ pub enum Phase {
     Connecting,
     /// The node was being created; it may have been, and is cleaned up.
     Queueing,
-    /// In the queue, behind somebody else.
-    Waiting,
 }
 
 impl fmt::Display for Phase {
@@ -80,7 +85,6 @@ impl fmt::Display for Phase {
         f.write_str(match self {
             Phase::Connecting => "connecting",
             Phase::Queueing => "queueing",
-            Phase::Waiting => "waiting",
         })
     }
 }
@@ -93,12 +97,13 @@ impl fmt::Display for ErrorKind {
             ErrorKind::InvalidArgument => "invalid argument",
             ErrorKind::FeatureDisabled => "feature disabled",
             ErrorKind::Timeout(phase) => return write!(f, "timed out while {phase}"),
-            ErrorKind::Busy => "busy",
+            ErrorKind::Busy => "another client holds the lock",
             ErrorKind::UpgradeRefused => "a read lock cannot become a write lock",
             ErrorKind::StillEntered => "other guards of the lock are alive",
-            ErrorKind::Mismatch => "used in another way by others",
+            ErrorKind::PermitLimitMismatch => "the semaphore has another maximum",
             ErrorKind::SessionLost => "session lost",
-            ErrorKind::NodeRemoved => "own node removed",
+            ErrorKind::NodeDeleted => "own node deleted",
+            ErrorKind::Released => "released",
             ErrorKind::Closed => "closed",
             ErrorKind::NotAuthorized => "not authorized",
             ErrorKind::Unavailable => "no server available",
@@ -169,7 +174,7 @@ impl Error {
             ErrorKind::Timeout(_)
                 | ErrorKind::Busy
                 | ErrorKind::SessionLost
-                | ErrorKind::NodeRemoved
+                | ErrorKind::NodeDeleted
                 | ErrorKind::Unavailable
         )
     }
@@ -180,10 +185,26 @@ impl Error {
         self.0.ambiguous
     }
 
-    /// Whether the acquisition ran out of the time it was given.
+    /// Returns `true` if the acquisition ran out of the time it was given: [`ErrorKind::Timeout`] or
+    /// [`ErrorKind::Busy`].
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Timeout(_))
+        matches!(self.0.kind, ErrorKind::Timeout(_) | ErrorKind::Busy)
+    }
+
+    /// Returns `true` if a held lock, or a place in the queue, was lost: another client may hold the lock by now. That is
+    /// [`ErrorKind::SessionLost`], [`ErrorKind::NodeDeleted`] and [`ErrorKind::Closed`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use zlock_core::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::SessionLost, "lock").with_path("/app/orders/42");
+    /// assert!(error.is_lock_lost());
+    /// assert!(!Error::new(ErrorKind::Busy, "acquire").is_lock_lost());
+    /// ```
+    #[must_use]
+    pub fn is_lock_lost(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::SessionLost | ErrorKind::NodeDeleted | ErrorKind::Closed)
     }
 }
 
@@ -247,8 +268,8 @@ mod tests {
 
     #[test]
     fn a_timeout_names_its_phase() {
-        let e = Error::new(ErrorKind::Timeout(Phase::Waiting), "acquire").with_path("/app");
-        assert_eq!(e.to_string(), "acquire /app: timed out while waiting");
-        assert!(e.is_timeout());
+        let e = Error::new(ErrorKind::Timeout(Phase::Queueing), "acquire").with_path("/app");
+        assert_eq!(e.to_string(), "acquire /app: timed out while queueing");
+        assert!(e.is_timeout() && !e.is_lock_lost());
     }
 }

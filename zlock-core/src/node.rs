@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::label::Label;
 use crate::name::{NodeName, is_uuid};
 use crate::sequence::{Sequence, rotate_to_oldest};
@@ -48,31 +49,129 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A number that grows with every acquisition over the life of the store, also when the lock's path is
-/// removed and made again: ZooKeeper's `czxid`, etcd's create revision, the mem server's transaction number.
+/// A token that grows with every acquisition over the life of the store, even if the lock's path is removed and created
+/// again.
 ///
-/// Hand it to the storage that the lock protects, and let the storage refuse a number below the highest it
-/// has seen: that is what makes a holder harmless that does not know yet that it has lost the lock.
+/// Pass it to the storage that the lock protects, and let the storage refuse every token below the highest one it has
+/// seen. Then a former holder that does not know yet that it has lost the lock can do no harm.
+///
+/// A token is a pair, compared by number first and turn second:
+/// - The [`number`](FencingToken::number) comes from the store: ZooKeeper's `czxid`, etcd's create revision, the mem
+///   server's transaction number. Locks taken with Curator or Go's `concurrency` package on the same path have
+///   comparable numbers.
+/// - The [`turn`](FencingToken::turn) distinguishes holders that share one node. It is 0 in this version.
+///
+/// # Examples
+/// Storing the highest token seen, and refusing older ones:
+/// ```
+/// # use zlock_core::FencingToken;
+/// struct Storage {
+///     highest: [u8; 12], // or 12 bytes in a `BYTEA` or `VARBINARY` column
+/// }
+///
+/// impl Storage {
+///     fn write(&mut self, token: FencingToken) -> Result<(), &'static str> {
+///         if token.to_be_bytes() < self.highest {
+///             return Err("a later holder has written already");
+///         }
+///         self.highest = token.to_be_bytes();
+///         Ok(())
+///     }
+/// }
+///
+/// let mut storage = Storage { highest: [0; 12] };
+/// assert!(storage.write(FencingToken::new(8)).is_ok());
+/// assert!(storage.write(FencingToken::new(7)).is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FencingToken(u64);
+pub struct FencingToken {
+    number: u64,
+    turn: u32,
+}
 
 impl FencingToken {
-    /// A token of this number.
+    /// Creates a token with this number and turn 0.
     #[must_use]
     pub const fn new(number: u64) -> Self {
-        FencingToken(number)
+        FencingToken { number, turn: 0 }
     }
 
-    /// The number.
+    /// Returns a token with the same number and this turn.
     #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
+    pub const fn with_turn(self, turn: u32) -> Self {
+        FencingToken { number: self.number, turn }
+    }
+
+    /// Returns the number that the store gave to the lock's node.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.number
+    }
+
+    /// Returns the position among the holders that share one node, starting at 0.
+    #[must_use]
+    pub const fn turn(self) -> u32 {
+        self.turn
+    }
+
+    /// Returns the token as 12 bytes in big-endian order, number first. Comparing the bytes compares the tokens.
+    #[must_use]
+    pub const fn to_be_bytes(self) -> [u8; 12] {
+        let ([a, b, c, d, e, f, g, h], [i, j, k, l]) = (self.number.to_be_bytes(), self.turn.to_be_bytes());
+        [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+
+    /// Creates a token from the bytes that [`to_be_bytes`](FencingToken::to_be_bytes) returned.
+    #[must_use]
+    pub const fn from_be_bytes([a, b, c, d, e, f, g, h, i, j, k, l]: [u8; 12]) -> Self {
+        let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        FencingToken { number, turn: u32::from_be_bytes([i, j, k, l]) }
     }
 }
 
+/// As [`FencingToken::to_be_bytes`].
+impl From<FencingToken> for [u8; 12] {
+    fn from(token: FencingToken) -> Self {
+        token.to_be_bytes()
+    }
+}
+
+/// As [`FencingToken::from_be_bytes`].
+impl From<[u8; 12]> for FencingToken {
+    fn from(bytes: [u8; 12]) -> Self {
+        FencingToken::from_be_bytes(bytes)
+    }
+}
+
+/// The number in the upper bits and the turn in the lower 32. Comparing the integers compares the tokens.
+impl From<FencingToken> for u128 {
+    fn from(token: FencingToken) -> Self {
+        u128::from(token.number) << 32 | u128::from(token.turn)
+    }
+}
+
+/// The inverse of the conversion to `u128`. An integer of more than 96 bits is no token: the error is
+/// [`ErrorKind::InvalidArgument`].
+impl TryFrom<u128> for FencingToken {
+    type Error = Error;
+
+    fn try_from(integer: u128) -> Result<Self> {
+        let Ok(number) = u64::try_from(integer >> 32) else {
+            let message = format!("{integer} has more than 96 bits");
+            return Err(Error::new(ErrorKind::InvalidArgument, "fencing token").with_message(message));
+        };
+        let [.., i, j, k, l] = integer.to_be_bytes();
+        Ok(FencingToken { number, turn: u32::from_be_bytes([i, j, k, l]) })
+    }
+}
+
+/// Writes the number, followed by a dot and the turn unless that is 0.
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self.turn {
+            0 => self.number.fmt(f),
+            turn => write!(f, "{}.{turn}", self.number),
+        }
     }
 }
 
@@ -193,6 +292,23 @@ impl std::ops::Deref for Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fencing_tokens_keep_their_order_in_every_form() {
+        let tokens = [(0, 0), (0, 1), (1, 0), (7, u32::MAX), (8, 0), (u64::MAX, u32::MAX)]
+            .map(|(number, turn)| FencingToken::new(number).with_turn(turn));
+        for pair in tokens.windows(2) {
+            assert!(pair[0] < pair[1]);
+            assert!(pair[0].to_be_bytes() < pair[1].to_be_bytes());
+            assert!(u128::from(pair[0]) < u128::from(pair[1]));
+        }
+        for token in tokens {
+            assert_eq!(FencingToken::from(<[u8; 12]>::from(token)), token);
+            assert_eq!(FencingToken::try_from(u128::from(token)).unwrap(), token);
+        }
+        assert!(FencingToken::try_from(1 << 96).is_err());
+        assert_eq!((tokens[2].to_string(), tokens[1].to_string()), ("1".to_owned(), "0.1".to_owned()));
+    }
 
     #[test]
     fn a_queue_is_in_order_and_leaves_foreign_names_out() {

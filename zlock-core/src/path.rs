@@ -114,6 +114,22 @@ impl AsRef<str> for LockPath {
     }
 }
 
+impl TryFrom<&str> for LockPath {
+    type Error = Error;
+
+    fn try_from(path: &str) -> Result<Self> {
+        LockPath::new(path)
+    }
+}
+
+impl TryFrom<String> for LockPath {
+    type Error = Error;
+
+    fn try_from(path: String) -> Result<Self> {
+        LockPath::new(path)
+    }
+}
+
 impl std::str::FromStr for LockPath {
     type Err = Error;
 

@@ -187,7 +187,7 @@ impl EtcdOptions {
     /// With the `etcd-client` crate:
     /// ```ignore
     /// let key = options.node_key(guard.path(), &guard.node());
-    /// let token = guard.fencing_token().get().cast_signed();
+    /// let token = guard.fencing_token().number().cast_signed();
     /// let held = Compare::create_revision(key, CompareOp::Equal, token);
     /// let write = Txn::new().when([held]).and_then([TxnOp::put("prices", "17", None)]);
     /// let written = etcd.txn(write).await?.succeeded(); // false if the lock is not held: nothing was written

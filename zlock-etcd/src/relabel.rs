@@ -24,7 +24,7 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
             Ok(Outcome::Done) => return Ok(relabelled),
             Ok(Outcome::Gone) => {
                 operation.unknown = false;
-                return Err(operation.error(ErrorKind::NodeRemoved));
+                return Err(operation.error(ErrorKind::NodeDeleted));
             }
             Ok(Outcome::Unknown) => {}
             Err(failure) => operation.again(failure).await?,

@@ -32,7 +32,7 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data:
             Ok(Outcome::Done) => return Ok(()),
             Ok(Outcome::Gone) => {
                 operation.unknown = false;
-                return Err(operation.error(ErrorKind::NodeRemoved));
+                return Err(operation.error(ErrorKind::NodeDeleted));
             }
             Ok(Outcome::Is(other)) => now = other,
             Err(failure) => operation.again(failure).await?,

@@ -56,7 +56,7 @@ async fn a_timeout_says_that_the_database_is_full() {
         let waited = lock.acquire_timeout(SHORT).await.unwrap_err();
         assert!(waited.source().is_none(), "overcome: {waited}");
         drop(guard);
-        until("released", async || client.pending_removals() == 0).await;
+        until("released", async || client.pending_cleanups() == 0).await;
         client.close().await.unwrap();
     })
     .await;

@@ -13,7 +13,7 @@ use zlock_testkit::{FaultProxy, etcd_or_skip, limit};
 /// Writes under the lock, by a connection of its own. Whether it was written.
 async fn write(observer: &Observer, options: &EtcdOptions, guard: &Guard) -> bool {
     let key = options.node_key(guard.path(), &guard.node());
-    let token = guard.fencing_token().get().cast_signed();
+    let token = guard.fencing_token().number().cast_signed();
     let held = Compare::create_revision(key, CompareOp::Equal, token);
     let txn = Txn::new().when([held]).and_then([TxnOp::put("guarded", "written", None)]);
     observer.kv_client().txn(txn).await.unwrap().succeeded()

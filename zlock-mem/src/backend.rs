@@ -125,7 +125,7 @@ impl MemBackend {
                         None => {
                             self.session_of(call, node).await?;
                             self.shared.own.report_gone(&node.token);
-                            return Err(call.error(ErrorKind::NodeRemoved));
+                            return Err(call.error(ErrorKind::NodeDeleted));
                         }
                     }
                 }
@@ -208,7 +208,7 @@ impl MemBackend {
                 Answer::Done => return Ok(()),
                 Answer::NoNode => match self.renamed(call, &mut retries, parent, node).await? {
                     Some(now) => name = now,
-                    None => return Err(call.error(ErrorKind::NodeRemoved)),
+                    None => return Err(call.error(ErrorKind::NodeDeleted)),
                 },
                 answer => return Err(call.unexpected(&answer)),
             }

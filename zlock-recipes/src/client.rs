@@ -11,7 +11,11 @@ use zlock_core::{
 };
 
 use crate::hold::Hold;
+use crate::mutex::InterProcessMutex;
 use crate::revocation::REVOKE;
+use crate::rwlock::ReadWriteLock;
+use crate::semaphore::Semaphore;
+use crate::template::LockTemplate;
 
 /// How long a release or a single try may take by default.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -87,8 +91,86 @@ impl Client {
     /// acquisitions, and of releases that could not reach the server. Nodes that are still to get another label,
     /// after a downgrade or at a semaphore, count too, and so do those of other clients of the same backend.
     #[must_use]
-    pub fn pending_removals(&self) -> usize {
+    pub fn pending_cleanups(&self) -> usize {
         self.0.backend.background().len()
+    }
+
+    /// Returns a handle to the mutex of this path, as [`InterProcessMutex::new`]. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mutex(&self, path: impl AsRef<str>) -> Result<InterProcessMutex> {
+        InterProcessMutex::new(self, path)
+    }
+
+    /// Returns a handle to the read/write lock of this path, as [`ReadWriteLock::new`]. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// prices.read().acquire().await?.release().await?;
+    /// prices.write().acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_write_lock(&self, path: impl AsRef<str>) -> Result<ReadWriteLock> {
+        ReadWriteLock::new(self, path)
+    }
+
+    /// Returns a handle to the semaphore of this path, which has `max` permits, as [`Semaphore::new`]. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`], with the offending part in the message; [`ErrorKind::InvalidArgument`] for a
+    /// maximum of 0.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let permits = client.semaphore("/app/workers", 10)?.acquire(2).await?;
+    /// permits.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
+        Semaphore::new(self, path, max)
+    }
+
+    /// Returns a template for locks below `root`, as [`LockTemplate::new`]. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let template = client.lock_template("/app/locks")?;
+    /// template.execute("create-order", |_lock| async { /* alone */ }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
+        LockTemplate::new(self, root)
     }
 
     /// Ends the session at the store, and with it every lock held and every wait: waiters get
@@ -205,7 +287,7 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// The data of this client's nodes, which [`participants`](crate::InterProcessMutex::participants) and
+    /// The data of this client's nodes, which [`participants`](crate::LockHandle::participants) and
     /// an operator see. Host name and process id unless set.
     ///
     /// # Errors

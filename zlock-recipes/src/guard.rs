@@ -1,13 +1,14 @@
 //! Guards: proof that a lock is held, and the way to let it go.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 
 use zlock_core::{Error, FencingToken, Label, LockPath, NodeName, Result};
 
-use crate::hold::{Entry, Hold, Left};
+use crate::hold::{Entry, Hold, Remaining};
+use crate::release::{relabel, release};
 use crate::scope::{Scope, entered};
-use crate::settle::{relabel, release};
 
 /// A held lock. Releases it when the last guard of the hold goes.
 ///
@@ -50,10 +51,9 @@ pub struct Guard {
     left: bool,
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "only `Released` means that the lock is free"]
 pub enum Release {
     /// The server has removed the node: the lock is free.
     Released,
@@ -124,7 +124,9 @@ impl Guard {
         self.hold.is_held(self.entry)
     }
 
-    /// Waits until the lock is lost, and says why (`SessionLost`, `NodeRemoved`, `NotAuthorized` or `Closed`).
+    /// Waits until the lock is lost, and returns why: [`SessionLost`](zlock_core::ErrorKind::SessionLost),
+    /// [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or
+    /// [`Closed`](zlock_core::ErrorKind::Closed).
     ///
     /// # Cancel safety
     /// Safe.
@@ -135,8 +137,8 @@ impl Guard {
         self.hold.lost(self.entry).await
     }
 
-    /// Waits until somebody asks for the lock to be let go, also if he did so before this call: with
-    /// [`request_revocation`](crate::InterProcessMutex::request_revocation) or Curator's `Revoker`. What
+    /// Completes when another client requests revocation, immediately if one already has: with
+    /// [`request_revocation`](crate::LockHandle::request_revocation) or Curator's `Revoker`. What
     /// follows is up to the holder. A holder that never calls this sends nothing and cannot be asked.
     ///
     /// Reads the node's data with a watch: one request for the call and one for each change. Goes on through
@@ -162,30 +164,65 @@ impl Guard {
     /// assert_eq!(mutex.request_revocation().await?, 1); // elsewhere
     /// tokio::select! {
     ///     biased;
-    ///     asked = guard.revocation() => asked?, // tidy up, then let go
+    ///     asked = guard.revocation_requested() => asked?, // tidy up, then let go
     ///     () = async { /* work */ std::future::pending().await } => {}
     /// }
-    /// let _ = guard.release().await?;
+    /// guard.release().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn revocation(&self) -> Result<()> {
+    pub async fn revocation_requested(&self) -> Result<()> {
         crate::revocation::requested(&self.hold, self.lost()).await
     }
 
-    /// A handle that tells of the lock but cannot release it.
+    /// Returns a view of the lock that cannot release it.
     #[must_use]
-    pub fn held(&self) -> Held {
-        Held { hold: self.hold.clone(), entry: self.entry }
+    pub fn context(&self) -> LockContext {
+        LockContext { hold: self.hold.clone(), entry: self.entry }
     }
 
     /// Another guard of the same hold: the lock is released when both have gone.
     ///
     /// # Errors
-    /// `SessionLost`, `NodeRemoved`, `NotAuthorized` or `Closed` if the lock is lost. Local, no request.
+    /// `SessionLost`, `NodeDeleted`, `NotAuthorized` or `Closed` if the lock is lost. Local, no request.
     pub fn reenter(&self) -> Result<Guard> {
         self.hold.enter_again(self.entry);
         entered(self.hold.clone(), self.entry)
+    }
+
+    /// Runs a future inside the lock's [scope](Guard::scope), and cancels it at its current await point if the lock is
+    /// lost. The lock stays held.
+    ///
+    /// # Errors
+    /// The loss of the lock, as [`lost`](Guard::lost) reports it. A future that blocked its thread past the loss runs
+    /// to its end, and the error is returned all the same: the lock may have had another holder during its last steps.
+    ///
+    /// # Cancel safety
+    /// That of the future. Dropping it does not release the lock.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// let number = guard.run(async { 42 }).await?;
+    /// guard.release().await?;
+    /// # assert_eq!(number, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        let output = tokio::select! {
+            biased;
+            loss = self.lost() => return Err(loss),
+            output = self.scope(future) => output,
+        };
+        // A future that blocks its thread past the deadline ends in the same poll.
+        if self.is_held() { Ok(output) } else { Err(self.lost().await) }
     }
 
     /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
@@ -215,14 +252,111 @@ impl Guard {
     pub async fn release(mut self) -> Result<Release> {
         self.left = true;
         match self.hold.leave(self.entry) {
-            Left::Nobody => return release(&self.hold).await,
+            Remaining::Nobody => return release(&self.hold).await,
             // That the lock is lost is for the others to learn.
-            Left::Readers => drop(relabel(&self.hold).await),
-            Left::Others => {}
+            Remaining::Readers => drop(relabel(&self.hold).await),
+            Remaining::Others => {}
         }
         Ok(Release::StillHeld)
     }
+
+    /// Releases the lock for a caller to whom the outcome makes no difference.
+    pub(crate) async fn release_or_log(self) {
+        let path = self.path().clone();
+        match self.release().await {
+            Ok(Release::Pending) => tracing::warn!(%path, "the release goes on in the background"),
+            Ok(release) => tracing::trace!(%path, ?release, "released"),
+            Err(error) => tracing::warn!(%path, %error, "the release goes on in the background"),
+        }
+    }
 }
+
+/// A guard of any lock, for code that is generic over locks. Each method is that of the same name of [`Guard`] or
+/// [`MultiGuard`](crate::MultiGuard). Only zlock implements this trait.
+pub trait LockGuard: sealed::Sealed + Debug + Send + Sync + Sized + 'static {
+    /// Returns the guards that this one consists of: itself, or those of a [`MultiGuard`](crate::MultiGuard) in the
+    /// order of their paths. Each has a fencing token of its own.
+    fn guards(&self) -> &[Guard];
+
+    /// See [`Guard::is_held`].
+    fn is_held(&self) -> bool;
+
+    /// See [`Guard::lost`].
+    fn lost(&self) -> impl Future<Output = Error> + Send;
+
+    /// See [`Guard::revocation_requested`].
+    fn revocation_requested(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// See [`Guard::reenter`].
+    ///
+    /// # Errors
+    /// As there.
+    fn reenter(&self) -> Result<Self>;
+
+    /// See [`Guard::run`].
+    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+    where
+        F::Output: Send;
+
+    /// See [`Guard::scope`].
+    fn scope<F: Future + Send>(&self, future: F) -> impl Future<Output = F::Output> + Send;
+
+    /// See [`Guard::release`].
+    fn release(self) -> impl Future<Output = Result<Release>> + Send;
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// Implements [`LockGuard`] by the methods of the same names: those of the guard, or of the type that it derefs to.
+macro_rules! lock_guard {
+    ($guard:ty: $deref:ty, |$this:ident| $guards:expr) => {
+        impl crate::guard::sealed::Sealed for $guard {}
+
+        impl crate::guard::LockGuard for $guard {
+            fn guards(&self) -> &[crate::guard::Guard] {
+                let $this = self;
+                $guards
+            }
+
+            fn is_held(&self) -> bool {
+                <$deref>::is_held(self)
+            }
+
+            fn lost(&self) -> impl Future<Output = Error> + Send {
+                <$deref>::lost(self)
+            }
+
+            fn revocation_requested(&self) -> impl Future<Output = Result<()>> + Send {
+                <$deref>::revocation_requested(self)
+            }
+
+            fn reenter(&self) -> Result<Self> {
+                <$guard>::reenter(self)
+            }
+
+            fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+            where
+                F::Output: Send,
+            {
+                <$deref>::run(self, future)
+            }
+
+            fn scope<F: Future + Send>(&self, future: F) -> impl Future<Output = F::Output> + Send {
+                <$deref>::scope(self, future)
+            }
+
+            fn release(self) -> impl Future<Output = Result<Release>> + Send {
+                <$guard>::release(self)
+            }
+        }
+    };
+}
+
+pub(crate) use lock_guard;
+
+lock_guard!(Guard: Guard, |guard| std::slice::from_ref(guard));
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -230,21 +364,22 @@ impl Drop for Guard {
             return;
         }
         match self.hold.leave(self.entry) {
-            Left::Nobody => self.hold.remove_in_background(),
-            Left::Readers => self.hold.relabel_in_background(),
-            Left::Others => {}
+            Remaining::Nobody => self.hold.remove_in_background(),
+            Remaining::Readers => self.hold.relabel_in_background(),
+            Remaining::Others => {}
         }
     }
 }
 
-/// A look at a held lock that cannot release it: what a template's closure is given. Cheap to clone.
+/// A view of a held lock that cannot release it. [`LockTemplate::execute`](crate::LockTemplate::execute) passes one to
+/// its closure. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct LockContext {
     hold: Arc<Hold>,
     entry: Entry,
 }
 
-impl Held {
+impl LockContext {
     /// The path of the lock.
     #[must_use]
     pub fn path(&self) -> &LockPath {
@@ -269,22 +404,21 @@ impl Held {
         self.hold.is_held(self.entry)
     }
 
-    /// As [`Guard::revocation`]; ends with an error also when the lock is released.
+    /// As [`Guard::revocation_requested`]; ends with an error also when the lock is released.
     ///
     /// # Errors
-    /// As [`Guard::revocation`], and as [`lost`](Held::lost) after the release.
+    /// As [`Guard::revocation_requested`], and as [`lost`](LockContext::lost) after the release.
     ///
     /// # Cancel safety
     /// Safe.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
-    pub async fn revocation(&self) -> Result<()> {
+    pub async fn revocation_requested(&self) -> Result<()> {
         crate::revocation::requested(&self.hold, self.lost()).await
     }
 
-    /// As [`Guard::lost`]; resolves also when the lock is released, then with `SessionLost` and the message
-    /// `released`.
+    /// As [`Guard::lost`]; completes also when the lock is released, then with [`Released`](zlock_core::ErrorKind::Released).
     ///
     /// # Cancel safety
     /// Safe.

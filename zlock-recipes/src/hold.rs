@@ -11,7 +11,7 @@ use zlock_core::{
 };
 
 use crate::client::ClientInner;
-use crate::queue::Standing;
+use crate::queue::Status;
 
 /// What a grant rests on.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) enum Entered {
 /// What is left of a hold when a guard has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Left {
+pub(crate) enum Remaining {
     /// Other guards: nothing changes at the store.
     Others,
     /// Readers of a lock that was for writing: the store has to be told.
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    fn is_left(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.owners + self.readers == 0
     }
 }
@@ -148,10 +148,10 @@ impl Hold {
         let entry = match (state.label, label) {
             (Label::Lock, Label::Lock) | (Label::Write, Label::Write) => Entry::Owner,
             (Label::Write | Label::Read, Label::Read) => Entry::Reader,
-            (Label::Read, Label::Write) if !state.is_left() => return Entered::Upgrade,
+            (Label::Read, Label::Write) if !state.is_empty() => return Entered::Upgrade,
             _ => return Entered::NotThis,
         };
-        if state.is_left() {
+        if state.is_empty() {
             return Entered::TooLate;
         }
         *state.of(entry) += 1;
@@ -164,23 +164,23 @@ impl Hold {
     }
 
     /// One entry less.
-    pub(crate) fn leave(&self, entry: Entry) -> Left {
+    pub(crate) fn leave(&self, entry: Entry) -> Remaining {
         let left = {
             let mut state = self.state();
             *state.of(entry) -= 1;
-            if state.is_left() {
-                Left::Nobody
+            if state.is_empty() {
+                Remaining::Nobody
             } else if state.owners == 0 && state.label == Label::Write {
                 state.label = Label::Read;
-                Left::Readers
+                Remaining::Readers
             } else {
-                Left::Others
+                Remaining::Others
             }
         };
-        if left == Left::Nobody {
+        if left == Remaining::Nobody {
             self.client.unregister(self);
         }
-        if left != Left::Others {
+        if left != Remaining::Others {
             self.changed.notify_waiters();
         }
         left
@@ -192,7 +192,7 @@ impl Hold {
     /// # Errors
     /// `StillEntered`, or the loss of the lock.
     pub(crate) fn downgrade(&self) -> Result<()> {
-        self.good("downgrade")?;
+        self.check("downgrade")?;
         let mut state = self.state();
         if (state.owners, state.readers) != (1, 0) {
             return Err(Error::new(ErrorKind::StillEntered, "downgrade").with_path(&self.path));
@@ -213,16 +213,16 @@ impl Hold {
 
     /// The node and the label that it is to get; `None` if it has it, or if nobody stands on the hold any more:
     /// then the node is to be removed, and a relabel would only be in the way.
-    pub(crate) fn relabelling(&self) -> Option<(Node, Label)> {
+    pub(crate) fn pending_relabel(&self) -> Option<(Node, Label)> {
         let state = self.state();
-        (!state.is_left() && state.node.label != state.label).then(|| (state.node.clone(), state.label))
+        (!state.is_empty() && state.node.label != state.label).then(|| (state.node.clone(), state.label))
     }
 
     /// Takes in what came of a relabel.
     pub(crate) fn relabelled(&self, result: &Result<Node>) {
         match result {
             Ok(node) => self.state().node = node.clone(),
-            Err(e) if e.kind() == ErrorKind::NodeRemoved => self.removed(),
+            Err(e) if e.kind() == ErrorKind::NodeDeleted => self.removed(),
             Err(_) => {}
         }
     }
@@ -232,30 +232,30 @@ impl Hold {
         {
             let mut state = self.state();
             // Who has left removes the node itself.
-            state.removed = !state.is_left();
+            state.removed = !state.is_empty();
         }
         self.changed.notify_waiters();
     }
 
     /// How the node stands, whether or not anybody stands on the hold. Local.
-    pub(crate) fn standing(&self) -> Standing {
-        match standing(self.client.session.current(), self.epoch, &self.gone) {
-            Standing::Good if self.state().removed => Standing::Removed,
-            standing => standing,
+    pub(crate) fn status(&self) -> Status {
+        match status(self.client.session.current(), self.epoch, &self.gone) {
+            Status::Live if self.state().removed => Status::NodeDeleted,
+            status => status,
         }
     }
 
-    /// An error unless the standing is good.
-    pub(crate) fn good(&self, operation: &'static str) -> Result<()> {
-        match self.standing() {
-            Standing::Good => Ok(()),
-            bad => Err(loss(bad, operation, &self.path)),
+    /// An error unless the status is good.
+    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
+        match self.status() {
+            Status::Live => Ok(()),
+            bad => Err(lost_error(bad, operation, &self.path)),
         }
     }
 
     /// Own epoch live, deadline not passed, node not reported gone, a guard of this kind alive. Local.
     pub(crate) fn is_held(&self, entry: Entry) -> bool {
-        *self.state().of(entry) > 0 && self.standing() == Standing::Good
+        *self.state().of(entry) > 0 && self.status() == Status::Live
     }
 
     /// Whether a lock with this label is held by it. Local.
@@ -287,9 +287,8 @@ impl Hold {
             () = gone.gone() => {}
             () = self.left(entry) => {}
         }
-        let standing = self.standing();
-        let error = loss(standing, "lock", &self.path);
-        if standing == Standing::Good { error.with_message("released") } else { error }
+        let status = self.status();
+        lost_error(status, "lock", &self.path)
     }
 
     /// Waits until no guard of this kind is left, or the node turned out to be gone.
@@ -317,23 +316,25 @@ impl Entry {
 }
 
 /// How a node of `epoch` stands.
-pub(crate) fn standing(session: Session, epoch: u64, gone: &GoneNotice) -> Standing {
+pub(crate) fn status(session: Session, epoch: u64, gone: &GoneNotice) -> Status {
     match session.state {
-        SessionState::Closed(CloseReason::AuthFailed) => Standing::Refused,
-        SessionState::Closed(_) => Standing::Closed,
-        _ if session.epoch != epoch || !session.is_live() => Standing::SessionLost,
-        _ if gone.is_gone() => Standing::Removed,
-        _ => Standing::Good,
+        SessionState::Closed(CloseReason::AuthFailed) => Status::NotAuthorized,
+        SessionState::Closed(_) => Status::Closed,
+        _ if session.epoch != epoch || !session.is_live() => Status::SessionLost,
+        _ if gone.is_gone() => Status::NodeDeleted,
+        _ => Status::Live,
     }
 }
 
-/// The error of a standing that is not good.
-pub(crate) fn loss(standing: Standing, operation: &'static str, path: &LockPath) -> Error {
-    let kind = match standing {
-        Standing::Closed => ErrorKind::Closed,
-        Standing::Refused => ErrorKind::NotAuthorized,
-        Standing::Removed => ErrorKind::NodeRemoved,
-        Standing::Good | Standing::SessionLost => ErrorKind::SessionLost,
+/// The error of a status that is not good.
+pub(crate) fn lost_error(status: Status, operation: &'static str, path: &LockPath) -> Error {
+    let kind = match status {
+        Status::Closed => ErrorKind::Closed,
+        Status::NotAuthorized => ErrorKind::NotAuthorized,
+        Status::NodeDeleted => ErrorKind::NodeDeleted,
+        Status::SessionLost => ErrorKind::SessionLost,
+        // Nothing is wrong with the node: it is the holder who has let go.
+        Status::Live => ErrorKind::Released,
     };
     Error::new(kind, operation).with_path(path)
 }

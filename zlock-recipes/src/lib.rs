@@ -2,19 +2,19 @@
 
 mod client;
 mod guard;
-mod handle;
 mod hold;
+pub mod kind;
 mod lock;
 mod multi;
 mod multi_guard;
 mod mutex;
 mod participants;
 mod reaper;
+mod release;
 mod revocation;
 mod rwlock;
 mod scope;
 mod semaphore;
-mod settle;
 mod template;
 mod write_guard;
 
@@ -24,14 +24,14 @@ pub mod queue;
 pub mod suite;
 
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
-pub use guard::{Guard, Held, Release};
-pub use lock::Lock;
+pub use guard::{Guard, LockContext, LockGuard, Release};
+pub use lock::{DynLock, Lock, LockHandle};
 pub use multi::MultiLock;
 pub use multi_guard::MultiGuard;
 pub use mutex::InterProcessMutex;
 pub use participants::Participant;
 pub use rwlock::{ReadLock, ReadWriteLock, WriteLock};
 pub use scope::Scope;
-pub use semaphore::{Permits, Semaphore};
+pub use semaphore::{PermitRequest, Semaphore};
 pub use template::{LockKind, LockTemplate};
 pub use write_guard::{DowngradeError, WriteGuard};

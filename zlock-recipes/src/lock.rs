@@ -1,71 +1,361 @@
-//! What a multi-lock can be made of.
+//! Lock handles: a path, and the kind of lock to acquire on it.
 
 use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
 
-use zlock_core::LockPath;
+use zlock_core::{Label, LockPath, Result};
 
-use crate::mutex::InterProcessMutex;
-use crate::rwlock::{ReadLock, WriteLock};
-use crate::semaphore::Permits;
+use crate::client::{Client, check_node_data};
+use crate::guard::{Guard, LockGuard};
+use crate::kind::Kind;
+use crate::participants::{Participant, participants};
+use crate::queue::{Request, acquire, acquire_within, try_acquire};
+use crate::scope::Scope;
 
-/// A lock of any kind, to make a [`MultiLock`](crate::MultiLock) of: [`InterProcessMutex`], [`ReadLock`],
-/// [`WriteLock`] or the [`Permits`] of a semaphore, and references to them. Only zlock implements it.
-pub trait Lock: sealed::Sealed + Debug + Send + Sync {
-    /// The path of the lock.
+/// A lock of one kind on one path: what [`InterProcessMutex`](crate::InterProcessMutex),
+/// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock) and [`PermitRequest`](crate::PermitRequest) are.
+///
+/// Cheap to clone. Handles of the same kind, path and client are the same lock.
+#[derive(Clone, Debug)]
+pub struct LockHandle<K> {
+    client: Client,
+    path: LockPath,
+    node_data: Arc<[u8]>,
+    kind: K,
+}
+
+impl<K: Kind> LockHandle<K> {
+    pub(crate) fn of_kind(client: &Client, path: impl AsRef<str>, kind: K) -> Result<Self> {
+        let path = LockPath::new(path)?;
+        let node_data = client.inner().node_data.clone();
+        Ok(LockHandle { client: client.clone(), path, node_data, kind })
+    }
+
+    /// The same path with another kind of lock.
+    pub(crate) fn with_kind<J>(&self, kind: J) -> LockHandle<J> {
+        LockHandle {
+            client: self.client.clone(),
+            path: self.path.clone(),
+            node_data: self.node_data.clone(),
+            kind,
+        }
+    }
+
+    /// Whether both are on the same path of the same client's session.
+    pub(crate) fn is_same_place<J>(&self, other: &LockHandle<J>) -> bool {
+        self.path == other.path && self.client.inner().session.is_same(&other.client.inner().session)
+    }
+
+    /// Replaces the client's node data for nodes that this handle creates.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than
+    /// [`MAX_NODE_DATA`](crate::MAX_NODE_DATA) bytes, and for `__REVOKE__`, which requests revocation.
+    pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        self.node_data = check_node_data(data.into())?;
+        Ok(self)
+    }
+
+    /// Returns the path of the lock.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    /// Acquires the lock, waiting for its turn without a time limit. Inside the lock's own [`Scope`](crate::Scope)
+    /// it is entered again at once.
+    ///
+    /// Only the turn is waited for without a limit. While no server answers, each operation on the store gives up
+    /// after the backend's operation timeout, 15 seconds by default, and the acquisition fails with `Unavailable`.
+    ///
+    /// # Errors
+    /// - [`SessionLost`](zlock_core::ErrorKind::SessionLost), [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted) or
+    ///   [`Closed`](zlock_core::ErrorKind::Closed) if the place in the queue was lost, or if the lock was to be entered
+    ///   again and is lost.
+    /// - [`Unavailable`](zlock_core::ErrorKind::Unavailable) if no server answered within the backend's operation
+    ///   timeout.
+    /// - [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused) for a write lock inside the scope of a read lock of
+    ///   the same path, even of one that was a write lock. Nothing is sent.
+    /// - [`PermitLimitMismatch`](zlock_core::ErrorKind::PermitLimitMismatch) for permits if the head of the queue uses
+    ///   another maximum.
+    /// - [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), [`Unexpected`](zlock_core::ErrorKind::Unexpected).
+    ///
+    /// # Cancel safety
+    /// Dropping the future at any point gives up the place in the queue; no node is left behind.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn acquire(&self) -> Result<K::Guard> {
+        let guard = match self.reenter() {
+            Some(guard) => guard,
+            None => acquire(self.request()).await,
+        };
+        guard.map(K::guard)
+    }
+
+    /// Acquires the lock, waiting for at most `time`, which covers connecting, retries and the wait for its turn.
+    /// A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// - [`Busy`](zlock_core::ErrorKind::Busy) if another client held the lock for all of the time;
+    ///   [`Timeout`](zlock_core::ErrorKind::Timeout) if the time was over before the acquisition had its place in the
+    ///   queue. The source is the store's last failure, if it was still failing.
+    /// - Those of [`acquire`](Self::acquire): `Unavailable` if no server answers and the backend's operation timeout
+    ///   is shorter than `time`.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn acquire_timeout(&self, time: Duration) -> Result<K::Guard> {
+        let guard = match self.reenter() {
+            Some(guard) => guard,
+            None => acquire_within(self.request(), time).await,
+        };
+        guard.map(K::guard)
+    }
+
+    /// Acquires the lock if it is free, without waiting for a turn. Returns `None` if another client holds it or is
+    /// ahead in the queue. If a listing shows that, nothing is written.
+    ///
+    /// # Errors
+    /// As [`acquire_timeout`](Self::acquire_timeout), with the client's operation timeout as its time, 15 seconds by
+    /// default: while no server answers it then fails with `Timeout`, or with `Unavailable` if the backend's operation
+    /// timeout is shorter.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn try_acquire(&self) -> Result<Option<K::Guard>> {
+        let guard = match self.reenter() {
+            Some(guard) => guard.map(Some),
+            None => try_acquire(self.request()).await,
+        };
+        Ok(guard?.map(K::guard))
+    }
+
+    /// Acquires the lock, runs the future inside the lock's scope, and releases the lock. If the lock is lost, the
+    /// future is cancelled at its current await point, as by [`Guard::run`].
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire) and of [`Guard::run`]. A release that fails is logged and goes on in the
+    /// background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `future` and releases the lock in the background.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let mut number = 41;
+    /// client.mutex("/app/orders")?.run(async { number += 1 }).await?;
+    /// assert_eq!(number, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        let guard: Guard = self.acquire().await?.into();
+        let output = guard.run(future).await;
+        guard.release_or_log().await;
+        output
+    }
+
+    /// Returns `true` if this client holds the lock, anywhere in the process. Performs no I/O.
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.client.inner().is_held(&self.path, self.kind.label())
+    }
+
+    /// Returns the clients that hold the lock or wait for it, head of the queue first. Sends one request for the
+    /// queue, and one for the data of each node. Empty for a path that was never used.
+    ///
+    /// # Errors
+    /// [`Unavailable`](zlock_core::ErrorKind::Unavailable), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized),
+    /// [`Closed`](zlock_core::ErrorKind::Closed), [`Unexpected`](zlock_core::ErrorKind::Unexpected).
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn participants(&self) -> Result<Vec<Participant>> {
+        participants(&self.client, &self.path).await
+    }
+
+    /// Asks the current holders to release the lock, and returns how many were asked: 0 if nobody holds it. Whether
+    /// they do is up to them: a holder that uses zlock learns of it through [`Guard::revocation_requested`], one that
+    /// uses Curator if its lock was made revocable. Nothing is taken from anybody.
+    ///
+    /// # Errors
+    /// Those of [`participants`](Self::participants). If some of several holders could not be asked: the first
+    /// error, after all were tried.
+    ///
+    /// # Cancel safety
+    /// Safe; a request in flight may still reach a holder.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn request_revocation(&self) -> Result<usize> {
+        crate::revocation::request(&self.client, &self.path).await
+    }
+
+    fn reenter(&self) -> Option<Result<Guard>> {
+        Scope::reenter(self.client.inner(), &self.path, self.kind.label())
+    }
+
+    fn request(&self) -> Request<'_> {
+        let label = self.kind.label();
+        Request { client: self.client.inner(), path: &self.path, label, data: &self.node_data }
+    }
+}
+
+/// A lock of any kind, for code that is generic over locks. Each method is that of the same name of
+/// [`LockHandle`] or [`MultiLock`](crate::MultiLock). Only zlock implements this trait.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock_core::Result<()> {
+/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+/// use std::time::Duration;
+///
+/// use zlock_recipes::{Lock, LockGuard};
+///
+/// async fn patiently<L: Lock>(lock: &L) -> zlock_core::Result<L::Guard> {
+///     loop {
+///         match lock.acquire_timeout(Duration::from_secs(10)).await {
+///             Err(error) if error.is_timeout() => eprintln!("still waiting: {error}"),
+///             result => return result,
+///         }
+///     }
+/// }
+///
+/// let guard = patiently(&client.mutex("/app/orders")?).await?;
+/// assert!(guard.is_held());
+/// # Ok(())
+/// # }
+/// ```
+pub trait Lock: sealed::Sealed + Clone + Debug + Send + Sync + 'static {
+    /// The guard that an acquisition returns.
+    type Guard: LockGuard;
+
+    /// See [`LockHandle::acquire`].
+    fn acquire(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
+
+    /// See [`LockHandle::acquire_timeout`].
+    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<Self::Guard>> + Send;
+
+    /// See [`LockHandle::try_acquire`].
+    fn try_acquire(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
+
+    /// See [`LockHandle::run`].
+    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+    where
+        F::Output: Send;
+
+    /// See [`LockHandle::is_acquired_in_this_process`].
+    fn is_acquired_in_this_process(&self) -> bool;
+
+    /// See [`LockHandle::participants`].
+    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send;
+
+    /// See [`LockHandle::request_revocation`].
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send;
+}
+
+impl<K: Kind> Lock for LockHandle<K> {
+    type Guard = K::Guard;
+
+    fn acquire(&self) -> impl Future<Output = Result<Self::Guard>> + Send {
+        self.acquire()
+    }
+
+    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<Self::Guard>> + Send {
+        self.acquire_timeout(time)
+    }
+
+    fn try_acquire(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send {
+        self.try_acquire()
+    }
+
+    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+    where
+        F::Output: Send,
+    {
+        self.run(future)
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.is_acquired_in_this_process()
+    }
+
+    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
+        self.participants()
+    }
+
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
+        self.request_revocation()
+    }
+}
+
+impl<K: Kind> sealed::Sealed for LockHandle<K> {}
+
+/// A lock handle of any kind behind a reference, for a [`MultiLock`](crate::MultiLock) of different kinds. Only zlock
+/// implements this trait.
+pub trait DynLock: sealed::Dyn + Debug + Send + Sync {
+    /// Returns the path of the lock.
     fn path(&self) -> &LockPath;
 }
 
-pub(crate) mod sealed {
-    use zlock_core::Label;
-
-    use crate::handle::Handle;
-
-    /// One lock of a set.
-    #[derive(Clone, Debug)]
-    pub struct Part {
-        pub(crate) handle: Handle,
-        pub(crate) label: Label,
-    }
-
-    pub trait Sealed {
-        fn part(&self) -> Part;
+impl<K: Kind> DynLock for LockHandle<K> {
+    fn path(&self) -> &LockPath {
+        self.path()
     }
 }
 
-use self::sealed::{Part, Sealed};
-
-macro_rules! lock {
-    ($($lock:ty),*) => {$(
-        impl Sealed for $lock {
-            fn part(&self) -> Part {
-                self.part()
-            }
-        }
-
-        impl Lock for $lock {
-            fn path(&self) -> &LockPath {
-                self.path()
-            }
-        }
-    )*};
+impl<K: Kind> sealed::Dyn for LockHandle<K> {
+    fn to_handle(&self) -> LockHandle<Label> {
+        self.with_kind(self.kind.label())
+    }
 }
-
-lock!(InterProcessMutex, ReadLock, WriteLock, Permits);
 
 macro_rules! forward {
     ($($wrapper:ty),*) => {$(
-        impl<L: Lock + ?Sized> Sealed for $wrapper {
-            fn part(&self) -> Part {
-                (**self).part()
+        impl<L: DynLock + ?Sized> DynLock for $wrapper {
+            fn path(&self) -> &LockPath {
+                (**self).path()
             }
         }
 
-        impl<L: Lock + ?Sized> Lock for $wrapper {
-            fn path(&self) -> &LockPath {
-                (**self).path()
+        impl<L: DynLock + ?Sized> sealed::Dyn for $wrapper {
+            fn to_handle(&self) -> LockHandle<Label> {
+                (**self).to_handle()
             }
         }
     )*};
 }
 
 forward!(&L, Box<L>);
+
+pub(crate) mod sealed {
+    use zlock_core::Label;
+
+    use super::LockHandle;
+
+    pub trait Sealed {}
+
+    pub trait Dyn {
+        /// The handle with its kind as a value.
+        fn to_handle(&self) -> LockHandle<Label>;
+    }
+}

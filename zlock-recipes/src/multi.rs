@@ -1,15 +1,16 @@
 //! Curator's `InterProcessMultiLock`.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use zlock_core::{Error, ErrorKind, LockPath, Phase, Result};
+use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
-use crate::guard::{Guard, Release};
-use crate::lock::Lock;
-use crate::lock::sealed::Part;
+use crate::guard::Guard;
+use crate::lock::{DynLock, Lock, LockHandle, sealed};
 use crate::multi_guard::{MultiGuard, first_loss};
+use crate::participants::Participant;
 
 /// Several locks held together: all or none. Any mix of locks, also of different clients and stores.
 ///
@@ -27,22 +28,22 @@ use crate::multi_guard::{MultiGuard, first_loss};
 /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
 /// use std::time::Duration;
 ///
-/// use zlock_recipes::{InterProcessMutex, Lock, MultiLock, ReadWriteLock, Semaphore};
+/// use zlock_recipes::{DynLock, MultiLock};
 ///
-/// let order = InterProcessMutex::new(&client, "/app/orders/42")?;
-/// let prices = ReadWriteLock::new(&client, "/app/prices")?.read();
-/// let workers = Semaphore::new(&client, "/app/workers", 10)?.permits(2)?;
-/// let all = MultiLock::new([&order as &dyn Lock, &prices, &workers])?;
+/// let order = client.mutex("/app/orders/42")?;
+/// let prices = client.read_write_lock("/app/prices")?.read();
+/// let workers = client.semaphore("/app/workers", 10)?.permits(2)?;
+/// let all = MultiLock::new([&order as &dyn DynLock, &prices, &workers])?;
 /// let guard = all.acquire_timeout(Duration::from_secs(5)).await?;
 /// assert!(guard.is_held() && guard.guards().len() == 3);
-/// let _ = guard.release().await?;
+/// guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     /// In the order in which they are acquired.
-    parts: Arc<[Part]>,
+    locks: Arc<[LockHandle<Label>]>,
 }
 
 /// How long to wait for all of them.
@@ -60,36 +61,36 @@ impl MultiLock {
     /// # Errors
     /// `InvalidArgument` if there are none, or two of one client with the same path: the second would wait for
     /// the first.
-    pub fn new(locks: impl IntoIterator<Item = impl Lock>) -> Result<Self> {
-        let mut parts: Vec<_> = locks.into_iter().map(|lock| lock.part()).collect();
+    pub fn new(locks: impl IntoIterator<Item = impl DynLock>) -> Result<Self> {
+        let mut locks: Vec<_> = locks.into_iter().map(|lock| lock.to_handle()).collect();
         // Stable: equal paths keep their order.
-        parts.sort_by(|a, b| a.handle.path().cmp(b.handle.path()));
+        locks.sort_by(|a, b| a.path().cmp(b.path()));
         let refuse =
             |message: &str| Error::new(ErrorKind::InvalidArgument, "multi-lock").with_message(message);
-        if parts.is_empty() {
+        if locks.is_empty() {
             return Err(refuse("a set of no locks"));
         }
-        for (i, part) in parts.iter().enumerate() {
-            if parts[..i].iter().any(|other| other.handle.is_same(&part.handle)) {
+        for (i, lock) in locks.iter().enumerate() {
+            if locks[..i].iter().any(|other| other.is_same_place(lock)) {
                 let message = "the path is there twice: the second lock would wait for the first";
-                return Err(refuse(message).with_path(part.handle.path()));
+                return Err(refuse(message).with_path(lock.path()));
             }
         }
-        Ok(MultiLock { parts: parts.into() })
+        Ok(MultiLock { locks: locks.into() })
     }
 
     /// The paths of the locks, in the order in which they are acquired.
     pub fn paths(&self) -> impl Iterator<Item = &LockPath> {
-        self.parts.iter().map(|part| part.handle.path())
+        self.locks.iter().map(LockHandle::path)
     }
 
     /// Acquires all locks, waiting for the turn of each without a time limit. While no server answers it fails, as
-    /// [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire). When one cannot be had, or one that is held
+    /// [`LockHandle::acquire`]. When one cannot be had, or one that is held
     /// already is lost, those that are held are released in reverse order; a release that fails is logged and goes on
     /// in the background.
     ///
     /// # Errors
-    /// The first error of any of the locks, as [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire);
+    /// The first error of any of the locks, as [`LockHandle::acquire`];
     /// its path says which.
     ///
     /// # Cancel safety
@@ -106,8 +107,8 @@ impl MultiLock {
     /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on, the path of the lock that was waited for last, and what its store
-    /// failed with as its source; and those of [`acquire`](Self::acquire).
+    /// As [`LockHandle::acquire_timeout`], with the path of the lock that was waited for last; and those of
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -127,7 +128,7 @@ impl MultiLock {
     /// Acquires the locks if all are free; `None` if one is not, and then none is held.
     ///
     /// # Errors
-    /// As [`InterProcessMutex::try_acquire`](crate::InterProcessMutex::try_acquire), for each of the locks within its
+    /// As [`LockHandle::try_acquire`], for each of the locks within its
     /// client's operation timeout.
     ///
     /// # Cancel safety
@@ -138,19 +139,58 @@ impl MultiLock {
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         match self.acquire_all(Wait::Not).await {
             Ok(guard) => Ok(Some(guard)),
-            Err(e) if e.kind() == ErrorKind::Timeout(Phase::Waiting) => Ok(None),
+            Err(e) if e.kind() == ErrorKind::Busy => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Whether all the locks are held by their clients, anywhere in the process. A local look, no request.
+    /// Acquires all locks, runs the future inside the scope of all, and releases them. If one of the locks is lost, the
+    /// future is cancelled at its current await point, as by [`MultiGuard::run`].
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire) and of [`MultiGuard::run`]. A release that fails is logged and goes on in the
+    /// background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `future` and releases the locks in the background.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        let guard = self.acquire().await?;
+        let output = guard.run(future).await;
+        for guard in guard.into_guards().into_iter().rev() {
+            guard.release_or_log().await;
+        }
+        output
+    }
+
+    /// Returns the participants of all the locks, as [`LockHandle::participants`], in the order of their paths.
+    ///
+    /// # Errors
+    /// The first error of any of the locks.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn participants(&self) -> Result<Vec<Participant>> {
+        let mut participants = Vec::new();
+        for lock in self.locks.iter() {
+            participants.append(&mut lock.participants().await?);
+        }
+        Ok(participants)
+    }
+
+    /// Returns `true` if all the locks are held by their clients, anywhere in the process. Performs no I/O.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.parts.iter().all(|part| part.handle.is_acquired(part.label))
+        self.locks.iter().all(LockHandle::is_acquired_in_this_process)
     }
 
     /// Asks the present holders of all the locks to let go, and returns how many were asked. As
-    /// [`InterProcessMutex::request_revocation`](crate::InterProcessMutex::request_revocation).
+    /// [`LockHandle::request_revocation`].
     ///
     /// # Errors
     /// As there: the first error, after all were tried.
@@ -162,8 +202,8 @@ impl MultiLock {
     /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
         let (mut asked, mut first_error) = (0, None);
-        for part in self.parts.iter() {
-            match part.handle.request_revocation().await {
+        for lock in self.locks.iter() {
+            match lock.request_revocation().await {
                 Ok(holders) => asked += holders,
                 Err(e) => {
                     first_error.get_or_insert(e);
@@ -174,7 +214,7 @@ impl MultiLock {
     }
 
     async fn acquire_all(&self, wait: Wait) -> Result<MultiGuard> {
-        let mut guards = Vec::with_capacity(self.parts.len());
+        let mut guards = Vec::with_capacity(self.locks.len());
         match self.acquire_each(wait, &mut guards).await {
             Ok(()) => Ok(MultiGuard::new(guards)),
             Err(e) => {
@@ -185,11 +225,11 @@ impl MultiLock {
     }
 
     async fn acquire_each(&self, wait: Wait, guards: &mut Vec<Guard>) -> Result<()> {
-        for part in self.parts.iter() {
+        for lock in self.locks.iter() {
             let guard = tokio::select! {
                 biased;
                 loss = first_loss(guards) => Err(loss),
-                acquired = acquire_one(part, wait) => acquired,
+                acquired = acquire_one(lock, wait) => acquired,
             };
             guards.push(guard?);
         }
@@ -201,32 +241,64 @@ impl MultiLock {
     }
 }
 
-async fn acquire_one(Part { handle, label }: &Part, wait: Wait) -> Result<Guard> {
+impl Lock for MultiLock {
+    type Guard = MultiGuard;
+
+    fn acquire(&self) -> impl Future<Output = Result<MultiGuard>> + Send {
+        self.acquire()
+    }
+
+    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<MultiGuard>> + Send {
+        self.acquire_timeout(time)
+    }
+
+    fn try_acquire(&self) -> impl Future<Output = Result<Option<MultiGuard>>> + Send {
+        self.try_acquire()
+    }
+
+    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+    where
+        F::Output: Send,
+    {
+        self.run(future)
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.is_acquired_in_this_process()
+    }
+
+    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
+        self.participants()
+    }
+
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
+        self.request_revocation()
+    }
+}
+
+impl sealed::Sealed for MultiLock {}
+
+async fn acquire_one(lock: &LockHandle<Label>, wait: Wait) -> Result<Guard> {
     let left = match wait {
-        Wait::Forever => return handle.acquire(*label).await,
+        Wait::Forever => return lock.acquire().await,
         Wait::Not => Duration::ZERO,
         Wait::Until(deadline) => match deadline.saturating_duration_since(Instant::now()) {
             // No time was asked for one look; this is time that the locks before have used up.
             Duration::ZERO => {
-                let timeout = Error::new(ErrorKind::Timeout(Phase::Waiting), "acquire");
-                return Err(timeout.with_path(handle.path()));
+                let timeout = Error::new(ErrorKind::Busy, "acquire");
+                return Err(timeout.with_path(lock.path()));
             }
             left => left,
         },
     };
-    handle.acquire_timeout(*label, left).await
+    lock.acquire_timeout(left).await
 }
 
 /// Releases in reverse order, for as long as there is time; the rest goes on in the background.
 async fn roll_back(mut guards: Vec<Guard>, wait: Wait) {
     let release = async {
         while let Some(guard) = guards.pop() {
-            let path = guard.path().clone();
-            match guard.release().await {
-                Ok(Release::Pending) => tracing::warn!(%path, "could not be rolled back yet"),
-                Ok(release) => tracing::trace!(%path, ?release, "rolled back"),
-                Err(e) => tracing::warn!(%path, error = %e, "could not be rolled back yet"),
-            }
+            guard.release_or_log().await;
         }
     };
     match wait {

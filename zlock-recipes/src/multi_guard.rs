@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use zlock_core::{Error, Result};
 
-use crate::guard::{Guard, Release};
+use crate::guard::{Guard, Release, lock_guard};
 use crate::scope::Scope;
 
 /// Several held locks. Releases all of them when it goes, as their [`Guard`]s do.
@@ -45,7 +45,7 @@ impl MultiGuard {
         first_loss(&self.guards).await
     }
 
-    /// Waits until somebody asks for any of the locks to be let go. As [`Guard::revocation`], for each of them.
+    /// Waits until somebody asks for any of the locks to be let go. As [`Guard::revocation_requested`], for each of them.
     ///
     /// # Errors
     /// As there: the first error of any.
@@ -55,8 +55,8 @@ impl MultiGuard {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
-    pub async fn revocation(&self) -> Result<()> {
-        first(self.guards.iter().map(Guard::revocation)).await
+    pub async fn revocation_requested(&self) -> Result<()> {
+        first(self.guards.iter().map(Guard::revocation_requested)).await
     }
 
     /// Another guard of the same holds: the locks are released when both have gone.
@@ -66,6 +66,31 @@ impl MultiGuard {
     pub fn reenter(&self) -> Result<MultiGuard> {
         let guards = self.guards.iter().map(Guard::reenter).collect::<Result<_>>()?;
         Ok(MultiGuard { guards })
+    }
+
+    pub(crate) fn into_guards(self) -> Vec<Guard> {
+        self.guards
+    }
+
+    /// Runs a future inside the scope of all the locks, and cancels it at its current await point if one of them is
+    /// lost. As [`Guard::run`].
+    ///
+    /// # Errors
+    /// The loss of the first lock that is lost.
+    ///
+    /// # Cancel safety
+    /// That of the future. Dropping it does not release the locks.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        let output = tokio::select! {
+            biased;
+            loss = self.lost() => return Err(loss),
+            output = self.scope(future) => output,
+        };
+        // A future that blocks its thread past a deadline ends in the same poll.
+        if self.is_held() { Ok(output) } else { Err(self.lost().await) }
     }
 
     /// Runs a future inside the scope of all the locks, as [`Guard::scope`].
@@ -100,6 +125,8 @@ impl MultiGuard {
         result
     }
 }
+
+lock_guard!(MultiGuard: MultiGuard, |guard| guard.guards());
 
 /// The loss of the first of these locks that is lost.
 pub(crate) async fn first_loss(guards: &[Guard]) -> Error {

@@ -70,7 +70,7 @@ impl Job for NodeJob {
                 continue;
             }
             let Err(e) = self.attempt(backend).await else { return };
-            if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost | ErrorKind::NodeRemoved) {
+            if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost | ErrorKind::NodeDeleted) {
                 return;
             }
             let what = match self.work {
@@ -95,7 +95,7 @@ impl NodeJob {
             Work::Remove(target) => backend.delete(&self.path, target).await.map(drop),
             Work::Relabel(hold) => {
                 // Not kept meanwhile: a hold keeps its client.
-                let relabelling = hold.upgrade().and_then(|hold| hold.relabelling());
+                let relabelling = hold.upgrade().and_then(|hold| hold.pending_relabel());
                 let Some((node, label)) = relabelling else { return Ok(()) };
                 // The hold may end meanwhile. A relabel does not bring a removed node back, and a delete finds
                 // the node under either label: which comes first does not matter.

@@ -7,8 +7,8 @@ use tokio::time::sleep;
 use zlock_core::{Error, ErrorKind, LockPath, Result, Target};
 
 use crate::client::Client;
-use crate::hold::{Hold, loss};
-use crate::queue::{Standing, holders};
+use crate::hold::{Hold, lost_error};
+use crate::queue::{Status, holders};
 
 /// What is written into a holder's node, and what Curator's `Revoker` writes.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
@@ -35,7 +35,7 @@ async fn watch(hold: &Hold) -> Result<()> {
             Ok(Some((_, changed))) => drop(changed.await),
             Ok(None) => {
                 hold.removed();
-                return Err(loss(Standing::Removed, "revocation", hold.path()));
+                return Err(lost_error(Status::NodeDeleted, "revocation", hold.path()));
             }
             // An outage is no answer: the lock is held, until `lost` says otherwise.
             Err(e) if e.kind() == ErrorKind::Unavailable => {
@@ -56,7 +56,7 @@ pub(crate) async fn request(client: &Client, path: &LockPath) -> Result<usize> {
         match backend.set_data(path, node, REVOKE).await {
             Ok(()) => asked += 1,
             // It has left.
-            Err(e) if e.kind() == ErrorKind::NodeRemoved => {}
+            Err(e) if e.kind() == ErrorKind::NodeDeleted => {}
             Err(e) => {
                 first_error.get_or_insert(e);
             }

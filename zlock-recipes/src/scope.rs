@@ -82,7 +82,7 @@ impl Scope {
 
 /// A guard for an entry that was just made; an error if the hold is lost: never a quiet success.
 pub(crate) fn entered(hold: Arc<Hold>, entry: Entry) -> Result<Guard> {
-    let good = hold.good("reenter");
+    let good = hold.check("reenter");
     let guard = Guard::new(hold, entry);
     good.map(|()| guard)
 }
@@ -90,5 +90,5 @@ pub(crate) fn entered(hold: Arc<Hold>, entry: Entry) -> Result<Guard> {
 /// Why a writer does not enter a reader's hold.
 fn refused(hold: &Hold) -> Error {
     let upgrade = || Error::new(ErrorKind::UpgradeRefused, "acquire").with_path(hold.path());
-    hold.good("reenter").err().unwrap_or_else(upgrade)
+    hold.check("reenter").err().unwrap_or_else(upgrade)
 }

@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
+use zlock_core::{Error, ErrorKind, LockPath, Result};
 
 use crate::client::Client;
 use crate::guard::Guard;
-use crate::handle::Handle;
-use crate::lock::sealed::Part;
+use crate::kind::Permits;
+use crate::lock::LockHandle;
 use crate::participants::Participant;
 
-/// A number of permits that processes share: whoever acquires takes some of them, all at once or none, in the
-/// order in which they asked. Who asks for many is not overtaken by those who ask for few.
+/// A number of permits that processes share. An acquisition takes some of them, all at once or none. Requests are
+/// served in the order in which they were made, so large requests are not starved by smaller ones.
 ///
-/// The permits come back when the guard goes, or when the session of a killed process ends. A guard may be
-/// moved to another task and released there. Nothing enters again: an acquire inside the scope of a held permit
-/// takes more of them, and waits for itself if there are not enough.
+/// The permits are returned when the guard is dropped or released, or when the session of a killed process ends. A
+/// guard may be moved to another task and released there. A semaphore is never entered again: an acquisition inside the
+/// scope of held permits takes more of them, and waits for itself if there are not enough.
 ///
-/// Everybody must give the same maximum for a path. Curator's semaphore keeps its nodes in another way: the two
-/// must not share a path. Nor should other locks: a mutex or a read/write lock on a semaphore's path keeps
-/// everybody behind it out and waits for everybody before it, which is safe and of no use.
+/// All clients must use the same maximum for a path. Curator's semaphore keeps its nodes in another way: the two
+/// must not share a path. Nor should other locks: a mutex or a read/write lock on a semaphore's path keeps out
+/// everybody behind it and waits for everybody before it, which is safe but of no use.
 ///
 /// # Examples
 /// ```
@@ -33,76 +33,86 @@ use crate::participants::Participant;
 /// assert!(workers.try_acquire(6).await?.is_none());
 /// let four = workers.acquire(4).await?;
 /// assert_eq!((six.permits(), four.permits()), (Some(6), Some(4)));
-/// let _ = six.release().await?;
+/// six.release().await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    handle: Handle,
+    /// A request for all permits.
+    all: PermitRequest,
     max: u32,
 }
 
+/// A number of a [`Semaphore`]'s permits, to be acquired together. Created by [`Semaphore::permits`].
+///
+/// [`is_acquired_in_this_process`](LockHandle::is_acquired_in_this_process) is `true` if this client holds any of the
+/// semaphore's permits.
+pub type PermitRequest = LockHandle<Permits>;
+
 impl Semaphore {
-    /// The semaphore of this path, with `max` permits in all. Nothing is sent.
+    /// Creates a handle to the semaphore of this path, which has `max` permits. Performs no I/O.
     ///
     /// # Errors
-    /// `InvalidPath`, with the offending part in the message; `InvalidArgument` for a maximum of 0.
+    /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a maximum of 0.
     pub fn new(client: &Client, path: impl AsRef<str>, max: u32) -> Result<Self> {
-        let handle = Handle::new(client, path)?;
-        let semaphore = Semaphore { handle, max };
+        let all = LockHandle::of_kind(client, path, Permits { n: max, max })?;
         if max == 0 {
-            return Err(semaphore.invalid("the maximum is 0 permits, at least 1 is needed".into()));
+            return Err(invalid(all.path(), "the maximum is 0 permits, at least 1 is needed".into()));
         }
-        Ok(semaphore)
+        Ok(Semaphore { all, max })
     }
 
-    /// The data of this semaphore's nodes instead of the client's.
+    /// Replaces the client's node data for nodes that this semaphore creates.
     ///
     /// # Errors
-    /// `InvalidArgument` above [`MAX_NODE_DATA`](crate::MAX_NODE_DATA), and for `__REVOKE__`, which asks a holder to
-    /// let go.
+    /// As [`LockHandle::with_node_data`].
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
-        Ok(Semaphore { handle: self.handle.with_node_data(data)?, max: self.max })
+        Ok(Semaphore { all: self.all.with_node_data(data)?, max: self.max })
     }
 
-    /// The path of the semaphore.
+    /// Returns the path of the semaphore.
     #[must_use]
     pub fn path(&self) -> &LockPath {
-        self.handle.path()
+        self.all.path()
     }
 
-    /// How many permits there are in all.
+    /// Returns how many permits the semaphore has.
     #[must_use]
-    pub fn max(&self) -> u32 {
+    pub fn max_permits(&self) -> u32 {
         self.max
     }
 
-    /// Acquires `n` permits, waiting without a time limit until that many are free for this place in the queue. While
-    /// no server answers it fails, as [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire).
+    /// Returns a handle that acquires `n` permits. Performs no I/O.
     ///
     /// # Errors
-    /// - `InvalidArgument` for 0 permits or more than there are, before anything is sent.
-    /// - `Mismatch` when the first who asks for permits gives another maximum at the time.
-    /// - `SessionLost`, `NodeRemoved` or `Closed` when the place in the queue was lost.
-    /// - `Unavailable` when no server answered within the backend's operation timeout.
-    /// - `NotAuthorized`, `Unexpected`.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits or more than the maximum.
+    pub fn permits(&self, n: u32) -> Result<PermitRequest> {
+        let permits = permits(n, self.max).map_err(|message| invalid(self.path(), message))?;
+        Ok(self.all.with_kind(permits))
+    }
+
+    /// Acquires `n` permits, waiting without a time limit until that many are free for this place in the queue. The
+    /// same as [`permits(n)?.acquire()`](LockHandle::acquire).
+    ///
+    /// # Errors
+    /// As [`permits`](Self::permits), before anything is sent, and [`LockHandle::acquire`].
     ///
     /// # Cancel safety
-    /// Dropping the future at any point gives the place in the queue up; no node is left behind.
+    /// Dropping the future at any point gives up the place in the queue; no node is left behind.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self, n: u32) -> Result<Guard> {
-        self.handle.acquire(self.label(n)?).await
+        self.permits(n)?.acquire().await
     }
 
-    /// As [`acquire`](Self::acquire), waiting for at most `time`; that covers everything: connecting, retries and the
-    /// wait for its turn. A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
+    /// Acquires `n` permits, waiting for at most `time`. The same as
+    /// [`permits(n)?.acquire_timeout(time)`](LockHandle::acquire_timeout).
     ///
     /// # Errors
-    /// `Timeout` with what the time was spent on, and what the store failed with as its source; and those of
-    /// [`acquire`](Self::acquire).
+    /// As [`permits`](Self::permits), before anything is sent, and [`LockHandle::acquire_timeout`].
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -110,15 +120,15 @@ impl Semaphore {
     /// # Panics
     /// Outside a tokio runtime with time enabled.
     pub async fn acquire_timeout(&self, n: u32, time: Duration) -> Result<Guard> {
-        self.handle.acquire_timeout(self.label(n)?, time).await
+        self.permits(n)?.acquire_timeout(time).await
     }
 
-    /// Acquires `n` permits if they are free and nobody waits; `None` otherwise. If a listing shows that, nothing
-    /// is written.
+    /// Acquires `n` permits if they are free and nobody waits; returns `None` otherwise. The same as
+    /// [`permits(n)?.try_acquire()`](LockHandle::try_acquire).
     ///
     /// # Errors
-    /// As [`InterProcessMutex::try_acquire`](crate::InterProcessMutex::try_acquire), and those of
-    /// [`acquire`](Self::acquire); another maximum is noticed before anything is written.
+    /// As [`permits`](Self::permits) and [`LockHandle::try_acquire`]; another maximum is noticed before anything is
+    /// written.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -126,29 +136,19 @@ impl Semaphore {
     /// # Panics
     /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self, n: u32) -> Result<Option<Guard>> {
-        self.handle.try_acquire(self.label(n)?).await
+        self.permits(n)?.try_acquire().await
     }
 
-    /// `n` of the permits as one lock, for a [`MultiLock`](crate::MultiLock). Nothing is sent.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for 0 permits or more than there are.
-    pub fn permits(&self, n: u32) -> Result<Permits> {
-        let label = self.label(n)?;
-        Ok(Permits(Part { handle: self.handle.clone(), label }))
-    }
-
-    /// Whether this client holds any of the permits, anywhere in the process. A local look, no request.
+    /// Returns `true` if this client holds any of the permits, anywhere in the process. Performs no I/O.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
-        self.handle.is_acquired(Label::Permits { weight: 1, max: self.max, granted: true })
+        self.all.is_acquired_in_this_process()
     }
 
-    /// Who holds permits and who waits for some, first in line first. As
-    /// [`InterProcessMutex::participants`](crate::InterProcessMutex::participants).
+    /// Returns the clients that hold permits or wait for some, head of the queue first.
     ///
     /// # Errors
-    /// `Unavailable`, `NotAuthorized`, `Closed`, `Unexpected`.
+    /// As [`LockHandle::participants`].
     ///
     /// # Cancel safety
     /// Safe.
@@ -156,54 +156,33 @@ impl Semaphore {
     /// # Panics
     /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
-        self.handle.participants().await
+        self.all.participants().await
     }
 
-    /// Asks all present holders to let their permits go, and returns how many were asked. As
-    /// [`InterProcessMutex::request_revocation`](crate::InterProcessMutex::request_revocation).
+    /// Asks all current holders to release their permits. Returns how many were asked.
     ///
     /// # Errors
-    /// As there. If some of the holders could not be asked: the first error, after all were tried.
+    /// As [`LockHandle::request_revocation`].
     ///
     /// # Cancel safety
-    /// Safe; a request that is under way may still reach a holder.
+    /// Safe; a request in flight may still reach a holder.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
-        self.handle.request_revocation().await
-    }
-
-    fn label(&self, n: u32) -> Result<Label> {
-        permits(n, self.max).map_err(|message| self.invalid(message))
-    }
-
-    fn invalid(&self, message: String) -> Error {
-        Error::new(ErrorKind::InvalidArgument, "semaphore").with_path(self.path()).with_message(message)
+        self.all.request_revocation().await
     }
 }
 
-/// What `n` of `max` permits ask for; why there cannot be such.
-pub(crate) fn permits(n: u32, max: u32) -> Result<Label, String> {
+fn invalid(path: &LockPath, message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "semaphore").with_path(path).with_message(message)
+}
+
+/// `n` of `max` permits, or why there is no such request.
+pub(crate) fn permits(n: u32, max: u32) -> Result<Permits, String> {
     match n {
         0 => Err(format!("0 of {max} permits, at least 1 is needed")),
         _ if n > max => Err(format!("{n} permits, there are only {max}")),
-        _ => Ok(Label::Permits { weight: n, max, granted: false }),
-    }
-}
-
-/// Some of a [`Semaphore`]'s permits as one lock. Made by [`Semaphore::permits`].
-#[derive(Clone, Debug)]
-pub struct Permits(Part);
-
-impl Permits {
-    /// The path of the semaphore.
-    #[must_use]
-    pub fn path(&self) -> &LockPath {
-        self.0.handle.path()
-    }
-
-    pub(crate) fn part(&self) -> Part {
-        self.0.clone()
+        _ => Ok(Permits { n, max }),
     }
 }

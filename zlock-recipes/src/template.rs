@@ -1,16 +1,16 @@
 //! The lock template: a closure under a named lock.
 
-use std::error::Error as _;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zlock_core::{Error, ErrorKind, Label, LockPath, Phase, Result};
+use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
 use crate::client::Client;
-use crate::guard::{Guard, Held};
-use crate::handle::Handle;
+use crate::guard::{Guard, LockContext};
+use crate::kind::sealed::Sealed;
+use crate::lock::LockHandle;
 use crate::semaphore::permits;
 
 /// What kind of lock a [`LockTemplate`] takes.
@@ -39,7 +39,7 @@ impl LockKind {
             LockKind::Mutex => Ok(Label::Lock),
             LockKind::Read => Ok(Label::Read),
             LockKind::Write => Ok(Label::Write),
-            LockKind::Permits { n, max } => permits(n, max).map_err(invalid),
+            LockKind::Permits { n, max } => permits(n, max).map(|permits| permits.label()).map_err(invalid),
         }
     }
 }
@@ -60,11 +60,11 @@ fn invalid(message: String) -> Error {
 /// let template = LockTemplate::new(&client, "/app/locks")?;
 /// let mut numbers = vec![1];
 /// let next = template
-///     .execute("create-order", |held| {
-///         // borrows from around it; `held` tells the fencing token
+///     .execute("create-order", |lock| {
+/// ///         // may borrow from its surroundings
 ///         let numbers = &mut numbers;
 ///         async move {
-///             numbers.push(held.fencing_token().get());
+///             numbers.push(lock.fencing_token().number());
 ///             numbers.len()
 ///         }
 ///     })
@@ -82,7 +82,7 @@ pub struct LockTemplate {
     label: Label,
     wait: Duration,
     attempts: u32,
-    run_on_after_loss: bool,
+    cancel_on_loss: bool,
 }
 
 impl LockTemplate {
@@ -103,7 +103,7 @@ impl LockTemplate {
             label: Label::Lock,
             wait: Duration::from_secs(2),
             attempts: 2,
-            run_on_after_loss: false,
+            cancel_on_loss: true,
         })
     }
 
@@ -122,8 +122,8 @@ impl LockTemplate {
     ///
     /// let template = LockTemplate::new(&client, "/app/prices")?;
     /// let (read, write) = (template.clone().with_kind(LockKind::Read)?, template.with_kind(LockKind::Write)?);
-    /// write.execute("tea", |_held| async { /* change it */ }).await?;
-    /// read.execute("tea", |_held| async { /* look at it, beside others */ }).await
+    /// write.execute("tea", |_lock| async { /* change it */ }).await?;
+    /// read.execute("tea", |_lock| async { /* look at it, beside others */ }).await
     /// # }
     /// ```
     pub fn with_kind(mut self, kind: LockKind) -> Result<Self> {
@@ -144,31 +144,31 @@ impl LockTemplate {
         Ok(self)
     }
 
-    /// Lets the closure run to its end when the lock is lost meanwhile; its output then comes back in `Ok`
-    /// and the closure must look after itself through its [`Held`]. Off unless set.
+    /// Sets whether the closure is cancelled when the lock is lost. Defaults to `true`. If `false`, the closure runs to
+    /// its end, its output is returned in `Ok`, and the closure has to watch its [`LockContext`] by itself.
     #[must_use]
-    pub fn with_run_on_after_loss(mut self, run_on: bool) -> Self {
-        self.run_on_after_loss = run_on;
+    pub fn cancel_on_loss(mut self, cancel: bool) -> Self {
+        self.cancel_on_loss = cancel;
         self
     }
 
     /// Acquires the lock of this name, runs the closure inside the lock's [`Scope`](crate::Scope), and
     /// releases the lock: also when the closure panics, or this future is dropped. The closure's output,
-    /// whatever it is, comes back in `Ok`.
+    /// whatever it is, is returned in `Ok`; see [`try_execute`](Self::try_execute) for closures that return a `Result`.
     ///
     /// `name` may have several segments (`orders/42`).
     ///
     /// # Errors
-    /// - `InvalidPath` for the name, before anything is sent.
-    /// - `Busy` with the lock's path when all waits are over and somebody else holds it; `Timeout` when not
-    ///   even the queue was reached in that time, with what the store failed with as its source. If no server answers
-    ///   and the backend's operation timeout is shorter than all waits together, `Unavailable` after that.
-    /// - `SessionLost`, `NodeRemoved` or `Closed` when the lock is lost while the closure runs: the closure
-    ///   is cancelled at its present await point. A closure that blocked its thread past the loss runs to its
-    ///   end and gets the same error: its last steps may not have been alone.
-    /// - those of [`InterProcessMutex::acquire`](crate::InterProcessMutex::acquire), of
-    ///   [`WriteLock::acquire`](crate::WriteLock::acquire) or of
-    ///   [`Semaphore::acquire`](crate::Semaphore::acquire), by the kind of lock.
+    /// - [`InvalidPath`](ErrorKind::InvalidPath) for the name, before anything is sent.
+    /// - [`Busy`](ErrorKind::Busy) if another client held the lock during all waits;
+    ///   [`Timeout`](ErrorKind::Timeout) if they were over before the acquisition had its place in the queue. The source
+    ///   is the store's last failure. If no server answers and the backend's operation timeout is shorter than all
+    ///   waits together, [`Unavailable`](ErrorKind::Unavailable) after that.
+    /// - [`SessionLost`](ErrorKind::SessionLost), [`NodeDeleted`](ErrorKind::NodeDeleted) or
+    ///   [`Closed`](ErrorKind::Closed) if the lock is lost while the closure runs, which is cancelled at its current
+    ///   await point. A closure that blocked its thread past the loss runs to its end, and the error is returned all
+    ///   the same: the lock may have had another holder during its last steps.
+    /// - Those of [`LockHandle::acquire`].
     ///
     /// # Cancel safety
     /// Dropping the future drops the closure's and releases the lock in the background.
@@ -177,18 +177,53 @@ impl LockTemplate {
     /// Outside a tokio runtime with time enabled.
     pub async fn execute<F, Fut>(&self, name: &str, closure: F) -> Result<Fut::Output>
     where
-        F: FnOnce(Held) -> Fut,
+        F: FnOnce(LockContext) -> Fut,
         Fut: Future,
     {
-        let lock = Handle::new(&self.client, self.path(name)?)?;
+        let lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
         let guard = self.acquire(&lock).await?;
-        let held = guard.held();
-        let output = guard.scope(self.run(&guard, async { closure(held).await })).await;
-        match guard.release().await {
-            Ok(release) => tracing::trace!(path = %lock.path(), ?release, "left"),
-            Err(e) => tracing::warn!(path = %lock.path(), error = %e, "the lock could not be released yet"),
-        }
+        let context = guard.context();
+        let closure = async { closure(context).await };
+        let output =
+            if self.cancel_on_loss { guard.run(closure).await } else { Ok(guard.scope(closure).await) };
+        guard.release_or_log().await;
         output
+    }
+
+    /// As [`execute`](Self::execute), for a closure that returns a `Result`: its error and that of the lock are one.
+    ///
+    /// # Errors
+    /// The closure's error, or that of [`execute`](Self::execute).
+    ///
+    /// # Cancel safety
+    /// As [`execute`](Self::execute).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let template = client.lock_template("/app/locks")?;
+    /// let number: u32 = template
+    ///     .try_execute("create-order", |_lock| async {
+    ///         let number = "42".parse()?;
+    ///         Ok::<_, Box<dyn std::error::Error>>(number)
+    ///     })
+    ///     .await?;
+    /// assert_eq!(number, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_execute<F, Fut, T, E>(&self, name: &str, closure: F) -> Result<T, E>
+    where
+        F: FnOnce(LockContext) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.execute(name, closure).await?
     }
 
     /// The path of the lock that [`execute`](Self::execute) takes for this name: to make the lock itself of, and
@@ -200,23 +235,10 @@ impl LockTemplate {
         LockPath::new(format!("{}/{name}", self.root))
     }
 
-    async fn run<T>(&self, guard: &Guard, closure: impl Future<Output = T>) -> Result<T> {
-        if self.run_on_after_loss {
-            return Ok(closure.await);
-        }
-        let output = tokio::select! {
-            biased;
-            loss = guard.lost() => return Err(loss),
-            output = closure => output,
-        };
-        // A closure that blocked its thread past the deadline ends in the same poll.
-        if guard.is_held() { Ok(output) } else { Err(guard.lost().await) }
-    }
-
-    async fn acquire(&self, lock: &Handle) -> Result<Guard> {
+    async fn acquire(&self, lock: &LockHandle<Label>) -> Result<Guard> {
         let elapsed = |attempt| tracing::info!(path = %lock.path(), attempt, wait = ?self.wait, "still waiting for the lock");
         let whole = self.wait.saturating_mul(self.attempts);
-        let mut acquire = pin!(lock.acquire_timeout(self.label, whole));
+        let mut acquire = pin!(lock.acquire_timeout(whole));
         let mut attempt = 1;
         let acquired = loop {
             if attempt == self.attempts || self.wait.is_zero() {
@@ -228,14 +250,10 @@ impl LockTemplate {
             }
             attempt += 1;
         };
-        acquired.map_err(|e| {
-            if e.kind() != ErrorKind::Timeout(Phase::Waiting) {
-                return e;
+        acquired.inspect_err(|e| {
+            if e.kind() == ErrorKind::Busy {
+                elapsed(attempt);
             }
-            elapsed(attempt);
-            let busy = Error::new(ErrorKind::Busy, "execute").with_path(lock.path());
-            // Something kept it from looking whether it is its turn.
-            if e.source().is_some() { busy.with_source(e) } else { busy }
         })
     }
 }

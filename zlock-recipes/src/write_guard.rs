@@ -1,12 +1,13 @@
 //! The guard of a write lock, which may become a reader's.
 
 use std::fmt;
+use std::future::Future;
 use std::ops::Deref;
 
 use zlock_core::{Error, Result};
 
-use crate::guard::{Guard, Release};
-use crate::settle::relabel;
+use crate::guard::{Guard, Release, lock_guard};
+use crate::release::relabel;
 
 /// A held write lock. It is a [`Guard`] that can become a reader's.
 ///
@@ -30,7 +31,7 @@ impl WriteGuard {
     /// client goes on telling it in the background; other readers come in when it knows.
     ///
     /// # Errors
-    /// `StillEntered` while other guards of this hold are alive. `SessionLost`, `NodeRemoved` or `Closed` if
+    /// `StillEntered` while other guards of this hold are alive. `SessionLost`, `NodeDeleted` or `Closed` if
     /// the lock is lost. The guard comes back with the error.
     ///
     /// # Cancel safety
@@ -52,7 +53,7 @@ impl WriteGuard {
     /// let reading = writing.downgrade().await?;
     /// // with other readers: look at what was changed; no writer has been here
     /// assert!(lock.read().is_acquired_in_this_process());
-    /// let _ = reading.release().await?;
+    /// reading.release().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -91,6 +92,8 @@ impl WriteGuard {
     }
 }
 
+lock_guard!(WriteGuard: Guard, |guard| std::slice::from_ref(&**guard));
+
 impl Deref for WriteGuard {
     type Target = Guard;
 
@@ -99,7 +102,7 @@ impl Deref for WriteGuard {
     }
 }
 
-/// Gives the downgrade up.
+/// Converts into a plain guard that can no longer be downgraded.
 impl From<WriteGuard> for Guard {
     fn from(guard: WriteGuard) -> Self {
         guard.0

@@ -37,7 +37,7 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
                     }
                     None => {
                         operation.unknown = false;
-                        return Err(operation.error(ErrorKind::NodeRemoved));
+                        return Err(operation.error(ErrorKind::NodeDeleted));
                     }
                 },
                 Err(failure) => failure,

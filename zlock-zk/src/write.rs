@@ -36,7 +36,7 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data:
                 }
                 Ok(None) => {
                     operation.unknown = false;
-                    return Err(operation.error(ErrorKind::NodeRemoved));
+                    return Err(operation.error(ErrorKind::NodeDeleted));
                 }
                 Err(failure) => failure,
             },

@@ -54,7 +54,7 @@ async fn lost_create(lose: Lose, cut: Cut) {
     assert_eq!(made.node.sequence.get(), 0);
     assert_eq!(*made.queue, *std::slice::from_ref(&made.node));
     let stat = l.observer.check_stat(&format!("{path}/{}", made.node.name)).await.unwrap().unwrap();
-    assert_eq!(made.node.fencing_token.unwrap().get(), stat.czxid.cast_unsigned());
+    assert_eq!(made.node.fencing_token.unwrap().number(), stat.czxid.cast_unsigned());
     assert_eq!(made.node.session.unwrap().get(), stat.ephemeral_owner.cast_unsigned());
     let session = l.backend.session_events().current();
     assert_eq!((session.epoch, session.state), (1, SessionState::Connected));

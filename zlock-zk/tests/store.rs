@@ -121,8 +121,11 @@ async fn a_parent_that_the_server_removes_costs_no_error() {
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(10) {
             let created = create(&backend, &deep, Label::Lock).await;
-            assert!(created.node.fencing_token.unwrap().get() > last, "it grows over the parent's removal");
-            last = created.node.fencing_token.unwrap().get();
+            assert!(
+                created.node.fencing_token.unwrap().number() > last,
+                "it grows over the parent's removal"
+            );
+            last = created.node.fencing_token.unwrap().number();
             restarts += u32::from(created.node.sequence.get() == 0);
             made += 1;
             backend.delete(&deep, &Target::Node(created.node)).await.unwrap();

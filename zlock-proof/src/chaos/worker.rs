@@ -93,7 +93,7 @@ impl Worker {
     /// Counts in the storage, if the lock protects one: reads, holds for a while, writes. Then lets go.
     async fn hold(&mut self, op: u64, lock: Lock, guard: Grip) {
         let Some(mut look) = self.got(op, now(), &guard) else { return };
-        let token = guard.fencing_token().get();
+        let token = guard.fencing_token().number();
         let value = if lock.is_exclusive() { self.visit(op, lock, token, None).await } else { None };
         let held = self.stay(op, &guard, &mut look).await;
         // Whoever has lost the lock writes, too, now and then: that is what the storage is for.
@@ -153,7 +153,7 @@ impl Worker {
 
     /// Records that the lock is held since `from`, if it is.
     fn got(&self, op: u64, from: Ns, guard: &Grip) -> Option<Look> {
-        let token = guard.fencing_token().get();
+        let token = guard.fencing_token().number();
         // Looked at before `is_held`: if that is true no epoch has begun since the grant, and this one is the
         // guard's.
         let session = self.client.session_events().current();

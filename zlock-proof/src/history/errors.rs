@@ -8,7 +8,7 @@ use super::{Ending, Findings, History, What};
 const EXPECTED: [&str; 3] = ["SessionLost", "Unavailable", "Timeout"];
 
 /// What a client may be told when its session was ended before its time: that its node is gone may be seen first.
-const BY_HAND: &str = "NodeRemoved";
+const BY_HAND: &str = "NodeDeleted";
 
 /// Looks at the errors, and at what never came to an end in processes that ended by themselves.
 pub(crate) fn errors(histories: &[History], endings: &[Ending]) -> Findings {
@@ -77,7 +77,7 @@ mod tests {
     fn a_node_goes_only_with_a_session_ended_by_hand() {
         for (session, at, wrong) in [(7, 6, 0), (7, 4, 1), (8, 6, 1)] {
             let begun = format!("2 session epoch=1 session={session} state=Connected deadline=9");
-            assert_eq!(bad(&format!("{begun}\n{at} failed op=1 error=NodeRemoved: acquire")), wrong);
+            assert_eq!(bad(&format!("{begun}\n{at} failed op=1 error=NodeDeleted: acquire")), wrong);
         }
     }
 

@@ -2,7 +2,7 @@
 //! hears. Where a rule is left out, it is left out here or in the store, never in the state machine.
 
 use zlock_core::Label;
-use zlock_recipes::queue::{Acquisition, Discipline, Event, Standing, Step};
+use zlock_recipes::queue::{Acquisition, Discipline, Event, Status, Step};
 
 use super::lock::LockModel;
 use super::recipe::promoted;
@@ -52,19 +52,19 @@ impl LockModel {
         let client = state.client_mut(me);
         let is_holding = matches!(client.phase, Phase::Holding(_));
         match message {
-            Message::Answer(answer) => self.hear(state, me, Heard::Answer(answer), Standing::Good),
-            Message::Fired => self.hear(state, me, Heard::Fired, Standing::Good),
+            Message::Answer(answer) => self.hear(state, me, Heard::Answer(answer), Status::Live),
+            Message::Fired => self.hear(state, me, Heard::Fired, Status::Live),
             Message::Relabelled if is_holding => client.phase = Phase::Holding(Label::Read),
             Message::Relabelled => {}
             Message::Gone if is_holding => leave(state, me),
             Message::Gone if self.left_out == Some(Rule::OwnNode) => {}
-            Message::Gone => self.hear(state, me, Heard::Lost, Standing::Removed),
+            Message::Gone => self.hear(state, me, Heard::Lost, Status::NodeDeleted),
             Message::Ended | Message::Expired => {
                 client.session = Session::Over;
                 if is_holding {
                     leave(state, me);
                 } else {
-                    self.hear(state, me, Heard::Lost, Standing::Good);
+                    self.hear(state, me, Heard::Lost, Status::Live);
                 }
             }
         }
@@ -72,17 +72,17 @@ impl LockModel {
 
     /// The client sees that its session is over.
     pub(crate) fn notice(&self, state: &mut State, me: u8) {
-        self.hear(state, me, Heard::Lost, Standing::Good);
+        self.hear(state, me, Heard::Lost, Status::Live);
     }
 
     /// Tells the state machine, and does what it says. `node` is how the own node stands.
-    fn hear(&self, state: &mut State, me: u8, heard: Heard, node: Standing) {
-        let standing = match state.client(me).session {
+    fn hear(&self, state: &mut State, me: u8, heard: Heard, node: Status) {
+        let status = match state.client(me).session {
             Session::Live => node,
             Session::Next if self.left_out == Some(Rule::SessionAtGrant) => node,
-            Session::Over | Session::Next => Standing::SessionLost,
+            Session::Over | Session::Next => Status::SessionLost,
         };
-        match self.next(state, me, &heard, standing) {
+        match self.next(state, me, &heard, status) {
             Step::Granted { promote } => {
                 let client = state.client_mut(me);
                 client.phase = Phase::Holding(client.label);
@@ -103,7 +103,7 @@ impl LockModel {
     }
 
     /// The next step of the real state machine, bent where a rule is left out.
-    fn next(&self, state: &mut State, me: u8, heard: &Heard, standing: Standing) -> Step {
+    fn next(&self, state: &mut State, me: u8, heard: &Heard, status: Status) -> Step {
         let client = state.client(me);
         let acquisition = Acquisition::new(self.nodes.token(me), Discipline::of(client.label));
         let (event, listed) = match heard {
@@ -115,7 +115,7 @@ impl LockModel {
             Heard::Answer(Answer::NotArmed) => (Event::NotArmed, None),
             Heard::Fired | Heard::Lost => (Event::Woken, None),
         };
-        let step = acquisition.next(event, standing);
+        let step = acquisition.next(event, status);
         match (self.left_out, listed) {
             (None, _) => step,
             (Some(Rule::ListedAgain), Some(_)) => {
@@ -136,7 +136,7 @@ impl LockModel {
                 step
             }
             (Some(Rule::FreshListing | Rule::WholeListing), None) if step == Step::List => {
-                acquisition.next(Event::Listed(self.nodes.queue(&client.last)), standing)
+                acquisition.next(Event::Listed(self.nodes.queue(&client.last)), status)
             }
             (Some(rule), Some(listed)) => self.bend(rule, step, listed, me, &client.phase),
             (Some(_), None) => step,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use zlock::{
-    Client, DowngradeError, Error, Guard, Held, InterProcessMutex, Lock, LockKind, LockPath, MultiGuard,
-    MultiLock, ReadWriteLock, Release, Semaphore, WriteGuard,
+    Client, DowngradeError, DynLock, Error, Guard, Lock, LockContext, LockKind, LockPath, MultiGuard,
+    MultiLock, Release, WriteGuard,
 };
 
 use super::truth::Mode;
@@ -38,15 +38,13 @@ pub(crate) enum Holding {
     Many(MultiGuard),
 }
 
-/// Calls the lock in the way that was asked for.
-macro_rules! acquire {
-    ($lock:expr, $way:expr $(, $n:expr)?) => {
-        match $way {
-            Way::Wait => Some($lock.acquire($($n)?).await?),
-            Way::Timed(time) => Some($lock.acquire_timeout($($n,)? time).await?),
-            Way::Try => $lock.try_acquire($($n)?).await?,
-        }
-    };
+/// Acquires the lock in the way that was asked for; `None` if a try found it taken.
+async fn acquire<L: Lock>(lock: &L, way: Way) -> Result<Option<L::Guard>, Error> {
+    match way {
+        Way::Wait => lock.acquire().await.map(Some),
+        Way::Timed(time) => lock.acquire_timeout(time).await.map(Some),
+        Way::Try => lock.try_acquire().await,
+    }
 }
 
 impl Kind {
@@ -80,11 +78,11 @@ impl Kind {
         way: Way,
     ) -> Result<Option<Holding>, Error> {
         Ok(match self {
-            Kind::Mutex => acquire!(InterProcessMutex::new(client, path)?, way).map(Holding::One),
-            Kind::Read => acquire!(ReadWriteLock::new(client, path)?.read(), way).map(Holding::One),
-            Kind::Write => acquire!(ReadWriteLock::new(client, path)?.write(), way).map(Holding::Write),
+            Kind::Mutex => acquire(&client.mutex(path)?, way).await?.map(Holding::One),
+            Kind::Read => acquire(&client.read_write_lock(path)?.read(), way).await?.map(Holding::One),
+            Kind::Write => acquire(&client.read_write_lock(path)?.write(), way).await?.map(Holding::Write),
             Kind::Permits { n, max } => {
-                acquire!(Semaphore::new(client, path, max)?, way, n).map(Holding::One)
+                acquire(&client.semaphore(path, max)?.permits(n)?, way).await?.map(Holding::One)
             }
         })
     }
@@ -92,18 +90,18 @@ impl Kind {
     /// Asks whoever holds to let go.
     pub(crate) async fn revoke(self, client: &Client, path: &LockPath) -> Result<usize, Error> {
         match self {
-            Kind::Mutex => InterProcessMutex::new(client, path)?.request_revocation().await,
-            Kind::Read | Kind::Write => ReadWriteLock::new(client, path)?.request_revocation().await,
-            Kind::Permits { max, .. } => Semaphore::new(client, path, max)?.request_revocation().await,
+            Kind::Mutex => client.mutex(path)?.request_revocation().await,
+            Kind::Read | Kind::Write => client.read_write_lock(path)?.request_revocation().await,
+            Kind::Permits { max, .. } => client.semaphore(path, max)?.request_revocation().await,
         }
     }
 
-    fn lock(self, client: &Client, path: &LockPath) -> Result<Box<dyn Lock>, Error> {
+    fn lock(self, client: &Client, path: &LockPath) -> Result<Box<dyn DynLock>, Error> {
         Ok(match self {
-            Kind::Mutex => Box::new(InterProcessMutex::new(client, path)?),
-            Kind::Read => Box::new(ReadWriteLock::new(client, path)?.read()),
-            Kind::Write => Box::new(ReadWriteLock::new(client, path)?.write()),
-            Kind::Permits { n, max } => Box::new(Semaphore::new(client, path, max)?.permits(n)?),
+            Kind::Mutex => Box::new(client.mutex(path)?),
+            Kind::Read => Box::new(client.read_write_lock(path)?.read()),
+            Kind::Write => Box::new(client.read_write_lock(path)?.write()),
+            Kind::Permits { n, max } => Box::new(client.semaphore(path, max)?.permits(n)?),
         })
     }
 }
@@ -118,7 +116,7 @@ pub(crate) async fn acquire_all(
         return kind.acquire(client, path, way).await;
     }
     let locks = locks.iter().map(|(kind, path)| kind.lock(client, path)).collect::<Result<Vec<_>, _>>()?;
-    Ok(acquire!(MultiLock::new(locks)?, way).map(Holding::Many))
+    Ok(acquire(&MultiLock::new(locks)?, way).await?.map(Holding::Many))
 }
 
 impl Holding {
@@ -131,12 +129,12 @@ impl Holding {
     }
 
     pub(crate) fn numbers(&self) -> Vec<u64> {
-        self.guards().iter().map(|guard| guard.fencing_token().get()).collect()
+        self.guards().iter().map(|guard| guard.fencing_token().number()).collect()
     }
 
     /// Looks at each of them, in the order of their paths.
-    pub(crate) fn helds(&self) -> Vec<Held> {
-        self.guards().iter().map(Guard::held).collect()
+    pub(crate) fn helds(&self) -> Vec<LockContext> {
+        self.guards().iter().map(Guard::context).collect()
     }
 
     /// Another entry of the same holds.
@@ -156,11 +154,11 @@ impl Holding {
         }
     }
 
-    pub(crate) async fn revocation(&self) -> Result<(), Error> {
+    pub(crate) async fn revocation_requested(&self) -> Result<(), Error> {
         match self {
-            Holding::One(guard) => guard.revocation().await,
-            Holding::Write(guard) => guard.revocation().await,
-            Holding::Many(guard) => guard.revocation().await,
+            Holding::One(guard) => guard.revocation_requested().await,
+            Holding::Write(guard) => guard.revocation_requested().await,
+            Holding::Many(guard) => guard.revocation_requested().await,
         }
     }
 

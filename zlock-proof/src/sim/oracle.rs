@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock::Held;
+use zlock::LockContext;
 
 use super::truth::{Mode, Place};
 use super::world::World;
@@ -15,7 +15,7 @@ pub(crate) struct Hold {
     pub(crate) path: usize,
     pub(crate) client: usize,
     pub(crate) mode: Mode,
-    pub(crate) held: Held,
+    pub(crate) held: LockContext,
     /// A writer is becoming a reader: what it held as a writer it loses.
     pub(crate) becoming: bool,
     /// It said once that it is not held.
@@ -38,8 +38,8 @@ pub(crate) struct Holds {
 
 impl World {
     /// A lock was granted, in this poll.
-    pub(crate) fn granted(&self, client: usize, path: usize, mode: Mode, held: Held) {
-        let number = held.fencing_token().get();
+    pub(crate) fn granted(&self, client: usize, path: usize, mode: Mode, held: LockContext) {
+        let number = held.fencing_token().number();
         self.note(|| format!("c{client} HOLDS {} {mode:?} #{number}", self.paths[path]));
         if !held.is_held() {
             self.fail("granted and not held", || format!("#{number} on {}", self.paths[path]));
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// A writer has become a reader.
-    pub(crate) fn downgraded(&self, number: u64, held: Held) {
+    pub(crate) fn downgraded(&self, number: u64, held: LockContext) {
         self.note(|| format!("#{number} is a reader"));
         self.change(number, |hold| {
             (hold.mode, hold.held, hold.becoming) = (Mode::Reader, held, false);

@@ -98,7 +98,7 @@ async fn to_the_end(world: &Arc<World>, processes: &[Arc<Process>], workers: &mu
 /// Waits until what was let go is gone, and looks at what is left.
 async fn settle(world: &World, processes: &[Arc<Process>]) {
     let limit = Instant::now() + recovery(world.plan.session);
-    let pending = || processes.iter().map(|p| p.present().client.pending_removals()).sum::<usize>();
+    let pending = || processes.iter().map(|p| p.present().client.pending_cleanups()).sum::<usize>();
     let connected = || processes.iter().filter_map(|p| p.session()).collect::<BTreeSet<_>>();
     // A client that was let go while the server could not be told leaves its session to time out, and one
     // whose session an operator ended may not know it yet.

@@ -32,7 +32,7 @@ impl Worker {
             },
             3 => {
                 world.listen(&holding.numbers(), true);
-                let asked = timeout(time * 5, holding.revocation()).await;
+                let asked = timeout(time * 5, holding.revocation_requested()).await;
                 world.listen(&holding.numbers(), false);
                 if let Ok(Err(e)) = asked {
                     self.check_error(round.present.number, &e);

@@ -20,14 +20,14 @@ impl Worker {
         let template = LockTemplate::new(&present.client, "/")
             .and_then(|t| t.with_wait(wait, 2)?.with_kind(kind.for_template()))
             .expect("it can be built")
-            .with_run_on_after_loss(self.random.once_in(4));
+            .cancel_on_loss(self.random.once_in(4));
         let began = Instant::now();
         let execute = async move {
             let acquiring = world.acquiring(client, &[(path, kind)]);
             let name = world.paths[path].as_str().trim_start_matches('/');
-            let closure = async |held: zlock::Held| {
+            let closure = async |held: zlock::LockContext| {
                 drop(acquiring);
-                let _inside = Inside { world: world.clone(), number: held.fencing_token().get() };
+                let _inside = Inside { world: world.clone(), number: held.fencing_token().number() };
                 world.granted(client, path, kind.mode(), held);
                 sleep(time).await;
                 if panics {

@@ -61,7 +61,7 @@ pub(crate) struct Place {
 impl World {
     /// The queue of a lock, in the order in which the nodes were made.
     pub(crate) fn places(&self, path: &LockPath) -> Vec<Place> {
-        let number = |n: &Node| n.fencing_token.map_or(0, |token| token.get());
+        let number = |n: &Node| n.fencing_token.map_or(0, |token| token.number());
         let mut nodes = self.server.queue(path).into_vec();
         nodes.sort_by_key(number);
         let mut before = Vec::new();

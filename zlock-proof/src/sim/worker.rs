@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock::{Error, ErrorKind, Phase};
+use zlock::{Error, ErrorKind};
 
 use super::lock::{Kind, Way, acquire_all};
 use super::plan::Family;
@@ -145,7 +145,7 @@ impl Worker {
         began: Instant,
         error: &Error,
     ) {
-        if error.kind() != ErrorKind::Mismatch {
+        if error.kind() != ErrorKind::PermitLimitMismatch {
             return self.check_error(client, error);
         }
         self.world.note(|| format!("c{client} is refused: {error}"));
@@ -158,10 +158,10 @@ impl Worker {
         world.note(|| format!("c{client} fails: {error}"));
         let (disturbed, closed) = world.excuses(client);
         let excused = match error.kind() {
-            ErrorKind::Timeout(Phase::Waiting) | ErrorKind::Busy => true,
+            ErrorKind::Busy => true,
             ErrorKind::Timeout(_) | ErrorKind::Unavailable | ErrorKind::SessionLost => disturbed,
             ErrorKind::Closed => closed,
-            ErrorKind::NodeRemoved => world.plan.operator,
+            ErrorKind::NodeDeleted => world.plan.operator,
             _ => false,
         };
         if !excused {

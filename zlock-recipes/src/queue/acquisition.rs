@@ -6,17 +6,17 @@ use super::judge::{Discipline, Verdict, judge};
 
 /// How the session and the own node stand at this moment, by a local look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Status {
     /// The node's session is the live one, and nobody reported the node gone.
-    Good,
+    Live,
     /// The node's session is over.
     SessionLost,
     /// The client is closed.
     Closed,
     /// The store refuses the credentials, or a permission that the session needs.
-    Refused,
-    /// Somebody deleted the node.
-    Removed,
+    NotAuthorized,
+    /// Somebody else deleted the node.
+    NodeDeleted,
 }
 
 /// What has happened.
@@ -50,14 +50,14 @@ pub enum Step {
         /// Tell the node behind by relabelling the own one (semaphore only).
         promote: bool,
     },
-    /// It never will be: the reason is not [`Standing::Good`].
-    Ended(Standing),
+    /// It never will be: the reason is not [`Status::Live`].
+    Ended(Status),
 }
 
 /// The wait for one place in a queue, from the listing that its create brought.
 ///
 /// Rules: only a listing grants, and only one that was asked for after the last wake-up;
-/// every grant is checked against the standing at that moment; a watch is armed on a node as it was listed.
+/// every grant is checked against the status at that moment; a watch is armed on a node as it was listed.
 #[derive(Clone, Debug)]
 pub struct Acquisition {
     me: Token,
@@ -71,11 +71,11 @@ impl Acquisition {
         Acquisition { me, discipline }
     }
 
-    /// Takes an event, with the standing as of now; gives the next step.
+    /// Takes an event, with the status as of now; gives the next step.
     #[must_use]
-    pub fn next(&self, event: Event, standing: Standing) -> Step {
-        if standing != Standing::Good {
-            return Step::Ended(standing);
+    pub fn next(&self, event: Event, status: Status) -> Step {
+        if status != Status::Live {
+            return Step::Ended(status);
         }
         match event {
             Event::Woken | Event::NotArmed => Step::List,
@@ -92,7 +92,7 @@ impl Acquisition {
             }
             Verdict::WaitFor(node) => Step::Arm(node),
             Verdict::WaitForAny => first_in_line,
-            Verdict::Missing => Step::Ended(Standing::Removed),
+            Verdict::NodeDeleted => Step::Ended(Status::NodeDeleted),
         }
     }
 }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn waits_for_its_predecessor_and_lists_again_before_the_grant() {
         let me = me();
-        let good = Standing::Good;
+        let good = Status::Live;
         let predecessor = queue(BEHIND)[0].clone();
         assert_eq!(me.next(Event::Listed(queue(BEHIND)), good), Step::Arm(predecessor));
         assert_eq!(me.next(Event::Armed, good), Step::Wait);
@@ -125,16 +125,16 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_be_watched_means_another_listing() {
-        assert_eq!(me().next(Event::NotArmed, Standing::Good), Step::List);
+        assert_eq!(me().next(Event::NotArmed, Status::Live), Step::List);
     }
 
     #[test]
     fn nothing_is_granted_unless_the_standing_is_good() {
-        for standing in [Standing::SessionLost, Standing::Closed, Standing::Refused, Standing::Removed] {
-            assert_eq!(me().next(Event::Listed(queue(ALONE)), standing), Step::Ended(standing));
-            assert_eq!(me().next(Event::Woken, standing), Step::Ended(standing));
+        for status in [Status::SessionLost, Status::Closed, Status::NotAuthorized, Status::NodeDeleted] {
+            assert_eq!(me().next(Event::Listed(queue(ALONE)), status), Step::Ended(status));
+            assert_eq!(me().next(Event::Woken, status), Step::Ended(status));
         }
-        assert_eq!(me().next(Event::Listed(queue(&[])), Standing::Good), Step::Ended(Standing::Removed));
+        assert_eq!(me().next(Event::Listed(queue(&[])), Status::Live), Step::Ended(Status::NodeDeleted));
     }
 
     #[test]
@@ -143,11 +143,11 @@ mod tests {
         let name = |n: u32, w: u32| format!("_c_{}-__PERM__{w}of3__{n:010}", token(n));
         let me = Acquisition::new(Token::new(token(2)), Discipline::Permits { max: 3 });
         let blocked = queue(&[&name(1, 2), &name(2, 2), &name(3, 1)]);
-        assert_eq!(me.next(Event::Listed(blocked.clone()), Standing::Good), Step::ListAndArm);
-        assert_eq!(me.next(Event::ListedAndArmed(blocked), Standing::Good), Step::Wait);
+        assert_eq!(me.next(Event::Listed(blocked.clone()), Status::Live), Step::ListAndArm);
+        assert_eq!(me.next(Event::ListedAndArmed(blocked), Status::Live), Step::Wait);
         let free = queue(&[&name(2, 2), &name(3, 1)]);
-        assert_eq!(me.next(Event::Listed(free), Standing::Good), Step::Granted { promote: true });
+        assert_eq!(me.next(Event::Listed(free), Status::Live), Step::Granted { promote: true });
         let last = queue(&[&name(2, 2)]);
-        assert_eq!(me.next(Event::Listed(last), Standing::Good), Step::Granted { promote: false });
+        assert_eq!(me.next(Event::Listed(last), Status::Live), Step::Granted { promote: false });
     }
 }

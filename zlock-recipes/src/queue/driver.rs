@@ -10,10 +10,10 @@ use zlock_core::{
     SessionState, Target, Watch,
 };
 
-use super::{Acquisition, Discipline, Event, Standing, Step, other_max, would_hold};
+use super::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
 use crate::client::ClientInner;
 use crate::guard::Guard;
-use crate::hold::{Entry, Granted, Hold, loss, standing};
+use crate::hold::{Entry, Granted, Hold, lost_error, status};
 
 /// What to acquire.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +65,9 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     let queue = std::mem::take(&mut place.created.queue);
     same_max(request, &queue)?;
     let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
-    match acquisition.next(Event::Listed(queue), place.standing()) {
+    match acquisition.next(Event::Listed(queue), place.status()) {
         Step::Granted { promote } => Ok(Some(place.grant(promote))),
-        Step::Ended(reason) => Err(loss(reason, "try_acquire", path)),
+        Step::Ended(reason) => Err(lost_error(reason, "try_acquire", path)),
         // Somebody came in between: leave again. If that fails the reaper goes on.
         _ => {
             match client.backend.delete(path, &place.cleanup.target).await {
@@ -85,7 +85,7 @@ fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
     let mine = if let Label::Permits { max, .. } = request.label { max } else { 0 };
     let message =
         format!("this semaphore has {mine} permits here, and {other} for who was first in the queue");
-    Err(Error::new(ErrorKind::Mismatch, "acquire").with_path(request.path).with_message(message))
+    Err(Error::new(ErrorKind::PermitLimitMismatch, "acquire").with_path(request.path).with_message(message))
 }
 
 /// Waits until the lock is held; sets `queued` once it has its place in the queue.
@@ -101,11 +101,11 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
     let mut watch = None;
     let mut waited = false;
     loop {
-        // The standing is looked up and the step carried out with no await in between: what is granted here
+        // The status is looked up and the step carried out with no await in between: what is granted here
         // was good at this moment.
-        match acquisition.next(event, place.standing()) {
+        match acquisition.next(event, place.status()) {
             Step::Granted { promote } => return Ok(place.grant(promote)),
-            Step::Ended(reason) => return Err(loss(reason, "acquire", path)),
+            Step::Ended(reason) => return Err(lost_error(reason, "acquire", path)),
             Step::Wait => {
                 place.wait(watch.take()).await;
                 event = Event::Woken;
@@ -188,8 +188,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn standing(&self) -> Standing {
-        standing(self.client.session.current(), self.created.epoch, &self.created.gone)
+    fn status(&self) -> Status {
+        status(self.client.session.current(), self.created.epoch, &self.created.gone)
     }
 
     /// Waits for the watch, or until the place is lost.
@@ -270,12 +270,12 @@ impl Drop for Cleanup<'_> {
 /// queue. Its source is the last failure of the store, if that was not overcome.
 fn timed_out(request: Request<'_>, operation: &'static str, queued: bool, last: &LastFailure) -> Error {
     let state = request.client.session.current().state;
-    let phase = match state {
-        _ if queued => Phase::Waiting,
-        SessionState::Connected => Phase::Queueing,
-        _ => Phase::Connecting,
+    let kind = match state {
+        _ if queued => ErrorKind::Busy,
+        SessionState::Connected => ErrorKind::Timeout(Phase::Queueing),
+        _ => ErrorKind::Timeout(Phase::Connecting),
     };
-    let error = Error::new(ErrorKind::Timeout(phase), operation).with_path(request.path);
+    let error = Error::new(kind, operation).with_path(request.path);
     // A request that waits for the connection has not failed yet.
     let suspended = || {
         let error = Error::new(ErrorKind::Unavailable, "session");

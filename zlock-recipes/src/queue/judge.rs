@@ -29,7 +29,7 @@ pub enum Verdict {
     /// It is first in line behind the holders of a semaphore: any of them may let it in.
     WaitForAny,
     /// It is not in the queue.
-    Missing,
+    NodeDeleted,
 }
 
 impl Discipline {
@@ -50,7 +50,7 @@ impl Discipline {
 /// The watch-your-predecessor queue is ZooKeeper's lock recipe; the nearest-writer rule is its shared lock.
 #[must_use]
 pub fn judge(queue: &Queue, me: &Token, discipline: Discipline) -> Verdict {
-    let Some(place) = queue.position(me) else { return Verdict::Missing };
+    let Some(place) = queue.position(me) else { return Verdict::NodeDeleted };
     let before = &queue[..place];
     let held = Verdict::Held { followed: place + 1 < queue.len() };
     let Some(predecessor) = before.last() else { return held };
@@ -160,7 +160,7 @@ mod tests {
                 Verdict::Held { followed: true } => "h".into(),
                 Verdict::WaitForAny => "-".into(),
                 Verdict::WaitFor(n) => n.token.to_string(),
-                Verdict::Missing => unreachable!(),
+                Verdict::NodeDeleted => unreachable!(),
             })
             .collect()
     }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_stranger_is_missing() {
-        assert_eq!(judge(&queue("WW"), &Token::new("x"), Discipline::Exclusive), Verdict::Missing);
+        assert_eq!(judge(&queue("WW"), &Token::new("x"), Discipline::Exclusive), Verdict::NodeDeleted);
     }
 
     #[test]

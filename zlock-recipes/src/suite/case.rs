@@ -12,8 +12,8 @@ use zlock_core::conformance::{Connection, Links, Store};
 use zlock_core::{LockPath, Result, Session, SessionState};
 
 use super::fault::Faulty;
-use super::{Call, Faults, Mutual, Side};
-use crate::{Client, ClientBuilder};
+use super::{Call, Faults, GuardOf, Mutual, Side};
+use crate::{Client, ClientBuilder, Lock};
 
 /// Longer than anything here takes: for calls that must not hang.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -124,7 +124,7 @@ impl<'a> Case<'a> {
     }
 
     /// A lock under this case's root.
-    pub fn lock<M: Mutual>(&self, process: &Process, name: &str) -> M {
+    pub fn lock<M: Mutual>(&self, process: &Process, name: &str) -> M::Lock {
         let path = self.path(name);
         lock(&self.paths).extend(M::paths(&path));
         M::at(&process.client, path.as_str()).expect("a lock")
@@ -171,7 +171,11 @@ impl<'a> Case<'a> {
     }
 
     /// Waits for a lock in a task; returns when the wait's watch is armed. For the first in line.
-    pub async fn waiting<M: Mutual>(&self, process: &Process, lock: M) -> JoinHandle<Result<M::Guard>> {
+    pub async fn waiting<M: Mutual>(
+        &self,
+        process: &Process,
+        lock: M::Lock,
+    ) -> JoinHandle<Result<GuardOf<M>>> {
         let armed = process.faults.hold(M::WAIT, Side::After);
         let waiter = tokio::spawn(async move { lock.acquire().await });
         armed.reached().await;
@@ -210,7 +214,7 @@ impl<'a> Case<'a> {
         let opened = std::mem::take(&mut *lock(&self.opened));
         for client in &opened {
             let what = format!("nothing to remove: {client:?}");
-            self.until(&what, async || client.pending_removals() == 0).await;
+            self.until(&what, async || client.pending_cleanups() == 0).await;
         }
         let paths = std::mem::take(&mut *lock(&self.paths));
         for path in paths.into_iter().collect::<BTreeSet<_>>() {

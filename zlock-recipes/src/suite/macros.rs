@@ -35,6 +35,8 @@ macro_rules! mutual_group {
                 t55_cancelled_waiter_is_cleaned_up_at_once,
                 t56_guard_moved_to_another_task,
                 t60_nothing_piles_up,
+                run_holds_and_releases,
+                run_is_cancelled_by_the_loss,
             ]
         );
     };
@@ -199,6 +201,7 @@ macro_rules! recipe_group {
                 mx_06_counter,
                 held_outlives_the_closure,
                 mx_11_closure_hears_a_revocation,
+                try_execute_has_one_error,
                 scope_carried_over_by_spawn,
                 t2_execute,
             ]

@@ -34,5 +34,5 @@ pub use cut::{Cut, Drop, sweep, sweep_together};
 pub use fault::{Call, Faults, Gate, Side};
 pub use inside::Inside;
 pub use log::Log;
-pub use mutual::{Mutual, MutualGuard, OnePermit, Pair};
+pub use mutual::{GuardOf, Mutual, OnePermit, Pair};
 pub use occupied::Occupied;

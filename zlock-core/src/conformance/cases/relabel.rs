@@ -40,17 +40,17 @@ pub async fn repeating_is_harmless(case: &Case<'_>) {
     }
 }
 
-/// A node that is gone is the error `NodeRemoved`; of a session that is over, `SessionLost`.
+/// A node that is gone is the error `NodeDeleted`; of a session that is over, `SessionLost`.
 pub async fn gone_node_is_node_removed(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let node = case.create(&a, &path, Label::Write).await.node;
     case.store.remove(&path, node.name.as_str()).await;
     let error = a.relabel(&path, &node, Label::Read).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NodeRemoved, "{error}");
+    assert_eq!(error.kind(), ErrorKind::NodeDeleted, "{error}");
     assert!(case.has(&path, &[]).await);
 }
 
-/// A node that is gone is the error `NodeRemoved`; of a session that is over, `SessionLost`.
+/// A node that is gone is the error `NodeDeleted`; of a session that is over, `SessionLost`.
 pub async fn node_of_a_lost_session_is_session_lost(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let created = case.create(&a, &path, Label::Write).await;

@@ -41,7 +41,7 @@ pub async fn label_place_and_session_stay(case: &Case<'_>) {
     case.until_has(&path, &[&first, &last]).await;
 }
 
-/// A node that is gone is the error `NodeRemoved`, and nothing is made.
+/// A node that is gone is the error `NodeDeleted`, and nothing is made.
 pub async fn gone_node_is_node_removed(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write, Label::Read] {
@@ -50,7 +50,7 @@ pub async fn gone_node_is_node_removed(case: &Case<'_>) {
         for _ in 0..2 {
             for backend in [&a, &b] {
                 let error = backend.set_data(&path, &node, b"new").await.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::NodeRemoved, "{error}");
+                assert_eq!(error.kind(), ErrorKind::NodeDeleted, "{error}");
                 assert!(case.has(&path, &[]).await);
             }
             case.store.remove_parent(&path).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::Release;
-use crate::suite::{Case, Mutual, MutualGuard};
+use crate::suite::{Case, Mutual};
+use crate::{Lock, LockGuard, Release};
 
 /// MX-04: many fresh locks at once; their parents are gone a little later.
 pub async fn mx_04_fresh_names<M: Mutual>(case: &Case<'_>) {
@@ -35,13 +35,17 @@ pub async fn t58_participants<M: Mutual>(case: &Case<'_>) {
     let guard = mine.acquire().await.unwrap();
     let waiter = tokio::spawn(async move { others.acquire().await });
     case.until_queued(&path, 2).await;
-    let told = mine.participants().await.unwrap();
-    assert_eq!(told.iter().map(|p| p.is_holder).collect::<Vec<_>>(), [true, false]);
-    let mut names = case.store.names(&path).await;
+    let participants = mine.participants().await.unwrap();
+    assert_eq!(participants[..2].iter().map(|p| p.is_holder).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(participants.iter().filter(|p| p.is_holder).count(), M::NODES);
+    let mut names = Vec::new();
+    for path in M::paths(&path) {
+        names.append(&mut case.store.names(&path).await);
+    }
     names.sort_unstable();
-    let mut told: Vec<_> = told.iter().map(|p| p.name.as_str().to_owned()).collect();
-    told.sort_unstable();
-    assert_eq!(told, names);
+    let mut listed: Vec<_> = participants.iter().map(|p| p.name.as_str().to_owned()).collect();
+    listed.sort_unstable();
+    assert_eq!(listed, names);
     waiter.abort();
     case.until_queued(&path, 1).await;
     assert_eq!(guard.release().await.unwrap(), Release::Released);

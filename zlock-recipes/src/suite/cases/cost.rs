@@ -16,7 +16,7 @@ fn counts(process: &Process) -> [usize; 4] {
 /// Uncontended: one create, one delete.
 pub async fn uncontended(case: &Case<'_>) {
     let a = case.process().await;
-    let lock: InterProcessMutex = case.lock(&a, "lock");
+    let lock = case.lock::<InterProcessMutex>(&a, "lock");
     for round in 1..=3 {
         assert_eq!(lock.acquire().await.unwrap().release().await.unwrap(), Release::Released);
         assert_eq!(counts(&a), [round, 0, 0, round]);
@@ -26,7 +26,7 @@ pub async fn uncontended(case: &Case<'_>) {
 /// Contended: one watch and one listing more.
 pub async fn contended(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    let lock: InterProcessMutex = case.lock(&b, "lock");
+    let lock = case.lock::<InterProcessMutex>(&b, "lock");
     let guard = case.lock::<InterProcessMutex>(&a, "lock").acquire().await.unwrap();
     let armed = b.faults.hold(Call::Exists, Side::After);
     let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -41,7 +41,7 @@ pub async fn contended(case: &Case<'_>) {
 /// A try that fails is one listing, and no write.
 pub async fn failed_try(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    let lock: InterProcessMutex = case.lock(&b, "lock");
+    let lock = case.lock::<InterProcessMutex>(&b, "lock");
     let guard = case.lock::<InterProcessMutex>(&a, "lock").acquire().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert_eq!(counts(&b), [0, 0, 1, 0]);
@@ -53,16 +53,16 @@ pub async fn failed_try(case: &Case<'_>) {
 /// Everything that is said of a held lock is local.
 pub async fn looks_cost_nothing(case: &Case<'_>) {
     let a = case.process().await;
-    let lock: InterProcessMutex = case.lock(&a, "lock");
+    let lock = case.lock::<InterProcessMutex>(&a, "lock");
     let guard = lock.acquire().await.unwrap();
     let before = a.faults.total();
-    assert!(guard.is_held() && guard.held().is_held() && lock.is_acquired_in_this_process());
+    assert!(guard.is_held() && guard.context().is_held() && lock.is_acquired_in_this_process());
     let again = guard.reenter().unwrap();
     assert_eq!(again.release().await.unwrap(), Release::StillHeld);
     assert_eq!(a.faults.total(), before);
     case.store.expire(&a.connection).await;
     assert_eq!(guard.lost().await.kind(), ErrorKind::SessionLost);
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
-    case.until("the background is idle", async || a.client.pending_removals() == 0).await;
+    case.until("the background is idle", async || a.client.pending_cleanups() == 0).await;
     assert_eq!(a.faults.total(), before, "a session that is over needs no clean-up");
 }

@@ -76,13 +76,13 @@ pub async fn rw_04_downgrade(case: &Case<'_>) {
     let [a, b, c, d] = case.processes().await;
     let mine = lock(case, &a);
     let write = mine.write().acquire().await.unwrap();
-    let (token, held) = (write.fencing_token(), write.held());
+    let (token, held) = (write.fencing_token(), write.context());
     let waiting = queue_up(case, [&b, &c, &d]).await;
     assert!(!mine.read().is_acquired_in_this_process() && mine.write().is_acquired_in_this_process());
     let read = write.downgrade().await.unwrap();
     assert_eq!(a.faults.count(Call::Relabel), 1);
     assert_eq!((read.fencing_token(), read.is_held(), held.is_held()), (token, true, false));
-    assert_eq!(held.lost().await.kind(), ErrorKind::SessionLost, "nobody writes any more");
+    assert_eq!(held.lost().await.kind(), ErrorKind::Released, "nobody writes any more");
     assert!(mine.read().is_acquired_in_this_process() && !mine.write().is_acquired_in_this_process());
     order_is_kept(read, waiting).await;
 }
@@ -199,7 +199,7 @@ pub async fn t19_the_session_ends_meanwhile(case: &Case<'_>) {
         assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
         let next = finished(next).await;
         gate.open();
-        case.until("the background is idle", async || a.client.pending_removals() == 0).await;
+        case.until("the background is idle", async || a.client.pending_cleanups() == 0).await;
         assert_eq!(case.queued(&path).await, 1);
         release(next).await;
     }
@@ -210,15 +210,15 @@ pub async fn a_removed_node_is_noticed(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");
     let write = lock(case, &a).write().acquire().await.unwrap();
-    let held = write.held();
+    let held = write.context();
     for name in case.store.names(&path).await {
         case.store.remove(&path, &name).await;
     }
     let refused = write.downgrade().await.unwrap_err();
-    assert_eq!(refused.error.kind(), ErrorKind::NodeRemoved);
+    assert_eq!(refused.error.kind(), ErrorKind::NodeDeleted);
     assert!(!refused.guard.is_held() && !held.is_held());
-    assert_eq!(refused.guard.lost().await.kind(), ErrorKind::NodeRemoved);
-    assert_eq!(refused.guard.reenter().unwrap_err().kind(), ErrorKind::NodeRemoved);
+    assert_eq!(refused.guard.lost().await.kind(), ErrorKind::NodeDeleted);
+    assert_eq!(refused.guard.reenter().unwrap_err().kind(), ErrorKind::NodeDeleted);
     assert_eq!(refused.guard.release().await.unwrap(), Release::AlreadyLost);
 }
 
@@ -228,7 +228,7 @@ pub async fn a_reader_once_it_is_sent(case: &Case<'_>) {
     let path = case.path("lock");
     let mine = lock(case, &a);
     let write = mine.write().acquire().await.unwrap();
-    let held = write.held();
+    let held = write.context();
     let waiting = reader(case, &b, &path, 2).await;
     let gate = a.faults.hold(Call::Relabel, Side::After);
     let downgrade = tokio::spawn(write.downgrade());
@@ -253,7 +253,7 @@ pub async fn answer_lost(case: &Case<'_>) {
         a.faults.fail(Call::Relabel, side, times, ErrorKind::Unavailable);
         let read = write.downgrade().await.unwrap();
         assert!(read.is_held());
-        case.until("the store knows", async || a.client.pending_removals() == 0).await;
+        case.until("the store knows", async || a.client.pending_cleanups() == 0).await;
         assert_eq!(a.faults.count(Call::Relabel), times + 1);
         order_is_kept(read, waiting).await;
         assert_eq!(a.session().epoch, 1);
@@ -277,7 +277,7 @@ pub async fn answer_lost_and_dropped(case: &Case<'_>) {
             release(read).await;
         }
         let next = finished(waiting).await;
-        case.until("the background is idle", async || a.client.pending_removals() == 0).await;
+        case.until("the background is idle", async || a.client.pending_cleanups() == 0).await;
         assert_eq!(case.queued(&path).await, 1);
         release(next).await;
     }
@@ -298,11 +298,11 @@ pub async fn never_answered(case: &Case<'_>) {
         case.took(began, time);
         drop(first);
         gate.reached().await;
-        assert_eq!(a.client.pending_removals(), 1, "the background goes on");
+        assert_eq!(a.client.pending_cleanups(), 1, "the background goes on");
         release(read).await;
         let next = lock(case, &b).write().acquire_timeout(LONG).await.unwrap();
         gate.open();
-        case.until("the background is idle", async || a.client.pending_removals() == 0).await;
+        case.until("the background is idle", async || a.client.pending_cleanups() == 0).await;
         assert_eq!(case.queued(&path).await, 1);
         release(next).await;
     }
@@ -318,7 +318,7 @@ pub async fn while_disconnected(case: &Case<'_>) {
     let began = Instant::now();
     let read = write.downgrade().await.unwrap();
     case.took(began, Duration::ZERO);
-    assert_eq!((a.faults.count(Call::Relabel), a.client.pending_removals()), (0, 1));
+    assert_eq!((a.faults.count(Call::Relabel), a.client.pending_cleanups()), (0, 1));
     assert!(!waiting.0.is_finished());
     case.links().heal(&a.connection).await;
     order_is_kept(read, waiting).await;
@@ -379,7 +379,7 @@ async fn dropped(case: &Case<'_>, name: &str, harm: impl AsyncFn(&Process), mend
         release(finished(waiting).await).await;
         release(finished(last).await).await;
         case.until_free(&path).await;
-        case.until("the background is idle", async || a.client.pending_removals() == 0).await;
+        case.until("the background is idle", async || a.client.pending_cleanups() == 0).await;
         case.until_session(&a, 1, SessionState::Connected).await;
         is_done
     })

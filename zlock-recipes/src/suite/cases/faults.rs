@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use zlock_core::{ErrorKind, SessionState};
 
-use crate::Release;
 use crate::suite::case::LONG;
-use crate::suite::{Call, Case, Log, Mutual, MutualGuard, Process, Side};
+use crate::suite::{Call, Case, Log, Mutual, Process, Side};
+use crate::{Lock, LockGuard, Release};
 
 const FOREVER: usize = usize::MAX;
 
@@ -41,7 +41,7 @@ pub async fn t2_dropped_at_each_call<M: Mutual>(case: &Case<'_>) {
             let lock = case.lock::<M>(&a, "lock");
             let gate = a.faults.hold(call, side);
             if call == Call::Children {
-                let attempt = case.waiting(&a, lock).await;
+                let attempt = case.waiting::<M>(&a, lock).await;
                 assert_eq!(guard.release().await.unwrap(), Release::Released);
                 gate.reached().await;
                 attempt.abort();
@@ -67,7 +67,7 @@ pub async fn t3_listing_fails_for_good<M: Mutual>(case: &Case<'_>) {
         b.faults.fail(call, Side::Before, FOREVER, ErrorKind::Unavailable);
         let lock = case.lock::<M>(&b, "lock");
         if call == Call::Children {
-            let waiter = case.waiting(&b, lock).await;
+            let waiter = case.waiting::<M>(&b, lock).await;
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
         } else {
@@ -116,7 +116,7 @@ pub async fn t9_background_does_not_spin<M: Mutual>(case: &Case<'_>) {
     sleep(time).await;
     let tries = a.faults.count(Call::Delete);
     assert!((3..20).contains(&(tries / M::NODES)), "{tries} tries in {time:?}");
-    assert_eq!(a.client.pending_removals(), M::NODES);
+    assert_eq!(a.client.pending_cleanups(), M::NODES);
     a.faults.mend();
     served::<M>(case, &b).await;
 }
@@ -134,9 +134,9 @@ pub async fn t9_not_found_ends_the_background<M: Mutual>(case: &Case<'_>) {
             case.store.remove(&path, &name).await;
         }
     }
-    assert!(a.client.pending_removals() > 0);
+    assert!(a.client.pending_cleanups() > 0);
     gate.open();
-    case.until("done", async || a.client.pending_removals() == 0).await;
+    case.until("done", async || a.client.pending_cleanups() == 0).await;
     assert_eq!(a.faults.count(Call::Delete), M::NODES);
 }
 
@@ -207,7 +207,7 @@ pub async fn t43_the_engine_repeats_nothing<M: Mutual>(case: &Case<'_>) {
 /// is closed, or its node is gone.
 pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
     for call in [M::WAIT, Call::Children] {
-        for kind in [ErrorKind::SessionLost, ErrorKind::Closed, ErrorKind::NodeRemoved] {
+        for kind in [ErrorKind::SessionLost, ErrorKind::Closed, ErrorKind::NodeDeleted] {
             let name = format!("{call:?}-{kind:?}");
             let [a, b] = case.processes().await;
             let path = case.path(&name);
@@ -216,7 +216,7 @@ pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
             let gate = b.faults.hold(call, Side::Before);
             let lock = case.lock::<M>(&b, &name);
             let waiter = if call == Call::Children {
-                case.waiting(&b, lock).await
+                case.waiting::<M>(&b, lock).await
             } else {
                 tokio::spawn(async move { lock.acquire().await })
             };

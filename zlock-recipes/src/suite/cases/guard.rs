@@ -11,7 +11,7 @@ use crate::suite::{Call, Case, Log, Process, Side};
 use crate::{Client, InterProcessMutex, Release, Scope};
 
 fn mutex(case: &Case<'_>, process: &Process) -> InterProcessMutex {
-    case.lock(process, "lock")
+    case.lock::<InterProcessMutex>(process, "lock")
 }
 
 async fn free(case: &Case<'_>, process: &Process) {
@@ -78,7 +78,7 @@ pub async fn scope_by_hand(case: &Case<'_>) {
     let carried = carried.await.unwrap();
     assert_eq!(carried.fencing_token(), guard.fencing_token());
     assert_eq!(carried.release().await.unwrap(), Release::StillHeld);
-    let (token, _held) = (guard.fencing_token(), guard.held());
+    let (token, _held) = (guard.fencing_token(), guard.context());
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     let others = mutex(case, &b).acquire().await.unwrap();
     let late = scope.clone().scope(async { lock.try_acquire().await.unwrap() }).await;
@@ -188,11 +188,11 @@ pub async fn removal_is_noticed(case: &Case<'_>) {
         case.store.remove(&path, &name).await;
     }
     let error = timeout(case.store.session_timeout(), guard.lost()).await.expect("within a heartbeat");
-    assert_eq!(error.kind(), ErrorKind::NodeRemoved);
+    assert_eq!(error.kind(), ErrorKind::NodeDeleted);
     assert!(!guard.is_held() && !lock.is_acquired_in_this_process());
-    assert_eq!(guard.reenter().unwrap_err().kind(), ErrorKind::NodeRemoved);
+    assert_eq!(guard.reenter().unwrap_err().kind(), ErrorKind::NodeDeleted);
     let again = guard.scope(async { lock.acquire().await }).await;
-    assert_eq!(again.unwrap_err().kind(), ErrorKind::NodeRemoved);
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::NodeDeleted);
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
 }
 

@@ -114,7 +114,10 @@ pub async fn data_that_revokes(case: &Case<'_>) {
     nothing_was_sent(&a);
     let mutex = InterProcessMutex::new(&a.client, path).unwrap();
     let guard = mutex.with_node_data("__REVOKE__ ").unwrap().acquire().await.unwrap();
-    assert!(timeout(Duration::from_millis(100), guard.revocation()).await.is_err(), "nobody has asked");
+    assert!(
+        timeout(Duration::from_millis(100), guard.revocation_requested()).await.is_err(),
+        "nobody has asked"
+    );
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
@@ -144,13 +147,13 @@ pub async fn extreme_times(case: &Case<'_>) {
     let path = case.path("lock");
     for time in huge {
         let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
-        let lock: InterProcessMutex = case.lock(&a, "lock");
+        let lock = case.lock::<InterProcessMutex>(&a, "lock");
         let guard = lock.acquire_timeout(time).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         let guard = lock.try_acquire().await.unwrap().unwrap();
         let template = LockTemplate::new(&b.client, case.root()).unwrap();
         let template = template.with_wait(time, u32::MAX).unwrap();
-        let other: InterProcessMutex = case.lock(&b, "lock");
+        let other = case.lock::<InterProcessMutex>(&b, "lock");
         let waiters = [
             tokio::spawn(async move { other.acquire_timeout(time).await.map(drop) }),
             tokio::spawn(async move { template.execute("lock", |_| async {}).await }),
@@ -164,7 +167,7 @@ pub async fn extreme_times(case: &Case<'_>) {
     }
     let guard = case.lock::<InterProcessMutex>(&b, "lock").acquire().await.unwrap();
     let a = case.process().await;
-    let lock: InterProcessMutex = case.lock(&a, "lock");
+    let lock = case.lock::<InterProcessMutex>(&a, "lock");
     for time in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(1)] {
         assert!(lock.acquire_timeout(time).await.unwrap_err().is_timeout());
     }

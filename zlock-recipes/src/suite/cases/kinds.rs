@@ -143,7 +143,7 @@ pub async fn loss_cancels_the_closure(case: &Case<'_>) {
             }
             std::future::pending::<()>().await;
         });
-        assert_eq!(timeout(LONG, ended).await.unwrap().unwrap_err().kind(), ErrorKind::NodeRemoved);
+        assert_eq!(timeout(LONG, ended).await.unwrap().unwrap_err().kind(), ErrorKind::NodeDeleted);
     }
     let write = template(case, &b, LockKind::Write);
     write.execute(NAME, |_| async {}).await.unwrap();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{Error, ErrorKind, Phase, SessionState};
 
-use crate::Release;
 use crate::suite::case::LONG;
-use crate::suite::{Call, Case, Mutual, MutualGuard};
+use crate::suite::{Call, Case, Mutual};
+use crate::{Lock, LockGuard, Release};
 
 /// MX-02: the server is away for a while, shorter than the session, while one holds and two wait: all
 /// finish, in order.
@@ -72,10 +72,10 @@ pub async fn t4_fr_06_release_while_disconnected<M: Mutual>(case: &Case<'_>) {
     let began = Instant::now();
     assert_eq!(guard.release().await.unwrap(), Release::Pending);
     case.took(began, Duration::ZERO);
-    assert_eq!((case.queued(&path).await, a.client.pending_removals()), (1, M::NODES));
+    assert_eq!((case.queued(&path).await, a.client.pending_cleanups()), (1, M::NODES));
     case.links().heal(&a.connection).await;
     case.until_free(&path).await;
-    case.until("the background is idle", async || a.client.pending_removals() == 0).await;
+    case.until("the background is idle", async || a.client.pending_cleanups() == 0).await;
     assert_eq!(a.session().epoch, 1, "not by the end of the session");
     for process in [&b, &a] {
         let guard = case.lock::<M>(process, "lock").acquire_timeout(LONG).await.unwrap();
@@ -113,7 +113,7 @@ pub async fn t53_release_overtaken_by_the_end_of_the_session<M: Mutual>(case: &C
     let others = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
     case.links().heal(&a.connection).await;
     case.until_session(&a, 2, SessionState::Connected).await;
-    case.until("the background is idle", async || a.client.pending_removals() == 0).await;
+    case.until("the background is idle", async || a.client.pending_cleanups() == 0).await;
     assert!(others.is_held() && lock.try_acquire().await.unwrap().is_none());
     assert_eq!(others.release().await.unwrap(), Release::Released);
     assert_eq!(lock.acquire_timeout(LONG).await.unwrap().release().await.unwrap(), Release::Released);
@@ -232,7 +232,11 @@ pub async fn t17_holder_knows_before_another_holds<M: Mutual>(case: &Case<'_>) {
         granted - began
     );
     assert!(lost < granted, "lost() {:?} after the grant", lost - granted);
-    assert!(!guard.is_held() && next.is_held() && next.fencing_token() > guard.fencing_token());
+    assert!(
+        !guard.is_held()
+            && next.is_held()
+            && next.guards()[0].fencing_token() > guard.guards()[0].fencing_token()
+    );
     case.links().heal(&a.connection).await;
     case.until_session(&a, 2, SessionState::Connected).await;
     assert!(!guard.is_held());
@@ -276,7 +280,7 @@ pub async fn time_limit_covers_a_broken_link<M: Mutual>(case: &Case<'_>) {
         let ErrorKind::Timeout(phase) = error.kind() else { panic!("{harm}: {error}") };
         assert!(matches!(phase, Phase::Connecting | Phase::Queueing), "{harm}: {error}");
         case.links().heal(&a.connection).await;
-        case.until("the background is idle", async || a.client.pending_removals() == 0).await;
+        case.until("the background is idle", async || a.client.pending_cleanups() == 0).await;
         case.until_free(&case.path("lock")).await;
         case.until_session(&a, 1, SessionState::Connected).await;
         let guard = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
@@ -308,7 +312,7 @@ pub async fn t9_unreachable_store<M: Mutual>(case: &Case<'_>) {
     let before = a.faults.count(Call::Delete);
     drop(guard);
     sleep(case.store.session_timeout() / 4).await;
-    assert_eq!((a.faults.count(Call::Delete), a.client.pending_removals()), (before, M::NODES));
+    assert_eq!((a.faults.count(Call::Delete), a.client.pending_cleanups()), (before, M::NODES));
     case.links().heal(&a.connection).await;
     case.until_free(&case.path("lock")).await;
     assert_eq!(a.session().epoch, 1);

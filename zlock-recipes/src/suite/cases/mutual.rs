@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use zlock_core::{ErrorKind, Phase};
+use zlock_core::ErrorKind;
 
-use crate::Release;
 use crate::suite::case::LONG;
-use crate::suite::{Case, Inside, Mutual, MutualGuard};
+use crate::suite::{Case, Inside, Mutual};
+use crate::{Lock, LockGuard, Release};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -62,13 +62,13 @@ pub async fn mx_04_vanishing_parent<M: Mutual>(case: &Case<'_>) {
 /// MX-06: one instance, ten tasks, never two inside.
 pub async fn mx_06_one_instance<M: Mutual>(case: &Case<'_>) {
     let lock = case.lock::<M>(&case.process().await, "lock");
-    exclude(vec![lock; 10], case.many(20, 5)).await;
+    exclude::<M>(vec![lock; 10], case.many(20, 5)).await;
 }
 
 /// MX-06: ten instances of one client.
 pub async fn mx_06_ten_instances<M: Mutual>(case: &Case<'_>) {
     let process = case.process().await;
-    exclude((0..10).map(|_| case.lock::<M>(&process, "lock")).collect(), case.many(20, 5)).await;
+    exclude::<M>((0..10).map(|_| case.lock::<M>(&process, "lock")).collect(), case.many(20, 5)).await;
 }
 
 /// MX-06: ten sessions.
@@ -77,10 +77,10 @@ pub async fn mx_06_ten_sessions<M: Mutual>(case: &Case<'_>) {
     for _ in 0..10 {
         locks.push(case.lock::<M>(&case.process().await, "lock"));
     }
-    exclude(locks, case.many(20, 5)).await;
+    exclude::<M>(locks, case.many(20, 5)).await;
 }
 
-async fn exclude<M: Mutual>(locks: Vec<M>, rounds: usize) {
+async fn exclude<M: Mutual>(locks: Vec<M::Lock>, rounds: usize) {
     let (inside, mut tasks, workers) = (Inside::default(), JoinSet::new(), locks.len());
     for lock in locks {
         let inside = inside.clone();
@@ -161,7 +161,7 @@ pub async fn timeout_leaves_nothing<M: Mutual>(case: &Case<'_>) {
         let began = Instant::now();
         let error = others.acquire_timeout(time).await.unwrap_err();
         case.took(began, time);
-        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Waiting));
+        assert_eq!(error.kind(), ErrorKind::Busy);
         assert_eq!(error.path(), Some(path.as_str()));
         case.until_queued(&path, 1).await;
     }
@@ -230,7 +230,7 @@ pub async fn t60_nothing_piles_up<M: Mutual>(case: &Case<'_>) {
         .await;
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     let inside = Inside::default();
-    let contend = async |lock: &M| {
+    let contend = async |lock: &M::Lock| {
         for _ in 0..rounds / 3 {
             let guard = lock.acquire_timeout(LONG).await.unwrap();
             inside.visit().await;
@@ -243,4 +243,41 @@ pub async fn t60_nothing_piles_up<M: Mutual>(case: &Case<'_>) {
     };
     tokio::join!(contend(&locks[0]), contend(&locks[1]), contend(&locks[2]));
     assert_eq!(inside.visits(), rounds / 3 * 3);
+}
+
+/// `run` holds the lock while its future runs, enters it again inside, and has released it when it returns.
+pub async fn run_holds_and_releases<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    let held = mine.run(async { others.try_acquire().await.unwrap().is_none() }).await.unwrap();
+    assert!(held && !mine.is_acquired_in_this_process());
+    case.until_free(&path).await;
+    let guard = others.acquire().await.unwrap();
+    assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
+    assert!(guard.is_held(), "the guard still holds");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// The loss of the lock cancels what `run` runs, at its await point.
+pub async fn run_is_cancelled_by_the_loss<M: Mutual>(case: &Case<'_>) {
+    let a = case.process().await;
+    let path = case.path("lock");
+    let lock = case.lock::<M>(&a, "lock");
+    let guard = lock.acquire().await.unwrap();
+    let (tell, told) = tokio::sync::oneshot::channel::<()>();
+    let never_ends = async move {
+        let _tell = tell;
+        std::future::pending::<()>().await;
+    };
+    let deleted = async {
+        for name in case.store.names(&path).await {
+            case.store.remove(&path, &name).await;
+        }
+    };
+    let (ended, ()) = tokio::join!(guard.run(never_ends), deleted);
+    let error = ended.unwrap_err();
+    assert!(error.kind() == ErrorKind::NodeDeleted && error.is_lock_lost(), "{error}");
+    assert!(told.await.is_err(), "the future was dropped");
+    assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
 }

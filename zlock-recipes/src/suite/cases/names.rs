@@ -15,7 +15,7 @@ const FOREIGN: &[&str] =
 pub async fn a_place_needs_no_token(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");
-    let mutex: InterProcessMutex = case.lock(&a, "lock");
+    let mutex = case.lock::<InterProcessMutex>(&a, "lock");
     for name in PLACES {
         case.store.put(&path, name).await;
         assert!(mutex.try_acquire().await.unwrap().is_none(), "{name}");
@@ -38,7 +38,7 @@ pub async fn a_place_needs_no_token(case: &Case<'_>) {
 pub async fn a_foreign_name_is_no_place(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");
-    let mutex: InterProcessMutex = case.lock(&a, "lock");
+    let mutex = case.lock::<InterProcessMutex>(&a, "lock");
     for name in FOREIGN {
         case.store.put(&path, name).await;
         let guard = mutex.try_acquire().await.unwrap();

@@ -26,7 +26,7 @@ pub async fn of_a_mutex(case: &Case<'_>) {
     let [a, b] = named_processes(case).await;
     let path = case.path("lock");
     let (mine, others): (InterProcessMutex, InterProcessMutex) =
-        (case.lock(&a, "lock"), case.lock(&b, "lock"));
+        (case.lock::<InterProcessMutex>(&a, "lock"), case.lock::<InterProcessMutex>(&b, "lock"));
     let special = mine.clone().with_node_data("special").unwrap();
     let guard = mine.acquire().await.unwrap();
     let mut waiting = Vec::new();
@@ -109,7 +109,7 @@ pub async fn who_has_left_is_left_out(case: &Case<'_>) {
     let [a, b] = named_processes(case).await;
     let path = case.path("lock");
     let (mine, others): (InterProcessMutex, InterProcessMutex) =
-        (case.lock(&a, "lock"), case.lock(&b, "lock"));
+        (case.lock::<InterProcessMutex>(&a, "lock"), case.lock::<InterProcessMutex>(&b, "lock"));
     let guard = mine.acquire().await.unwrap();
     let waits = others.clone();
     let waiter = tokio::spawn(async move { waits.acquire_timeout(LONG).await.unwrap() });

@@ -49,7 +49,7 @@ pub async fn grant_does_not_wait(case: &Case<'_>) {
     let first = finished(first).await;
     gate.reached().await;
     assert!(first.is_held() && !second.is_finished());
-    assert_eq!(b.client.pending_removals(), 1);
+    assert_eq!(b.client.pending_cleanups(), 1);
     gate.open();
     let second = finished(second).await;
     assert!(first.is_held() && first.permits() == Some(1));
@@ -65,7 +65,7 @@ pub async fn answer_lost(case: &Case<'_>) {
         b.faults.fail(Call::Relabel, side, times, ErrorKind::Unavailable);
         release(both).await;
         let (first, second) = (finished(first).await, finished(second).await);
-        case.until("the background is idle", async || b.client.pending_removals() == 0).await;
+        case.until("the background is idle", async || b.client.pending_cleanups() == 0).await;
         assert_eq!(b.faults.count(Call::Relabel), times + 1);
         assert!(first.is_held() && second.is_held());
         release(second).await;
@@ -92,7 +92,7 @@ pub async fn released_meanwhile(case: &Case<'_>) {
             let second = finished(second).await;
             case.until_queued(&path, 1).await;
             gate.open();
-            case.until("the background is idle", async || b.client.pending_removals() == 0).await;
+            case.until("the background is idle", async || b.client.pending_cleanups() == 0).await;
             assert_eq!(case.queued(&path).await, 1);
             release(second).await;
         }
@@ -110,7 +110,7 @@ pub async fn refused(case: &Case<'_>) {
     assert!(first.is_held() && !second.is_finished());
     release(first).await;
     release(finished(second).await).await;
-    case.until("the background is idle", async || b.client.pending_removals() == 0).await;
+    case.until("the background is idle", async || b.client.pending_cleanups() == 0).await;
 }
 
 /// A node that somebody deleted is noticed by it at once.
@@ -126,9 +126,9 @@ pub async fn removed_node_is_noticed(case: &Case<'_>) {
     case.store.remove(&path, name.as_str()).await;
     let second = finished(second).await;
     gate.open();
-    case.until("the background is idle", async || b.client.pending_removals() == 0).await;
+    case.until("the background is idle", async || b.client.pending_cleanups() == 0).await;
     assert!(!first.is_held() && second.is_held());
-    assert_eq!(first.lost().await.kind(), ErrorKind::NodeRemoved);
+    assert_eq!(first.lost().await.kind(), ErrorKind::NodeDeleted);
     assert_eq!(first.release().await.unwrap(), Release::AlreadyLost);
     release(second).await;
 }
@@ -188,7 +188,7 @@ pub async fn t2_in_the_middle(case: &Case<'_>) {
         assert!(middle.is_none_or(|guard| guard.is_held()));
         release(behind).await;
         case.until_free(&path).await;
-        case.until("the background is idle", async || b.client.pending_removals() == 0).await;
+        case.until("the background is idle", async || b.client.pending_cleanups() == 0).await;
         done
     })
     .await;
@@ -220,7 +220,7 @@ pub async fn cost(case: &Case<'_>) {
     release(both).await;
     assert_eq!(counts(&a), [1, 0, 1, 0, 0, 1]);
     let (first, second) = (finished(first).await, finished(second).await);
-    case.until("the store knows", async || b.client.pending_removals() == 0).await;
+    case.until("the store knows", async || b.client.pending_cleanups() == 0).await;
     release(first).await;
     release(second).await;
     assert_eq!(counts(&b), [1, 0, 2, 2, 1, 1]);
@@ -234,7 +234,7 @@ pub async fn release_without_a_node_is_already_lost(case: &Case<'_>) {
     let (both, first, second) = two_wait(case, [&a, &b, &c]).await;
     release(both).await;
     let (first, second) = (finished(first).await, finished(second).await);
-    case.until("the background is idle", async || b.client.pending_removals() == 0).await;
+    case.until("the background is idle", async || b.client.pending_cleanups() == 0).await;
     case.store.remove(&path, first.node().as_str()).await;
     let third = at(&a, &path).acquire_timeout(1, LONG).await.unwrap();
     assert_eq!(first.release().await.unwrap(), Release::AlreadyLost);

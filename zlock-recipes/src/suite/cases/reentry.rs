@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use zlock_core::{ErrorKind, Phase, SessionState};
+use zlock_core::{ErrorKind, SessionState};
 
-use crate::Release;
 use crate::suite::case::LONG;
-use crate::suite::{Case, Mutual, MutualGuard};
+use crate::suite::{Case, Mutual};
+use crate::{Lock, LockGuard, Release};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -17,10 +17,10 @@ pub async fn mx_07_reentrant<M: Mutual>(case: &Case<'_>) {
     let (lock, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
     let refused = async |when: &str| {
         let error = others.acquire_timeout(SHORT).await.expect_err(when);
-        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Waiting), "{when}");
+        assert_eq!(error.kind(), ErrorKind::Busy, "{when}");
     };
     let first = lock.acquire().await.unwrap();
-    let token = first.fencing_token();
+    let token = first.guards()[0].fencing_token();
     let (second, third) = first
         .scope(async {
             let second = lock.acquire().await.unwrap();
@@ -28,7 +28,7 @@ pub async fn mx_07_reentrant<M: Mutual>(case: &Case<'_>) {
             (second, third)
         })
         .await;
-    assert_eq!((second.fencing_token(), third.fencing_token()), (token, token));
+    assert_eq!((second.guards()[0].fencing_token(), third.guards()[0].fencing_token()), (token, token));
     refused("three deep").await;
     assert_eq!(first.release().await.unwrap(), Release::StillHeld);
     refused("two deep").await;

@@ -6,8 +6,8 @@ use tokio::time::{sleep, timeout};
 use zlock_core::{ErrorKind, SessionState};
 
 use crate::suite::case::LONG;
-use crate::suite::{Call, Case, Mutual, MutualGuard, Process, Side, sweep};
-use crate::{Guard, ReadWriteLock, Release, Semaphore};
+use crate::suite::{Call, Case, Mutual, Process, Side, sweep};
+use crate::{Guard, Lock, LockGuard, ReadWriteLock, Release, Semaphore};
 
 /// Long enough for a request to a server that answers, and short beside a session timeout.
 const MOMENT: Duration = Duration::from_millis(200);
@@ -18,7 +18,7 @@ pub async fn holder_is_told_and_lets_go<M: Mutual>(case: &Case<'_>) {
     let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
     let guard = mine.acquire().await.unwrap();
     let holder = tokio::spawn(async move {
-        guard.revocation().await.unwrap();
+        guard.revocation_requested().await.unwrap();
         guard.release().await.unwrap()
     });
     case.until("the holder listens", async || a.faults.count(Call::DataWithWatch) > 0).await;
@@ -28,7 +28,7 @@ pub async fn holder_is_told_and_lets_go<M: Mutual>(case: &Case<'_>) {
     assert!(held >= 1);
     let guard = others.acquire_timeout(LONG).await.unwrap();
     assert_eq!(holder.await.unwrap(), Release::Released);
-    assert!(timeout(MOMENT, guard.revocation()).await.is_err(), "the next one was not asked");
+    assert!(timeout(MOMENT, guard.revocation_requested()).await.is_err(), "the next one was not asked");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
@@ -38,8 +38,8 @@ pub async fn asked_before_the_holder_listens<M: Mutual>(case: &Case<'_>) {
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
     case.lock::<M>(&b, "lock").request_revocation().await.unwrap();
     for guard in [&guard, &guard.reenter().unwrap()] {
-        guard.revocation().await.unwrap();
-        guard.revocation().await.unwrap();
+        guard.revocation_requested().await.unwrap();
+        guard.revocation_requested().await.unwrap();
         assert!(guard.is_held());
     }
     assert_eq!(guard.release().await.unwrap(), Release::Released);
@@ -82,7 +82,10 @@ pub async fn holder_that_does_not_listen_is_untouched<M: Mutual>(case: &Case<'_>
     assert_eq!(case.store.names(&path).await, names, "no place is lost");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     let guard = waiter.await.unwrap();
-    assert!(timeout(MOMENT, guard.revocation()).await.is_err(), "it waited when the other was asked");
+    assert!(
+        timeout(MOMENT, guard.revocation_requested()).await.is_err(),
+        "it waited when the other was asked"
+    );
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
@@ -97,17 +100,17 @@ pub async fn ends_with_the_loss<M: Mutual>(case: &Case<'_>) {
     }
     // The read tells, and not the next heartbeat.
     let soon = if case.paused { Duration::from_millis(1) } else { LONG };
-    let ended = timeout(soon, guard.revocation()).await.expect("at once");
-    assert_eq!(ended.unwrap_err().kind(), ErrorKind::NodeRemoved);
+    let ended = timeout(soon, guard.revocation_requested()).await.expect("at once");
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::NodeDeleted);
     assert!(!guard.is_held());
     drop(guard);
     let guard = lock.acquire_timeout(LONG).await.unwrap();
-    let (ended, ()) = tokio::join!(guard.revocation(), case.store.expire(&a.connection));
+    let (ended, ()) = tokio::join!(guard.revocation_requested(), case.store.expire(&a.connection));
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::SessionLost);
-    assert_eq!(guard.revocation().await.unwrap_err().kind(), ErrorKind::SessionLost);
+    assert_eq!(guard.revocation_requested().await.unwrap_err().kind(), ErrorKind::SessionLost);
     drop(guard);
     let guard = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
-    let (ended, closed) = tokio::join!(guard.revocation(), b.client.close());
+    let (ended, closed) = tokio::join!(guard.revocation_requested(), b.client.close());
     closed.unwrap();
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
 }
@@ -119,9 +122,9 @@ pub async fn goes_on_when_the_store_does_not_answer<M: Mutual>(case: &Case<'_>) 
     a.faults.fail(Call::DataWithWatch, Side::Before, 1, ErrorKind::Unavailable);
     a.faults.fail(Call::DataWithWatch, Side::After, 1, ErrorKind::Unavailable);
     case.lock::<M>(&b, "lock").request_revocation().await.unwrap();
-    timeout(LONG, guard.revocation()).await.unwrap().unwrap();
+    timeout(LONG, guard.revocation_requested()).await.unwrap().unwrap();
     a.faults.fail(Call::DataWithWatch, Side::Before, 1, ErrorKind::NotAuthorized);
-    assert_eq!(guard.revocation().await.unwrap_err().kind(), ErrorKind::NotAuthorized);
+    assert_eq!(guard.revocation_requested().await.unwrap_err().kind(), ErrorKind::NotAuthorized);
     b.faults.fail(Call::SetData, Side::Before, 1, ErrorKind::NotAuthorized);
     let refused = case.lock::<M>(&b, "lock").request_revocation().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NotAuthorized);
@@ -135,7 +138,7 @@ pub async fn dropped_wait_leaves_nothing<M: Mutual>(case: &Case<'_>) {
     sweep("revocation", async |cut| {
         let guard = mine.acquire().await.unwrap();
         let asked = others.request_revocation();
-        let (heard, _) = tokio::join!(cut.run(guard.revocation()), asked);
+        let (heard, _) = tokio::join!(cut.run(guard.revocation_requested()), asked);
         assert!(guard.is_held());
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         heard.is_some()
@@ -148,7 +151,7 @@ pub async fn asked_during_an_outage<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
     let holder = tokio::spawn(async move {
-        let asked = guard.revocation().await;
+        let asked = guard.revocation_requested().await;
         (guard, asked)
     });
     case.until("the holder listens", async || a.faults.count(Call::DataWithWatch) > 0).await;
@@ -165,7 +168,7 @@ pub async fn asked_during_an_outage<M: Mutual>(case: &Case<'_>) {
 
 /// Whether this guard was asked by now.
 async fn is_asked(guard: &Guard) -> bool {
-    timeout(MOMENT, guard.revocation()).await.is_ok_and(|asked| asked.is_ok())
+    timeout(MOMENT, guard.revocation_requested()).await.is_ok_and(|asked| asked.is_ok())
 }
 
 /// All readers in front are asked; the writer that waits and the reader behind it are not.
@@ -185,7 +188,7 @@ pub async fn all_readers_are_asked(case: &Case<'_>) {
     case.until_queued(&path, 5).await;
     assert_eq!(lock.request_revocation().await.unwrap(), 3);
     for reader in readers {
-        reader.revocation().await.unwrap();
+        reader.revocation_requested().await.unwrap();
         assert_eq!(reader.release().await.unwrap(), Release::Released);
     }
     let writer = writer.await.unwrap();
@@ -213,7 +216,7 @@ pub async fn all_who_hold_permits_are_asked(case: &Case<'_>) {
     case.until_queued(&path, 3).await;
     assert_eq!(others.request_revocation().await.unwrap(), 2);
     for holder in holders {
-        holder.revocation().await.unwrap();
+        holder.revocation_requested().await.unwrap();
         assert_eq!(holder.release().await.unwrap(), Release::Released);
     }
     let waiter = waiter.await.unwrap();
@@ -238,7 +241,7 @@ pub async fn downgrade_keeps_the_request(case: &Case<'_>) {
             writing.downgrade().await
         };
         let reading = reading.unwrap();
-        timeout(LONG, reading.revocation()).await.unwrap().unwrap();
+        timeout(LONG, reading.revocation_requested()).await.unwrap().unwrap();
         assert_eq!(reading.release().await.unwrap(), Release::Released);
     }
 }

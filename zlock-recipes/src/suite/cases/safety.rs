@@ -6,9 +6,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use zlock_core::{ErrorKind, SessionState};
 
-use crate::Release;
 use crate::suite::case::LONG;
-use crate::suite::{Call, Case, Mutual, MutualGuard, Side};
+use crate::suite::{Call, Case, Mutual, Side};
+use crate::{Lock, LockGuard, Release};
 
 /// Rule 1: the session expires between the create and its answer: no grant on a node of a dead session.
 pub async fn no_grant_on_a_dead_session<M: Mutual>(case: &Case<'_>) {
@@ -45,7 +45,7 @@ pub async fn no_grant_on_a_stale_listing<M: Mutual>(case: &Case<'_>) {
     let first = case.lock::<M>(&a, "lock").acquire().await.unwrap();
     let lock = case.lock::<M>(&b, "lock");
     let gate = b.faults.hold(Call::Children, Side::After);
-    let waiter = case.waiting(&b, lock).await;
+    let waiter = case.waiting::<M>(&b, lock).await;
     assert_eq!(first.release().await.unwrap(), Release::Released);
     gate.reached().await;
     case.store.expire(&b.connection).await;
@@ -72,7 +72,7 @@ pub async fn no_grant_without_a_node<M: Mutual>(case: &Case<'_>) {
     case.store.remove(&path, &mine).await;
     assert_eq!(first.release().await.unwrap(), Release::Released);
     let guard = last.await.unwrap();
-    assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::NodeRemoved);
+    assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::NodeDeleted);
     assert!(guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
@@ -89,7 +89,7 @@ pub async fn removed_waiter_wakes<M: Mutual>(case: &Case<'_>) {
     let mine = names(case, &path).await.into_iter().find(|n| *n != before).unwrap();
     case.store.remove(&path, &mine).await;
     let ended = timeout(case.store.session_timeout(), waiter).await.expect("within a heartbeat");
-    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::NodeRemoved);
+    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::NodeDeleted);
     assert!(guard.is_held());
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
@@ -108,7 +108,7 @@ pub async fn release_spares_the_successor<M: Mutual>(case: &Case<'_>) {
     let second = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
     let successor = names(case, &path).await;
     let _ = first.release().await.unwrap();
-    case.until("the release is done", async || a.client.pending_removals() == 0).await;
+    case.until("the release is done", async || a.client.pending_cleanups() == 0).await;
     assert_eq!(names(case, &path).await, successor);
     assert!(second.is_held());
     assert_eq!(second.release().await.unwrap(), Release::Released);
@@ -127,7 +127,7 @@ pub async fn release_without_a_node_is_already_lost<M: Mutual>(case: &Case<'_>) 
     let second = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
     assert_eq!(first.release().await.unwrap(), Release::AlreadyLost);
     assert!(second.is_held());
-    assert_eq!((names(case, &path).await.len(), a.client.pending_removals()), (1, 0));
+    assert_eq!((names(case, &path).await.len(), a.client.pending_cleanups()), (1, 0));
     assert_eq!(second.release().await.unwrap(), Release::Released);
 }
 
@@ -142,7 +142,7 @@ pub async fn release_after_the_session_spares_the_successor<M: Mutual>(case: &Ca
     case.until_session(&a, 2, SessionState::Connected).await;
     let successor = names(case, &path).await;
     assert_eq!(first.release().await.unwrap(), Release::AlreadyLost);
-    case.until("the release is done", async || a.client.pending_removals() == 0).await;
+    case.until("the release is done", async || a.client.pending_cleanups() == 0).await;
     assert_eq!(names(case, &path).await, successor);
     assert!(again.try_acquire().await.unwrap().is_none() && second.is_held());
     assert_eq!(second.release().await.unwrap(), Release::Released);
@@ -215,7 +215,7 @@ pub async fn fencing_tokens_grow<M: Mutual>(case: &Case<'_>) {
     let mut last = None;
     for round in 0..12 {
         let guard = case.lock::<M>(&processes[round % 3], "lock").acquire().await.unwrap();
-        let token = guard.fencing_token();
+        let token = guard.guards()[0].fencing_token();
         assert!(last < Some(token), "{last:?} then {token:?}");
         last = Some(token);
         assert_eq!(guard.release().await.unwrap(), Release::Released);
@@ -230,13 +230,13 @@ pub async fn fencing_tokens_grow<M: Mutual>(case: &Case<'_>) {
         let (lock, tell) = (case.lock::<M>(&processes[i % 3], "lock"), tell.clone());
         tasks.spawn(async move {
             let guard = lock.acquire().await.unwrap();
-            tell.send(guard.fencing_token()).unwrap();
+            tell.send(guard.guards()[0].fencing_token()).unwrap();
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         });
     }
     case.until_queued(&path, 10).await;
-    assert!(last < Some(first.fencing_token()));
-    last = Some(first.fencing_token());
+    assert!(last < Some(first.guards()[0].fencing_token()));
+    last = Some(first.guards()[0].fencing_token());
     assert_eq!(first.release().await.unwrap(), Release::Released);
     tasks.join_all().await;
     while let Ok(token) = told.try_recv() {

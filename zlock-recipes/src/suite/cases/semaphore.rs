@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
-use zlock_core::{ErrorKind, LockPath, Phase};
+use zlock_core::{ErrorKind, LockPath};
 
 use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Process, Side};
@@ -135,10 +135,10 @@ pub async fn sem_08_09_timed(case: &Case<'_>) {
     let mine = semaphore(case, &b, 3);
     for permits in 1..=3 {
         let error = mine.acquire_timeout(permits, SHORT).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Waiting));
+        assert_eq!(error.kind(), ErrorKind::Busy);
         assert!(mine.try_acquire(permits).await.unwrap().is_none());
         let error = mine.acquire_timeout(permits, Duration::ZERO).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Waiting));
+        assert_eq!(error.kind(), ErrorKind::Busy);
         case.until_queued(&path, 3).await;
     }
     release(held.remove(1)).await;
@@ -301,7 +301,7 @@ pub async fn another_maximum(case: &Case<'_>) {
         mistaken.acquire_timeout(7, LONG).await.unwrap_err(),
         mistaken.try_acquire(1).await.unwrap_err(),
     ] {
-        assert_eq!((error.kind(), error.path()), (ErrorKind::Mismatch, Some(path.as_str())));
+        assert_eq!((error.kind(), error.path()), (ErrorKind::PermitLimitMismatch, Some(path.as_str())));
         assert!(error.to_string().contains("7 permits") && error.to_string().contains("5 for"), "{error}");
         assert!(!error.is_retryable());
         case.until_queued(&path, 1).await;
@@ -309,7 +309,7 @@ pub async fn another_maximum(case: &Case<'_>) {
     assert_eq!(b.faults.count(Call::Create), 2, "the try wrote nothing");
     // While the mistaken one is on its way out.
     let gate = b.faults.hold(Call::Delete, Side::Before);
-    assert_eq!(mistaken.acquire(7).await.unwrap_err().kind(), ErrorKind::Mismatch);
+    assert_eq!(mistaken.acquire(7).await.unwrap_err().kind(), ErrorKind::PermitLimitMismatch);
     gate.reached().await;
     let next = waiter(case, semaphore(case, &c, 5), 1, 3).await;
     gate.open();
@@ -328,7 +328,7 @@ pub async fn not_entered_again(case: &Case<'_>) {
     assert!(two.fencing_token() > one.fencing_token());
     assert!(one.scope(async { mine.try_acquire(1).await.unwrap() }).await.is_none());
     let error = two.scope(async { mine.acquire_timeout(1, SHORT).await.unwrap_err() }).await;
-    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Waiting));
+    assert_eq!(error.kind(), ErrorKind::Busy);
     // By hand a guard has another one of the same permit.
     let again = one.reenter().unwrap();
     assert_eq!(one.release().await.unwrap(), Release::StillHeld);
@@ -376,7 +376,7 @@ pub async fn other_locks_on_the_same_path(case: &Case<'_>) {
         rw.read().acquire_timeout(SHORT).await.map(drop).unwrap_err(),
         rw.write().acquire_timeout(SHORT).await.map(drop).unwrap_err(),
     ] {
-        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Waiting));
+        assert_eq!(error.kind(), ErrorKind::Busy);
     }
     assert!(mutex.try_acquire().await.unwrap().is_none());
     assert!(rw.read().try_acquire().await.unwrap().is_none());

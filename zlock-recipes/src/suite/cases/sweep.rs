@@ -7,14 +7,14 @@ use tokio::task::JoinHandle;
 use zlock_core::{LockPath, SessionState};
 
 use crate::suite::case::LONG;
-use crate::suite::{Call, Case, Cut, Mutual, MutualGuard, Process, Side, sweep, sweep_together};
-use crate::{LockTemplate, Release};
+use crate::suite::{Call, Case, Cut, Mutual, Process, Side, sweep, sweep_together};
+use crate::{Lock, LockGuard, LockTemplate, Release};
 
 /// What every cut must leave: an empty queue while the sessions live, an idle background, and a lock that the
 /// next one gets.
 async fn nothing_is_left<M: Mutual>(case: &Case<'_>, path: &LockPath, victim: &Process, next: &Process) {
     case.until_free(path).await;
-    case.until("the background is idle", async || victim.client.pending_removals() == 0).await;
+    case.until("the background is idle", async || victim.client.pending_cleanups() == 0).await;
     let lock = M::at(&next.client, path.as_str()).unwrap();
     let guard = lock.acquire_timeout(LONG).await.expect("the next one is served");
     assert_eq!(guard.release().await.unwrap(), Release::Released);

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{ErrorKind, SessionState};
+use zlock_core::{Error, ErrorKind, SessionState};
 
 pub use super::sweep::t2_execute;
 use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Inside, Log, Process, Side};
-use crate::{Held, InterProcessMutex, LockTemplate, Release, Scope};
+use crate::{InterProcessMutex, LockContext, LockTemplate, Release, Scope};
 
 const NAME: &str = "create-order";
 
@@ -20,7 +20,7 @@ fn template(case: &Case<'_>, process: &Process) -> LockTemplate {
 }
 
 fn mutex(case: &Case<'_>, process: &Process) -> InterProcessMutex {
-    case.lock(process, NAME)
+    case.lock::<InterProcessMutex>(process, NAME)
 }
 
 async fn free(case: &Case<'_>, process: &Process) {
@@ -76,7 +76,7 @@ pub async fn holds_while_it_runs(case: &Case<'_>) {
 }
 
 /// Says when it is dropped, and whether the lock was still held then.
-struct Witness(Held, Arc<Mutex<Option<bool>>>);
+struct Witness(LockContext, Arc<Mutex<Option<bool>>>);
 
 impl Drop for Witness {
     fn drop(&mut self) {
@@ -217,10 +217,10 @@ pub async fn t17_loss_cancels_the_closure(case: &Case<'_>) {
     free(case, &a).await;
 }
 
-/// A node that an operator deleted ends the closure with `NodeRemoved`; a closed client, with `Closed`.
+/// A node that an operator deleted ends the closure with `NodeDeleted`; a closed client, with `Closed`.
 pub async fn removal_and_close_cancel_the_closure(case: &Case<'_>) {
     let path = case.path(NAME);
-    for kind in [ErrorKind::NodeRemoved, ErrorKind::Closed] {
+    for kind in [ErrorKind::NodeDeleted, ErrorKind::Closed] {
         let a = case.process().await;
         let template = template(case, &a);
         let task =
@@ -254,7 +254,7 @@ pub async fn done_after_the_loss_is_an_error(case: &Case<'_>) {
 pub async fn run_on_after_loss(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let connection = &a.connection;
-    let template = template(case, &a).with_run_on_after_loss(true);
+    let template = template(case, &a).cancel_on_loss(false);
     let output = template
         .execute(NAME, |held| async move {
             case.store.expire(connection).await;
@@ -345,7 +345,7 @@ pub async fn mx_06_counter(case: &Case<'_>) {
     let _ = case.path(NAME);
 }
 
-/// A `Held` that outlives the closure holds nothing, and says so.
+/// A `LockContext` that outlives the closure holds nothing, and says so.
 pub async fn held_outlives_the_closure(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (held, waits) = template(case, &a)
@@ -357,9 +357,9 @@ pub async fn held_outlives_the_closure(case: &Case<'_>) {
         })
         .await
         .unwrap();
-    assert_eq!(timeout(LONG, waits).await.expect("resolves").unwrap(), ErrorKind::SessionLost);
+    assert_eq!(timeout(LONG, waits).await.expect("resolves").unwrap(), ErrorKind::Released);
     assert!(!held.is_held());
-    assert_eq!(timeout(LONG, held.lost()).await.expect("resolves").kind(), ErrorKind::SessionLost);
+    assert_eq!(timeout(LONG, held.lost()).await.expect("resolves").kind(), ErrorKind::Released);
     free(case, &b).await;
     let guard = mutex(case, &a).acquire().await.unwrap();
     assert!(!held.is_held(), "not by the next hold either");
@@ -373,13 +373,13 @@ pub async fn mx_11_closure_hears_a_revocation(case: &Case<'_>) {
     let others = mutex(case, &b);
     let held = template(case, &a)
         .execute(NAME, |held| async {
-            let (heard, asked) = tokio::join!(held.revocation(), others.request_revocation());
+            let (heard, asked) = tokio::join!(held.revocation_requested(), others.request_revocation());
             assert_eq!((heard.unwrap(), asked.unwrap()), ((), 1));
             held
         })
         .await
         .unwrap();
-    assert_eq!(held.revocation().await.unwrap_err().kind(), ErrorKind::SessionLost);
+    assert_eq!(held.revocation_requested().await.unwrap_err().kind(), ErrorKind::Released);
     free(case, &b).await;
 }
 
@@ -403,4 +403,30 @@ pub async fn scope_carried_over_by_spawn(case: &Case<'_>) {
     assert!(others.try_acquire().await.unwrap().is_none());
     assert_eq!(second.release().await.unwrap(), Release::Released);
     free(case, &b).await;
+}
+
+/// The error of a closure and the error of the lock come as one.
+pub async fn try_execute_has_one_error(case: &Case<'_>) {
+    #[derive(Debug)]
+    enum Failure {
+        Lock(ErrorKind),
+        Work,
+    }
+
+    impl From<Error> for Failure {
+        fn from(error: Error) -> Self {
+            Failure::Lock(error.kind())
+        }
+    }
+
+    let [a, b] = case.processes().await;
+    let template = template(case, &a).with_wait(Duration::ZERO, 1).unwrap();
+    let done: Result<_, Failure> = template.try_execute(NAME, async |_| Ok(7)).await;
+    assert!(matches!(done, Ok(7)), "{done:?}");
+    let failed: Result<(), _> = template.try_execute(NAME, async |_| Err(Failure::Work)).await;
+    assert!(matches!(failed, Err(Failure::Work)), "{failed:?}");
+    let guard = mutex(case, &b).acquire().await.unwrap();
+    let busy: Result<(), Failure> = template.try_execute(NAME, async |_| unreachable!()).await;
+    assert!(matches!(busy, Err(Failure::Lock(ErrorKind::Busy))), "{busy:?}");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

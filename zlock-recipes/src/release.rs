@@ -7,14 +7,13 @@ use zlock_core::{Deletion, ErrorKind, Result, SessionState};
 
 use crate::guard::Release;
 use crate::hold::Hold;
-use crate::queue::Standing;
+use crate::queue::Status;
 
 /// Removes the node of a hold that nobody stands on.
 pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     let mut rest = Rest { hold, hand_over: Hold::remove_in_background, done: false };
-    let unless_lost =
-        |release| if hold.standing() == Standing::Good { release } else { Release::AlreadyLost };
-    if hold.standing() != Standing::Good {
+    let unless_lost = |release| if hold.status() == Status::Live { release } else { Release::AlreadyLost };
+    if hold.status() != Status::Live {
         return Ok(Release::AlreadyLost);
     }
     let (client, target) = (hold.client(), hold.target());
@@ -43,9 +42,9 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
 /// Gives the node the label that the hold counts as. An error means that the hold is lost; whatever else goes
 /// wrong, the background goes on.
 pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
-    hold.good("downgrade")?;
+    hold.check("downgrade")?;
     let mut rest = Rest { hold, hand_over: Hold::relabel_in_background, done: false };
-    if let Some((node, label)) = hold.relabelling() {
+    if let Some((node, label)) = hold.pending_relabel() {
         let client = hold.client();
         tokio::select! {
             biased;
@@ -58,7 +57,7 @@ pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
             }
         }
     }
-    hold.good("downgrade")
+    hold.check("downgrade")
 }
 
 async fn not_connected(hold: &Hold) {

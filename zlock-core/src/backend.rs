@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use crate::background::Background;
 use crate::error::Result;
 use crate::label::Label;
-use crate::node::{Node, NodeData, Queue, Token};
+use crate::node::{Node, NodeData, Token};
 use crate::own::GoneNotice;
 use crate::path::LockPath;
+use crate::queue::Queue;
 use crate::session::SessionEvents;
 use crate::watch::Watch;
 

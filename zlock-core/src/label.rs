@@ -1,6 +1,6 @@
 //! What a place in a queue is for.
 
-use std::fmt;
+use std::borrow::Cow;
 
 /// What a node in a lock's queue asks for. It stands in the node's name (ZooKeeper, mem) or value (etcd).
 #[non_exhaustive]
@@ -25,8 +25,14 @@ pub enum Label {
 
 impl Label {
     /// The part of a node's name that tells the label, as Curator writes it.
-    pub(crate) fn marker(self) -> impl fmt::Display {
-        Marker(self)
+    pub(crate) fn marker(self) -> Cow<'static, str> {
+        match self {
+            Label::Lock => "lock-".into(),
+            Label::Write => "__WRIT__".into(),
+            Label::Read => "__READ__".into(),
+            Label::Permits { weight, max, granted: false } => format!("__PERM__{weight}of{max}__").into(),
+            Label::Permits { weight, max, granted: true } => format!("__HELD__{weight}of{max}__").into(),
+        }
     }
 
     /// Reads the label off the end of a name without its sequence: what stands before the label, and the
@@ -59,18 +65,4 @@ impl Label {
 /// Digits only: `str::parse` would also take a sign.
 fn number(digits: &str) -> Option<u32> {
     if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
-}
-
-struct Marker(Label);
-
-impl fmt::Display for Marker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Label::Lock => f.write_str("lock-"),
-            Label::Write => f.write_str("__WRIT__"),
-            Label::Read => f.write_str("__READ__"),
-            Label::Permits { weight, max, granted: false } => write!(f, "__PERM__{weight}of{max}__"),
-            Label::Permits { weight, max, granted: true } => write!(f, "__HELD__{weight}of{max}__"),
-        }
-    }
 }

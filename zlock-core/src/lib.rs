@@ -15,6 +15,7 @@ mod own;
 mod path;
 #[doc(hidden)]
 pub mod probe;
+mod queue;
 mod retry;
 mod sequence;
 mod session;
@@ -29,9 +30,10 @@ pub use excerpt::Excerpt;
 pub use failure::LastFailure;
 pub use label::Label;
 pub use name::{NodeName, ParsedName};
-pub use node::{FencingToken, Node, NodeData, Queue, Token};
+pub use node::{FencingToken, Node, NodeData, Token};
 pub use own::{GoneNotice, Hidden, OwnNodes};
 pub use path::LockPath;
+pub use queue::{Predecessor, Queue};
 pub use retry::{Retry, RetryPolicy};
 pub use sequence::Sequence;
 pub use session::{

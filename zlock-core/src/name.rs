@@ -39,13 +39,13 @@ impl NodeName {
     /// The name up to its sequence: what a sequential create is given.
     #[must_use]
     pub fn prefix(token: &Token, label: Label) -> String {
-        format!("{PROTECTED}{token}-{}", label.marker())
+        [PROTECTED, token.as_str(), "-", &label.marker()].concat()
     }
 
     /// The whole name of a node of ours.
     #[must_use]
     pub fn of(token: &Token, label: Label, sequence: Sequence) -> Self {
-        NodeName(format!("{}{sequence}", Self::prefix(token, label)).into())
+        NodeName(sequence.appended_to(&Self::prefix(token, label)).into())
     }
 
     /// Reads a name as a place in a lock's queue; `None` for a foreign name, which is no place.
@@ -71,6 +71,11 @@ impl NodeName {
             return None;
         };
         Some(ParsedName { token, label, sequence })
+    }
+
+    /// The name from the token of a protected create on.
+    pub(crate) fn from_token_on(name: &str) -> Option<&str> {
+        name.strip_prefix(PROTECTED)
     }
 
     /// The name as text.

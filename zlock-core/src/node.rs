@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use crate::error::{Error, ErrorKind, Result};
 use crate::label::Label;
 use crate::name::{NodeName, is_uuid};
-use crate::sequence::{Sequence, rotate_to_oldest};
+use crate::sequence::Sequence;
 use crate::session::SessionId;
 
 /// Who made a node. Ours are UUIDs, made new for each create; equal tokens mean the same place in the queue,
@@ -195,10 +195,11 @@ pub struct Node {
 impl Node {
     /// Reads a listed name; `None` for a foreign one. Owner and fencing token are left open.
     #[must_use]
-    pub fn listed(name: &str) -> Option<Node> {
-        let parsed = NodeName::parse(name)?;
+    pub fn listed(name: impl Into<Arc<str>>) -> Option<Node> {
+        let name = NodeName::new(name);
+        let parsed = NodeName::parse(name.as_str())?;
         Some(Node {
-            name: NodeName::new(name),
+            name,
             token: parsed.token,
             label: parsed.label,
             sequence: parsed.sequence,
@@ -236,59 +237,6 @@ impl NodeData {
     }
 }
 
-/// The nodes of one lock, first in line first. Foreign names are not among them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Queue(Vec<Node>);
-
-impl Queue {
-    /// Orders nodes whose sequences never wrap (etcd's revisions).
-    #[must_use]
-    pub fn linear(mut nodes: Vec<Node>) -> Self {
-        nodes.sort_unstable_by(|a, b| (a.sequence, &a.name).cmp(&(b.sequence, &b.name)));
-        Queue(nodes)
-    }
-
-    /// Orders nodes whose sequences are signed 32-bit and wrap (ZooKeeper's, mem's).
-    #[must_use]
-    pub fn wrapping(nodes: Vec<Node>) -> Self {
-        let Queue(mut nodes) = Queue::linear(nodes);
-        rotate_to_oldest(&mut nodes, |n| n.sequence);
-        Queue(nodes)
-    }
-
-    /// Reads listed names and orders them with [`Queue::wrapping`]; foreign names are left out.
-    #[must_use]
-    pub fn of_names<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Self {
-        Queue::wrapping(names.into_iter().filter_map(|n| Node::listed(n.as_ref())).collect())
-    }
-
-    /// The place of the node with this token.
-    #[must_use]
-    pub fn position(&self, token: &Token) -> Option<usize> {
-        self.0.iter().position(|n| n.token == *token)
-    }
-
-    /// The node with this token.
-    #[must_use]
-    pub fn find(&self, token: &Token) -> Option<&Node> {
-        self.0.iter().find(|n| n.token == *token)
-    }
-
-    /// The nodes as a vector, in order.
-    #[must_use]
-    pub fn into_vec(self) -> Vec<Node> {
-        self.0
-    }
-}
-
-impl std::ops::Deref for Queue {
-    type Target = [Node];
-
-    fn deref(&self) -> &[Node] {
-        &self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,14 +256,5 @@ mod tests {
         }
         assert!(FencingToken::try_from(1 << 96).is_err());
         assert_eq!((tokens[2].to_string(), tokens[1].to_string()), ("1".to_owned(), "0.1".to_owned()));
-    }
-
-    #[test]
-    fn a_queue_is_in_order_and_leaves_foreign_names_out() {
-        let queue = Queue::of_names(["lock--2147483648", "db", "lock-2147483647", "lock-2147483646"]);
-        let names: Vec<_> = queue.iter().map(|n| n.name.as_str()).collect();
-        assert_eq!(names, ["lock-2147483646", "lock-2147483647", "lock--2147483648"]);
-        assert_eq!(queue.position(&Token::new("lock--2147483648")), Some(2));
-        assert_eq!(queue.find(&Token::new("db")), None);
     }
 }

@@ -23,9 +23,32 @@ impl Sequence {
         self.0
     }
 
+    /// Returns the name of this prefix and the sequence.
+    #[must_use]
+    pub fn appended_to(self, prefix: &str) -> String {
+        let mut name = String::with_capacity(prefix.len() + 11);
+        name.push_str(prefix);
+        match u32::try_from(self.0) {
+            // Much faster than by `write!`, and each node's name is made here.
+            Ok(mut number) => {
+                let mut digits = [b'0'; 10];
+                for digit in digits.iter_mut().rev() {
+                    *digit += (number % 10) as u8;
+                    number /= 10;
+                }
+                name.extend(digits.map(char::from));
+            }
+            Err(_) => name.push_str(&self.to_string()),
+        }
+        name
+    }
+
     /// Splits the sequence off the end of a name, as ZooKeeper's `%010d` writes a signed 32-bit number:
     /// ten characters, a minus sign among them, or eleven below -999999999.
     pub(crate) fn split(name: &str) -> Option<(&str, Sequence)> {
+        if let Some(split) = Self::split_common(name) {
+            return Some(split);
+        }
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let at = name.len() - digits;
         // "lock--000000005": the second minus belongs to the number, if it is needed to make up the width
@@ -39,6 +62,28 @@ impl Sequence {
         // Only what ZooKeeper itself would write: no "-0000000001" beside "-000000001", and no "-000000000".
         let is_canonical = start == at || number < 0 && (digits == 9 || name.as_bytes()[at] != b'0');
         is_canonical.then_some((&name[..start], Sequence(number.into())))
+    }
+}
+
+impl Sequence {
+    /// [`split`](Sequence::split) for nearly all names: ten digits below 2^31 behind neither a digit nor a minus that may
+    /// be theirs.
+    fn split_common(name: &str) -> Option<(&str, Sequence)> {
+        let (rest, digits) = name.as_bytes().split_last_chunk::<10>()?;
+        let mut number = 0;
+        for digit in digits {
+            let digit = digit.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            number = number * 10 + i64::from(digit);
+        }
+        let is_common = match rest {
+            [.., b'-' | b'_', b'-'] => false,
+            [.., last] => !last.is_ascii_digit(),
+            [] => true,
+        };
+        (is_common && number <= i64::from(i32::MAX)).then(|| (&name[..rest.len()], Sequence(number)))
     }
 }
 
@@ -82,6 +127,7 @@ mod tests {
             assert_eq!(Sequence(n.into()).to_string(), text);
             for prefix in ["lock-", "__READ__"] {
                 let name = format!("{prefix}{text}");
+                assert_eq!(Sequence(n.into()).appended_to(prefix), name);
                 assert_eq!(Sequence::split(&name), Some((prefix, Sequence(n.into()))), "{name}");
             }
         }

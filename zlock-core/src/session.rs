@@ -221,7 +221,7 @@ impl SessionPublisher {
     /// A view for [`CoordinationBackend::session_events`](crate::CoordinationBackend::session_events).
     #[must_use]
     pub fn subscribe(&self) -> SessionEvents {
-        let session = self.current();
+        let session = self.last_seen();
         SessionEvents { shared: self.0.clone(), seen: (session.epoch, session.state) }
     }
 }
@@ -313,6 +313,21 @@ impl SessionEvents {
                 return session;
             }
             self.changed().await;
+        }
+    }
+
+    /// Completes when the view is closed. Needs neither a timer nor a clock.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn closed(&self) {
+        loop {
+            let mut changed = pin!(self.shared.changed.notified());
+            changed.as_mut().enable();
+            if matches!(self.shared.lock().state, SessionState::Closed(_)) {
+                return;
+            }
+            changed.await;
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use tokio::time::timeout;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, ErrorKind, Existence, FencingToken, Label,
-    LockPath, Node, NodeData, NodeName, Queue, Result, Session, SessionEvents, Target, Token, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, ErrorKind, Existence, Label, LockPath, Node,
+    NodeData, NodeName, Queue, Result, Session, SessionEvents, Target, Token, Watch,
 };
 
 use crate::armed::Arming;
@@ -18,7 +18,6 @@ use crate::options::MemOptions;
 use crate::request::{Answer, Request};
 use crate::server::Server;
 use crate::session::{Asked, Shared};
-use crate::tree::Child;
 use crate::watch::Watcher;
 
 /// One client of a [`MemServer`](crate::MemServer): one session at a time. Made by
@@ -70,7 +69,7 @@ impl MemBackend {
     ) -> Result<(Session, Queue)> {
         let request = || Request::List { parent: parent.clone(), watcher: watcher() };
         match call.answer_to(retries, request).await? {
-            (session, Answer::Children(children)) => Ok((session, queue(children, session))),
+            (session, Answer::Children(children)) => Ok((session, Queue::listed(children))),
             (_, answer) => Err(call.unexpected(&answer)),
         }
     }
@@ -327,17 +326,4 @@ impl Drop for MemBackend {
             state.mark(self.shared.client);
         });
     }
-}
-
-/// The queue of a listing. As on ZooKeeper, only own nodes tell their owner and their fencing token.
-pub(crate) fn queue(children: Vec<Child>, session: Session) -> Queue {
-    let node = |child: Child| {
-        let mut node = Node::listed(&child.name)?;
-        if child.is_of(session.id) {
-            node.session = Some(session.id);
-            node.fencing_token = Some(FencingToken::new(child.transaction));
-        }
-        Some(node)
-    };
-    Queue::wrapping(children.into_iter().filter_map(node).collect())
 }

@@ -18,7 +18,7 @@ impl MemServer {
     /// The names of the children of `parent`, in the order of the alphabet.
     #[must_use]
     pub fn names(&self, parent: &LockPath) -> Vec<String> {
-        self.0.lock().tree.children(parent.as_str()).into_iter().map(|child| child.name).collect()
+        self.0.lock().tree.children(parent.as_str()).into_iter().map(|child| child.name.to_string()).collect()
     }
 
     /// The queue of `parent` as the store has it, the owner and the fencing token of every node with it: more
@@ -27,7 +27,7 @@ impl MemServer {
     pub fn queue(&self, parent: &LockPath) -> Queue {
         let children = self.0.lock().tree.children(parent.as_str());
         let node = |child: Child| {
-            let mut node = Node::listed(&child.name)?;
+            let mut node = Node::listed(child.name)?;
             node.fencing_token = Some(FencingToken::new(child.transaction));
             node.session = match child.owner {
                 Owner::Session(session) => Some(session),

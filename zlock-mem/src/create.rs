@@ -1,11 +1,10 @@
 //! The create that leaves exactly one node, whatever gets lost on the way.
 
 use zlock_core::{
-    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeName, Result, Session, SessionId,
-    Token,
+    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeName, Queue, Result, Session,
+    SessionId, Token,
 };
 
-use crate::backend::queue;
 use crate::call::{Call, ParentDelays};
 use crate::request::{Answer, Request};
 use crate::session::{Asked, Shared};
@@ -123,7 +122,8 @@ fn made(
     node.session = Some(session.id);
     node.fencing_token = Some(FencingToken::new(transaction));
     let gone = shared.own.insert(&node.token);
-    Ok(Attempt::Made(Created { node, queue: queue(children, session), epoch: session.epoch, gone }))
+    let queue = Queue::listed(children).with_own(node.clone());
+    Ok(Attempt::Made(Created { node, queue, epoch: session.epoch, gone }))
 }
 
 fn list(parent: &LockPath) -> Request {

@@ -1,15 +1,16 @@
 //! The client's side of its sessions: opens them, keeps them alive, and notices their end.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::{JoinHandle, yield_now};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zlock_core::{
-    Background, CloseReason, OwnNodes, Session, SessionEvents, SessionId, SessionPublisher, SessionState,
-};
+use zlock_core::{Background, CloseReason, OwnNodes, Session, SessionEvents, SessionId, SessionPublisher};
 
 use crate::link::ClientId;
 use crate::options::MemOptions;
@@ -96,14 +97,20 @@ impl Shared {
     /// Waits for the answer, and counts it as a sign of life of the session.
     pub(crate) async fn answer(&self, pending: Pending) -> Asked {
         let Pending { epoch, sent, answer } = pending;
-        let Ok(answer) = answer else { return Asked::Lost };
+        let Ok(mut answer) = answer else { return Asked::Lost };
         // The request is out, and has most likely taken effect: a caller that goes away goes away now.
-        yield_now().await;
-        let mut events = self.events();
-        let answer = tokio::select! {
-            biased;
-            answer = answer => answer,
-            _ = events.over(epoch) => return Asked::Over,
+        pending_once().await;
+        let answer = match answer.try_recv() {
+            Ok(answer) => Ok(answer),
+            Err(TryRecvError::Closed) => return Asked::Lost,
+            Err(TryRecvError::Empty) => {
+                let mut events = self.events();
+                tokio::select! {
+                    biased;
+                    answer = answer => answer,
+                    _ = events.over(epoch) => return Asked::Over,
+                }
+            }
         };
         match answer {
             Err(_) => Asked::Lost,
@@ -126,10 +133,7 @@ impl Shared {
 
     /// Resolves when the client is closed.
     pub(crate) async fn closed(&self) {
-        let mut events = self.events();
-        while !matches!(events.current().state, SessionState::Closed(_)) {
-            events.changed().await;
-        }
+        self.events().closed().await;
     }
 
     pub(crate) fn events(&self) -> SessionEvents {
@@ -304,4 +308,17 @@ impl Shared {
             }
         });
     }
+}
+
+/// Is polled twice. Unlike tokio's `yield_now` it does not make the runtime look for events in between.
+async fn pending_once() {
+    let mut polled = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

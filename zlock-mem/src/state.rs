@@ -341,7 +341,7 @@ impl State {
             }
             Request::Relabel { parent, from, to } => {
                 let owned = Owner::Session(session);
-                if !self.tree.children(parent.as_str()).iter().any(|c| c.name == from && c.owner == owned) {
+                if self.tree.data(parent.as_str(), &from).is_none_or(|(_, owner)| owner != owned) {
                     return Answer::NoNode;
                 }
                 let changes = self.tree.rename(parent.as_str(), &from, &to);

@@ -1,6 +1,7 @@
 //! The nodes of the store: what is where, who owns it, and which number comes next. No time, no waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use zlock_core::{NodeName, SessionId};
 
@@ -32,16 +33,23 @@ struct Entry {
     data: Vec<u8>,
     /// The number of the transaction that made it; a new name keeps it.
     transaction: u64,
-    children: BTreeSet<String>,
+    /// By their names: the owner, and the transaction.
+    children: BTreeMap<Arc<str>, (Owner, u64)>,
     next_sequence: i32,
 }
 
 /// A child as a listing tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Child {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) owner: Owner,
     pub(crate) transaction: u64,
+}
+
+impl AsRef<str> for Child {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
 }
 
 /// What happened to the child `name` of `parent`, for those who watch it.
@@ -66,17 +74,16 @@ impl Tree {
     }
 
     pub(crate) fn has_child(&self, parent: &str, name: &str) -> bool {
-        self.nodes.get(parent).is_some_and(|p| p.children.contains(name))
+        self.nodes.get(parent).is_some_and(|p| p.children.contains_key(name))
     }
 
     /// The children in the order of their names; none of a missing parent.
     pub(crate) fn children(&self, parent: &str) -> Vec<Child> {
         let Some(entry) = self.nodes.get(parent) else { return Vec::new() };
-        let child = |name: &String| {
-            let entry = self.nodes.get(&join(parent, name))?;
-            Some(Child { name: name.clone(), owner: entry.owner, transaction: entry.transaction })
-        };
-        entry.children.iter().filter_map(child).collect()
+        let children = entry.children.iter();
+        children
+            .map(|(name, &(owner, transaction))| Child { name: name.clone(), owner, transaction })
+            .collect()
     }
 
     pub(crate) fn data(&self, parent: &str, name: &str) -> Option<(&[u8], Owner)> {
@@ -120,7 +127,7 @@ impl Tree {
         transaction: u64,
     ) -> Option<(String, Vec<Change>)> {
         let sequence = self.nodes.get(parent)?.next_sequence;
-        let name = format!("{prefix}{}", zlock_core::Sequence::new(sequence.into()));
+        let name = zlock_core::Sequence::new(sequence.into()).appended_to(prefix);
         let changes = self.insert(parent, &name, Owner::Session(owner), data, transaction);
         Some((name, changes))
     }
@@ -141,11 +148,11 @@ impl Tree {
         if let Owner::Session(session) = owner {
             self.of_session.entry(session).or_default().insert((parent.into(), name.into()));
         }
-        let (children, next_sequence) = (BTreeSet::new(), self.first_sequence);
+        let (children, next_sequence) = (BTreeMap::new(), self.first_sequence);
         self.nodes.insert(path, Entry { owner, data, transaction, children, next_sequence });
         self.emptied.remove(parent);
         if let Some(parent) = self.nodes.get_mut(parent) {
-            parent.children.insert(name.into());
+            parent.children.insert(name.into(), (owner, transaction));
             // ZooKeeper counts every create under a parent, not only the sequential ones.
             parent.next_sequence = parent.next_sequence.wrapping_add(1);
         }
@@ -166,10 +173,11 @@ impl Tree {
             own.remove(&(parent.into(), from.into()));
             own.insert((parent.into(), to.into()));
         }
+        let known = (entry.owner, entry.transaction);
         self.nodes.insert(join(parent, to), entry);
         if let Some(parent) = self.nodes.get_mut(parent) {
             parent.children.remove(from);
-            parent.children.insert(to.into());
+            parent.children.insert(to.into(), known);
             parent.next_sequence = parent.next_sequence.wrapping_add(1);
         }
         Some(vec![change(parent, from, What::Renamed), change(parent, to, What::Created)])
@@ -178,7 +186,7 @@ impl Tree {
     /// Removes a child and what is below it; `None` if it is not there.
     pub(crate) fn remove(&mut self, parent: &str, name: &str) -> Option<Vec<Change>> {
         let path = join(parent, name);
-        let below: Vec<_> = self.nodes.get(&path)?.children.iter().cloned().collect();
+        let below: Vec<_> = self.nodes.get(&path)?.children.keys().cloned().collect();
         let mut changes: Vec<_> = below.iter().filter_map(|n| self.remove(&path, n)).flatten().collect();
         let entry = self.nodes.remove(&path)?;
         if let Owner::Session(session) = entry.owner
@@ -245,7 +253,7 @@ fn change(parent: &str, name: &str, what: What) -> Change {
 }
 
 fn join(parent: &str, name: &str) -> String {
-    format!("{parent}/{name}")
+    [parent, "/", name].concat()
 }
 
 /// Parent and name; the parent of a first segment is the empty string.
@@ -260,7 +268,7 @@ mod tests {
     const S: SessionId = SessionId::new(1);
 
     fn names(tree: &Tree, parent: &str) -> Vec<String> {
-        tree.children(parent).into_iter().map(|c| c.name).collect()
+        tree.children(parent).into_iter().map(|c| c.name.to_string()).collect()
     }
 
     #[test]

@@ -204,21 +204,11 @@ async fn finish(operation: &mut Operation<'_>, lease: Lease, place: Place) -> Re
     };
     // A create of unknown outcome in an earlier session may have come to light only now. Its node is about to
     // go; until then it must not be taken for ours.
-    while let Some(double) = queue.iter().find(|n| n.token == node.token && n.name != node.name) {
-        let name = double.name.clone();
+    while let Some(name) = queue.names_of(&node.token).into_iter().find(|name| *name != node.name) {
         crate::delete::by_name(operation, lease, &name).await?;
         queue = operation.list(lease, Freshness::Told).await?;
     }
-    Ok(Created { queue: filled(queue, &node), node, epoch: lease.epoch, gone })
-}
-
-/// Puts what only the create's answer tells into the listing.
-fn filled(queue: Queue, own: &Node) -> Queue {
-    let mut nodes = queue.into_vec();
-    if let Some(node) = nodes.iter_mut().find(|node| node.name == own.name) {
-        node.clone_from(own);
-    }
-    Queue::wrapping(nodes)
+    Ok(Created { queue: queue.with_own(node.clone()), node, epoch: lease.epoch, gone })
 }
 
 /// An own node, with what a listing does not tell.

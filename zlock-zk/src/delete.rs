@@ -54,8 +54,8 @@ async fn once(
         // create of this session can come to light.
         let queue = operation.list(lease, Freshness::Latest).await?;
         let mut renamed = false;
-        for node in queue.iter().filter(|node| node.token == *target.token()) {
-            let found = by_name(operation, lease, &node.name).await?;
+        for name in queue.names_of(target.token()) {
+            let found = by_name(operation, lease, &name).await?;
             *removed |= found;
             renamed |= !found;
         }

@@ -138,7 +138,7 @@ impl<'a> Operation<'a> {
 
     /// The queue that a server lists, without what it should not list.
     pub(crate) fn queue_of(&self, names: Vec<String>) -> Queue {
-        self.session.ghosts.leave_out(Queue::of_names(names), |node| self.node_path(&node.name))
+        self.session.ghosts.leave_out(Queue::listed(names), |node| self.node_path(&node.name))
     }
 
     /// The name by now of a node that is not there under the one that we knew; `None` if it is gone.

@@ -1,6 +1,6 @@
 //! Who holds, and whom to wait for: a pure decision on a listing.
 
-use zlock_core::{Label, Node, Queue, Token};
+use zlock_core::{Label, Node, Predecessor, Queue, Token};
 
 /// What a node in a queue needs in order to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,26 +50,30 @@ impl Discipline {
 /// The watch-your-predecessor queue is ZooKeeper's lock recipe; the nearest-writer rule is its shared lock.
 #[must_use]
 pub fn judge(queue: &Queue, me: &Token, discipline: Discipline) -> Verdict {
+    let predecessor = match queue.predecessor(me) {
+        Predecessor::NotQueued => return Verdict::NodeDeleted,
+        Predecessor::Head { followed } => return Verdict::Held { followed },
+        Predecessor::Node(predecessor) => predecessor,
+    };
+    if discipline == Discipline::Exclusive {
+        return Verdict::WaitFor(predecessor);
+    }
     let Some(place) = queue.position(me) else { return Verdict::NodeDeleted };
     let before = &queue[..place];
     let held = Verdict::Held { followed: place + 1 < queue.len() };
-    let Some(predecessor) = before.last() else { return held };
-    match discipline {
-        Discipline::Exclusive => Verdict::WaitFor(predecessor.clone()),
-        Discipline::Shared => match before.iter().rfind(|n| n.label != Label::Read) {
+    let Discipline::Permits { max } = discipline else {
+        return match before.iter().rfind(|n| n.label != Label::Read) {
             Some(writer) => Verdict::WaitFor(writer.clone()),
             None => held,
-        },
-        Discipline::Permits { max } => {
-            let taken = weigh(before, max);
-            if taken + weight(&queue[place], max) <= u64::from(max) {
-                held
-            } else if taken <= u64::from(max) {
-                Verdict::WaitForAny
-            } else {
-                Verdict::WaitFor(predecessor.clone())
-            }
-        }
+        };
+    };
+    let taken = weigh(before, max);
+    if taken + weight(&queue[place], max) <= u64::from(max) {
+        held
+    } else if taken <= u64::from(max) {
+        Verdict::WaitForAny
+    } else {
+        Verdict::WaitFor(predecessor)
     }
 }
 

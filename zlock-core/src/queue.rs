@@ -1,0 +1,305 @@
+//! Queues: the nodes of one lock, in order.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use crate::name::NodeName;
+use crate::node::{Node, Token};
+use crate::sequence::{Sequence, rotate_to_oldest};
+
+/// The nodes of one lock, head of the queue first. Names that are no places are left out.
+///
+/// It dereferences to a slice of nodes. A queue of listed names ([`Queue::listed`]) parses them only then: most
+/// acquisitions need no more than the node before their own, which [`predecessor`](Queue::predecessor) finds without that.
+#[derive(Clone, Default)]
+pub struct Queue {
+    /// Empty if the nodes came parsed.
+    names: Option<Arc<dyn Names>>,
+    /// What is known of the own node besides its name.
+    own: Option<Box<Node>>,
+    nodes: OnceLock<Vec<Node>>,
+}
+
+/// Names as a store lists them: in any order, with those of others among them.
+trait Names: Send + Sync {
+    fn count(&self) -> usize;
+
+    fn at(&self, i: usize) -> &str;
+}
+
+impl<S: AsRef<str> + Send + Sync> Names for Vec<S> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn at(&self, i: usize) -> &str {
+        self[i].as_ref()
+    }
+}
+
+/// What is right before a node in its queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Predecessor {
+    /// The node is not in the queue.
+    NotQueued,
+    /// Nothing: the node is the head of the queue.
+    Head {
+        /// Whether another node is behind it.
+        followed: bool,
+    },
+    /// This node.
+    Node(Node),
+}
+
+impl Queue {
+    /// Creates a queue of nodes whose sequences never wrap (etcd's revisions).
+    #[must_use]
+    pub fn linear(mut nodes: Vec<Node>) -> Self {
+        nodes.sort_unstable_by(|a, b| (a.sequence, &a.name).cmp(&(b.sequence, &b.name)));
+        Queue { names: None, own: None, nodes: nodes.into() }
+    }
+
+    /// Creates a queue of nodes whose sequences are signed 32-bit and wrap (ZooKeeper's, mem's).
+    #[must_use]
+    pub fn wrapping(nodes: Vec<Node>) -> Self {
+        let mut nodes = Queue::linear(nodes).into_vec();
+        rotate_to_oldest(&mut nodes, |n| n.sequence);
+        Queue { names: None, own: None, nodes: nodes.into() }
+    }
+
+    /// Creates a queue of names as a store lists them, ordered as by [`Queue::wrapping`]. Parses nothing yet.
+    #[must_use]
+    pub fn listed<S: AsRef<str> + Send + Sync + 'static>(names: Vec<S>) -> Self {
+        Queue { names: Some(Arc::new(names)), own: None, nodes: OnceLock::new() }
+    }
+
+    /// Parses these names and orders them as [`Queue::wrapping`] does.
+    #[must_use]
+    pub fn of_names<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Self {
+        Queue::wrapping(names.into_iter().filter_map(|n| Node::listed(n.as_ref())).collect())
+    }
+
+    /// Puts what is known of an own node in the place of the listed one with the same name.
+    #[must_use]
+    pub fn with_own(mut self, node: Node) -> Self {
+        match self.nodes.get_mut() {
+            None => self.own = Some(Box::new(node)),
+            Some(nodes) => {
+                if let Some(listed) = nodes.iter_mut().find(|listed| listed.name == node.name) {
+                    *listed = node;
+                }
+            }
+        }
+        self
+    }
+
+    /// Returns `true` if there is no node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self.unparsed() {
+            Some(names) => !all(names).any(is_place),
+            None => self.nodes().is_empty(),
+        }
+    }
+
+    /// Returns the position of the node with this token.
+    #[must_use]
+    pub fn position(&self, token: &Token) -> Option<usize> {
+        self.nodes().iter().position(|n| n.token == *token)
+    }
+
+    /// Returns the node with this token.
+    #[must_use]
+    pub fn find(&self, token: &Token) -> Option<&Node> {
+        self.nodes().iter().find(|n| n.token == *token)
+    }
+
+    /// Returns the names of all nodes with this token, which must be a UUID: more than one if a create of unknown
+    /// outcome took effect twice.
+    #[must_use]
+    pub fn names_of(&self, token: &Token) -> Vec<NodeName> {
+        match self.unparsed() {
+            Some(names) => {
+                all(names).filter(|name| is_of(name, token) && is_place(name)).map(NodeName::new).collect()
+            }
+            None => self.nodes().iter().filter(|n| n.token == *token).map(|n| n.name.clone()).collect(),
+        }
+    }
+
+    /// Returns what is right before the node with this token.
+    #[must_use]
+    pub fn predecessor(&self, token: &Token) -> Predecessor {
+        if let Some(predecessor) = self.unparsed().and_then(|names| among(names, token)) {
+            return predecessor;
+        }
+        let nodes = self.nodes();
+        match self.position(token) {
+            None => Predecessor::NotQueued,
+            Some(0) => Predecessor::Head { followed: nodes.len() > 1 },
+            Some(place) => Predecessor::Node(nodes[place - 1].clone()),
+        }
+    }
+
+    /// Returns the nodes as a vector, in order.
+    #[must_use]
+    pub fn into_vec(mut self) -> Vec<Node> {
+        self.nodes();
+        self.nodes.take().unwrap_or_default()
+    }
+
+    /// The names, unless they are parsed already.
+    fn unparsed(&self) -> Option<&dyn Names> {
+        if self.nodes.get().is_some() { None } else { self.names.as_deref() }
+    }
+
+    fn nodes(&self) -> &[Node] {
+        self.nodes.get_or_init(|| {
+            let names = self.names.as_deref();
+            let nodes = names.into_iter().flat_map(all).filter_map(Node::listed);
+            let own = self.own.as_deref();
+            let known = |node: Node| own.filter(|own| own.name == node.name).cloned().unwrap_or(node);
+            Queue::wrapping(nodes.map(known).collect()).into_vec()
+        })
+    }
+}
+
+fn all(names: &dyn Names) -> impl Iterator<Item = &str> {
+    (0..names.count()).map(|i| names.at(i))
+}
+
+fn is_place(name: &str) -> bool {
+    NodeName::parse(name).is_some()
+}
+
+/// Whether this is the name of a node that was created with this token, if it is the name of a node.
+fn is_of(name: &str, token: &Token) -> bool {
+    NodeName::from_token_on(name)
+        .and_then(|rest| rest.strip_prefix(token.as_str()))
+        .is_some_and(|rest| rest.starts_with('-'))
+}
+
+/// The predecessor, found without parsing more than a few names; `None` where that takes the whole order: the
+/// numbers span half of the ring, or a number stands there twice.
+fn among(names: &dyn Names, token: &Token) -> Option<Predecessor> {
+    let numbers = all(names).filter_map(|name| Some((Sequence::split(name)?.1, name)));
+    let numbers: Vec<(Sequence, &str)> = numbers.collect();
+    let mut own = None;
+    let (mut first, mut last) = (i64::MAX, i64::MIN);
+    for &(sequence, name) in &numbers {
+        (first, last) = (first.min(sequence.get()), last.max(sequence.get()));
+        if is_of(name, token) && is_place(name) {
+            if own.is_some() {
+                return None;
+            }
+            own = Some((sequence, name));
+        }
+    }
+    if last.saturating_sub(first) >= 1 << 31 {
+        return None;
+    }
+    let own = own?;
+    let mut before: Option<(Sequence, &str)> = None;
+    let mut followed = false;
+    for &place in &numbers {
+        if place < own && before.is_none_or(|before| place > before) && is_place(place.1) {
+            before = Some(place);
+        } else if place > own && !followed {
+            followed = is_place(place.1);
+        }
+    }
+    Some(match before {
+        None => Predecessor::Head { followed },
+        Some((_, name)) => Predecessor::Node(Node::listed(name)?),
+    })
+}
+
+impl Deref for Queue {
+    type Target = [Node];
+
+    fn deref(&self) -> &[Node] {
+        self.nodes()
+    }
+}
+
+impl PartialEq for Queue {
+    fn eq(&self, other: &Self) -> bool {
+        self.nodes() == other.nodes()
+    }
+}
+
+impl Eq for Queue {}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Queue").field(&self.nodes()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_in_order_and_leaves_foreign_names_out() {
+        let queue = Queue::of_names(["lock--2147483648", "db", "lock-2147483647", "lock-2147483646"]);
+        let names: Vec<_> = queue.iter().map(|n| n.name.as_str()).collect();
+        assert_eq!(names, ["lock-2147483646", "lock-2147483647", "lock--2147483648"]);
+        assert_eq!(queue.position(&Token::new("lock--2147483648")), Some(2));
+        assert_eq!(queue.find(&Token::new("db")), None);
+    }
+
+    #[test]
+    fn a_listing_says_the_same_parsed_and_unparsed() {
+        let token = |n: u32| format!("{n:08x}-0000-0000-0000-000000000000");
+        let numbers: [&[i64]; 8] = [
+            &[],
+            &[7],
+            &[7, 9],
+            &[9, 7, 8, 12],
+            &[-3, 0, 2, -1],
+            &[i32::MAX.into(), i32::MIN.into(), -2_147_483_647, 2_147_483_646],
+            &[1, 1_073_741_824, -1_073_741_824],
+            &[5, 5, 6],
+        ];
+        let foreign =
+            ["db", "lock-12", "x0000000008", "_c_no-lock-0000000008", "ffffffffffffffff__lock__0000000008"];
+        for numbers in numbers {
+            let own = numbers.iter().zip(1..).map(|(n, i)| {
+                let label = [crate::Label::Lock, crate::Label::Read][usize::from(i % 2 == 0)];
+                NodeName::of(&Token::new(token(i)), label, Sequence::new(*n)).to_string()
+            });
+            let mut names: Vec<_> = own.chain(foreign.map(str::to_owned)).collect();
+            names.push("lock-0000000008".to_owned());
+            let parsed = Queue::of_names(&names);
+            for i in 0..=numbers.len() {
+                let me = Token::new(token(u32::try_from(i).unwrap()));
+                let listed = || Queue::listed(names.clone());
+                assert_eq!(listed().predecessor(&me), parsed.predecessor(&me), "{me} in {parsed:?}");
+                assert_eq!(listed().names_of(&me), parsed.names_of(&me));
+                assert_eq!((listed(), listed().is_empty()), (parsed.clone(), parsed.is_empty()));
+            }
+        }
+        assert!(Queue::listed(foreign.to_vec()).is_empty());
+    }
+
+    #[test]
+    fn a_token_at_two_places_has_its_first_one() {
+        let token = "0123abcd-4567-89ab-cdef-0123456789ab";
+        let names = [3, 5].map(|n| format!("_c_{token}-lock-{n:010}"));
+        let queue = Queue::listed(vec![names[1].clone(), "lock-0000000004".to_owned(), names[0].clone()]);
+        let me = Token::new(token);
+        assert_eq!(queue.names_of(&me).len(), 2);
+        assert_eq!(queue.predecessor(&me), Predecessor::Head { followed: true });
+    }
+
+    #[test]
+    fn an_own_node_is_known_in_the_listing() {
+        let token = "0123abcd-4567-89ab-cdef-0123456789ab";
+        let name = format!("_c_{token}-lock-0000000003");
+        let own = Node { session: Some(crate::SessionId::new(7)), ..Node::listed(name.as_str()).unwrap() };
+        for queue in [Queue::listed(vec![name.clone()]), Queue::of_names([&name])] {
+            assert_eq!(queue.with_own(own.clone()).find(&own.token), Some(&own));
+        }
+    }
+}

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -95,30 +94,35 @@ pub struct SessionPublisher(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    session: Mutex<Session>,
-    /// The epoch whose session the store refuses to keep; 0 if it does not. Only used under the lock.
-    refused: AtomicU64,
+    current: Mutex<Current>,
     /// Told at each change of epoch or state; not when only the deadline moves. It wakes in the order of waiting:
     /// tokio's watch channel does so in a random one, and then a seed is not the same run twice.
     changed: Notify,
 }
 
+#[derive(Debug)]
+struct Current {
+    session: Session,
+    /// The store refused its last request to keep this session alive.
+    refused: bool,
+}
+
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session, over if its deadline has passed. The clock is read under the lock: two looks in a row
     /// can never go from lost to live.
-    fn now(&self) -> MutexGuard<'_, Session> {
-        let mut session = self.lock();
+    fn now(&self) -> MutexGuard<'_, Current> {
+        let mut current = self.lock();
+        let Current { session, refused } = &mut *current;
         if session.is_live() && Instant::now() >= session.deadline {
-            let refused = self.refused.load(Ordering::Relaxed) == session.epoch;
             session.state =
-                if refused { SessionState::Closed(CloseReason::AuthFailed) } else { SessionState::Lost };
+                if *refused { SessionState::Closed(CloseReason::AuthFailed) } else { SessionState::Lost };
             self.changed.notify_waiters();
         }
-        session
+        current
     }
 
     fn update(&self, session: &mut Session, state: SessionState) {
@@ -135,25 +139,26 @@ impl SessionPublisher {
     pub fn new() -> Self {
         let session =
             Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: Instant::now() };
-        let (session, refused) = (Mutex::new(session), AtomicU64::new(0));
-        SessionPublisher(Arc::new(Shared { session, refused, changed: Notify::new() }))
+        let current = Mutex::new(Current { session, refused: false });
+        SessionPublisher(Arc::new(Shared { current, changed: Notify::new() }))
     }
 
     /// Begins the next epoch, `Connected`; returns its number. `None` if the view is closed.
     pub fn establish(&self, id: SessionId, deadline: Instant) -> Option<u64> {
-        let mut session = self.0.lock();
-        if matches!(session.state, SessionState::Closed(_)) {
+        let mut current = self.0.lock();
+        if matches!(current.session.state, SessionState::Closed(_)) {
             return None;
         }
-        let epoch = session.epoch + 1;
-        *session = Session { id, epoch, state: SessionState::Connected, deadline };
+        let epoch = current.session.epoch + 1;
+        let session = Session { id, epoch, state: SessionState::Connected, deadline };
+        *current = Current { session, refused: false };
         self.0.changed.notify_waiters();
         Some(epoch)
     }
 
     /// The store answered: moves the deadline on. `false` if the epoch is over; it stays over.
     pub fn extend(&self, epoch: u64, deadline: Instant) -> bool {
-        let mut session = self.0.now();
+        let session = &mut self.0.now().session;
         if session.epoch != epoch || !session.is_live() {
             return false;
         }
@@ -163,59 +168,59 @@ impl SessionPublisher {
 
     /// The connection is gone, or silent.
     pub fn suspend(&self, epoch: u64) {
-        let mut session = self.0.now();
+        let session = &mut self.0.now().session;
         if session.epoch == epoch && session.state == SessionState::Connected {
-            self.0.update(&mut session, SessionState::Suspended);
+            self.0.update(session, SessionState::Suspended);
         }
     }
 
     /// The connection is back, with the same session. `false` if the epoch is over.
     pub fn resume(&self, epoch: u64) -> bool {
-        let mut session = self.0.now();
+        let session = &mut self.0.now().session;
         if session.epoch != epoch || !session.is_live() {
             return false;
         }
-        self.0.update(&mut session, SessionState::Connected);
+        self.0.update(session, SessionState::Connected);
         true
     }
 
     /// Records whether the store refused its last request to keep the session alive. If the deadline passes while
     /// it does, the view is closed with [`CloseReason::AuthFailed`] instead of the session being lost: no next
     /// session would fare better.
-    pub fn refused(&self, epoch: u64, refused: bool) {
-        let session = self.0.now();
-        if session.epoch == epoch && session.is_live() {
-            self.0.refused.store(if refused { epoch } else { 0 }, Ordering::Relaxed);
+    pub fn set_refused(&self, epoch: u64, refused: bool) {
+        let mut current = self.0.now();
+        if current.session.epoch == epoch && current.session.is_live() {
+            current.refused = refused;
         }
     }
 
     /// The store says that the session is over.
     pub fn lose(&self, epoch: u64) {
-        let mut session = self.0.now();
+        let session = &mut self.0.now().session;
         if session.epoch == epoch && session.is_live() {
-            self.0.update(&mut session, SessionState::Lost);
+            self.0.update(session, SessionState::Lost);
         }
     }
 
     /// No session will come any more.
     pub fn close(&self, reason: CloseReason) {
-        let mut session = self.0.lock();
+        let session = &mut self.0.lock().session;
         if !matches!(session.state, SessionState::Closed(_)) {
-            self.0.update(&mut session, SessionState::Closed(reason));
+            self.0.update(session, SessionState::Closed(reason));
         }
     }
 
     /// The session as it stands.
     #[must_use]
     pub fn current(&self) -> Session {
-        *self.0.now()
+        self.0.now().session
     }
 
     /// The session as it was last seen. Reads no clock, so its deadline may have passed: for destructors, which may
     /// run when the thread's clock is gone.
     #[must_use]
     pub fn last_seen(&self) -> Session {
-        *self.0.lock()
+        self.0.lock().session
     }
 
     /// A view for [`CoordinationBackend::session_events`](crate::CoordinationBackend::session_events).
@@ -251,13 +256,13 @@ impl SessionEvents {
     /// network or the client library says.
     #[must_use]
     pub fn current(&self) -> Session {
-        *self.shared.now()
+        self.shared.now().session
     }
 
     /// The epoch of the latest session. Unlike [`current`](Self::current) it needs no clock.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.shared.lock().epoch
+        self.shared.lock().session.epoch
     }
 
     /// Whether the session of `epoch` is live at this moment.
@@ -492,9 +497,9 @@ mod tests {
             let epoch = publisher.establish(ID, after(10)).unwrap();
             let mut events = publisher.subscribe();
             // What is said of another epoch does not count, nor does a refusal that was taken back.
-            publisher.refused(epoch + 1, true);
-            publisher.refused(epoch, true);
-            publisher.refused(epoch, refused);
+            publisher.set_refused(epoch + 1, true);
+            publisher.set_refused(epoch, true);
+            publisher.set_refused(epoch, refused);
             assert_eq!(publisher.current().state, SessionState::Connected);
             assert_eq!(events.over(epoch).await.state, state);
             assert_eq!(publisher.establish(ID, after(10)).is_none(), refused);

@@ -225,14 +225,14 @@ async fn keep_alive(shared: &Shared, session: &Kept) {
         match keeper.beat().await {
             Ok(true) => {
                 (failures, next) = (0, sent + granted.ttl / 3);
-                shared.publisher.refused(epoch, false);
+                shared.publisher.set_refused(epoch, false);
                 if !shared.publisher.extend(epoch, sent + granted.life()) || !shared.publisher.resume(epoch) {
                     return;
                 }
             }
             Ok(false) => return,
             Err(failure) => {
-                shared.publisher.refused(epoch, failure.verdict().kind == ErrorKind::NotAuthorized);
+                shared.publisher.set_refused(epoch, failure.verdict().kind == ErrorKind::NotAuthorized);
                 failures += 1;
                 next = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no answer to a keep-alive");

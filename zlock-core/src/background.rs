@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::backend::CoordinationBackend;
+use crate::session::SessionPublisher;
 
 /// The pause after a job that panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -133,30 +135,29 @@ impl Background {
         self.len() == 0
     }
 
-    /// Returns `true` if a job can no longer be run: the runtime ended that ran the jobs, and then everybody dropped
-    /// the handle that the job was pushed with, while this backend is kept by another one. Only the end of the session
-    /// can then do what the job was for.
-    #[must_use]
-    pub fn has_orphans(&self) -> bool {
-        self.0.lock().waiting.iter().any(|entry| entry.backend.strong_count() == 0)
-    }
-
     /// Drops all jobs, now and from now on. A backend calls it when its last session has ended.
     pub fn close(&self) {
         let _dropped = {
             let mut state = self.0.lock();
             state.closed = true;
-            std::mem::take(&mut state.waiting)
+            take(&mut state.waiting)
         };
     }
 
     /// Runs the jobs as tasks of the runtime that polls the future, in the order in which they were pushed and beside
     /// each other. The future never completes. Jobs keep their backends from this call on, until it is dropped.
     ///
+    /// A job is orphaned if the runtime that ran the jobs ended, and the handle that it was pushed with was dropped
+    /// before this call. Only the end of the session can then do what the job was for, so this call drops the job and
+    /// reports the current session of `publisher`, which is the backend's own, as lost.
+    ///
     /// # Cancel safety
     /// Dropping the future cancels the jobs that are not done; the next call runs them again.
-    pub fn run(&self) -> impl Future<Output = ()> + Send + use<> {
-        let runner = Runner::new(self.0.clone());
+    pub fn run(&self, publisher: &SessionPublisher) -> impl Future<Output = ()> + Send + use<> {
+        let (runner, orphans) = Runner::new(self.0.clone());
+        if !orphans.is_empty() {
+            publisher.lose(publisher.last_seen().epoch);
+        }
         async move { runner.run().await }
     }
 }
@@ -165,14 +166,20 @@ impl Background {
 struct Runner(Arc<Shared>);
 
 impl Runner {
-    fn new(shared: Arc<Shared>) -> Self {
-        let mut state = shared.lock();
-        state.runners += 1;
-        for entry in &mut state.waiting {
-            entry.kept = entry.backend.upgrade();
-        }
-        drop(state);
-        Runner(shared)
+    /// Also returns the jobs that are orphaned. From then on no other can become one.
+    fn new(shared: Arc<Shared>) -> (Self, VecDeque<Entry>) {
+        let orphans = {
+            let mut state = shared.lock();
+            state.runners += 1;
+            for entry in &mut state.waiting {
+                entry.kept = entry.backend.upgrade();
+            }
+            let (kept, orphans) =
+                take(&mut state.waiting).into_iter().partition(|entry| entry.kept.is_some());
+            state.waiting = kept;
+            orphans
+        };
+        (Runner(shared), orphans)
     }
 
     async fn run(&self) {

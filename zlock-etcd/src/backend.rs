@@ -50,7 +50,7 @@ impl EtcdBackend {
         let (end, ended) = watch::channel(None);
         let manager = Manager::new(shared.clone(), closing_seen);
         let session = manager.begin(first);
-        let background = shared.background.run();
+        let background = shared.background.run(&shared.publisher);
         tokio::spawn(async move {
             let ended = tokio::select! {
                 biased;

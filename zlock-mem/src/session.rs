@@ -147,10 +147,7 @@ impl Shared {
             return;
         }
         if let Ok(runtime) = Handle::try_current() {
-            if self.background.has_orphans() {
-                self.publisher.lose(self.publisher.current().epoch);
-            }
-            let (shared, background) = (self.clone(), self.background.run());
+            let (shared, background) = (self.clone(), self.background.run(&self.publisher));
             *task = Some(runtime.spawn(async move {
                 tokio::select! {
                     biased;

@@ -1,6 +1,7 @@
 //! The list of jobs: how they are run, and what it keeps.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -153,11 +154,45 @@ fn orphaned_job_ends_the_session() {
     assert!(shared.background().is_empty() && said(&log).is_empty());
 }
 
+/// A handle is dropped while another one begins to run the jobs: the job is run, or the session is lost.
+#[test]
+fn job_that_is_orphaned_meanwhile_ends_the_session() {
+    for round in 0..50 {
+        let (shared, log) = (Arc::new(MemServer::new().connect()), Log::default());
+        let other: Arc<dyn CoordinationBackend> = Arc::new(shared.clone());
+        let handle: Arc<dyn CoordinationBackend> = Arc::new(shared.clone());
+        runtime().block_on(shared.children(&path())).unwrap();
+        push(&handle, &log, "pending", Duration::ZERO);
+        // Many others, so that looking at all of them takes a while.
+        for _ in 0..1000 {
+            push(&other, &Log::default(), "other", Duration::ZERO);
+        }
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                // Each round at another moment.
+                (0..round * 50).for_each(|_| std::hint::spin_loop());
+                drop(handle);
+            });
+            runtime().block_on(async {
+                start.wait();
+                shared.children(&path()).await.unwrap();
+                while !shared.background().is_empty() {
+                    sleep(SECOND / 1000).await;
+                }
+            });
+        });
+        let was_run = !said(&log).is_empty();
+        assert!(was_run || !shared.session_events().is_live(1), "round {round}: neither run nor lost");
+    }
+}
+
 /// Jobs that the end of a runtime cuts off are not begun there again and again: that would keep the end from coming.
 #[test]
 fn runtime_with_pending_jobs_ends() {
     let (ended, all_ended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for _ in 0..200 {
             let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
             let backend: Arc<dyn CoordinationBackend> =

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +15,7 @@ use tokio::time::sleep;
 use crate::backend::CoordinationBackend;
 use crate::session::SessionPublisher;
 
-/// The pause after a job that panicked.
+/// The pause before a job that panicked is run again.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// Work for a [`Background`].
@@ -58,6 +59,8 @@ struct Entry {
     backend: Weak<dyn CoordinationBackend>,
     /// Keeps the backend while somebody runs the jobs. For longer it must not: the backend keeps this list.
     kept: Option<Arc<dyn CoordinationBackend>>,
+    /// The last run ended in a panic.
+    panicked: bool,
 }
 
 impl Shared {
@@ -118,7 +121,8 @@ impl Background {
     ///
     /// `backend` is kept until the job is done, the list is closed, or the runtime has ended that ran the jobs.
     pub fn push(&self, backend: Arc<dyn CoordinationBackend>, job: impl Job) {
-        let entry = Entry { job: Box::new(job), backend: Arc::downgrade(&backend), kept: Some(backend) };
+        let (job, kept) = (Box::new(job), Some(backend.clone()));
+        let entry = Entry { job, backend: Arc::downgrade(&backend), kept, panicked: false };
         self.0.add(entry, Place::Back);
     }
 
@@ -194,12 +198,7 @@ impl Runner {
             }
             tokio::select! {
                 biased;
-                Some(ended) = tasks.join_next() => {
-                    // The job is in the list again.
-                    if ended.is_err_and(|e| e.is_panic()) {
-                        sleep(AFTER_PANIC).await;
-                    }
-                }
+                Some(_) = tasks.join_next() => {}
                 () = self.0.changed.notified() => {}
             }
         }
@@ -224,7 +223,7 @@ impl Drop for Runner {
     }
 }
 
-/// A job under way. Goes back to the list if it is dropped before it is done.
+/// A job under way. Goes back to the list if it panics or is dropped before it is done.
 struct Active {
     entry: Option<Entry>,
     shared: Arc<Shared>,
@@ -232,7 +231,10 @@ struct Active {
 
 impl Active {
     async fn run(mut self) {
-        if let Some(Entry { job, kept: Some(backend), .. }) = &self.entry {
+        if let Some(Entry { job, kept: Some(backend), panicked, .. }) = &self.entry {
+            if *panicked {
+                sleep(AFTER_PANIC).await;
+            }
             job.run(&**backend).await;
         }
         drop(self.entry.take());
@@ -242,7 +244,10 @@ impl Active {
 impl Drop for Active {
     fn drop(&mut self) {
         match self.entry.take() {
-            Some(entry) => self.shared.add(entry, Place::Front),
+            Some(mut entry) => {
+                entry.panicked = thread::panicking();
+                self.shared.add(entry, Place::Front);
+            }
             None => self.shared.lock().active -= 1,
         }
     }

@@ -83,6 +83,22 @@ async fn job_that_panics_is_run_again_after_a_pause() {
     .await;
 }
 
+/// The pause after a panic is that of the job which panicked.
+#[tokio::test(start_paused = true)]
+async fn job_that_panics_delays_no_other() {
+    limit(async {
+        let (backend, log): (Arc<dyn CoordinationBackend>, _) =
+            (Arc::new(MemServer::new().connect()), Log::default());
+        let panicking = Logged { name: "panics", time: SECOND, panics: true, log: log.clone() };
+        backend.background().push(backend.clone(), panicking);
+        sleep(SECOND / 2).await;
+        push(&backend, &log, "other", Duration::ZERO);
+        sleep(SECOND / 10).await;
+        assert_eq!(said(&log), ["panics", "other", "other done"]);
+    })
+    .await;
+}
+
 /// A backend that was made outside of any runtime, and whose jobs were begun on a runtime that has ended.
 #[test]
 fn jobs_that_are_cut_off_are_run_again() {

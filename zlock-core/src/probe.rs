@@ -84,12 +84,15 @@ impl Probe {
     }
 
     /// Looks at the hosts again and again; returns when no wait helps for any of them: their names do not
-    /// resolve, or they answer in another protocol.
+    /// resolve in two rounds, or they answer in another protocol.
     ///
     /// # Cancel safety
     /// Safe. What is under way goes on for a few seconds in its threads.
     pub async fn hopeless(&self) {
         sleep(PATIENCE).await;
+        // The number of rounds in a row in which a host's name did not resolve. A single failure may be temporary,
+        // which is common when a container starts, and the standard library does not say whether it is.
+        let mut unresolved = vec![0; self.hosts.len()];
         loop {
             let (found, mut findings) = mpsc::unbounded_channel();
             for (i, host) in self.hosts.iter().enumerate() {
@@ -106,7 +109,11 @@ impl Probe {
             while let Some((i, finding)) = findings.recv().await {
                 let mut all = self.found();
                 match finding {
-                    Some(finding) => all[i] = Some(finding),
+                    Some(finding) => {
+                        let is_unresolved = matches!(finding, Finding::Unresolved(_));
+                        unresolved[i] = if is_unresolved { unresolved[i] + 1 } else { 0 };
+                        all[i] = Some(finding);
+                    }
                     // Connected; until there is more, what was found in the round before counts.
                     None => {
                         all[i].get_or_insert(Finding::Silent);
@@ -114,7 +121,9 @@ impl Probe {
                 }
             }
             let is_hopeless = |finding: &Finding| finding.is_hopeless(self.protocol, self.tls);
-            if self.found().iter().all(|finding| finding.as_ref().is_some_and(is_hopeless)) {
+            if self.found().iter().all(|finding| finding.as_ref().is_some_and(is_hopeless))
+                && !unresolved.contains(&1)
+            {
                 return;
             }
             sleep(PAUSE).await;
@@ -192,9 +201,8 @@ impl Voice {
             [_, _, _, 4, _, 0, 0, 0, 0, ..] => Voice::Http2,
             _ if text.starts_with("HTTP/") => Voice::Http1,
             _ if says("not currently serving requests") => Voice::ZooKeeper { serves: false },
-            _ if says("ookeeper version") || says("not in the whitelist") => {
-                Voice::ZooKeeper { serves: true }
-            }
+            // Also ClickHouse Keeper.
+            _ if says("eeper version") || says("not in the whitelist") => Voice::ZooKeeper { serves: true },
             _ => Voice::Other,
         }
     }
@@ -208,11 +216,13 @@ impl Voice {
 }
 
 impl Finding {
-    /// Whether no wait helps.
+    /// Whether no wait helps; for a name that does not resolve, if the next round finds the same. An unknown answer
+    /// may be that of a compatible server.
     fn is_hopeless(&self, protocol: Protocol, tls: bool) -> bool {
         match self {
             Finding::Unresolved(_) => true,
             Finding::Unreachable(_) | Finding::Silent | Finding::HungUp => false,
+            Finding::Speaks(Voice::Other) => false,
             Finding::Speaks(Voice::Tls) => !tls,
             Finding::Speaks(voice) => tls || !voice.is_of(protocol),
         }
@@ -226,23 +236,24 @@ impl Finding {
             Finding::Silent => "accepts connections and does not answer".into(),
             Finding::HungUp => "accepts connections and closes them without an answer".into(),
             Finding::Speaks(Voice::Tls) if !tls => {
-                "answers with TLS, this client speaks plain text: switch TLS on (`with_tls`) or use the plain port"
+                "answers with TLS, but this client speaks plain text: switch TLS on (`with_tls`) or use the plain \
+                    port"
                     .into()
             }
             Finding::Speaks(Voice::Tls) => {
-                "answers with TLS, but gives no session: do the certificates fit?".into()
+                "answers with TLS, but gives no session: do the certificates match?".into()
             }
             Finding::Speaks(voice) if voice.is_of(protocol) && tls => {
-                "answers in plain text, this client speaks TLS: use the TLS port or switch TLS off".into()
+                "answers in plain text, but this client speaks TLS: use the TLS port or switch TLS off".into()
             }
             Finding::Speaks(Voice::ZooKeeper { serves: false }) if protocol == Protocol::ZooKeeper => {
-                "ZooKeeper is up and does not serve requests: has the ensemble a quorum?".into()
+                "ZooKeeper is up and does not serve requests: does the ensemble have a quorum?".into()
             }
             Finding::Speaks(voice) if voice.is_of(protocol) => "answers, but gives no session".into(),
             Finding::Speaks(Voice::ZooKeeper { .. }) => other("ZooKeeper's text"),
             Finding::Speaks(Voice::Http1) => other("HTTP/1"),
             Finding::Speaks(Voice::Http2) => other("HTTP/2"),
-            Finding::Speaks(Voice::Other) => other("another protocol"),
+            Finding::Speaks(Voice::Other) => "gives an unknown answer: is the port right?".into(),
         }
     }
 }
@@ -328,12 +339,13 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let answers: [(&[u8], Voice); 9] = [
+        let answers: [(&[u8], Voice); 10] = [
             (b"\x15\x03\x03\0\x02\x02(", Voice::Tls),
             (b"\x16\x03\x03\0\x5a\x02", Voice::Tls),
             (b"\0\0\x0c\x04\0\0\0\0\0\0\x05\0\0@\0", Voice::Http2),
             (b"HTTP/1.1 400 Bad Request\r\n", Voice::Http1),
             (b"Zookeeper version: 3.8.0, built on", Voice::ZooKeeper { serves: true }),
+            (b"ClickHouse Keeper version: v24.2.1.2248", Voice::ZooKeeper { serves: true }),
             (
                 b"srvr is not executed because it is not in the whitelist.\n",
                 Voice::ZooKeeper { serves: true },
@@ -373,10 +385,22 @@ mod tests {
             (Finding::Speaks(Voice::ZooKeeper { serves: false }), false, true),
             (Finding::Speaks(Voice::Http1), true, true),
             (Finding::Speaks(Voice::Http2), true, true),
+            (Finding::Speaks(Voice::Other), false, false),
         ] {
             let seen = [false, true].map(|tls| finding.is_hopeless(Protocol::ZooKeeper, tls));
             assert_eq!(seen, [plain, tls], "{finding:?}");
         }
         assert!(!Finding::Speaks(Voice::Http2).is_hopeless(Protocol::Etcd, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_does_not_resolve_is_looked_up_twice() {
+        // Too long for a name, so that no server is asked.
+        let host = format!("{}:1", "x".repeat(64));
+        let probe = Probe::new(Protocol::ZooKeeper, false, [host]);
+        let began = tokio::time::Instant::now();
+        probe.hopeless().await;
+        assert_eq!(began.elapsed(), PATIENCE + PAUSE);
+        assert!(probe.causes().contains("the name does not resolve"), "{}", probe.causes());
     }
 }

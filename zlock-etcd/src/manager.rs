@@ -43,7 +43,7 @@ pub(crate) struct Manager {
     closing: watch::Receiver<bool>,
 }
 
-/// Gets the first session, within the connect timeout; gives up at once where no wait helps.
+/// Gets the first session, within the connect timeout; gives up early where no wait helps.
 pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     let options = &shared.options;
     let mut last = None;

@@ -1,9 +1,11 @@
-//! A connect that cannot succeed: the error says why, host by host, and comes at once where no wait helps.
+//! A connect that cannot succeed: the error says why, host by host, and comes early where no wait helps.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::thread;
 use std::time::Duration;
 
 use common::options;
@@ -55,10 +57,31 @@ async fn a_host_that_may_come_up_is_waited_for_and_named() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve_is_refused_at_once() {
+async fn a_name_that_does_not_resolve_ends_the_connect() {
     limit(async {
+        // Once is not enough: a lookup may fail for the moment.
+        let error = refused(options(NO_NAME).with_connect_timeout(SHORT)).await;
+        assert_says(&error, &["no session within", NO_NAME, "the name does not resolve"]);
         let error = refused(options(NO_NAME).with_connect_timeout(HOUR)).await;
         assert_says(&error, &[NO_NAME, "the name does not resolve"]);
+    })
+    .await;
+}
+
+/// It may be a server of a kind that the probe does not know.
+#[tokio::test]
+async fn an_unknown_answer_is_waited_for_and_reported() {
+    limit(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ =
+                    stream.read(&mut [0; 256]).and_then(|_| stream.write_all(b"a greeting of no known kind"));
+            }
+        });
+        let error = refused(options(&host.to_string()).with_connect_timeout(SHORT)).await;
+        assert_says(&error, &["no session within", &format!("{host}: gives an unknown answer")]);
     })
     .await;
 }
@@ -72,7 +95,7 @@ async fn a_tls_port_is_refused_at_once() {
         let (plain, tls) = tokio::join!(Etcd::start(), Etcd::start_tls());
         let secure = tls.connect_string();
         let error = refused(options(&secure).with_connect_timeout(HOUR)).await;
-        assert_says(&error, &[&format!("{secure}: answers with TLS, this client speaks plain text")]);
+        assert_says(&error, &[&format!("{secure}: answers with TLS, but this client speaks plain text")]);
         // Nor does a name help that does not resolve; a server that serves does.
         let error = refused(options(&format!("{secure},{NO_NAME}")).with_connect_timeout(HOUR)).await;
         assert_says(&error, &[&format!("{secure}: answers with TLS"), "the name does not resolve"]);
@@ -92,12 +115,12 @@ async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
         let (plain, tls) = tokio::join!(Etcd::start(), Etcd::start_tls());
         let host = plain.connect_string();
         let error = refused(options(&host).with_tls(tls.certificate()).with_connect_timeout(HOUR)).await;
-        assert_says(&error, &[&format!("{host}: answers in plain text, this client speaks TLS")]);
+        assert_says(&error, &[&format!("{host}: answers in plain text, but this client speaks TLS")]);
         // The right port, and a certificate that does not fit.
         let other = Etcd::start_tls().await.certificate();
         let secure = tls.connect_string();
         let error = refused(options(&secure).with_tls(other).with_connect_timeout(SHORT)).await;
-        assert_says(&error, &[&format!("{secure}: answers with TLS"), "certificates"]);
+        assert_says(&error, &[&format!("{secure}: answers with TLS"), "do the certificates match?"]);
     })
     .await;
 }

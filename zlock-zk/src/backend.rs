@@ -37,7 +37,8 @@ impl ZkBackend {
     /// - `InvalidArgument` for options that cannot be, before anything is sent.
     /// - `NotAuthorized` if the server refuses the credentials.
     /// - `Unavailable` if there is no session within the connect timeout; the message says what is wrong with each
-    ///   host. At once if no wait helps: the names do not resolve, or all hosts answer in another protocol.
+    ///   host. Earlier if no wait helps for any host: at once if it answers in another protocol, after two lookups 5
+    ///   seconds apart if its name does not resolve.
     ///
     /// # Cancel safety
     /// Safe: no session is left behind for longer than its timeout.

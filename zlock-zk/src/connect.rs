@@ -30,7 +30,7 @@ pub(crate) struct Established {
     pub(crate) sent: Instant,
 }
 
-/// Gets the first session, within the connect timeout; gives up at once where no wait helps.
+/// Gets the first session, within the connect timeout; gives up early where no wait helps.
 pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
     let probe = shared.options.probe();
     establish(shared, &probe, probe.hopeless()).await

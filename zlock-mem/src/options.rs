@@ -62,7 +62,7 @@ impl MemOptions {
         self
     }
 
-    /// How long after its sending an answered request keeps the session certain.
+    /// How long after its sending an answered request of the session task keeps the session certain.
     pub(crate) fn certain(&self) -> Duration {
         let margin = self.margin.unwrap_or(self.session_timeout / 4).min(self.session_timeout / 2);
         self.session_timeout - margin

@@ -71,7 +71,8 @@ impl MemServer {
     ///
     /// Inside a tokio runtime it is connected when this returns, unless the server is stopped; elsewhere its
     /// first operation connects it. That runtime then keeps the session alive and does the work that clients leave to
-    /// the background. When it has ended, the runtime of the next operation does.
+    /// the background. When it has ended, the runtime of the next operation does. If it has not ended and is not driven,
+    /// the session is lost.
     #[must_use]
     pub fn connect_with(&self, options: MemOptions) -> MemBackend {
         MemBackend::new(self.0.clone(), options)

@@ -52,7 +52,6 @@ pub(crate) enum Asked {
 #[derive(Debug)]
 pub(crate) struct Pending {
     epoch: u64,
-    sent: Instant,
     answer: Result<oneshot::Receiver<Answer>, Refused>,
 }
 
@@ -86,17 +85,17 @@ impl Shared {
 
     /// Sends a request. Requests go out in the order of the calls.
     pub(crate) fn send(&self, session: Session, request: Request) -> Pending {
-        let sent = Instant::now();
         let answer = self.server.send(self.client, Some(session.id), request);
         if answer.is_err() {
             self.publisher.suspend(session.epoch);
         }
-        Pending { epoch: session.epoch, sent, answer }
+        Pending { epoch: session.epoch, answer }
     }
 
-    /// Waits for the answer, and counts it as a sign of life of the session.
+    /// Waits for the answer. It does not extend the deadline: only the session task does that, and it also runs the
+    /// background jobs. If its runtime is not driven, the session must end, whatever calls other runtimes make.
     pub(crate) async fn answer(&self, pending: Pending) -> Asked {
-        let Pending { epoch, sent, answer } = pending;
+        let Pending { epoch, answer } = pending;
         let Ok(mut answer) = answer else { return Asked::Lost };
         // The request is out, and has most likely taken effect: a caller that goes away goes away now.
         pending_once().await;
@@ -118,9 +117,7 @@ impl Shared {
                 self.publisher.lose(epoch);
                 Asked::Over
             }
-            Ok(answer) if self.publisher.extend(epoch, sent + self.options.certain()) => {
-                Asked::Answer(answer)
-            }
+            Ok(answer) if events.is_live(epoch) => Asked::Answer(answer),
             Ok(_) => Asked::Over,
         }
     }
@@ -244,11 +241,11 @@ impl Shared {
 
     /// One heartbeat; `false` if it was not answered in time.
     async fn heartbeat(&self, session: Session) -> bool {
-        let mark = self.own.mark();
+        let (mark, sent) = (self.own.mark(), Instant::now());
         match timeout(self.options.interval(), self.ask(session, Request::Heartbeat)).await {
             Ok(Asked::Answer(Answer::Tokens(tokens))) => {
                 self.own.compare(mark, &tokens);
-                true
+                self.publisher.extend(session.epoch, sent + self.options.certain())
             }
             _ => false,
         }

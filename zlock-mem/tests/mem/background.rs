@@ -204,6 +204,26 @@ fn job_that_is_orphaned_meanwhile_ends_the_session() {
     }
 }
 
+/// A backend whose runtime lives on, and is not driven, runs no jobs. Calls from another runtime do not keep its session.
+#[test]
+fn session_of_a_runtime_that_is_not_driven_ends() {
+    let (server, log, idle) = (MemServer::new(), Log::default(), runtime());
+    let backend: Arc<dyn CoordinationBackend> = idle.block_on(async { Arc::new(server.connect()) as _ });
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(async {
+        let other = server.connect();
+        let token = Tokens::seeded(1).next();
+        backend.create_ephemeral_sequential(&path(), Label::Lock, &token, b"").await.unwrap();
+        push(&backend, &log, "pending", Duration::ZERO);
+        for _ in 0..10 {
+            sleep(SECOND).await;
+            // Fails once the session is lost.
+            let _ = backend.children(&path()).await;
+        }
+        assert!(other.children(&path()).await.unwrap().is_empty());
+        assert!(said(&log).is_empty());
+    });
+}
+
 /// Jobs that the end of a runtime cuts off are not begun there again and again: that would keep the end from coming.
 #[test]
 fn runtime_with_pending_jobs_ends() {

@@ -329,7 +329,7 @@ impl SessionEvents {
         loop {
             let mut changed = pin!(self.shared.changed.notified());
             changed.as_mut().enable();
-            if matches!(self.shared.lock().state, SessionState::Closed(_)) {
+            if matches!(self.shared.lock().session.state, SessionState::Closed(_)) {
                 return;
             }
             changed.await;

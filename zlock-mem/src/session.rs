@@ -117,7 +117,7 @@ impl Shared {
                 self.publisher.lose(epoch);
                 Asked::Over
             }
-            Ok(answer) if events.is_live(epoch) => Asked::Answer(answer),
+            Ok(answer) if self.events().is_live(epoch) => Asked::Answer(answer),
             Ok(_) => Asked::Over,
         }
     }

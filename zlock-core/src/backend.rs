@@ -1,6 +1,8 @@
 //! The contract between recipes and stores.
 
 use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -237,56 +239,51 @@ impl Target {
     }
 }
 
+/// Methods that hand on the boxed future of the inner backend: `async` would box it once more.
+macro_rules! hand_on {
+    ($($name:ident<$($life:lifetime),*>($($arg:ident: $type:ty),*) -> $output:ty;)*) => {$(
+        fn $name<'me, $($life,)* 'future>(
+            &'me self,
+            $($arg: $type,)*
+        ) -> Pin<Box<dyn Future<Output = Result<$output>> + Send + 'future>>
+        where
+            'me: 'future,
+            $($life: 'future,)*
+            Self: 'future,
+        {
+            (**self).$name($($arg),*)
+        }
+    )*};
+}
+
 macro_rules! forward {
     ($($wrapper:ident),*) => {$(
-        #[async_trait]
         #[deny(clippy::missing_trait_methods)]
         impl<B: CoordinationBackend + ?Sized> CoordinationBackend for $wrapper<B> {
-            async fn create_ephemeral_sequential(
-                &self,
-                parent: &LockPath,
-                label: Label,
-                token: &Token,
-                data: &[u8],
-            ) -> Result<Created> {
-                (**self).create_ephemeral_sequential(parent, label, token, data).await
+            hand_on! {
+                create_ephemeral_sequential<'a, 'b, 'c>(
+                    parent: &'a LockPath,
+                    label: Label,
+                    token: &'b Token,
+                    data: &'c [u8]
+                ) -> Created;
+                children<'a>(parent: &'a LockPath) -> Queue;
+                children_with_watch<'a>(parent: &'a LockPath) -> (Queue, Watch);
+                exists_with_watch<'a, 'b>(parent: &'a LockPath, seen: &'b Node) -> Existence;
+                relabel<'a, 'b>(parent: &'a LockPath, node: &'b Node, label: Label) -> Node;
+                delete<'a, 'b>(parent: &'a LockPath, target: &'b Target) -> Deletion;
+                data<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Option<NodeData>;
+                data_with_watch<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Option<(Vec<u8>, Watch)>;
+                set_data<'a, 'b, 'c>(parent: &'a LockPath, node: &'b Node, data: &'c [u8]) -> ();
+                close<>() -> Close;
             }
-            async fn children(&self, parent: &LockPath) -> Result<Queue> {
-                (**self).children(parent).await
-            }
-            async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-                (**self).children_with_watch(parent).await
-            }
-            async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-                (**self).exists_with_watch(parent, seen).await
-            }
-            async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-                (**self).relabel(parent, node, label).await
-            }
-            async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-                (**self).delete(parent, target).await
-            }
-            async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-                (**self).data(parent, node).await
-            }
-            async fn data_with_watch(
-                &self,
-                parent: &LockPath,
-                node: &Node,
-            ) -> Result<Option<(Vec<u8>, Watch)>> {
-                (**self).data_with_watch(parent, node).await
-            }
-            async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-                (**self).set_data(parent, node, data).await
-            }
+
             fn session_events(&self) -> SessionEvents {
                 (**self).session_events()
             }
+
             fn background(&self) -> Background {
                 (**self).background()
-            }
-            async fn close(&self) -> Result<Close> {
-                (**self).close().await
             }
         }
     )*};

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use ::backoff::backoff::Backoff;
 use ::backoff::exponential::ExponentialBackoff;
 
@@ -20,9 +22,9 @@ impl ::backoff::Clock for TokioClock {
 }
 
 impl Intervals {
-    /// The same interval each time, until the next one would end after `max_elapsed`.
-    pub(super) fn constant(interval: Duration, max_elapsed: Option<Duration>) -> Self {
-        Self::new(interval, 1.0, interval, max_elapsed)
+    /// The same interval each time, until the next one would end after a time that began at an instant.
+    pub(super) fn constant(interval: Duration, limit: Option<(Duration, Instant)>) -> Self {
+        Self::new(interval, 1.0, interval, limit)
     }
 
     /// Twice the last interval each time, up to `max`.
@@ -30,7 +32,7 @@ impl Intervals {
         Self::new(first, 2.0, max, None)
     }
 
-    fn new(first: Duration, multiplier: f64, max: Duration, max_elapsed: Option<Duration>) -> Self {
+    fn new(first: Duration, multiplier: f64, max: Duration, limit: Option<(Duration, Instant)>) -> Self {
         let mut intervals = ExponentialBackoff {
             current_interval: first,
             initial_interval: first,
@@ -38,11 +40,14 @@ impl Intervals {
             randomization_factor: 0.0,
             multiplier,
             max_interval: max,
-            max_elapsed_time: max_elapsed,
+            max_elapsed_time: limit.map(|(max_elapsed, _)| max_elapsed),
             start_time: ::backoff::Clock::now(&TokioClock),
             clock: TokioClock,
         };
         intervals.reset();
+        if let Some((_, began)) = limit {
+            intervals.start_time = began.into_std();
+        }
         Intervals(intervals)
     }
 

@@ -4,6 +4,8 @@ mod backoff;
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use self::backoff::Intervals;
 
 /// How often, and how far apart, one request is tried again: Curator's set.
@@ -147,23 +149,38 @@ impl RetryPolicy {
     /// Begins to count, and to measure the time, for one operation.
     #[must_use]
     pub fn start(&self) -> Retry {
+        // Most operations never retry: the clock is read only if the policy counts time.
+        let began = self.max_elapsed.map(|_| Instant::now());
+        Retry { policy: self.clone(), began, running: None }
+    }
+
+    fn run(&self, began: Option<Instant>) -> Running {
         let max_delay = self.max_delay.clamp(Self::MIN_DELAY, Self::MAX_DELAY);
         let first = self.first.clamp(Self::MIN_DELAY, max_delay);
         let intervals = match self.growth {
-            Growth::None => Intervals::constant(first, self.max_elapsed),
+            Growth::None => Intervals::constant(first, self.max_elapsed.zip(began)),
             Growth::Doubling => Intervals::doubling((first * 2).min(max_delay), max_delay),
         };
         let jitter = (self.growth == Growth::Doubling).then(|| Jitter {
             from: first,
             rng: self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed),
         });
-        Retry { intervals, left: self.max_retries, jitter }
+        Running { intervals, left: self.max_retries, jitter }
     }
 }
 
 /// The retries of one operation. Made by [`RetryPolicy::start`].
 #[derive(Debug)]
 pub struct Retry {
+    policy: RetryPolicy,
+    /// When it was started, if the policy counts time.
+    began: Option<Instant>,
+    /// From the first failure on.
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
     intervals: Intervals,
     /// How many retries are left; none if they are not counted.
     left: Option<u32>,
@@ -187,12 +204,13 @@ impl Jitter {
 impl Retry {
     /// The delay before the next retry; `None` to give up. Each call counts as one retry.
     pub fn next_delay(&mut self) -> Option<Duration> {
-        if self.left == Some(0) {
+        let running = self.running.get_or_insert_with(|| self.policy.run(self.began));
+        if running.left == Some(0) {
             return None;
         }
-        let delay = self.intervals.next()?;
-        self.left = self.left.map(|left| left - 1);
-        Some(self.jitter.as_mut().map_or(delay, |jitter| jitter.pick(delay)))
+        let delay = running.intervals.next()?;
+        running.left = running.left.map(|left| left - 1);
+        Some(running.jitter.as_mut().map_or(delay, |jitter| jitter.pick(delay)))
     }
 
     /// Sleeps until the next retry is due; `false`, at once, to give up.

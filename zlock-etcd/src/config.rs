@@ -20,6 +20,9 @@ const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest wait for one server's answer, before another is asked.
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
 
+/// The longest wait for a connection, before another is made.
+const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
+
 /// How to reach an etcd cluster, and as whom.
 ///
 /// What was set by hand is checked by [`EtcdBackend::connect`](crate::EtcdBackend::connect), before it sends
@@ -234,6 +237,12 @@ impl EtcdOptions {
     /// session ends whose keep-alives go out every third of its TTL.
     pub(crate) fn keep_alive_time(&self) -> Duration {
         (self.ttl / 6).min(MAX_ANSWER_TIME)
+    }
+
+    /// How long an attempt to connect and to authenticate may take. A long limit keeps a busy server from checking
+    /// passwords in vain; a short one sooner replaces an attempt that hangs, so that the session survives it.
+    pub(crate) fn connection_time(&self) -> Duration {
+        (self.ttl / 3).min(MAX_CONNECTION_TIME)
     }
 
     /// Checks everything that can be checked without a packet.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
 use tokio::runtime::Handle;
-use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::EtcdOptions;
 use crate::error::{Failure, is_without_auth};
@@ -27,18 +27,60 @@ const MAX_ANSWER: usize = i32::MAX as usize;
 /// it be many whose answers are long: each create brings its whole queue.
 const MAX_UNDER_WAY: usize = 64;
 
+/// The server in use.
+pub(crate) struct Endpoint {
+    /// Counts the endpoints; modulo the number of hosts it is the server's.
+    pub(crate) number: u64,
+    /// One for each host.
+    connections: Vec<Arc<Connection>>,
+}
+
 /// A connection to one of the servers, made when it is first needed.
 ///
-/// Each is new, also to a server that there was one to before: what hung stays behind with the old one.
-pub(crate) struct Endpoint {
-    /// Counts the connections; modulo the number of hosts it is the server's.
-    pub(crate) number: u64,
+/// An endpoint never reuses a connection that an earlier endpoint has used: what hung stays behind with it.
+#[derive(Default)]
+struct Connection {
     client: OnceCell<Arc<Client>>,
+    attempt: Mutex<Option<Attempt>>,
+}
+
+/// An attempt to connect, which outlives the requests that wait for it, and their endpoint.
+///
+/// The server needs about a tenth of a second of CPU time to check a password, whether or not anybody still waits for
+/// the answer. If every request that times out began a new attempt, the clients of a busy server would keep it busy.
+struct Attempt {
+    /// When it is given up.
+    until: Instant,
+    /// Its only task, which is aborted when this is dropped.
+    task: JoinSet<Result<Client, etcd_client::Error>>,
+}
+
+impl Endpoint {
+    fn first(hosts: usize) -> Self {
+        Endpoint { number: 0, connections: (0..hosts).map(|_| Arc::default()).collect() }
+    }
+
+    fn next(&self) -> Self {
+        let next = |old: &Arc<Connection>| if old.is_pending() { old.clone() } else { Arc::default() };
+        Endpoint { number: self.number + 1, connections: self.connections.iter().map(next).collect() }
+    }
+
+    fn connection(&self) -> &Connection {
+        &self.connections[(self.number % self.connections.len() as u64) as usize]
+    }
 }
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Endpoint").field(&self.number).finish()
+    }
+}
+
+impl Connection {
+    /// Returns `true` if there is an attempt whose outcome nobody has taken yet.
+    fn is_pending(&self) -> bool {
+        // Whoever holds the lock is waiting for the attempt.
+        self.client.get().is_none() && self.attempt.try_lock().map_or(true, |attempt| attempt.is_some())
     }
 }
 
@@ -56,7 +98,7 @@ pub(crate) struct Endpoints {
 
 impl Endpoints {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
-        let current = watch::Sender::new(Arc::new(Endpoint { number: 0, client: OnceCell::new() }));
+        let current = watch::Sender::new(Arc::new(Endpoint::first(options.hosts.len())));
         Endpoints { options, runtime, current, turns: Semaphore::new(MAX_UNDER_WAY) }
     }
 
@@ -78,7 +120,7 @@ impl Endpoints {
         self.current.send_if_modified(|current| {
             let failed = current.number == number;
             if failed {
-                *current = Arc::new(Endpoint { number: number + 1, client: OnceCell::new() });
+                *current = Arc::new(current.next());
                 tracing::debug!(
                     from = self.options.host(number),
                     to = self.options.host(number + 1),
@@ -91,13 +133,30 @@ impl Endpoints {
 
     /// The client of an endpoint, connected when it is first asked for.
     pub(crate) async fn client(&self, endpoint: &Endpoint) -> Result<Arc<Client>, Failure> {
-        let connected = endpoint.client.get_or_try_init(|| async {
-            let (options, host) = (self.options.clone(), self.options.host(endpoint.number));
-            // On the backend's runtime, which outlives that of a single request.
-            let connect = self.runtime.spawn(async move { connect(&options, host).await });
-            connect.await.map_err(|_| Failure::Closed)?.map(Arc::new).map_err(Failure::Etcd)
+        let connection = endpoint.connection();
+        let connected = connection.client.get_or_try_init(|| async {
+            let mut attempt = connection.attempt.lock().await;
+            // What an abandoned attempt came to may be long out of date.
+            attempt.take_if(|attempt| attempt.until <= Instant::now());
+            let Attempt { until, task } = attempt.get_or_insert_with(|| self.attempt(endpoint.number));
+            let connected = timeout_at(*until, task.join_next()).await;
+            *attempt = None;
+            match connected {
+                Ok(Some(Ok(client))) => client.map(Arc::new).map_err(Failure::Etcd),
+                Ok(_) => Err(Failure::Closed),
+                Err(_) => Err(Failure::Silent),
+            }
         });
         connected.await.cloned()
+    }
+
+    /// Begins to connect, on the backend's runtime, which outlives that of a single request.
+    fn attempt(&self, number: u64) -> Attempt {
+        let (options, host) = (self.options.clone(), self.options.host(number));
+        let until = Instant::now() + options.connection_time();
+        let mut task = JoinSet::new();
+        task.spawn_on(async move { connect(&options, host).await }, &self.runtime);
+        Attempt { until, task }
     }
 
     /// Asks the current endpoint, within a time, and moves on to the next one if it fails.
@@ -189,4 +248,61 @@ fn secure(connect: ConnectOptions, options: &EtcdOptions, host: String) -> (Conn
 /// A client for reads and writes of keys that takes large answers.
 pub(crate) fn kv(client: &Client) -> etcd_client::KvClient {
     client.kv_client().max_decoding_message_size(MAX_ANSWER)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn silent_host() -> (TcpListener, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        (listener, host)
+    }
+
+    fn endpoints(hosts: &[&String], ttl: u64) -> Arc<Endpoints> {
+        let options = EtcdOptions::new(hosts.iter().copied()).with_user("orders", "secret");
+        Arc::new(Endpoints::new(options.with_ttl(Duration::from_secs(ttl)), Handle::current()))
+    }
+
+    /// Sends a request that times out.
+    async fn ask(endpoints: &Arc<Endpoints>, limit: Duration) {
+        let number = endpoints.current().number;
+        let answer = endpoints.ask(limit, async |_| Ok(())).await;
+        assert!(matches!(answer, Err(Failure::Silent)), "{answer:?}");
+        assert_eq!(endpoints.current().number, number + 1);
+    }
+
+    /// Accepts this many connections, and makes sure that there are no more.
+    async fn accept(host: &TcpListener, count: usize) {
+        let mut accepted = Vec::new();
+        for _ in 0..count {
+            accepted.push(host.accept().await.unwrap());
+        }
+        let more = timeout(Duration::from_millis(100), host.accept()).await;
+        assert!(more.is_err(), "more than {count}: {more:?}");
+    }
+
+    #[tokio::test]
+    async fn requests_that_time_out_leave_one_attempt_at_each_host() {
+        let ((first, one), (second, two)) = (silent_host().await, silent_host().await);
+        let endpoints = endpoints(&[&one, &two], 3600);
+        for _ in 0..6 {
+            ask(&endpoints, Duration::from_millis(20)).await;
+        }
+        accept(&first, 1).await;
+        accept(&second, 1).await;
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_hangs_is_replaced() {
+        let (host, name) = silent_host().await;
+        let endpoints = endpoints(&[&name], 2);
+        for _ in 0..2 {
+            ask(&endpoints, Duration::from_secs(3600)).await;
+        }
+        accept(&host, 2).await;
+    }
 }

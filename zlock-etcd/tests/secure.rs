@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{create, options, path};
 use zlock_core::{CloseReason, CoordinationBackend, ErrorKind, Label, LockPath, SessionState, Target};
 use zlock_etcd::EtcdBackend;
@@ -71,7 +73,9 @@ async fn a_token_that_is_forgotten_is_asked_for_again() {
         let server = server_with_users().await;
         let prod = options(&server.connect_string())
             .with_user("orders", "secret")
-            .with_prefix(LockPath::new("/prod").unwrap());
+            .with_prefix(LockPath::new("/prod").unwrap())
+            // A busy machine may need more than the other tests' TTL to start a server.
+            .with_ttl(Duration::from_secs(30));
         let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("token"));
         let made = create(&backend, &path, Label::Write).await;
         let second = create(&backend, &path, Label::Write).await;
@@ -236,7 +240,7 @@ async fn tls() {
             backend.delete(&path, &Target::Node(made.node)).await.unwrap();
             backend.close().await.unwrap();
         }
-        let second = std::time::Duration::from_secs(1);
+        let second = Duration::from_secs(1);
         // Another's certificate, and none at all.
         let stranger = Etcd::start_tls().await.certificate();
         let host = server.connect_string();

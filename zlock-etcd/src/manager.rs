@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const RECONNECT: RetryPolicy = RetryPolicy::bounded_exponential(PAUSE, Duration::from_secs(1), u32::MAX);
 
 /// How long the end of a backend waits for the server to end the session.
-const CLOSE_WAIT: Duration = Duration::from_secs(2);
+pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a session is no longer kept.
 enum End {

@@ -407,6 +407,22 @@ async fn close_says_whether_the_server_has_ended_the_session() {
     .await;
 }
 
+/// Nobody drives the runtime that the backend lives on. Driven again, it still ends the session.
+#[test]
+fn close_does_not_wait_for_an_idle_runtime() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (home, other) = (runtime(), runtime());
+    let Some(backend) = home.block_on(async {
+        let server = etcd_or_skip().await?;
+        let options = common::options(&server.connect_string()).with_ttl(Duration::from_secs(60));
+        Some(EtcdBackend::connect(options).await.unwrap())
+    }) else {
+        return;
+    };
+    assert_eq!(other.block_on(limit(backend.close())).unwrap(), Close::Pending);
+    assert_eq!(home.block_on(limit(backend.close())).unwrap(), Close::Ended);
+}
+
 /// A lost session's lease is ended before the next session begins.
 #[tokio::test]
 async fn the_old_lease_is_gone_before_the_new_session_begins() {

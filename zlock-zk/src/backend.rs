@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node,
     NodeData, Queue, Result, SessionEvents, Target, Token, Watch,
@@ -13,8 +15,11 @@ use zlock_core::{
 
 use crate::config::ZkOptions;
 use crate::connect::connect;
-use crate::manager::Manager;
+use crate::manager::{CLOSE_WAIT, Manager};
 use crate::session::Shared;
+
+/// How long `close` waits for the manager, which does not run while nobody drives its runtime.
+const CLOSE_LIMIT: Duration = CLOSE_WAIT.saturating_mul(2);
 
 /// A ZooKeeper ensemble as a coordination store.
 ///
@@ -123,8 +128,8 @@ impl CoordinationBackend for ZkBackend {
         self.shared.close(CloseReason::Requested);
         self.closing.send_replace(true);
         let mut ended = self.ended.clone();
-        let ended = ended.wait_for(Option::is_some).await.map_or(None, |end| *end);
-        Ok(ended.unwrap_or(Close::Pending))
+        let ended = timeout(CLOSE_LIMIT, ended.wait_for(Option::is_some)).await;
+        Ok(ended.ok().and_then(Result::ok).and_then(|end| *end).unwrap_or(Close::Pending))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::watchers::Watchers;
 const RECONNECT: RetryPolicy = RetryPolicy::forever(Duration::from_millis(50));
 
 /// How long the end of a backend waits for the server to end the session.
-const CLOSE_WAIT: Duration = Duration::from_secs(2);
+pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a session is no longer kept.
 enum End {

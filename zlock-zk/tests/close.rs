@@ -118,6 +118,22 @@ async fn close_says_whether_the_server_has_ended_the_session() {
     .await;
 }
 
+/// Nobody drives the runtime that the backend lives on. Driven again, it still ends the session.
+#[test]
+fn close_does_not_wait_for_an_idle_runtime() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (home, other) = (runtime(), runtime());
+    let Some(backend) = home.block_on(async {
+        let server = zookeeper_or_skip().await?;
+        let options = options(&server.connect_string()).with_session_timeout(Duration::from_secs(60));
+        Some(ZkBackend::connect(options).await.unwrap())
+    }) else {
+        return;
+    };
+    assert_eq!(other.block_on(limit(backend.close())).unwrap(), Close::Pending);
+    assert_eq!(home.block_on(limit(backend.close())).unwrap(), Close::Ended);
+}
+
 /// Without a server: a clear error, in the time that was given.
 #[tokio::test]
 async fn connecting_to_nobody_fails_in_time() {

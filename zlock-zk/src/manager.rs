@@ -72,10 +72,7 @@ impl Manager {
         while let Some(session) = next {
             next = match self.serve(session).await {
                 End::Lost => self.reconnect().await.and_then(|established| self.begin(established)),
-                End::AuthFailed => {
-                    self.shared.close(CloseReason::AuthFailed);
-                    None
-                }
+                End::AuthFailed => None,
                 End::Closed(close) => return close,
             };
         }
@@ -89,7 +86,11 @@ impl Manager {
         let Lease { epoch, id } = live.lease;
         match end {
             End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
-            End::AuthFailed => tracing::error!(session = %id, epoch, "credentials refused"),
+            End::AuthFailed => {
+                tracing::error!(session = %id, epoch, "credentials refused");
+                // Before the end of the session is published, which would look like a mere loss.
+                self.shared.close(CloseReason::AuthFailed);
+            }
             End::Closed(_) => tracing::info!(session = %id, epoch, "session closed"),
         }
         self.shared.end(live.lease);

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{create, path};
 use zlock_core::{CoordinationBackend, ErrorKind, Label, Target};
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit};
@@ -30,7 +32,7 @@ async fn tls_trusts_the_right_server_only() {
         lock_and_unlock(&backend).await;
 
         let other = ZooKeeper::builder().tls().start().await;
-        let short = std::time::Duration::from_secs(1);
+        let short = Duration::from_secs(1);
         let wrong = common::options(&addr.to_string()).with_tls(other.tls().1.certificate());
         let plain = common::options(&addr.to_string());
         for options in [wrong, plain] {
@@ -56,31 +58,99 @@ async fn bad_certificates_are_refused_before_a_packet_goes_out() {
 }
 
 #[cfg(feature = "sasl")]
-#[tokio::test]
-async fn sasl_knows_its_users() {
-    limit(async {
-        if !have_zookeeper() {
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let jaas = folder.path().join("jaas.conf");
-        let text =
-            "Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_me=\"secret\"; };";
-        std::fs::write(&jaas, text).unwrap();
-        let server = ZooKeeper::builder()
+mod sasl {
+    use std::path::Path;
+    use std::pin::pin;
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Wake};
+
+    use zlock_core::{CloseReason, SessionEvents, SessionState};
+    use zlock_zk::{Acl, AuthId, Permission};
+
+    use super::common::options;
+    use super::*;
+
+    /// Writes the file of the server's only user.
+    fn write_jaas(file: &Path, password: &str) {
+        let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
+        std::fs::write(file, format!("Server {{ {module} required user_me=\"{password}\"; }};")).unwrap();
+    }
+
+    async fn server_with_users(jaas: &Path) -> ZooKeeper {
+        let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+        ZooKeeper::builder()
             .property("java.security.auth.login.config", jaas.display())
-            .property(
-                "zookeeper.authProvider.1",
-                "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
-            )
+            .property("zookeeper.authProvider.1", provider)
             .start()
-            .await;
-        let acl = [zlock_zk::Acl::new(zlock_zk::Permission::ALL, zlock_zk::AuthId::new("sasl", "me"))];
-        let options = || common::options(&server.connect_string()).with_acls(acl.clone());
-        let backend = ZkBackend::connect(options().with_sasl_digest("me", "secret")).await.unwrap();
-        lock_and_unlock(&backend).await;
-        let error = ZkBackend::connect(options().with_sasl_digest("me", "wrong")).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
-    })
-    .await;
+            .await
+    }
+
+    #[tokio::test]
+    async fn a_server_knows_its_users() {
+        limit(async {
+            if !have_zookeeper() {
+                return;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let jaas = folder.path().join("jaas.conf");
+            write_jaas(&jaas, "secret");
+            let server = server_with_users(&jaas).await;
+            let acl = [Acl::new(Permission::ALL, AuthId::new("sasl", "me"))];
+            let with_acl = || options(&server.connect_string()).with_acls(acl.clone());
+            let backend = ZkBackend::connect(with_acl().with_sasl_digest("me", "secret")).await.unwrap();
+            lock_and_unlock(&backend).await;
+            let error = ZkBackend::connect(with_acl().with_sasl_digest("me", "wrong")).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+        })
+        .await;
+    }
+
+    /// Looks at the session whenever it is woken.
+    struct Witness {
+        events: SessionEvents,
+        /// How the session was over.
+        seen: Mutex<Vec<SessionState>>,
+    }
+
+    impl Wake for Witness {
+        fn wake(self: Arc<Self>) {
+            let session = self.events.current();
+            if !session.is_live() {
+                self.seen.lock().unwrap().push(session.state);
+            }
+        }
+    }
+
+    /// The password is changed while the server restarts.
+    #[tokio::test]
+    async fn whoever_waits_in_a_session_that_is_refused_sees_why() {
+        limit(async {
+            if !have_zookeeper() {
+                return;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let jaas = folder.path().join("jaas.conf");
+            write_jaas(&jaas, "secret");
+            let server = server_with_users(&jaas).await;
+            let options = options(&server.connect_string())
+                .with_sasl_digest("me", "secret")
+                // A busy machine may need more than the other tests' timeout to start a server.
+                .with_session_timeout(Duration::from_secs(60));
+            let backend = ZkBackend::connect(options).await.unwrap();
+            let (mut events, path) = (backend.session_events(), path("refused"));
+            server.stop();
+            let witness = Arc::new(Witness { events: events.clone(), seen: Mutex::default() });
+            let mut waiting = pin!(backend.children(&path));
+            assert!(waiting.as_mut().poll(&mut Context::from_waker(&witness.clone().into())).is_pending());
+            write_jaas(&jaas, "changed");
+            server.restart().await;
+            let refused = SessionState::Closed(CloseReason::AuthFailed);
+            assert_eq!(events.over(1).await.state, refused);
+            let seen = witness.seen.lock().unwrap().clone();
+            assert!(!seen.is_empty() && seen.iter().all(|state| *state == refused), "{seen:?}");
+            let error = waiting.await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+        })
+        .await;
+    }
 }

@@ -81,7 +81,11 @@ impl Manager {
 
     /// Keeps one session to its end, and lets go of its client.
     async fn serve(&mut self, mut session: Kept) -> End {
-        let end = self.keep(&mut session).await;
+        let end = match self.keep(&mut session).await {
+            // Another thread may have closed the backend at any moment.
+            End::Lost if self.shared.closed().is_some() => End::Closed(Close::Pending),
+            end => end,
+        };
         let Kept { live, states, .. } = session;
         let Lease { epoch, id } = live.lease;
         match end {
@@ -140,10 +144,7 @@ impl Manager {
                         }
                     }
                 }
-                session = events.over(epoch) => {
-                    let lost = session.epoch == epoch && shared.closed().is_none();
-                    return if lost { End::Lost } else { End::Closed(Close::Pending) };
-                }
+                _ = events.over(epoch) => return End::Lost,
                 answered = Heartbeat::answer(&mut heartbeat) => {
                     heartbeat = None;
                     if let Some(sent) = answered && !shared.publisher.extend(epoch, sent + *life) {
@@ -208,5 +209,42 @@ async fn confirmation(mut states: StateWatcher) -> Close {
 impl Drop for Manager {
     fn drop(&mut self) {
         self.shared.close(CloseReason::Requested);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Handle;
+    use zlock_testkit::{Cut, FaultProxy, limit, zookeeper_or_skip};
+
+    use super::*;
+    use crate::config::ZkOptions;
+    use crate::connect::connect;
+
+    async fn becomes(states: &mut StateWatcher, state: SessionState) {
+        while states.changed().await != state {}
+    }
+
+    /// Another thread closes the backend after the manager has looked whether it is closed, and before it deals with an
+    /// event of the session.
+    #[tokio::test]
+    async fn a_session_that_was_closed_meanwhile_is_ended_at_the_server() {
+        limit(async {
+            let Some(server) = zookeeper_or_skip().await else { return };
+            let proxy = FaultProxy::start_zookeeper(server.addr()).await;
+            let shared = Arc::new(Shared::new(ZkOptions::new([proxy.connect_string()]), Handle::current()));
+            let (_closing, closing_seen) = watch::channel(false);
+            let manager = Manager::new(shared.clone(), closing_seen);
+            let session = manager.begin(connect(&shared).await.unwrap()).unwrap();
+            let mut states = session.states.clone();
+            proxy.refuse().await;
+            proxy.cut(Cut::Fin);
+            becomes(&mut states, SessionState::Disconnected).await;
+            proxy.heal().await;
+            becomes(&mut states, SessionState::SyncConnected).await;
+            shared.close(CloseReason::Requested);
+            assert_eq!(manager.run(Some(session)).await, Close::Ended);
+        })
+        .await;
     }
 }

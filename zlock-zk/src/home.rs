@@ -1,6 +1,7 @@
 //! The tokio runtime that a backend lives on, and the client library's tasks there.
 
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
@@ -10,10 +11,11 @@ use zlock_core::CloseReason;
 
 use crate::session::Shared;
 
-/// Open while none of the library's tasks has been dropped before its end, which only the end of their runtime does.
+/// Open while none of the library's tasks has been dropped before its end, which only the end of their runtime does: a
+/// task that panics ends like any other, since `spawns_core` catches the panic.
 ///
-/// The library's watchers panic when they are polled after that, and others may poll them on another runtime. So they
-/// are polled through the gate, which is closed before a task goes.
+/// The library's watchers panic when they are polled after either, and others may poll them on another runtime. So they
+/// are polled through the gate. It is closed before a task is dropped, and catches what it cannot foresee.
 #[derive(Debug)]
 pub(crate) struct Gate(RwLock<bool>);
 
@@ -24,10 +26,19 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Polls if the gate is open, and keeps it open meanwhile; `None` once it is closed.
+    /// Polls if the gate is open, and keeps it open meanwhile; `None` once it is closed, or if `poll` panics.
     pub(crate) fn poll<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<Option<T>> {
         let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if *open { poll().map(Some) } else { Poll::Ready(None) }
+        if !*open {
+            return Poll::Ready(None);
+        }
+        match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(polled) => polled.map(Some),
+            Err(_) => {
+                tracing::error!("a task of the client library has panicked");
+                Poll::Ready(None)
+            }
+        }
     }
 
     /// Waits for polls under way: these do not block.
@@ -87,7 +98,25 @@ impl Drop for LibraryTask {
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::Handle;
+
     use super::*;
+    use crate::config::ZkOptions;
+
+    #[tokio::test]
+    async fn a_panic_in_a_task_of_the_library_does_not_close_the_backend() {
+        let shared = Arc::new(Shared::new(ZkOptions::new(["127.0.0.1:1"]), Handle::current()));
+        let task = async { spawns_core::spawn(async { panic!("a bug of the library") }).await };
+        assert!(at_home(&shared, task).await.unwrap_err().is_panic());
+        assert!(shared.closed().is_none());
+        assert_eq!(shared.gate.poll(|| Poll::Ready(1)), Poll::Ready(Some(1)));
+    }
+
+    /// As the library's watchers do after such a panic.
+    #[test]
+    fn a_watcher_that_panics_is_at_its_end() {
+        assert_eq!(Gate::default().poll(|| -> Poll<u32> { panic!("no sender") }), Poll::Ready(None));
+    }
 
     #[test]
     fn nothing_is_polled_behind_a_closed_gate() {

@@ -64,7 +64,8 @@ pub enum ErrorKind {
     Closed,
     /// The store refuses the credentials, or the access to this path. Final until somebody changes either.
     NotAuthorized,
-    /// No server answered within the operation's budget of time and retries. Try again later.
+    /// No server answered within the operation's budget of time and retries. On ZooKeeper, also returned when the client
+    /// already watches as much as it can. Try again later.
     Unavailable,
     /// The store answered something that we did not expect; the source says what. Report it.
     Unexpected,

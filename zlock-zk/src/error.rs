@@ -63,8 +63,8 @@ impl Failure {
                 if let Some(why) = why { error.with_source(why) } else { error }
             }
             Failure::TooManyWatches { more, watched, limit } => error.with_message(format!(
-                "this client waits for too much: it watches paths of {watched} bytes, and with {more} more it \
-                 would exceed {limit}"
+                "this client watches {watched} of at most {limit} bytes of paths and has no connection with room \
+                 for {more} more"
             )),
             Failure::Over | Failure::Closed => error,
         }

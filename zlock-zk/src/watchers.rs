@@ -406,11 +406,19 @@ mod tests {
         let error = refused(&mut loads, &node(16));
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let text = error.to_string();
-        assert!(["160 bytes", "10 more", "exceed 160"].iter().all(|part| text.contains(part)), "{text}");
+        assert!(text.contains("watches 160 of at most 160 bytes") && text.contains("10 more"), "{text}");
         // What is watched already costs nothing, and room that came free can be taken.
         assert_eq!(add(&mut loads, &node(3)), Place::Own);
         let _ = loads.remove(Place::Other(1), &node(5));
         assert_eq!(add(&mut loads, &node(16)), Place::Other(1));
+        // There is room, and none of it in one piece.
+        let mut loads = Loads::new(LIMITS);
+        let long = |n: usize| Watched::Node(format!("/{n}{}", "x".repeat(32)).into());
+        for n in 0..3 {
+            add(&mut loads, &long(n));
+        }
+        let text = refused(&mut loads, &long(3)).to_string();
+        assert!(text.contains("watches 102 of at most 160 bytes") && text.contains("34 more"), "{text}");
         // A path that no connection has room for.
         let mut loads = Loads::new(LIMITS);
         let text = refused(&mut loads, &Watched::Node("/x".repeat(31).into())).to_string();

@@ -1,6 +1,7 @@
 //! Work that goes on when the caller has left: run by the backend, wherever the caller was.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -157,7 +158,7 @@ impl Background {
     ///
     /// # Cancel safety
     /// Dropping the future cancels the jobs that are not done; the next call runs them again.
-    pub fn run(&self, publisher: &SessionPublisher) -> impl Future<Output = ()> + Send + use<> {
+    pub fn run(&self, publisher: &SessionPublisher) -> impl Future<Output = Infallible> + Send + use<> {
         let (runner, orphans) = Runner::new(self.0.clone());
         if !orphans.is_empty() {
             publisher.lose(publisher.last_seen().epoch);
@@ -186,7 +187,7 @@ impl Runner {
         (Runner(shared), orphans)
     }
 
-    async fn run(&self) {
+    async fn run(&self) -> Infallible {
         let mut tasks = JoinSet::new();
         loop {
             while let Some(active) = self.take() {

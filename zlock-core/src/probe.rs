@@ -5,6 +5,7 @@
 //! soon. It works in threads of its own and with the standard library's sockets, so that a backend whose
 //! client brings its own reactor does not need tokio's.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -134,7 +135,7 @@ impl Probe {
     ///
     /// # Cancel safety
     /// As for [`hopeless`](Self::hopeless).
-    pub async fn watch(&self) {
+    pub async fn watch(&self) -> Infallible {
         loop {
             self.hopeless().await;
             sleep(PAUSE).await;

@@ -61,7 +61,7 @@ impl EtcdBackend {
             let ended = tokio::select! {
                 biased;
                 ended = manager.run(session) => ended,
-                () = background => Close::Pending,
+                never = background => match never {},
             };
             end.send_replace(Some(ended));
         });

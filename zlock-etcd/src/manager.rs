@@ -1,5 +1,6 @@
 //! The one task behind a backend: keeps a session, and begins the next one when it is lost.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,7 +138,7 @@ impl Manager {
                 Some(_) => End::Closed,
             },
             () = keep_alive(&shared, session) => End::Lost,
-            () = look_through(&shared, session) => End::Lost,
+            never = look_through(&shared, session) => match never {},
         }
     }
 
@@ -180,7 +181,7 @@ impl Manager {
             biased;
             _ = self.closing.wait_for(|closing| *closing) => None,
             granted = attempts => granted,
-            () = probe.watch() => None,
+            never = probe.watch() => match never {},
         }
     }
 
@@ -246,7 +247,7 @@ async fn keep_alive(shared: &Shared, session: &Kept) {
 }
 
 /// Finds own nodes that somebody deleted, for ever.
-async fn look_through(shared: &Shared, session: &Kept) {
+async fn look_through(shared: &Shared, session: &Kept) -> Infallible {
     loop {
         sleep(session.granted.ttl / 3).await;
         if let Err(failure) = lease::look_through(shared, session.lease).await {

@@ -150,7 +150,7 @@ impl Shared {
                     biased;
                     () = shared.closed() => {}
                     () = shared.keep_sessions() => {}
-                    () = background => {}
+                    never = background => match never {},
                 }
             }));
         }

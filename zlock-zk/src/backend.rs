@@ -63,7 +63,7 @@ impl ZkBackend {
             let ended = tokio::select! {
                 biased;
                 ended = manager.run(session) => ended,
-                () = background => Close::Pending,
+                never = background => match never {},
             };
             end.send_replace(Some(ended));
         });

@@ -39,7 +39,7 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
 /// Gets a later session, within the connect timeout. There was a session, so whatever is wrong may be mended.
 pub(crate) async fn reconnect(shared: &Arc<Shared>) -> Result<Established> {
     let probe = shared.options.probe();
-    establish(shared, &probe, probe.watch()).await
+    establish(shared, &probe, async { match probe.watch().await {} }).await
 }
 
 /// Gets a session, unless it turns out to be hopeless.

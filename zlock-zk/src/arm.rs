@@ -50,7 +50,7 @@ pub(crate) async fn read_armed<T: Send + 'static>(
         synced.and(read)
     })?;
     let answer = call.seen_through().answer(operation.until).await?;
-    answer.map_err(|error| if is_other { refused(session, error) } else { session.refused(lease, error) })
+    answer.map_err(|error| if is_other { classify(session, error) } else { session.classify(lease, error) })
 }
 
 /// The backend may have been closed, which says more.
@@ -61,8 +61,8 @@ fn ended(session: &Shared, failure: Failure) -> Failure {
     }
 }
 
-/// The end of a watch connection is not the end of the session.
-fn refused(session: &Shared, error: Error) -> Failure {
+/// Turns an error on a watch connection into a failure. The end of that connection is not the end of the session.
+fn classify(session: &Shared, error: Error) -> Failure {
     if let Some(closed) = session.closed() {
         return closed;
     }

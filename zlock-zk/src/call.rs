@@ -1,4 +1,4 @@
-//! Requests under way, which the end of their session takes back.
+//! Requests under way, which the end of their session cancels.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// but does not poll would otherwise keep alive at the server a session that is over here.
 pub(crate) struct Call<T>(Arc<Slot<T>>);
 
-/// Empty once the request is answered or taken back.
+/// Empty once the request is answered or cancelled.
 struct Slot<T>(Mutex<Option<Answer<T>>>);
 
 impl<T> Slot<T> {
@@ -21,7 +21,7 @@ impl<T> Slot<T> {
 }
 
 impl<T> Call<T> {
-    /// Resolves with the answer; never if the call was taken back.
+    /// Resolves with the answer; never if the call was cancelled.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<T> {
         let mut slot = self.0.lock();
         let Some(answer) = slot.as_mut() else { return Poll::Pending };
@@ -33,12 +33,12 @@ impl<T> Call<T> {
     }
 }
 
-trait TakeBack: Send + Sync {
-    fn take_back(&self);
+trait Cancel: Send + Sync {
+    fn cancel(&self);
 }
 
-impl<T> TakeBack for Slot<T> {
-    fn take_back(&self) {
+impl<T> Cancel for Slot<T> {
+    fn cancel(&self) {
         let answer = self.lock().take();
         // Outside the lock: what it drops may be much.
         drop(answer);
@@ -47,10 +47,10 @@ impl<T> TakeBack for Slot<T> {
 
 /// All calls of the current session.
 #[derive(Default)]
-pub(crate) struct Calls(Mutex<Vec<Weak<dyn TakeBack>>>);
+pub(crate) struct Calls(Mutex<Vec<Weak<dyn Cancel>>>);
 
 impl Calls {
-    /// Begins a call. The same lock keeps `begin` and [`take_back`](Self::take_back) apart: `begin` sees
+    /// Begins a call. The same lock keeps `begin` and [`cancel_all`](Self::cancel_all) apart: `begin` sees
     /// either a session whose end will find this call, or none.
     pub(crate) fn begin<T: 'static, F>(&self, begin: impl FnOnce() -> Option<F>) -> Option<Call<T>>
     where
@@ -66,15 +66,15 @@ impl Calls {
         Some(Call(slot))
     }
 
-    /// Takes back all calls; `end` ends the session for those that come later.
-    pub(crate) fn take_back(&self, end: impl FnOnce()) {
+    /// Cancels all calls; `end` ends the session for those that come later.
+    pub(crate) fn cancel_all(&self, end: impl FnOnce()) {
         let calls = {
             let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             end();
             std::mem::take(&mut *calls)
         };
         for call in calls.iter().filter_map(Weak::upgrade) {
-            call.take_back();
+            call.cancel();
         }
     }
 }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_kept_and_not_polled_lets_go_when_it_is_taken_back() {
+    fn a_call_that_is_kept_and_not_polled_lets_go_when_it_is_cancelled() {
         let client = Arc::new(());
         let (calls, has) = (Calls::default(), client.clone());
         let call = calls
@@ -114,7 +114,7 @@ mod tests {
             .unwrap();
         assert!(poll(&call).is_pending());
         let mut ended = false;
-        calls.take_back(|| ended = true);
+        calls.cancel_all(|| ended = true);
         assert!(ended && poll(&call).is_pending());
         assert_eq!(Arc::strong_count(&client), 1);
     }

@@ -40,7 +40,7 @@ pub(crate) async fn create(
             Err(failure) => {
                 progress.lost_in = operation.unknown.then_some(lease);
                 if let Err(error) = operation.again(failure).await {
-                    take_back(&mut operation, lease, progress.made).await;
+                    undo_create(&mut operation, lease, progress.made).await;
                     return Err(error);
                 }
             }
@@ -61,11 +61,11 @@ struct Progress {
 }
 
 /// Nobody but us knows the name of a node whose maker could not see the queue.
-async fn take_back(operation: &mut Operation<'_>, lease: Lease, made: Option<NodeName>) {
+async fn undo_create(operation: &mut Operation<'_>, lease: Lease, made: Option<NodeName>) {
     if let Some(name) = made
         && let Err(failure) = crate::delete::by_name(operation, lease, &name).await
     {
-        tracing::debug!(%name, ?failure, "could not take the node back");
+        tracing::debug!(%name, ?failure, "the node could not be deleted");
     }
 }
 
@@ -119,7 +119,7 @@ async fn is_kept(
         }
         Worth::Place | Worth::Late => Ok(true),
         Worth::Nothing => {
-            progress.used_up = UsedUp::take_back(operation, lease, name).await?;
+            progress.used_up = UsedUp::delete_node(operation, lease, name).await?;
             if !std::mem::replace(&mut progress.has_warned, true) {
                 operation
                     .warn("the server's numbers for this path are used up: waiting until it has no nodes");

@@ -16,7 +16,7 @@
 //!   2^31 - 2^20 - 2 apart: the cut is never between them.
 //! - Nodes of others at the edge are ordered as they are listed, before or behind ours. Curator's clients judge them in
 //!   their own way, and two of them may hold there, or one of them beside one of ours. Our nodes that are about to be
-//!   taken back are seen the same way: whoever waits for one of them looks again when it is gone.
+//!   deleted are seen the same way: whoever waits for one of them looks again when it is gone.
 //!
 //! Before 3.6 numbers between the edge and 0 are given, too, and are places. There the order is right as long as no node
 //! stays while 2^31 - 2^21 others are made.
@@ -93,7 +93,7 @@ impl UsedUp {
     const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
     /// Deletes a node of ours that got a number at the edge. `None` if it was gone, and perhaps its parent with it.
-    pub(crate) async fn take_back(
+    pub(crate) async fn delete_node(
         operation: &mut Operation<'_>,
         lease: Lease,
         node: &NodeName,

@@ -125,7 +125,7 @@ impl Shared {
     /// Begins or ends a session for the operations.
     pub(crate) fn set_current(&self, live: Option<Arc<Live>>) {
         let mut before = None;
-        self.calls.take_back(|| before = self.current.send_replace(live));
+        self.calls.cancel_all(|| before = self.current.send_replace(live));
         if let Some(before) = before {
             before.watchers.close();
         }
@@ -230,7 +230,7 @@ impl Shared {
         F: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
         let answer = self.begin(lease, call)?.answer(until).await?;
-        answer.map_err(|error| self.refused(lease, error))
+        answer.map_err(|error| self.classify(lease, error))
     }
 
     /// The watches of this session.
@@ -278,9 +278,9 @@ impl Shared {
         }
     }
 
-    /// An operation may hear of the session's end before the manager does; until that one runs, nobody may
-    /// try again in vain.
-    pub(crate) fn refused(&self, lease: Lease, error: zk::Error) -> Failure {
+    /// Turns an error of the client library into a failure. If it says that the session is over, that is published at
+    /// once: until the manager runs, nobody may try again in vain.
+    pub(crate) fn classify(&self, lease: Lease, error: zk::Error) -> Failure {
         // What the library says when its runtime ends is no answer.
         if let Some(closed) = self.closed() {
             return closed;

@@ -304,9 +304,9 @@ async fn credentials_that_are_refused_later_close_the_backend() {
     .await;
 }
 
-/// A listing that is refused: the node that was made for it is taken back, by the one name that is known.
+/// A listing that is refused: the node that was made for it is deleted, by the one name that is known.
 #[tokio::test]
-async fn a_node_whose_queue_cannot_be_read_is_taken_back() {
+async fn a_node_whose_queue_cannot_be_read_is_deleted() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
         let observer = observer(&server.connect_string()).await;
@@ -321,7 +321,7 @@ async fn a_node_whose_queue_cannot_be_read_is_taken_back() {
         // From 3.8.4 and 3.9.2 on nobody may look at it without the right to read it (ZOOKEEPER-2590).
         observer.set_acl(path.as_str(), &Acls::anyone_all(), None).await.unwrap();
         let stat = observer.check_stat(path.as_str()).await.unwrap().unwrap();
-        assert_eq!((stat.num_children, stat.cversion), (0, 2), "made, and taken back");
+        assert_eq!((stat.num_children, stat.cversion), (0, 2), "made, and deleted");
     })
     .await;
 }

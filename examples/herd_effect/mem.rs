@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use zlock::backend::{CoordinationBackend, Existence, Label, Node, Target, Tokens};
+use zlock::backend::{CoordinationBackend, Existence, Label, Node, NodeIds, Target};
 use zlock::mem::{MemBackend, MemServer};
 use zlock::{Client, LockPath};
 
@@ -14,12 +14,12 @@ pub(crate) struct Mem {
     server: MemServer,
     /// Requests that are made by hand, and that the server does not count.
     by_hand: Arc<AtomicU64>,
-    tokens: Arc<Tokens>,
+    tokens: Arc<NodeIds>,
 }
 
 impl Mem {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Mem { server: MemServer::new(), by_hand: Arc::default(), tokens: Arc::new(Tokens::random()) })
+        Ok(Mem { server: MemServer::new(), by_hand: Arc::default(), tokens: Arc::new(NodeIds::random()) })
     }
 }
 
@@ -98,7 +98,7 @@ impl Contender for OneName {
 /// A node each; everybody watches the queue.
 struct WatchParent {
     backend: MemBackend,
-    tokens: Arc<Tokens>,
+    tokens: Arc<NodeIds>,
     path: LockPath,
     node: Option<Node>,
 }
@@ -111,7 +111,7 @@ impl Contender for WatchParent {
         self.node = Some(created.node);
         loop {
             let (queue, watch) = self.backend.children_with_watch(&self.path).await?;
-            if queue.first().is_some_and(|node| node.token == token) {
+            if queue.first().is_some_and(|node| node.id == token) {
                 return Ok(());
             }
             watch.await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zlock::backend::{CoordinationBackend, Tokens};
+use zlock::backend::{CoordinationBackend, NodeIds};
 #[cfg(feature = "etcd")]
 use zlock::etcd::{EtcdBackend, EtcdOptions};
 use zlock::mem::MemServer;
@@ -39,7 +39,7 @@ impl Store {
     }
 
     fn new(kind: Kind) -> Self {
-        Store { kind, run: Tokens::random().next().to_string() }
+        Store { kind, run: NodeIds::random().next().to_string() }
     }
 
     /// `zk`, `etcd` or `mem`.

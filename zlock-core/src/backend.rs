@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use crate::background::Background;
 use crate::error::Result;
 use crate::label::Label;
-use crate::node::{Node, NodeData, Token};
-use crate::own::GoneNotice;
+use crate::node::{Node, NodeData, NodeId};
+use crate::own_nodes::DeletionNotice;
 use crate::path::LockPath;
 use crate::queue::Queue;
 use crate::session::SessionEvents;
@@ -35,7 +35,7 @@ use crate::watch::Watch;
 /// # Cancel safety
 /// The future of an operation may be dropped at any time. Its request may then still take effect; only
 /// [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) leaves something behind, which the
-/// caller takes away with [`delete`](Self::delete) by token.
+/// caller takes away with [`delete`](Self::delete) by ID.
 ///
 /// # Errors
 /// All operations: `Closed` after [`close`](Self::close), at once; `NotAuthorized`; `Unavailable` when the
@@ -44,10 +44,10 @@ use crate::watch::Watch;
 #[async_trait]
 pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// Appends a node to the queue of `parent`, tied to the current session, and returns it with the queue
-    /// as it stood at or after the create. `token` must be new, from [`Tokens`](crate::Tokens).
+    /// as it stood at or after the create. `id` must be new, from [`NodeIds`](crate::NodeIds).
     ///
     /// # Behavior
-    /// - A token that is no UUID is refused with `InvalidArgument`.
+    /// - A node ID that is no UUID is refused with `InvalidArgument`.
     /// - The node is at the end of the queue, behind every node that any client had seen before.
     /// - The returned queue has the node.
     /// - Missing parents are made, and may vanish by themselves once they are empty.
@@ -60,7 +60,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
         &self,
         parent: &LockPath,
         label: Label,
-        token: &Token,
+        node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created>;
 
@@ -99,13 +99,13 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// Returns the node as it is now; its fencing token stays that of `node`.
     ///
     /// # Behavior
-    /// - The place, the token and the session stay.
+    /// - The place, the ID and the session stay.
     /// - Repeating it is harmless.
     /// - A node that is gone is the error `NodeDeleted`; of a session that is over, `SessionLost`.
     /// - Its own `gone` notice stays silent.
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node>;
 
-    /// Removes exactly the node with this token, whatever its label is by now, and returns whether this call
+    /// Removes exactly the node with this ID, whatever its label is by now, and returns whether this call
     /// removed it.
     ///
     /// # Behavior
@@ -113,7 +113,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A node that somebody else removed is `Gone`, whatever its label was.
     /// - A node that an earlier attempt of this call may have removed, whose answer was lost, is `Removed`.
     /// - A relabel of the node at the same time leaves nothing behind, whichever comes first.
-    /// - After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
+    /// - After a create of unknown outcome, [`Target::Id`] finds and removes what it left, if anything;
     ///   a create whose future was dropped before this call cannot take effect after its `Ok`.
     /// - It never removes another node with the same number.
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion>;
@@ -194,15 +194,15 @@ pub struct Created {
     pub queue: Queue,
     /// The epoch of the session that owns the node.
     pub epoch: u64,
-    /// Tells when somebody deletes the node while its session lives.
-    pub gone: GoneNotice,
+    /// Completes when somebody else deletes the node while its session lives.
+    pub deletion: DeletionNotice,
 }
 
 /// The answer of [`exists_with_watch`](CoordinationBackend::exists_with_watch).
 #[derive(Debug)]
 pub enum Existence {
-    /// No such node. No watch.
-    Gone,
+    /// There is no such node, and no watch is left.
+    Deleted,
     /// The node has another label than was seen. No watch.
     Changed(Node),
     /// The node is as it was seen; the watch tells when that ends.
@@ -212,29 +212,29 @@ pub enum Existence {
 /// The answer of [`delete`](CoordinationBackend::delete).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deletion {
-    /// This call removed the node, or most likely did: the answer to one of its requests was lost, and the node is
-    /// gone.
-    Removed,
-    /// The node was gone before, and this call cannot have removed it.
-    Gone,
+    /// This call deleted the node, or most likely did: the answer to one of its requests was lost, and there is no
+    /// such node now.
+    Deleted,
+    /// There was no such node, and this call cannot have deleted it.
+    AlreadyDeleted,
 }
 
 /// What to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A node that is known.
+    /// A known node.
     Node(Node),
-    /// Whatever a create with this token left behind: its outcome is not known.
-    Token(Token),
+    /// Whatever a create of unknown outcome with this ID left behind.
+    Id(NodeId),
 }
 
 impl Target {
-    /// The token of the node to delete.
+    /// Returns the ID of the node to delete.
     #[must_use]
-    pub fn token(&self) -> &Token {
+    pub fn id(&self) -> &NodeId {
         match self {
-            Target::Node(node) => &node.token,
-            Target::Token(token) => token,
+            Target::Node(node) => &node.id,
+            Target::Id(id) => id,
         }
     }
 }
@@ -264,7 +264,7 @@ macro_rules! forward {
                 create_ephemeral_sequential<'a, 'b, 'c>(
                     parent: &'a LockPath,
                     label: Label,
-                    token: &'b Token,
+                    node_id: &'b NodeId,
                     data: &'c [u8]
                 ) -> Created;
                 children<'a>(parent: &'a LockPath) -> Queue;

@@ -11,7 +11,8 @@ mod failure;
 mod label;
 mod name;
 mod node;
-mod own;
+mod node_id;
+mod own_nodes;
 mod path;
 #[doc(hidden)]
 pub mod probe;
@@ -19,7 +20,6 @@ mod queue;
 mod retry;
 mod sequence;
 mod session;
-mod token;
 mod url;
 mod watch;
 
@@ -30,8 +30,9 @@ pub use excerpt::Excerpt;
 pub use failure::LastFailure;
 pub use label::Label;
 pub use name::{NodeName, ParsedName};
-pub use node::{FencingToken, Node, NodeData, Token};
-pub use own::{GoneNotice, Hidden, OwnNodes};
+pub use node::{FencingToken, Node, NodeData, NodeId};
+pub use node_id::NodeIds;
+pub use own_nodes::{DeletionNotice, Hidden, OwnNodes};
 pub use path::LockPath;
 pub use queue::{Predecessor, Queue};
 pub use retry::{Retry, RetryPolicy};
@@ -39,6 +40,5 @@ pub use sequence::Sequence;
 pub use session::{
     CloseReason, Session, SessionEvents, SessionId, SessionListener, SessionPublisher, SessionState,
 };
-pub use token::Tokens;
 pub use url::{ConnectUrl, Host};
 pub use watch::{Watch, WatchEvent};

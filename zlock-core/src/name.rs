@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::label::Label;
-use crate::node::Token;
+use crate::node::NodeId;
 use crate::sequence::Sequence;
 
 /// Curator's mark of a protected create: `_c_<uuid>-`.
@@ -20,9 +20,9 @@ pub struct NodeName(Arc<str>);
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedName {
-    /// Who made it. A name without a token of its own (Curator's unprotected `lock-0000000007`) stands for
+    /// Who made it. A name without an ID of its own (Curator's unprotected `lock-0000000007`) stands for
     /// itself.
-    pub token: Token,
+    pub id: NodeId,
     /// What it asks for.
     pub label: Label,
     /// Its place in the queue.
@@ -38,14 +38,14 @@ impl NodeName {
 
     /// The name up to its sequence: what a sequential create is given.
     #[must_use]
-    pub fn prefix(token: &Token, label: Label) -> String {
-        [PROTECTED, token.as_str(), "-", &label.marker()].concat()
+    pub fn prefix(node_id: &NodeId, label: Label) -> String {
+        [PROTECTED, node_id.as_str(), "-", &label.marker()].concat()
     }
 
     /// The whole name of a node of ours.
     #[must_use]
-    pub fn of(token: &Token, label: Label, sequence: Sequence) -> Self {
-        NodeName(sequence.appended_to(&Self::prefix(token, label)).into())
+    pub fn of(node_id: &NodeId, label: Label, sequence: Sequence) -> Self {
+        NodeName(sequence.appended_to(&Self::prefix(node_id, label)).into())
     }
 
     /// Reads a name as a place in a lock's queue; `None` for a foreign name, which is no place.
@@ -55,26 +55,26 @@ impl NodeName {
     ///   `__HELD__<n>of<max>__`;
     /// - nothing or kazoo's 32 hex digits, and `__lock__` or `__rlock__`.
     ///
-    /// So a name without a token, such as `lock-0000000000`, is a place, too: Curator without protection writes such
+    /// So a name without an ID, such as `lock-0000000000`, is a place, too: Curator without protection writes such
     /// names, and a holder that is overlooked is worse than a stray node that keeps others out.
     #[must_use]
     pub fn parse(name: &str) -> Option<ParsedName> {
         let (rest, sequence) = Sequence::split(name)?;
         let (before, label) = Label::split(rest)?;
-        let token = if before.is_empty() {
-            Token::new(name)
+        let node_id = if before.is_empty() {
+            NodeId::new(name)
         } else if let Some(protected) = before.strip_prefix(PROTECTED) {
-            Token::new(protected.strip_suffix('-').filter(|t| is_uuid(t))?)
+            NodeId::new(protected.strip_suffix('-').filter(|t| is_uuid(t))?)
         } else if rest.ends_with("lock__") && before.len() == 32 && is_hex(before) {
-            Token::new(before)
+            NodeId::new(before)
         } else {
             return None;
         };
-        Some(ParsedName { token, label, sequence })
+        Some(ParsedName { id: node_id, label, sequence })
     }
 
-    /// The name from the token of a protected create on.
-    pub(crate) fn from_token_on(name: &str) -> Option<&str> {
+    /// The name from the ID of a protected create on.
+    pub(crate) fn from_id_on(name: &str) -> Option<&str> {
         name.strip_prefix(PROTECTED)
     }
 
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn our_names_read_back() {
-        let token = Token::new(UUID);
+        let node_id = NodeId::new(UUID);
         for label in [
             Label::Lock,
             Label::Read,
@@ -127,20 +127,20 @@ mod tests {
         ] {
             for n in [0, 7, i32::MAX, i32::MIN, -1] {
                 let sequence = Sequence::new(n.into());
-                let name = NodeName::of(&token, label, sequence);
+                let name = NodeName::of(&node_id, label, sequence);
                 let parsed = NodeName::parse(name.as_str()).unwrap();
-                assert_eq!(parsed, ParsedName { token: token.clone(), label, sequence }, "{name}");
+                assert_eq!(parsed, ParsedName { id: node_id.clone(), label, sequence }, "{name}");
             }
         }
         assert_eq!(
-            NodeName::of(&token, Label::Lock, Sequence::new(7)).as_str(),
+            NodeName::of(&node_id, Label::Lock, Sequence::new(7)).as_str(),
             format!("_c_{UUID}-lock-0000000007")
         );
     }
 
     #[test]
     fn curator_and_kazoo_names_are_known() {
-        for (name, label, token) in [
+        for (name, label, node_id) in [
             (format!("_c_{UUID}-lock-0000000001"), Label::Lock, UUID),
             (format!("_c_{UUID}-__READ__0000000001"), Label::Read, UUID),
             (format!("_c_{UUID}-__WRIT__0000000001"), Label::Write, UUID),
@@ -157,7 +157,7 @@ mod tests {
             ),
         ] {
             let parsed = NodeName::parse(&name).unwrap_or_else(|| panic!("{name}"));
-            assert_eq!((parsed.label, parsed.token.as_str()), (label, token), "{name}");
+            assert_eq!((parsed.label, parsed.id.as_str()), (label, node_id), "{name}");
         }
     }
 

@@ -10,40 +10,40 @@ use crate::name::{NodeName, is_uuid};
 use crate::sequence::Sequence;
 use crate::session::SessionId;
 
-/// Who made a node. Ours are UUIDs, made new for each create; equal tokens mean the same place in the queue,
-/// whatever its label is by now.
+/// The identity of a node: its creator's UUID, new for each create. Equal IDs mean the same place in the queue, whatever
+/// the node's label is by now.
 ///
 /// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(Arc<str>);
+pub struct NodeId(Arc<str>);
 
-impl Token {
-    /// A token read from a store.
+impl NodeId {
+    /// Creates an ID from its text.
     #[must_use]
-    pub fn new(token: impl Into<Arc<str>>) -> Self {
-        Token(token.into())
+    pub fn new(node_id: impl Into<Arc<str>>) -> Self {
+        NodeId(node_id.into())
     }
 
-    /// The token as text.
+    /// Returns the ID as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is a UUID: only such a token can be read back from the name of a node that is made with it.
+    /// Returns `true` for a UUID. Only such an ID can be read back from the name of the node that is created with it.
     #[must_use]
     pub fn is_uuid(&self) -> bool {
         is_uuid(&self.0)
     }
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -131,8 +131,8 @@ impl FencingToken {
 
 /// As [`FencingToken::to_be_bytes`].
 impl From<FencingToken> for [u8; 12] {
-    fn from(token: FencingToken) -> Self {
-        token.to_be_bytes()
+    fn from(node_id: FencingToken) -> Self {
+        node_id.to_be_bytes()
     }
 }
 
@@ -145,8 +145,8 @@ impl From<[u8; 12]> for FencingToken {
 
 /// The number in the upper bits and the turn in the lower 32. Comparing the integers compares the tokens.
 impl From<FencingToken> for u128 {
-    fn from(token: FencingToken) -> Self {
-        u128::from(token.number) << 32 | u128::from(token.turn)
+    fn from(node_id: FencingToken) -> Self {
+        u128::from(node_id.number) << 32 | u128::from(node_id.turn)
     }
 }
 
@@ -181,7 +181,7 @@ pub struct Node {
     /// Its name under the lock's path (on etcd: the last part of its key).
     pub name: NodeName,
     /// Who made it.
-    pub token: Token,
+    pub id: NodeId,
     /// What it asks for.
     pub label: Label,
     /// Its place.
@@ -200,7 +200,7 @@ impl Node {
         let parsed = NodeName::parse(name.as_str())?;
         Some(Node {
             name,
-            token: parsed.token,
+            id: parsed.id,
             label: parsed.label,
             sequence: parsed.sequence,
             session: None,
@@ -243,18 +243,18 @@ mod tests {
 
     #[test]
     fn fencing_tokens_keep_their_order_in_every_form() {
-        let tokens = [(0, 0), (0, 1), (1, 0), (7, u32::MAX), (8, 0), (u64::MAX, u32::MAX)]
+        let node_ids = [(0, 0), (0, 1), (1, 0), (7, u32::MAX), (8, 0), (u64::MAX, u32::MAX)]
             .map(|(number, turn)| FencingToken::new(number).with_turn(turn));
-        for pair in tokens.windows(2) {
+        for pair in node_ids.windows(2) {
             assert!(pair[0] < pair[1]);
             assert!(pair[0].to_be_bytes() < pair[1].to_be_bytes());
             assert!(u128::from(pair[0]) < u128::from(pair[1]));
         }
-        for token in tokens {
-            assert_eq!(FencingToken::from(<[u8; 12]>::from(token)), token);
-            assert_eq!(FencingToken::try_from(u128::from(token)).unwrap(), token);
+        for node_id in node_ids {
+            assert_eq!(FencingToken::from(<[u8; 12]>::from(node_id)), node_id);
+            assert_eq!(FencingToken::try_from(u128::from(node_id)).unwrap(), node_id);
         }
         assert!(FencingToken::try_from(1 << 96).is_err());
-        assert_eq!((tokens[2].to_string(), tokens[1].to_string()), ("1".to_owned(), "0.1".to_owned()));
+        assert_eq!((node_ids[2].to_string(), node_ids[1].to_string()), ("1".to_owned(), "0.1".to_owned()));
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crate::name::NodeName;
-use crate::node::{Node, Token};
+use crate::node::{Node, NodeId};
 use crate::sequence::{Sequence, rotate_to_oldest};
 
 /// The nodes of one lock, head of the queue first. Names that are no places are left out.
@@ -103,38 +103,38 @@ impl Queue {
         }
     }
 
-    /// Returns the position of the node with this token.
+    /// Returns the position of the node with this ID.
     #[must_use]
-    pub fn position(&self, token: &Token) -> Option<usize> {
-        self.nodes().iter().position(|n| n.token == *token)
+    pub fn position(&self, node_id: &NodeId) -> Option<usize> {
+        self.nodes().iter().position(|n| n.id == *node_id)
     }
 
-    /// Returns the node with this token.
+    /// Returns the node with this ID.
     #[must_use]
-    pub fn find(&self, token: &Token) -> Option<&Node> {
-        self.nodes().iter().find(|n| n.token == *token)
+    pub fn find(&self, node_id: &NodeId) -> Option<&Node> {
+        self.nodes().iter().find(|n| n.id == *node_id)
     }
 
-    /// Returns the names of all nodes with this token, which must be a UUID: more than one if a create of unknown
+    /// Returns the names of all nodes with this ID, which must be a UUID: more than one if a create of unknown
     /// outcome took effect twice.
     #[must_use]
-    pub fn names_of(&self, token: &Token) -> Vec<NodeName> {
+    pub fn names_of(&self, node_id: &NodeId) -> Vec<NodeName> {
         match self.unparsed() {
             Some(names) => {
-                all(names).filter(|name| is_of(name, token) && is_place(name)).map(NodeName::new).collect()
+                all(names).filter(|name| is_of(name, node_id) && is_place(name)).map(NodeName::new).collect()
             }
-            None => self.nodes().iter().filter(|n| n.token == *token).map(|n| n.name.clone()).collect(),
+            None => self.nodes().iter().filter(|n| n.id == *node_id).map(|n| n.name.clone()).collect(),
         }
     }
 
-    /// Returns what is right before the node with this token.
+    /// Returns what is right before the node with this ID.
     #[must_use]
-    pub fn predecessor(&self, token: &Token) -> Predecessor {
-        if let Some(predecessor) = self.unparsed().and_then(|names| among(names, token)) {
+    pub fn predecessor(&self, node_id: &NodeId) -> Predecessor {
+        if let Some(predecessor) = self.unparsed().and_then(|names| among(names, node_id)) {
             return predecessor;
         }
         let nodes = self.nodes();
-        match self.position(token) {
+        match self.position(node_id) {
             None => Predecessor::NotQueued,
             Some(0) => Predecessor::Head { followed: nodes.len() > 1 },
             Some(place) => Predecessor::Node(nodes[place - 1].clone()),
@@ -172,23 +172,23 @@ fn is_place(name: &str) -> bool {
     NodeName::parse(name).is_some()
 }
 
-/// Whether this is the name of a node that was created with this token, if it is the name of a node.
-fn is_of(name: &str, token: &Token) -> bool {
-    NodeName::from_token_on(name)
-        .and_then(|rest| rest.strip_prefix(token.as_str()))
+/// Whether this is the name of a node that was created with this ID, if it is the name of a node.
+fn is_of(name: &str, node_id: &NodeId) -> bool {
+    NodeName::from_id_on(name)
+        .and_then(|rest| rest.strip_prefix(node_id.as_str()))
         .is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// The predecessor, found without parsing more than a few names; `None` where that takes the whole order: the
 /// numbers span half of the ring, or a number stands there twice.
-fn among(names: &dyn Names, token: &Token) -> Option<Predecessor> {
+fn among(names: &dyn Names, node_id: &NodeId) -> Option<Predecessor> {
     let numbers = all(names).filter_map(|name| Some((Sequence::split(name)?.1, name)));
     let numbers: Vec<(Sequence, &str)> = numbers.collect();
     let mut own = None;
     let (mut first, mut last) = (i64::MAX, i64::MIN);
     for &(sequence, name) in &numbers {
         (first, last) = (first.min(sequence.get()), last.max(sequence.get()));
-        if is_of(name, token) && is_place(name) {
+        if is_of(name, node_id) && is_place(name) {
             if own.is_some() {
                 return None;
             }
@@ -245,13 +245,13 @@ mod tests {
         let queue = Queue::of_names(["lock--2147483648", "db", "lock-2147483647", "lock-2147483646"]);
         let names: Vec<_> = queue.iter().map(|n| n.name.as_str()).collect();
         assert_eq!(names, ["lock-2147483646", "lock-2147483647", "lock--2147483648"]);
-        assert_eq!(queue.position(&Token::new("lock--2147483648")), Some(2));
-        assert_eq!(queue.find(&Token::new("db")), None);
+        assert_eq!(queue.position(&NodeId::new("lock--2147483648")), Some(2));
+        assert_eq!(queue.find(&NodeId::new("db")), None);
     }
 
     #[test]
     fn a_listing_says_the_same_parsed_and_unparsed() {
-        let token = |n: u32| format!("{n:08x}-0000-0000-0000-000000000000");
+        let node_id = |n: u32| format!("{n:08x}-0000-0000-0000-000000000000");
         let numbers: [&[i64]; 8] = [
             &[],
             &[7],
@@ -267,13 +267,13 @@ mod tests {
         for numbers in numbers {
             let own = numbers.iter().zip(1..).map(|(n, i)| {
                 let label = [crate::Label::Lock, crate::Label::Read][usize::from(i % 2 == 0)];
-                NodeName::of(&Token::new(token(i)), label, Sequence::new(*n)).to_string()
+                NodeName::of(&NodeId::new(node_id(i)), label, Sequence::new(*n)).to_string()
             });
             let mut names: Vec<_> = own.chain(foreign.map(str::to_owned)).collect();
             names.push("lock-0000000008".to_owned());
             let parsed = Queue::of_names(&names);
             for i in 0..=numbers.len() {
-                let me = Token::new(token(u32::try_from(i).unwrap()));
+                let me = NodeId::new(node_id(u32::try_from(i).unwrap()));
                 let listed = || Queue::listed(names.clone());
                 assert_eq!(listed().predecessor(&me), parsed.predecessor(&me), "{me} in {parsed:?}");
                 assert_eq!(listed().names_of(&me), parsed.names_of(&me));
@@ -285,21 +285,21 @@ mod tests {
 
     #[test]
     fn a_token_at_two_places_has_its_first_one() {
-        let token = "0123abcd-4567-89ab-cdef-0123456789ab";
-        let names = [3, 5].map(|n| format!("_c_{token}-lock-{n:010}"));
+        let node_id = "0123abcd-4567-89ab-cdef-0123456789ab";
+        let names = [3, 5].map(|n| format!("_c_{node_id}-lock-{n:010}"));
         let queue = Queue::listed(vec![names[1].clone(), "lock-0000000004".to_owned(), names[0].clone()]);
-        let me = Token::new(token);
+        let me = NodeId::new(node_id);
         assert_eq!(queue.names_of(&me).len(), 2);
         assert_eq!(queue.predecessor(&me), Predecessor::Head { followed: true });
     }
 
     #[test]
     fn an_own_node_is_known_in_the_listing() {
-        let token = "0123abcd-4567-89ab-cdef-0123456789ab";
-        let name = format!("_c_{token}-lock-0000000003");
+        let node_id = "0123abcd-4567-89ab-cdef-0123456789ab";
+        let name = format!("_c_{node_id}-lock-0000000003");
         let own = Node { session: Some(crate::SessionId::new(7)), ..Node::listed(name.as_str()).unwrap() };
         for queue in [Queue::listed(vec![name.clone()]), Queue::of_names([&name])] {
-            assert_eq!(queue.with_own(own.clone()).find(&own.token), Some(&own));
+            assert_eq!(queue.with_own(own.clone()).find(&own.id), Some(&own));
         }
     }
 }

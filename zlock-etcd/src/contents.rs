@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use etcd_client::KeyValue;
-use zlock_core::{Label, OwnNodes, Token};
+use zlock_core::{Label, NodeId, OwnNodes};
 
 use crate::value;
 
@@ -25,22 +25,22 @@ impl Contents {
 
 /// The contents of own nodes whose label may be changed.
 #[derive(Debug, Default)]
-pub(crate) struct OwnContents(Mutex<BTreeMap<Token, Contents>>);
+pub(crate) struct OwnContents(Mutex<BTreeMap<NodeId, Contents>>);
 
 impl OwnContents {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Token, Contents>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Contents>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, id: &Token, contents: Contents) {
+    pub(crate) fn insert(&self, id: &NodeId, contents: Contents) {
         self.lock().insert(id.clone(), contents);
     }
 
-    pub(crate) fn get(&self, id: &Token) -> Option<Contents> {
+    pub(crate) fn get(&self, id: &NodeId) -> Option<Contents> {
         self.lock().get(id).cloned()
     }
 
-    pub(crate) fn remove(&self, id: &Token) {
+    pub(crate) fn remove(&self, id: &NodeId) {
         self.lock().remove(id);
     }
 

@@ -1,7 +1,7 @@
 //! Taking a place in a queue, also when the answer gets lost.
 
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
-use zlock_core::{Created, ErrorKind, Excerpt, Label, LockPath, Result, Token};
+use zlock_core::{Created, ErrorKind, Excerpt, Label, LockPath, NodeId, Result};
 
 use crate::contents::Contents;
 use crate::error::Failure;
@@ -10,17 +10,17 @@ use crate::session::{Lease, Shared, own_id};
 use crate::write::check_size;
 use crate::{fence, value};
 
-/// Creates the node of `token`, or finds it if an earlier try made it.
+/// Creates the node with this ID, or finds it if an earlier try made it.
 pub(crate) async fn create(
     session: &Shared,
     parent: &LockPath,
     label: Label,
-    token: &Token,
+    node_id: &NodeId,
     data: &[u8],
 ) -> Result<Created> {
     let mut operation = Operation::new(session, "create", parent);
-    if !token.is_uuid() {
-        let why = format!("the token {} is no UUID", Excerpt::of(token.as_str()));
+    if !node_id.is_uuid() {
+        let why = format!("the node ID {} is no UUID", Excerpt::of(node_id.as_str()));
         return Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
     }
     check_size(&operation, data)?;
@@ -34,8 +34,8 @@ pub(crate) async fn create(
             (lost_in, operation.unknown) = (None, false);
         }
         let attempt = match lost_in {
-            Some(_) => recover(&mut operation, lease, token).await,
-            None => append(&mut operation, lease, token, &value).await,
+            Some(_) => recover(&mut operation, lease, node_id).await,
+            None => append(&mut operation, lease, node_id, &value).await,
         };
         match attempt {
             Ok(Some(created)) => return Ok(created),
@@ -54,10 +54,10 @@ pub(crate) async fn create(
 async fn append(
     operation: &mut Operation<'_>,
     lease: Lease,
-    token: &Token,
+    node_id: &NodeId,
     value: &[u8],
 ) -> Result<Option<Created>, Failure> {
-    let (key, range) = (operation.keys.of(token), operation.keys.range());
+    let (key, range) = (operation.keys.of(node_id), operation.keys.range());
     let (unused, known) =
         (Compare::create_revision(key.as_str(), CompareOp::Equal, 0), operation.session.fence(lease));
     let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease.raw())));
@@ -69,7 +69,7 @@ async fn append(
     let gets = gets(&answer);
     let Some(got) = gets.first() else { return Ok(None) };
     if answer.succeeded() {
-        return Ok(finish(operation, lease, token, got.kvs(), revision(&answer)));
+        return Ok(finish(operation, lease, node_id, got.kvs(), revision(&answer)));
     }
     if known != 0 && got.kvs().is_empty() {
         // The fence goes with the lease. The manager has not heard of it yet.
@@ -78,30 +78,30 @@ async fn append(
     }
     fence::saw(operation, lease, got);
     // Not the fence, so the key.
-    if operation.session.fence(lease) == known { Err(Failure::TokenInUse) } else { Ok(None) }
+    if operation.session.fence(lease) == known { Err(Failure::NodeIdInUse) } else { Ok(None) }
 }
 
 /// Makes sure that no create of unknown outcome takes effect from now on, and looks whether one has.
 async fn recover(
     operation: &mut Operation<'_>,
     lease: Lease,
-    token: &Token,
+    node_id: &NodeId,
 ) -> Result<Option<Created>, Failure> {
     let answer = fence::raise(operation, lease, get(operation.keys.range())).await?;
-    Ok(gets(&answer).first().and_then(|get| finish(operation, lease, token, get.kvs(), revision(&answer))))
+    Ok(gets(&answer).first().and_then(|get| finish(operation, lease, node_id, get.kvs(), revision(&answer))))
 }
 
 /// Completes the answer, if the node is there: from here on the backend answers for it.
 fn finish(
     operation: &Operation<'_>,
     lease: Lease,
-    token: &Token,
+    node_id: &NodeId,
     kvs: &[KeyValue],
     revision: i64,
 ) -> Option<Created> {
     let queue = operation.keys.queue(kvs);
-    let node = queue.find(token).filter(|node| node.session == Some(lease.id))?.clone();
-    let key = operation.keys.of(token);
+    let node = queue.find(node_id).filter(|node| node.session == Some(lease.id))?.clone();
+    let key = operation.keys.of(node_id);
     let id = own_id(&key);
     if node.label != Label::Lock
         && let Some(kv) = kvs.iter().find(|kv| kv.key() == key.as_bytes())
@@ -109,6 +109,6 @@ fn finish(
         operation.session.contents.insert(&id, Contents::of(kv));
     }
     operation.session.listings.note(&operation.keys, &queue, revision);
-    let gone = operation.session.own.insert(&id);
-    Some(Created { node, queue, epoch: lease.epoch, gone })
+    let deletion = operation.session.own.insert(&id);
+    Some(Created { node, queue, epoch: lease.epoch, deletion })
 }

@@ -8,10 +8,10 @@ use crate::fence;
 use crate::operation::{Operation, is_still};
 use crate::session::{Lease, Shared, own_id};
 
-/// Removes the node with the target's token, and says whether it did.
+/// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = Operation::new(session, "delete", parent);
-    let key = operation.keys.of(target.token());
+    let key = operation.keys.of(target.id());
     session.own.remove(&own_id(&key));
     session.contents.remove(&own_id(&key));
     loop {
@@ -31,7 +31,7 @@ pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target)
 
 /// A request without an answer may have removed it, too.
 fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
-    if removed || operation.unknown { Deletion::Removed } else { Deletion::Gone }
+    if removed || operation.unknown { Deletion::Deleted } else { Deletion::AlreadyDeleted }
 }
 
 /// One try; `false` if there was no such node.
@@ -46,7 +46,7 @@ async fn once(
             let txn = Txn::new().when([is_still(key, node)]).and_then([TxnOp::delete(key, None)]);
             operation.write(lease, txn).await?
         }
-        Target::Token(_) => fence::raise(operation, lease, TxnOp::delete(key, None)).await?,
+        Target::Id(_) => fence::raise(operation, lease, TxnOp::delete(key, None)).await?,
     };
     let removed = |response: &TxnOpResponse| matches!(response, TxnOpResponse::Delete(d) if d.deleted() > 0);
     Ok(answer.op_responses().iter().any(removed))

@@ -33,8 +33,8 @@ pub(crate) enum Failure {
     Unauthenticated,
     /// The server does not serve the watch.
     Unwatched(String),
-    /// There is a key with our token already.
-    TokenInUse,
+    /// There is a key with this node ID already.
+    NodeIdInUse,
     /// The session ended before the answer came.
     Over,
     /// The backend was closed.
@@ -67,7 +67,7 @@ impl Failure {
                 (ErrorKind::NotAuthorized, false, false)
             }
             Failure::Unwatched(_) | Failure::Unauthenticated => (ErrorKind::Unavailable, false, true),
-            Failure::TokenInUse => (ErrorKind::Unexpected, false, false),
+            Failure::NodeIdInUse => (ErrorKind::Unexpected, false, false),
             Failure::Over => (ErrorKind::SessionLost, true, true),
             Failure::Closed => (ErrorKind::Closed, true, false),
             Failure::AuthFailed => (ErrorKind::NotAuthorized, true, false),
@@ -98,7 +98,7 @@ impl Failure {
             Failure::Silent => error.with_message("no answer"),
             Failure::Unauthenticated => error.with_message("authentication was switched on"),
             Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
-            Failure::TokenInUse => error.with_message("a node has this token already"),
+            Failure::NodeIdInUse => error.with_message("a node with this ID exists already"),
             Failure::AuthFailed => error
                 .with_message("the server refused the credentials, or a permission that the session needs"),
             Failure::TimedOut => error.with_message("no answer within the operation timeout"),

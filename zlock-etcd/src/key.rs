@@ -1,14 +1,14 @@
 //! Where things are: keys, and how they are read as places in a queue.
 //!
 //! ```text
-//! <prefix><path>/<token>          a place in the queue of <path>, tied to the session's lease
+//! <prefix><path>/<node ID>        a place in the queue of <path>, tied to the session's lease
 //! <prefix>//fence/<lease>         the session's fence, made when it is first needed
 //! ```
 //!
 //! A lock path has no empty segment, so the fence is below no lock.
 
 use etcd_client::KeyValue;
-use zlock_core::{FencingToken, LockPath, Node, NodeName, Queue, Sequence, SessionId, Token};
+use zlock_core::{FencingToken, LockPath, Node, NodeId, NodeName, Queue, Sequence, SessionId};
 
 use crate::config::EtcdOptions;
 use crate::value;
@@ -62,7 +62,7 @@ impl Keys {
         let revision = kv.create_revision();
         Some(Node {
             name: NodeName::new(name),
-            token: Token::new(name),
+            id: NodeId::new(name),
             label: value::read(kv.value()).label,
             sequence: Sequence::new(revision),
             session: owner(kv),
@@ -85,7 +85,7 @@ pub(crate) fn owner(kv: &KeyValue) -> Option<SessionId> {
 /// value, or by its value; Go's `concurrency.Mutex`, which `etcdctl lock` and the server's lock service
 /// are, by its name, which is its lease. Whatever else is there is nobody's lock.
 fn is_place(name: &str, lease: i64, value: &[u8]) -> bool {
-    Token::new(name).is_uuid() || value::is_ours(value) || (lease != 0 && name == format!("{lease:x}"))
+    NodeId::new(name).is_uuid() || value::is_ours(value) || (lease != 0 && name == format!("{lease:x}"))
 }
 
 /// The key that a session raises to make its older creates void; see `fence.rs`.

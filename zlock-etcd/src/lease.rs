@@ -9,7 +9,7 @@ use etcd_client::{
     LeaseTimeToLiveResponse, Txn, TxnOp,
 };
 use tokio::time::{Instant, timeout};
-use zlock_core::{ErrorKind, Token};
+use zlock_core::{ErrorKind, NodeId};
 
 use crate::connect::{Endpoint, Endpoints, kv};
 use crate::error::Failure;
@@ -219,7 +219,7 @@ pub(crate) async fn missed(shared: &Shared, lease: Lease, key: &str) -> Result<(
 }
 
 /// Reports own nodes that are certainly gone, unless the lease is, with which all of them go.
-async fn report(shared: &Shared, lease: Lease, gone: Vec<Token>) -> Result<(), Failure> {
+async fn report(shared: &Shared, lease: Lease, gone: Vec<NodeId>) -> Result<(), Failure> {
     if gone.is_empty() {
         return Ok(());
     }
@@ -229,7 +229,7 @@ async fn report(shared: &Shared, lease: Lease, gone: Vec<Token>) -> Result<(), F
     }
     for key in gone {
         tracing::warn!(%key, "an own node was deleted by somebody else");
-        shared.own.report_gone(&key);
+        shared.own.report_deleted(&key);
     }
     Ok(())
 }
@@ -243,8 +243,8 @@ async fn list(shared: &Shared, lease: Lease) -> Result<LeaseTimeToLiveResponse, 
 }
 
 /// Those of the keys that are not there, as the cluster has it.
-async fn absent(shared: &Shared, keys: &[Token]) -> Result<Vec<Token>, Failure> {
-    let read = |key: &Token| TxnOp::get(key.as_str(), Some(GetOptions::new().with_count_only()));
+async fn absent(shared: &Shared, keys: &[NodeId]) -> Result<Vec<NodeId>, Failure> {
+    let read = |key: &NodeId| TxnOp::get(key.as_str(), Some(GetOptions::new().with_count_only()));
     let txn = Txn::new().and_then(keys.iter().map(read).collect::<Vec<_>>());
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;

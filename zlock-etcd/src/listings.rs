@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use zlock_core::{Label, Node, Queue, Sequence, Token};
+use zlock_core::{Label, Node, NodeId, Queue, Sequence};
 
 use crate::key::Keys;
 
@@ -20,7 +20,7 @@ pub(crate) struct Listings(Mutex<BTreeMap<String, Listing>>);
 #[derive(Debug)]
 struct Listing {
     revision: i64,
-    nodes: Vec<(Token, Sequence, Label)>,
+    nodes: Vec<(NodeId, Sequence, Label)>,
 }
 
 /// A node in the last listing of its queue.
@@ -41,7 +41,7 @@ impl Listings {
             listings.remove(&key);
             return;
         }
-        let nodes = queue.iter().map(|node| (node.token.clone(), node.sequence, node.label)).collect();
+        let nodes = queue.iter().map(|node| (node.id.clone(), node.sequence, node.label)).collect();
         listings.insert(key, Listing { revision, nodes });
         if listings.len() > MAX_QUEUES {
             listings.pop_first();
@@ -52,8 +52,8 @@ impl Listings {
     pub(crate) fn find(&self, keys: &Keys, seen: &Node) -> Option<Listed> {
         let listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Listing { revision, nodes } = listings.get(&keys.range().start)?;
-        let is_it = |(token, sequence, label): &(Token, Sequence, Label)| {
-            *token == seen.token && *sequence == seen.sequence && *label == seen.label
+        let is_it = |(node_id, sequence, label): &(NodeId, Sequence, Label)| {
+            *node_id == seen.id && *sequence == seen.sequence && *label == seen.label
         };
         let place = nodes.iter().position(is_it)?;
         Some(Listed { revision: *revision, is_first: place == 0 })
@@ -70,7 +70,7 @@ mod tests {
     fn queue(labels: &[Label]) -> Queue {
         let node = |(n, &label): (usize, &Label)| Node {
             name: NodeName::new(n.to_string()),
-            token: Token::new(n.to_string()),
+            id: NodeId::new(n.to_string()),
             label,
             sequence: Sequence::new(n as i64),
             session: None,

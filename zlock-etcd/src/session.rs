@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use zlock_core::{
-    Background, CloseReason, Error, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token,
+    Background, CloseReason, Error, ErrorKind, NodeId, OwnNodes, SessionId, SessionPublisher, SessionState,
 };
 
 use crate::config::EtcdOptions;
@@ -67,8 +67,8 @@ pub(crate) struct Shared {
 const PAST: usize = 1000;
 
 /// What an own node is known by in [`Shared::own`].
-pub(crate) fn own_id(key: &str) -> Token {
-    Token::new(key)
+pub(crate) fn own_id(key: &str) -> NodeId {
+    NodeId::new(key)
 }
 
 impl Shared {

@@ -249,7 +249,7 @@ fn look(keys: &Keys, read: &GetResponse, seen: &Node) -> Existence {
     let node = read.kvs().first().and_then(|kv| keys.node(kv));
     // Another node may have the name by now: a Go client's, which waits again.
     match node.filter(|node| node.sequence == seen.sequence) {
-        None => Existence::Gone,
+        None => Existence::Deleted,
         Some(node) if node.label != seen.label => Existence::Changed(node),
         Some(_) => Existence::Watching(Watch::new(std::future::pending())),
     }
@@ -319,7 +319,7 @@ async fn told(
                     watching.look_at = None;
                     match look_now(session, keys, lease, seen).await {
                         Ok(Existence::Watching(_)) => continue,
-                        Ok(Existence::Gone) => return WatchEvent::Deleted,
+                        Ok(Existence::Deleted) => return WatchEvent::Deleted,
                         Ok(Existence::Changed(_)) => return WatchEvent::Relabelled,
                         Err(_) => return WatchEvent::Changed,
                     }

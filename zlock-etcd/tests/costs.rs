@@ -201,7 +201,7 @@ async fn a_create_that_is_given_up_costs_one_message() {
         let backend = backend(&server).await;
         let (path, token) = (common::path("given-up"), common::token());
         let before = server.metrics().await;
-        backend.delete(&path, &Target::Token(token)).await.unwrap();
+        backend.delete(&path, &Target::Id(token)).await.unwrap();
         assert_eq!(cost(&before, &server.metrics().await), (messages(&[("Txn", 1)]), 1));
         let before = server.metrics().await;
         let made = common::create(&backend, &path, Label::Lock).await;

@@ -9,12 +9,12 @@ use common::{connected, create, linked, linked_with, names, observer, options, p
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{CoordinationBackend, ErrorKind, Label, RetryPolicy, Target, Token};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, NodeId, RetryPolicy, Target};
 use zlock_etcd::EtcdBackend;
 use zlock_testkit::{Cut, FaultProxy, Flow, Lose, etcd_or_skip, limit};
 
 /// Accepts bytes in which this token's key stands.
-fn about(token: &Token) -> impl Fn(&[u8]) -> bool + Send + 'static {
+fn about(token: &NodeId) -> impl Fn(&[u8]) -> bool + Send + 'static {
     let token = token.to_string();
     move |bytes| bytes.windows(token.len()).any(|window| window == token.as_bytes())
 }
@@ -50,7 +50,7 @@ async fn lost_create(lose: Lose, cut: Cut) {
     let made = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"mine").await.unwrap();
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
-    assert_eq!((&made.node.token, made.epoch), (&token, 1));
+    assert_eq!((&made.node.id, made.epoch), (&token, 1));
     assert_eq!(*made.queue, *std::slice::from_ref(&made.node));
     connected(&l.backend, 1).await;
     // Nor does an earlier try come to light when the node has gone.
@@ -65,11 +65,11 @@ async fn lost_delete(lose: Lose, cut: Cut) {
     let path = path("delete");
     let keep = create(&l.backend, &path, Label::Lock).await;
     let made = create(&l.backend, &path, Label::Lock).await;
-    let staged = l.proxy.lose_next(lose, about(&made.node.token), cut);
+    let staged = l.proxy.lose_next(lose, about(&made.node.id), cut);
     l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [keep.node.name.to_string()]);
-    assert!(!made.gone.is_gone(), "we did it ourselves");
+    assert!(!made.deletion.is_deleted(), "we did it ourselves");
 }
 
 async fn lost_relabel(lose: Lose, cut: Cut) {
@@ -77,14 +77,14 @@ async fn lost_relabel(lose: Lose, cut: Cut) {
     let l = linked(server).await;
     let path = path("relabel");
     let made = create(&l.backend, &path, Label::Write).await;
-    let staged = l.proxy.lose_next(lose, about(&made.node.token), cut);
+    let staged = l.proxy.lose_next(lose, about(&made.node.id), cut);
     let now = l.backend.relabel(&path, &made.node, Label::Read).await.unwrap();
     staged.happened().await;
     assert_eq!(now.label, Label::Read);
     let queue = l.backend.children(&path).await.unwrap();
     assert_eq!(*queue, *std::slice::from_ref(&now), "the same place, session and fencing token");
     assert_eq!(l.backend.data(&path, &now).await.unwrap().unwrap().data, b"data");
-    assert!(!made.gone.is_gone());
+    assert!(!made.deletion.is_deleted());
 }
 
 /// Creates are on their way to one server when they are given up by way of another.
@@ -107,7 +107,7 @@ async fn a_create_that_comes_late_does_nothing() {
             assert!(given_up.is_err());
         }
         let deletes = tokens.iter().map(async |token| {
-            backend.delete(&path, &Target::Token(token.clone())).await.unwrap();
+            backend.delete(&path, &Target::Id(token.clone())).await.unwrap();
         });
         join_all(deletes).await;
         assert_eq!(slow.bytes_to_server(), before, "none has arrived yet");
@@ -161,10 +161,10 @@ async fn creates_survive_that_others_are_given_up() {
             let (backend, path) = (backend.clone(), path.clone());
             tasks.spawn(async move {
                 if n % 3 == 0 {
-                    backend.delete(&path, &Target::Token(token())).await.unwrap();
+                    backend.delete(&path, &Target::Id(token())).await.unwrap();
                     None
                 } else {
-                    Some(create(&backend, &path, Label::Lock).await.node.token)
+                    Some(create(&backend, &path, Label::Lock).await.node.id)
                 }
             });
         }
@@ -206,7 +206,7 @@ async fn a_lease_revoked_after_a_create_was_given_up() {
         let Some(server) = etcd_or_skip().await else { return };
         let l = linked(server).await;
         let path = path("revoked");
-        l.backend.delete(&path, &Target::Token(token())).await.unwrap();
+        l.backend.delete(&path, &Target::Id(token())).await.unwrap();
         revoke(&l.observer, &l.backend).await;
         let made = create(&l.backend, &path, Label::Lock).await;
         assert_eq!(made.epoch, 2);
@@ -227,7 +227,7 @@ async fn a_create_that_gives_up_says_that_it_may_have_happened() {
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
         assert_eq!(names(&l.observer, &path).await, [token.to_string()]);
         l.proxy.heal().await;
-        until("deleted", async || l.backend.delete(&path, &Target::Token(token.clone())).await.is_ok()).await;
+        until("deleted", async || l.backend.delete(&path, &Target::Id(token.clone())).await.is_ok()).await;
         assert!(names(&l.observer, &path).await.is_empty());
     })
     .await;
@@ -283,7 +283,7 @@ async fn a_token_is_used_once() {
         let backend = common::backend(&server.connect_string()).await;
         let path = path("twice");
         let made = create(&backend, &path, Label::Lock).await;
-        let again = backend.create_ephemeral_sequential(&path, Label::Lock, &made.node.token, b"");
+        let again = backend.create_ephemeral_sequential(&path, Label::Lock, &made.node.id, b"");
         assert_eq!(again.await.unwrap_err().kind(), ErrorKind::Unexpected);
     })
     .await;

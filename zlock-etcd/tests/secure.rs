@@ -49,7 +49,7 @@ async fn a_user_works_where_it_may() {
         let made = backend.relabel(&path, &made.node, Label::Read).await.unwrap();
         watch.await;
         // The fence is below the prefix, too.
-        backend.delete(&path, &Target::Token(made.token)).await.unwrap();
+        backend.delete(&path, &Target::Id(made.id)).await.unwrap();
         assert!(backend.children(&path).await.unwrap().is_empty());
         backend.close().await.unwrap();
 

@@ -44,7 +44,7 @@ async fn the_deadline_comes_before_the_server_ends_the_session() {
             println!("{flow:?}: lost after {:?}, gone after {:?}", lost - began, vanished - began);
             assert!(lost < vanished);
             assert!(lost - began > TTL / 2, "not without need");
-            assert!(!made.gone.is_gone(), "that is said of living sessions only");
+            assert!(!made.deletion.is_deleted(), "that is said of living sessions only");
         }
     })
     .await;
@@ -145,7 +145,7 @@ async fn a_frozen_server() {
         sleep(TTL).await;
         let session = backend.session_events().current();
         assert_eq!((session.epoch, session.state), (1, SessionState::Connected));
-        assert!(!made.gone.is_gone());
+        assert!(!made.deletion.is_deleted());
 
         server.pause();
         let began = Instant::now();
@@ -250,10 +250,10 @@ async fn a_node_deleted_by_hand_is_told_of_within_a_keep_alive() {
         }
         let began = Instant::now();
         observer.delete(format!("{path}/{}", made[1].node.name), None).await.unwrap();
-        made[1].gone.gone().await;
+        made[1].deletion.deleted().await;
         assert!(began.elapsed() < TTL / 2, "{:?}", began.elapsed());
         sleep(TTL).await;
-        assert!(!made[0].gone.is_gone() && !made[2].gone.is_gone());
+        assert!(!made[0].deletion.is_deleted() && !made[2].deletion.is_deleted());
         assert_eq!(backend.session_events().current().epoch, 1);
     })
     .await;
@@ -272,12 +272,12 @@ async fn a_listing_without_our_node_says_why() {
             (create(&backend, &path, Label::Lock).await, create(&backend, &path, Label::Lock).await);
         observer.delete(format!("{path}/{}", made.node.name), None).await.unwrap();
         assert_eq!(*backend.children(&path).await.unwrap(), *std::slice::from_ref(&other.node));
-        assert!(made.gone.is_gone() && !other.gone.is_gone());
+        assert!(made.deletion.is_deleted() && !other.deletion.is_deleted());
         assert!(backend.session_events().is_live(1));
         revoke(&observer, &backend).await;
         assert!(backend.children(&path).await.unwrap().is_empty());
         assert!(!backend.session_events().is_live(1));
-        assert!(!other.gone.is_gone());
+        assert!(!other.deletion.is_deleted());
         connected(&backend, 2).await;
     })
     .await;

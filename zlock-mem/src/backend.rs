@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::time::timeout;
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, ErrorKind, Existence, Label, LockPath, Node,
-    NodeData, NodeName, Queue, Result, Session, SessionEvents, Target, Token, Watch,
+    NodeData, NodeId, NodeName, Queue, Result, Session, SessionEvents, Target, Watch,
 };
 
 use crate::armed::Arming;
@@ -48,16 +48,16 @@ impl MemBackend {
         Call::new(&self.shared, operation, path)
     }
 
-    /// The node of this token as a listing has it now.
+    /// The node of this ID as a listing has it now.
     async fn find(
         &self,
         call: &Call<'_>,
         retries: &mut Retries,
         parent: &LockPath,
-        token: &Token,
+        node_id: &NodeId,
     ) -> Result<Option<Node>> {
         let (_, queue) = self.list(call, retries, parent, || None).await?;
-        Ok(queue.find(token).cloned())
+        Ok(queue.find(node_id).cloned())
     }
 
     async fn list(
@@ -86,11 +86,11 @@ impl MemBackend {
             let (session, answer) = call.answer_to(&mut retries, request).await?;
             match answer {
                 Answer::Done => return Ok(Existence::Watching(armed.watch(&self.shared, session))),
-                Answer::NoNode if seen.label == Label::Lock => return Ok(Existence::Gone),
-                Answer::NoNode => match self.find(call, &mut retries, parent, &seen.token).await? {
-                    None => return Ok(Existence::Gone),
-                    // The token's create went on in another session of its client, at another place.
-                    Some(node) if node.sequence != seen.sequence => return Ok(Existence::Gone),
+                Answer::NoNode if seen.label == Label::Lock => return Ok(Existence::Deleted),
+                Answer::NoNode => match self.find(call, &mut retries, parent, &seen.id).await? {
+                    None => return Ok(Existence::Deleted),
+                    // Its create went on in another session of its client, at another place.
+                    Some(node) if node.sequence != seen.sequence => return Ok(Existence::Deleted),
                     Some(node) if node.label != seen.label => return Ok(Existence::Changed(node)),
                     // It has its label back: try again to watch it.
                     Some(_) => {}
@@ -107,7 +107,7 @@ impl MemBackend {
         node: &Node,
         label: Label,
     ) -> Result<Node> {
-        let to = NodeName::of(&node.token, label, node.sequence);
+        let to = NodeName::of(&node.id, label, node.sequence);
         let done = Node { name: to.clone(), label, ..node.clone() };
         let mut from = node.name.clone();
         let mut retries = call.retries();
@@ -118,12 +118,12 @@ impl MemBackend {
             match call.ask(session, request).await {
                 Asked::Answer(Answer::Done) => return Ok(done),
                 Asked::Answer(Answer::NoNode) => {
-                    match self.find(call, &mut retries, parent, &node.token).await? {
+                    match self.find(call, &mut retries, parent, &node.id).await? {
                         Some(found) if found.name == to => return Ok(done),
                         Some(found) => from = found.name,
                         None => {
                             self.session_of(call, node).await?;
-                            self.shared.own.report_gone(&node.token);
+                            self.shared.own.report_deleted(&node.id);
                             return Err(call.error(ErrorKind::NodeDeleted));
                         }
                     }
@@ -149,25 +149,25 @@ impl MemBackend {
     }
 
     async fn remove(&self, call: &Call<'_>, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        self.shared.own.remove(target.token());
+        self.shared.own.remove(target.id());
         let mut retries = call.retries();
         let (mut name, may_have_another) = match target {
             Target::Node(node) => (Some(node.name.clone()), node.label != Label::Lock),
-            Target::Token(_) => (None, true),
+            Target::Id(_) => (None, true),
         };
         loop {
             if let Some(name) = name {
                 let request = || Request::Delete { parent: parent.clone(), name: name.as_str().into() };
                 match call.answer_to(&mut retries, request).await?.1 {
-                    Answer::Done => return Ok(Deletion::Removed),
-                    Answer::NoNode if !may_have_another => return Ok(call.gone()),
+                    Answer::Done => return Ok(Deletion::Deleted),
+                    Answer::NoNode if !may_have_another => return Ok(call.deleted()),
                     Answer::NoNode => {}
                     answer => return Err(call.unexpected(&answer)),
                 }
             }
-            match self.find(call, &mut retries, parent, target.token()).await? {
+            match self.find(call, &mut retries, parent, target.id()).await? {
                 Some(node) => name = Some(node.name),
-                None => return Ok(call.gone()),
+                None => return Ok(call.deleted()),
             }
         }
     }
@@ -225,7 +225,7 @@ impl MemBackend {
         if node.label == Label::Lock {
             return Ok(None);
         }
-        Ok(self.find(call, retries, parent, &node.token).await?.map(|found| found.name))
+        Ok(self.find(call, retries, parent, &node.id).await?.map(|found| found.name))
     }
 }
 
@@ -235,11 +235,11 @@ impl CoordinationBackend for MemBackend {
         &self,
         parent: &LockPath,
         label: Label,
-        token: &Token,
+        node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
         let call = self.call("create", parent);
-        let wanted = Wanted { parent, label, token, data };
+        let wanted = Wanted { parent, label, node_id, data };
         call.within_budget(create(&self.shared, &call, wanted)).await
     }
 
@@ -266,7 +266,7 @@ impl CoordinationBackend for MemBackend {
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
         let call = self.call("relabel", parent);
-        // Not hidden from the heartbeat: that lists tokens, and a relabel keeps the token.
+        // Not hidden from the heartbeat: that lists IDs, and a relabel keeps the ID.
         call.within_budget(self.change_label(&call, parent, node, label)).await
     }
 

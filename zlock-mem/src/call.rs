@@ -50,8 +50,8 @@ impl<'a> Call<'a> {
     }
 
     /// What a delete has come to that finds no node.
-    pub(crate) fn gone(&self) -> Deletion {
-        if self.unanswered.load(Ordering::Relaxed) { Deletion::Removed } else { Deletion::Gone }
+    pub(crate) fn deleted(&self) -> Deletion {
+        if self.unanswered.load(Ordering::Relaxed) { Deletion::Deleted } else { Deletion::AlreadyDeleted }
     }
 
     fn unavailable(&self, why: String) -> Error {

@@ -1,8 +1,8 @@
 //! The create that leaves exactly one node, whatever gets lost on the way.
 
 use zlock_core::{
-    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeName, Queue, Result, Session,
-    SessionId, Token,
+    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
+    Session, SessionId,
 };
 
 use crate::call::{Call, ParentDelays};
@@ -15,7 +15,7 @@ use crate::tree::Child;
 pub(crate) struct Wanted<'a> {
     pub(crate) parent: &'a LockPath,
     pub(crate) label: Label,
-    pub(crate) token: &'a Token,
+    pub(crate) node_id: &'a NodeId,
     pub(crate) data: &'a [u8],
 }
 
@@ -32,8 +32,8 @@ enum Attempt {
 }
 
 pub(crate) async fn create(shared: &Shared, call: &Call<'_>, wanted: Wanted<'_>) -> Result<Created> {
-    if !wanted.token.is_uuid() {
-        let why = format!("the token {} is no UUID", Excerpt::of(wanted.token.as_str()));
+    if !wanted.node_id.is_uuid() {
+        let why = format!("the node ID {} is no UUID", Excerpt::of(wanted.node_id.as_str()));
         return Err(call.error(ErrorKind::InvalidArgument).with_message(why));
     }
     let (mut retries, mut delays) = (call.retries(), ParentDelays::new());
@@ -69,7 +69,7 @@ pub(crate) async fn create(shared: &Shared, call: &Call<'_>, wanted: Wanted<'_>)
 async fn send(shared: &Shared, call: &Call<'_>, session: Session, wanted: Wanted<'_>) -> Result<Attempt> {
     let create = Request::Create {
         parent: wanted.parent.clone(),
-        prefix: NodeName::prefix(wanted.token, wanted.label),
+        prefix: NodeName::prefix(wanted.node_id, wanted.label),
         data: wanted.data.to_vec(),
     };
     let create = shared.send(session, create);
@@ -101,7 +101,7 @@ async fn look_up(shared: &Shared, call: &Call<'_>, session: Session, wanted: Wan
     let Asked::Answer(Answer::Children(children)) = call.ask(session, list(wanted.parent)).await else {
         return Ok(Attempt::Uncertain);
     };
-    let own = |child: &&Child| child.is_of(session.id) && child.has_token(wanted.token);
+    let own = |child: &&Child| child.is_of(session.id) && child.has_id(wanted.node_id);
     match children.iter().find(own).cloned() {
         Some(child) => made(shared, call, session, &child.name, child.transaction, children),
         None => Ok(Attempt::Absent),
@@ -121,9 +121,9 @@ fn made(
     };
     node.session = Some(session.id);
     node.fencing_token = Some(FencingToken::new(transaction));
-    let gone = shared.own.insert(&node.token);
+    let deletion = shared.own.insert(&node.id);
     let queue = Queue::listed(children).with_own(node.clone());
-    Ok(Attempt::Made(Created { node, queue, epoch: session.epoch, gone }))
+    Ok(Attempt::Made(Created { node, queue, epoch: session.epoch, deletion }))
 }
 
 fn list(parent: &LockPath) -> Request {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use zlock_core::{LockPath, NodeData, SessionId, Token};
+use zlock_core::{LockPath, NodeData, NodeId, SessionId};
 
 use crate::tree::Child;
 use crate::watch::Watcher;
@@ -140,7 +140,7 @@ pub(crate) enum Answer {
     NoNode,
     Created { name: String, transaction: u64 },
     Children(Vec<Child>),
-    Tokens(BTreeSet<Token>),
+    NodeIds(BTreeSet<NodeId>),
     Data(NodeData),
 }
 

@@ -243,8 +243,8 @@ impl Shared {
     async fn heartbeat(&self, session: Session) -> bool {
         let (mark, sent) = (self.own.mark(), Instant::now());
         match timeout(self.options.interval(), self.ask(session, Request::Heartbeat)).await {
-            Ok(Asked::Answer(Answer::Tokens(tokens))) => {
-                self.own.compare(mark, &tokens);
+            Ok(Asked::Answer(Answer::NodeIds(node_ids))) => {
+                self.own.compare(mark, &node_ids);
                 self.publisher.extend(session.epoch, sent + self.options.certain())
             }
             _ => false,

@@ -298,7 +298,7 @@ impl State {
             Request::Connect { .. } | Request::Resume => Answer::Done,
             Request::Heartbeat => {
                 let own = self.tree.of_session(session);
-                Answer::Tokens(own.filter_map(|(_, name)| NodeName::parse(name)).map(|p| p.token).collect())
+                Answer::NodeIds(own.filter_map(|(_, name)| NodeName::parse(name)).map(|p| p.id).collect())
             }
             Request::Close => {
                 if let Some(link) = self.links.get_mut(&client) {

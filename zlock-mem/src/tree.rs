@@ -242,9 +242,9 @@ impl Child {
         self.owner == Owner::Session(session)
     }
 
-    /// Whether its name carries this token.
-    pub(crate) fn has_token(&self, token: &zlock_core::Token) -> bool {
-        NodeName::parse(&self.name).is_some_and(|parsed| parsed.token == *token)
+    /// Whether its name carries this ID.
+    pub(crate) fn has_id(&self, node_id: &zlock_core::NodeId) -> bool {
+        NodeName::parse(&self.name).is_some_and(|parsed| parsed.id == *node_id)
     }
 }
 

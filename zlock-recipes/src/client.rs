@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::Id as TaskId;
 use zlock_core::{
-    Close, CoordinationBackend, Error, ErrorKind, Label, LockPath, Result, SessionEvents, Tokens,
+    Close, CoordinationBackend, Error, ErrorKind, Label, LockPath, NodeIds, Result, SessionEvents,
 };
 
 use crate::hold::Hold;
@@ -53,7 +53,7 @@ pub struct Client(Arc<ClientInner>);
 pub(crate) struct ClientInner {
     pub(crate) backend: Arc<dyn CoordinationBackend>,
     pub(crate) session: SessionEvents,
-    pub(crate) tokens: Tokens,
+    pub(crate) node_ids: NodeIds,
     pub(crate) operation_timeout: Duration,
     pub(crate) node_data: Arc<[u8]>,
     holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
@@ -75,7 +75,7 @@ impl Client {
     pub fn builder(backend: impl CoordinationBackend) -> ClientBuilder {
         ClientBuilder {
             backend: Arc::new(backend),
-            tokens: Tokens::random(),
+            node_ids: NodeIds::random(),
             operation_timeout: OPERATION_TIMEOUT,
             node_data: default_node_data().into(),
         }
@@ -266,7 +266,7 @@ impl fmt::Debug for ClientInner {
 #[must_use = "build the client"]
 pub struct ClientBuilder {
     backend: Arc<dyn CoordinationBackend>,
-    tokens: Tokens,
+    node_ids: NodeIds,
     operation_timeout: Duration,
     node_data: Arc<[u8]>,
 }
@@ -299,7 +299,7 @@ impl ClientBuilder {
 
     /// Makes the same node names from the same seed: for tests on mem, never for a store that others use.
     pub fn with_seed(mut self, seed: u64) -> Self {
-        self.tokens = Tokens::seeded(seed);
+        self.node_ids = NodeIds::seeded(seed);
         self
     }
 
@@ -308,7 +308,7 @@ impl ClientBuilder {
     pub fn build(self) -> Client {
         Client(Arc::new(ClientInner {
             session: self.backend.session_events(),
-            tokens: self.tokens,
+            node_ids: self.node_ids,
             operation_timeout: self.operation_timeout,
             node_data: self.node_data,
             holds: Mutex::default(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use zlock_core::{
-    CloseReason, Error, ErrorKind, FencingToken, GoneNotice, Label, LockPath, Node, NodeName, Result,
+    CloseReason, DeletionNotice, Error, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Result,
     Session, SessionState, Target,
 };
 
@@ -19,7 +19,7 @@ pub(crate) struct Granted {
     pub(crate) node: Node,
     pub(crate) epoch: u64,
     pub(crate) fencing_token: FencingToken,
-    pub(crate) gone: GoneNotice,
+    pub(crate) deletion: DeletionNotice,
 }
 
 /// What a guard of a hold stands for.
@@ -63,7 +63,7 @@ pub(crate) struct Hold {
     path: LockPath,
     epoch: u64,
     fencing_token: FencingToken,
-    gone: GoneNotice,
+    deletion: DeletionNotice,
     state: Mutex<State>,
     /// Told when the last guard of a kind has left, and when the node turns out to be gone.
     changed: Notify,
@@ -97,11 +97,11 @@ impl State {
 impl Hold {
     /// A hold with one entry.
     pub(crate) fn new(client: Arc<ClientInner>, path: LockPath, granted: Granted) -> Arc<Self> {
-        let Granted { node, epoch, fencing_token, gone } = granted;
+        let Granted { node, epoch, fencing_token, deletion } = granted;
         let mut state = State { label: node.label, node, owners: 0, readers: 0, removed: false };
         *state.of(Entry::of(state.label)) = 1;
         let (state, changed) = (Mutex::new(state), Notify::new());
-        let hold = Arc::new(Hold { client, path, epoch, fencing_token, gone, state, changed });
+        let hold = Arc::new(Hold { client, path, epoch, fencing_token, deletion, state, changed });
         hold.client.register(&hold);
         hold
     }
@@ -239,7 +239,7 @@ impl Hold {
 
     /// How the node stands, whether or not anybody stands on the hold. Local.
     pub(crate) fn status(&self) -> Status {
-        match status(self.client.session.current(), self.epoch, &self.gone) {
+        match status(self.client.session.current(), self.epoch, &self.deletion) {
             Status::Live if self.state().removed => Status::NodeDeleted,
             status => status,
         }
@@ -280,11 +280,11 @@ impl Hold {
     /// Waits until no lock of this kind is held any more, and says why.
     pub(crate) async fn lost(&self, entry: Entry) -> Error {
         let mut session = self.client.session.clone();
-        let mut gone = self.gone.clone();
+        let mut gone = self.deletion.clone();
         tokio::select! {
             biased;
             _ = session.over(self.epoch) => {}
-            () = gone.gone() => {}
+            () = gone.deleted() => {}
             () = self.left(entry) => {}
         }
         let status = self.status();
@@ -316,12 +316,12 @@ impl Entry {
 }
 
 /// How a node of `epoch` stands.
-pub(crate) fn status(session: Session, epoch: u64, gone: &GoneNotice) -> Status {
+pub(crate) fn status(session: Session, epoch: u64, deletion: &DeletionNotice) -> Status {
     match session.state {
         SessionState::Closed(CloseReason::AuthFailed) => Status::NotAuthorized,
         SessionState::Closed(_) => Status::Closed,
         _ if session.epoch != epoch || !session.is_live() => Status::SessionLost,
-        _ if gone.is_gone() => Status::NodeDeleted,
+        _ if deletion.is_deleted() => Status::NodeDeleted,
         _ => Status::Live,
     }
 }

@@ -43,7 +43,7 @@ pub(crate) async fn participants(client: &Client, path: &LockPath) -> Result<Vec
     for node in queue.iter() {
         // Gone since the listing: left out.
         let Some(told) = backend.data(path, node).await? else { continue };
-        let verdict = judge(&queue, &node.token, Discipline::of(node.label));
+        let verdict = judge(&queue, &node.id, Discipline::of(node.label));
         participants.push(Participant {
             name: node.name.clone(),
             label: node.label,

@@ -27,8 +27,8 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
         Ok(Ok(deletion)) => {
             rest.done = true;
             match deletion {
-                Deletion::Removed => Ok(unless_lost(Release::Released)),
-                Deletion::Gone => Ok(Release::AlreadyLost),
+                Deletion::Deleted => Ok(unless_lost(Release::Released)),
+                Deletion::AlreadyDeleted => Ok(Release::AlreadyLost),
             }
         }
         Ok(Err(e)) => match e.kind() {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node,
-    NodeData, Queue, Result, SessionEvents, Target, Token, Watch,
+    NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
 };
 
 use crate::config::ZkOptions;
@@ -77,10 +77,10 @@ impl CoordinationBackend for ZkBackend {
         &self,
         parent: &LockPath,
         label: Label,
-        token: &Token,
+        node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        crate::create::create(&self.shared, parent, label, token, data).await
+        crate::create::create(&self.shared, parent, label, node_id, data).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {

@@ -1,8 +1,8 @@
 //! Taking a place in a queue, also when the answer gets lost.
 
 use zlock_core::{
-    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeName, Queue, Result, Sequence,
-    Token,
+    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
+    Sequence,
 };
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
@@ -12,21 +12,21 @@ use crate::numbers::{UsedUp, Worth, start_over};
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
 
-/// Creates the node of `token`, or finds it if an earlier try made it.
+/// Creates the node with this ID, or finds it if an earlier try made it.
 pub(crate) async fn create(
     session: &Shared,
     parent: &LockPath,
     label: Label,
-    token: &Token,
+    node_id: &NodeId,
     data: &[u8],
 ) -> Result<Created> {
     let mut operation = Operation::new(session, "create", parent);
-    if !token.is_uuid() {
-        let why = format!("the token {} is no UUID", Excerpt::of(token.as_str()));
+    if !node_id.is_uuid() {
+        let why = format!("the node ID {} is no UUID", Excerpt::of(node_id.as_str()));
         return Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
     }
     crate::write::check_size(&operation, data)?;
-    let wanted = Wanted { label, token, data };
+    let wanted = Wanted { label, node_id, data };
     let mut progress = Progress::default();
     loop {
         let lease = operation.lease().await?;
@@ -78,7 +78,7 @@ async fn attempt(
     progress: &mut Progress,
 ) -> Result<Option<Created>, Failure> {
     let recovering = progress.lost_in.is_some();
-    let found = if recovering { recover(operation, lease, wanted.token).await? } else { None };
+    let found = if recovering { recover(operation, lease, wanted.node_id).await? } else { None };
     operation.unknown = false;
     let place = match found {
         Some(place) => Some(place),
@@ -99,7 +99,7 @@ async fn attempt(
         return Ok(None);
     }
     if wanted.label != Label::Lock {
-        let id = operation.own_id(wanted.token);
+        let id = operation.own_id(wanted.node_id);
         operation.session.contents.insert(&id, Contents::new(wanted.data));
     }
     finish(operation, lease, place).await.map(Some)
@@ -132,7 +132,7 @@ async fn is_kept(
 /// The node to make.
 struct Wanted<'a> {
     label: Label,
-    token: &'a Token,
+    node_id: &'a NodeId,
     data: &'a [u8],
 }
 
@@ -148,9 +148,9 @@ async fn append(
     lease: Lease,
     wanted: &Wanted<'_>,
 ) -> Result<Option<Place>, Failure> {
-    let Wanted { label, token, data } = *wanted;
+    let Wanted { label, node_id, data } = *wanted;
     let parent = operation.server_path();
-    let prefix = format!("{parent}/{}", NodeName::prefix(token, label));
+    let prefix = format!("{parent}/{}", NodeName::prefix(node_id, label));
     let (data, acls) = (data.to_owned(), operation.session.options.acls.clone());
     let sent = operation.write(lease, move |live| async move {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
@@ -162,9 +162,9 @@ async fn append(
     match sent.await {
         Ok(((stat, sequence), listed)) => {
             let sequence = Sequence::new(sequence.into_i64());
-            let name = NodeName::of(token, label, sequence);
+            let name = NodeName::of(node_id, label, sequence);
             let node =
-                Node { name, token: token.clone(), label, sequence, session: None, fencing_token: None };
+                Node { name, id: node_id.clone(), label, sequence, session: None, fencing_token: None };
             // A list that failed is repeated; the create stands.
             Ok(Some(Place {
                 node: own(lease, node, &stat),
@@ -180,9 +180,13 @@ async fn append(
 }
 
 /// Looks for what a create of unknown outcome left behind in the session in which it was sent.
-async fn recover(operation: &Operation<'_>, lease: Lease, token: &Token) -> Result<Option<Place>, Failure> {
+async fn recover(
+    operation: &Operation<'_>,
+    lease: Lease,
+    node_id: &NodeId,
+) -> Result<Option<Place>, Failure> {
     let queue = operation.list(lease, Freshness::Latest).await?;
-    for node in queue.iter().filter(|node| node.token == *token) {
+    for node in queue.iter().filter(|node| node.id == *node_id) {
         let path = operation.node_path(&node.name);
         let stat =
             operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
@@ -197,18 +201,18 @@ async fn recover(operation: &Operation<'_>, lease: Lease, token: &Token) -> Resu
 /// Completes the answer: from here on the backend answers for the node.
 async fn finish(operation: &mut Operation<'_>, lease: Lease, place: Place) -> Result<Created, Failure> {
     let Place { node, queue } = place;
-    let gone = operation.session.own.insert(&operation.own_id(&node.token));
+    let deletion = operation.session.own.insert(&operation.own_id(&node.id));
     let mut queue = match queue {
         Some(queue) => queue,
         None => operation.list(lease, Freshness::Told).await?,
     };
     // A create of unknown outcome in an earlier session may have come to light only now. Its node is about to
     // go; until then it must not be taken for ours.
-    while let Some(name) = queue.names_of(&node.token).into_iter().find(|name| *name != node.name) {
+    while let Some(name) = queue.names_of(&node.id).into_iter().find(|name| *name != node.name) {
         crate::delete::by_name(operation, lease, &name).await?;
         queue = operation.list(lease, Freshness::Told).await?;
     }
-    Ok(Created { queue: queue.with_own(node.clone()), node, epoch: lease.epoch, gone })
+    Ok(Created { queue: queue.with_own(node.clone()), node, epoch: lease.epoch, deletion })
 }
 
 /// An own node, with what a listing does not tell.

@@ -7,10 +7,10 @@ use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
 
-/// Removes the node with the target's token, and says whether it did.
+/// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = Operation::new(session, "delete", parent);
-    let id = operation.own_id(target.token());
+    let id = operation.own_id(target.id());
     session.own.remove(&id);
     session.contents.remove(&id);
     let mut removed = false;
@@ -31,7 +31,7 @@ pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target)
 
 /// A request without an answer may have removed it, too.
 fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
-    if removed || operation.unknown { Deletion::Removed } else { Deletion::Gone }
+    if removed || operation.unknown { Deletion::Deleted } else { Deletion::AlreadyDeleted }
 }
 
 /// One try; sets `removed` when a request was answered that removed the node.
@@ -54,7 +54,7 @@ async fn once(
         // create of this session can come to light.
         let queue = operation.list(lease, Freshness::Latest).await?;
         let mut renamed = false;
-        for name in queue.names_of(target.token()) {
+        for name in queue.names_of(target.id()) {
             let found = by_name(operation, lease, &name).await?;
             *removed |= found;
             renamed |= !found;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use zlock_core::{NodeName, Token};
+use zlock_core::{NodeId, NodeName};
 use zookeeper_client::{Client, Error};
 
 use crate::pages::pages;
@@ -49,7 +49,7 @@ impl Heartbeat {
 async fn beat(live: &Live, shared: &Shared) -> Result<(), Error> {
     let mark = shared.own.mark();
     shared.contents.retain(&shared.own);
-    let (pages, end) = pages(&shared.own.tokens(), live.listed_up_to().as_ref());
+    let (pages, end) = pages(&shared.own.node_ids(), live.listed_up_to().as_ref());
     let synced = catch_up(live, Freshness::Latest);
     // Sent with the `sync`: the order of calls is the order on the wire.
     let listings: Vec<_> = pages.iter().map(|page| live.client.list_ephemerals(page.prefix())).collect();
@@ -78,7 +78,7 @@ pub(crate) async fn ping(client: &Client) -> Result<(), Error> {
 }
 
 /// The [`own_id`] of the node with this path at the server, if it has a name of ours.
-fn id_of(path: &str) -> Option<Token> {
+fn id_of(path: &str) -> Option<NodeId> {
     let (parent, name) = path.rsplit_once('/')?;
-    Some(own_id(parent, &NodeName::parse(name)?.token))
+    Some(own_id(parent, &NodeName::parse(name)?.id))
 }

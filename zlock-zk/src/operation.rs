@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use zlock_core::{
-    Error, ErrorKind, Label, LastFailure, LockPath, Node, NodeName, Queue, Result, Retry, Token,
+    Error, ErrorKind, Label, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result, Retry,
 };
 use zookeeper_client as zk;
 
@@ -51,9 +51,9 @@ impl<'a> Operation<'a> {
         self.session.options.node_path(self.path, name)
     }
 
-    /// What the session knows the node of this token by.
-    pub(crate) fn own_id(&self, token: &Token) -> Token {
-        own_id(&self.server_path(), token)
+    /// What the session knows the node of this ID by.
+    pub(crate) fn own_id(&self, node_id: &NodeId) -> NodeId {
+        own_id(&self.server_path(), node_id)
     }
 
     /// Waits for a live session.
@@ -148,7 +148,7 @@ impl<'a> Operation<'a> {
             return Ok(None);
         }
         let queue = self.list(lease, Freshness::Told).await?;
-        Ok(queue.find(&node.token).map(|found| found.name.clone()))
+        Ok(queue.find(&node.id).map(|found| found.name.clone()))
     }
 
     /// Waits before another try, or says why there is none.

@@ -1,6 +1,6 @@
 //! Which of a session's nodes one heartbeat lists.
 
-use zlock_core::Token;
+use zlock_core::NodeId;
 
 /// The most nodes that one request lists, in an answer of 100 kB or so; and how many one heartbeat lists at least, if it
 /// does not need more requests for that than it may send.
@@ -18,7 +18,7 @@ impl Page {
         &self.0
     }
 
-    pub(crate) fn lists(&self, id: &Token) -> bool {
+    pub(crate) fn lists(&self, id: &NodeId) -> bool {
         id.as_str().starts_with(&self.0)
     }
 }
@@ -28,7 +28,7 @@ impl Page {
 ///
 /// A single page lists all nodes as long as they are few enough. Otherwise each page is the shortest prefix of the next
 /// path that few enough paths begin with.
-pub(crate) fn pages(ids: &[Token], after: Option<&Token>) -> (Vec<Page>, Option<Token>) {
+pub(crate) fn pages(ids: &[NodeId], after: Option<&NodeId>) -> (Vec<Page>, Option<NodeId>) {
     if ids.len() <= NODES {
         return (vec![Page("/".into())], None);
     }
@@ -47,7 +47,7 @@ pub(crate) fn pages(ids: &[Token], after: Option<&Token>) -> (Vec<Page>, Option<
 }
 
 /// The page that begins with `ids[first]`, and where it ends.
-fn page(ids: &[Token], first: usize) -> (Page, usize) {
+fn page(ids: &[NodeId], first: usize) -> (Page, usize) {
     let path = ids[first].as_str();
     let ends = path.char_indices().map(|(at, c)| at + c.len_utf8());
     // The client library takes no path that ends in a slash.
@@ -65,19 +65,19 @@ fn page(ids: &[Token], first: usize) -> (Page, usize) {
 mod tests {
     use super::*;
 
-    fn ids(paths: impl IntoIterator<Item = String>) -> Vec<Token> {
-        let mut ids: Vec<_> = paths.into_iter().map(Token::new).collect();
+    fn ids(paths: impl IntoIterator<Item = String>) -> Vec<NodeId> {
+        let mut ids: Vec<_> = paths.into_iter().map(NodeId::new).collect();
         ids.sort();
         ids
     }
 
-    fn prefixes(ids: &[Token], after: Option<&str>) -> Vec<String> {
-        let (pages, _) = pages(ids, after.map(Token::new).as_ref());
+    fn prefixes(ids: &[NodeId], after: Option<&str>) -> Vec<String> {
+        let (pages, _) = pages(ids, after.map(NodeId::new).as_ref());
         pages.into_iter().map(|page| page.0).collect()
     }
 
-    /// As tokens are: 16 bytes, evenly spread.
-    fn tokens(count: u32) -> impl Iterator<Item = String> {
+    /// As node IDs are: 16 bytes, evenly spread.
+    fn node_ids(count: u32) -> impl Iterator<Item = String> {
         (0..count).map(|n| format!("{:08x}-0000", n.wrapping_mul(0x9E37_79B9)))
     }
 
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn one_path_is_divided_by_its_tokens() {
-        let ids = ids(tokens(1500).map(|token| format!("/crowd/_c_{token}")));
+        let ids = ids(node_ids(1500).map(|node_id| format!("/crowd/_c_{node_id}")));
         let first = prefixes(&ids, None);
         assert_eq!(first[..3], ["/crowd/_c_0", "/crowd/_c_1", "/crowd/_c_2"]);
     }
@@ -132,7 +132,7 @@ mod tests {
     /// Whatever the paths are: going on from where it ended, each node is listed, and soon.
     #[test]
     fn each_node_is_listed_in_each_round() {
-        let crowd = |count| tokens(count).map(|token| format!("/crowd/_c_{token}"));
+        let crowd = |count| node_ids(count).map(|node_id| format!("/crowd/_c_{node_id}"));
         let spread = |count| (0..count).map(|n: u32| format!("/own/{n}/_c_{n:08x}"));
         for (ids, heartbeats) in [
             (ids(crowd(1500)), 2),

@@ -1,6 +1,6 @@
 //! Giving an own node another label: on ZooKeeper, another name.
 
-use zlock_core::{ErrorKind, Label, LockPath, Node, NodeName, Result, Token};
+use zlock_core::{ErrorKind, Label, LockPath, Node, NodeId, NodeName, Result};
 use zookeeper_client::{Acls, CreateMode, Error};
 
 use crate::contents::Contents;
@@ -11,8 +11,8 @@ use crate::session::{Freshness, Lease, Shared};
 /// Renames the node so that its name has `label`, in one transaction: nobody sees the queue without it.
 pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
     let mut operation = Operation::new(session, "relabel", parent);
-    let relabelled = Node { name: NodeName::of(&node.token, label, node.sequence), label, ..node.clone() };
-    let id = operation.own_id(&node.token);
+    let relabelled = Node { name: NodeName::of(&node.id, label, node.sequence), label, ..node.clone() };
+    let id = operation.own_id(&node.id);
     let _hidden = session.own.hide(&id);
     // The name that the node has by now, for all we know.
     let mut name = node.name.clone();
@@ -28,9 +28,9 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
         };
         let failure = match renamed {
             Ok(true) => return Ok(relabelled),
-            // Gone, or an earlier relabel took effect: the token tells.
+            // Gone, or an earlier relabel took effect: the ID tells.
             Ok(false) => match operation.list(lease, Freshness::Latest).await {
-                Ok(queue) => match queue.find(&node.token) {
+                Ok(queue) => match queue.find(&node.id) {
                     Some(found) => {
                         name = found.name.clone();
                         continue;
@@ -58,7 +58,7 @@ async fn exists(operation: &Operation<'_>, lease: Lease, name: &NodeName) -> Res
 async fn rename(
     operation: &mut Operation<'_>,
     lease: Lease,
-    id: &Token,
+    id: &NodeId,
     from: &NodeName,
     to: &NodeName,
 ) -> Result<bool, Failure> {

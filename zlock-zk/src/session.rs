@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use zlock_core::{
-    Background, CloseReason, Error, ErrorKind, OwnNodes, SessionId, SessionPublisher, SessionState, Token,
+    Background, CloseReason, Error, ErrorKind, NodeId, OwnNodes, SessionId, SessionPublisher, SessionState,
 };
 use zookeeper_client as zk;
 use zookeeper_client::Client;
@@ -40,7 +40,7 @@ pub(crate) struct Live {
     pub(crate) staleness: Arc<Staleness>,
     pub(crate) watchers: Arc<Watchers>,
     /// The [`own_id`] up to which the last heartbeat listed the own nodes.
-    listed_up_to: Mutex<Option<Token>>,
+    listed_up_to: Mutex<Option<NodeId>>,
 }
 
 /// Tracks whether the connected server may lag behind what this client has already seen.
@@ -62,8 +62,8 @@ impl Staleness {
 
 /// What own nodes are known by: the beginning of the node's path at the server, which no relabel changes. So their order
 /// is that of the paths.
-pub(crate) fn own_id(parent: &str, token: &Token) -> Token {
-    Token::new(format!("{parent}/_c_{token}"))
+pub(crate) fn own_id(parent: &str, node_id: &NodeId) -> NodeId {
+    NodeId::new(format!("{parent}/_c_{node_id}"))
 }
 
 impl Live {
@@ -73,11 +73,11 @@ impl Live {
         Live { lease, client, staleness: Arc::new(staleness), watchers, listed_up_to: Mutex::default() }
     }
 
-    pub(crate) fn listed_up_to(&self) -> Option<Token> {
+    pub(crate) fn listed_up_to(&self) -> Option<NodeId> {
         self.listed_up_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_listed_up_to(&self, id: Option<Token>) {
+    pub(crate) fn set_listed_up_to(&self, id: Option<NodeId>) {
         *self.listed_up_to.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 }

@@ -36,12 +36,12 @@ async fn arm(
             let suspects = Suspects::new(session, lease, operation.path(), [seen]);
             Ok(Existence::Watching(watch(session, lease, watching, seen.label, suspects.ghost_found())))
         }
-        None if seen.label == Label::Lock => Ok(Existence::Gone),
+        None if seen.label == Label::Lock => Ok(Existence::Deleted),
         // Gone, or renamed: only a listing can tell.
         None => {
             let queue = operation.list(lease, Freshness::Told).await?;
-            Ok(match queue.find(&seen.token) {
-                None => Existence::Gone,
+            Ok(match queue.find(&seen.id) {
+                None => Existence::Deleted,
                 Some(node) => Existence::Changed(node.clone()),
             })
         }

@@ -46,7 +46,7 @@ async fn the_deadline_comes_before_the_server_ends_the_session() {
             println!("{flow:?}: lost after {:?}, gone after {:?}", lost - began, vanished - began);
             assert!(lost < vanished);
             assert!(lost - began > SESSION / 2, "not without need");
-            assert!(!made.gone.is_gone(), "that is said of living sessions only");
+            assert!(!made.deletion.is_deleted(), "that is said of living sessions only");
         }
     })
     .await;
@@ -124,15 +124,15 @@ async fn a_deleted_node_is_reported_within_a_heartbeat() {
         let mut kept = create(&l.backend, &path, Label::Write).await;
         l.observer.delete(&format!("{path}/{}", made.node.name), None).await.unwrap();
         let began = Instant::now();
-        let mut gone = made.gone.clone();
-        gone.gone().await;
+        let mut gone = made.deletion.clone();
+        gone.deleted().await;
         assert!(began.elapsed() < SESSION / 2, "{:?}", began.elapsed());
         // A rename is no deletion, however often it happens.
         for label in [Label::Read, Label::Write].into_iter().cycle().take(100) {
             kept.node = l.backend.relabel(&path, &kept.node, label).await.unwrap();
         }
         sleep(SESSION / 2).await;
-        assert!(!kept.gone.is_gone());
+        assert!(!kept.deletion.is_deleted());
     })
     .await;
 }
@@ -208,7 +208,7 @@ async fn very_many_nodes_are_kept_without_a_list() {
         l.proxy.lose_next(Lose::Answer, zookeeper_request(&[zk_op::SYNC]), Cut::Fin).happened().await;
         sleep(SESSION).await;
         connected(&l.backend, 1).await;
-        assert!(!made.iter().any(|made| made.gone.is_gone()));
+        assert!(!made.iter().any(|made| made.deletion.is_deleted()));
     })
     .await;
 }

@@ -49,7 +49,7 @@ async fn lost_create(lose: Lose, cut: Cut) {
     let made = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"mine").await.unwrap();
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
-    assert_eq!((&made.node.token, made.epoch), (&token, 1));
+    assert_eq!((&made.node.id, made.epoch), (&token, 1));
     // The first node under its parent: not made a second time.
     assert_eq!(made.node.sequence.get(), 0);
     assert_eq!(*made.queue, *std::slice::from_ref(&made.node));
@@ -70,7 +70,7 @@ async fn lost_list(lose: Lose, cut: Cut) {
     staged.happened().await;
     assert_eq!(*made.queue, *std::slice::from_ref(&made.node));
     assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
-    assert!(!made.gone.is_gone());
+    assert!(!made.deletion.is_deleted());
 }
 
 async fn lost_delete(lose: Lose, cut: Cut) {
@@ -83,7 +83,7 @@ async fn lost_delete(lose: Lose, cut: Cut) {
     l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [keep.node.name.to_string()]);
-    assert!(!made.gone.is_gone(), "we did it ourselves");
+    assert!(!made.deletion.is_deleted(), "we did it ourselves");
 }
 
 async fn lost_relabel(lose: Lose, cut: Cut) {
@@ -102,7 +102,7 @@ async fn lost_relabel(lose: Lose, cut: Cut) {
     // Deleted under the name that it had when it was made.
     l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
     assert!(names(&l.observer, &path).await.is_empty());
-    assert!(!made.gone.is_gone());
+    assert!(!made.deletion.is_deleted());
 }
 
 async fn lost_mkdir(lose: Lose, cut: Cut) {
@@ -131,7 +131,7 @@ async fn a_dropped_create_is_found_by_its_token() {
             if let Some(staged) = staged {
                 staged.happened().await;
             }
-            l.backend.delete(&path, &Target::Token(token)).await.unwrap();
+            l.backend.delete(&path, &Target::Id(token)).await.unwrap();
             assert!(names(&l.observer, &path).await.is_empty(), "{cut:?}");
         }
     })
@@ -152,7 +152,7 @@ async fn a_create_that_was_queued_without_a_link_does_not_come_after_its_delete(
             .await;
         let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
         assert!(timeout(Duration::from_millis(20), create).await.is_err());
-        let delete = async { l.backend.delete(&path, &Target::Token(token)).await.unwrap() };
+        let delete = async { l.backend.delete(&path, &Target::Id(token)).await.unwrap() };
         tokio::join!(delete, l.proxy.heal());
         assert!(names(&l.observer, &path).await.is_empty());
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -174,7 +174,7 @@ async fn a_create_that_gives_up_says_that_it_may_have_happened() {
         let error = create.await.unwrap_err();
         staged.happened().await;
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
-        l.backend.delete(&path, &Target::Token(token)).await.unwrap();
+        l.backend.delete(&path, &Target::Id(token)).await.unwrap();
         assert!(names(&l.observer, &path).await.is_empty());
     })
     .await;

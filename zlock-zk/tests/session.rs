@@ -44,7 +44,7 @@ async fn a_silent_member_costs_nothing() {
             proxies[used].cut(Cut::Reset);
             proxies[used].heal().await;
         }
-        assert!(!made.gone.is_gone());
+        assert!(!made.deletion.is_deleted());
     })
     .await;
 }
@@ -81,8 +81,8 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
         assert_eq!(told.await.unwrap(), [(1, SessionState::Suspended), (1, SessionState::Connected)]);
         backend.delete(&path, &Target::Node(made.node)).await.unwrap();
         assert_eq!(watch.await, WatchEvent::Deleted);
-        assert_eq!(backend.children(&path).await.unwrap().position(&waiter.node.token), Some(0));
-        assert!(!waiter.gone.is_gone());
+        assert_eq!(backend.children(&path).await.unwrap().position(&waiter.node.id), Some(0));
+        assert!(!waiter.deletion.is_deleted());
     })
     .await;
 }

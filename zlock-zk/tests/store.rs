@@ -100,7 +100,7 @@ async fn watches_do_not_pile_up() {
         for watch in kept {
             assert_eq!(watch.await, WatchEvent::Deleted);
         }
-        assert!(matches!(backend.exists_with_watch(&path, &held.node).await.unwrap(), Existence::Gone));
+        assert!(matches!(backend.exists_with_watch(&path, &held.node).await.unwrap(), Existence::Deleted));
         until("none", async || watches().await == 0).await;
     })
     .await;
@@ -208,9 +208,9 @@ async fn a_missing_chroot_is_made() {
         assert_eq!(names(&observer, &below).await, [now.name.to_string()]);
         assert!(matches!(backend.exists_with_watch(&lock, &made.node).await.unwrap(), Existence::Changed(_)));
         assert_eq!(backend.data(&lock, &made.node).await.unwrap().unwrap().data, b"data");
-        assert!(!made.gone.is_gone());
+        assert!(!made.deletion.is_deleted());
         sleep(SESSION / 2).await;
-        assert!(!made.gone.is_gone());
+        assert!(!made.deletion.is_deleted());
     })
     .await;
 }

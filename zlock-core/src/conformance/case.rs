@@ -8,10 +8,10 @@ use tokio::time::{sleep, timeout};
 use crate::backend::{CoordinationBackend, Created};
 use crate::conformance::{Connection, Links, Store};
 use crate::label::Label;
-use crate::node::{Node, Token};
+use crate::node::{Node, NodeId};
+use crate::node_id::NodeIds;
 use crate::path::LockPath;
 use crate::session::{Session, SessionState};
-use crate::token::Tokens;
 
 /// Long enough for a request to a server that answers, and short beside a session timeout.
 pub(crate) const MOMENT: Duration = Duration::from_millis(200);
@@ -34,7 +34,7 @@ pub struct Case<'a> {
     /// The store under test.
     pub store: &'a dyn Store,
     root: LockPath,
-    tokens: Tokens,
+    node_ids: NodeIds,
     opened: Mutex<Vec<Weak<dyn CoordinationBackend>>>,
     paths: Mutex<Vec<LockPath>>,
     by_hand: Mutex<Vec<(LockPath, String)>>,
@@ -45,7 +45,7 @@ impl<'a> Case<'a> {
         Case {
             store,
             root: store.root(),
-            tokens: Tokens::random(),
+            node_ids: NodeIds::random(),
             opened: Mutex::default(),
             paths: Mutex::default(),
             by_hand: Mutex::default(),
@@ -66,15 +66,15 @@ impl<'a> Case<'a> {
         path
     }
 
-    /// A new token.
-    pub fn token(&self) -> Token {
-        self.tokens.next()
+    /// Returns a new node ID.
+    pub fn node_id(&self) -> NodeId {
+        self.node_ids.next()
     }
 
     /// Appends a node.
     pub async fn create(&self, backend: &Connection, path: &LockPath, label: Label) -> Created {
         backend
-            .create_ephemeral_sequential(path, label, &self.token(), b"data")
+            .create_ephemeral_sequential(path, label, &self.node_id(), b"data")
             .await
             .expect("create_ephemeral_sequential")
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use etcd_client::{Client, GetOptions};
 use tokio::time::{Instant, sleep};
 use zlock_core::{
-    CoordinationBackend, Created, Existence, Label, LockPath, Node, SessionState, Token, Tokens, Watch,
+    CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeId, NodeIds, SessionState, Watch,
 };
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_testkit::{Etcd, FaultProxy};
@@ -40,8 +40,8 @@ pub fn path(name: &str) -> LockPath {
     LockPath::new(format!("/{name}-{}/lock", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap()
 }
 
-pub fn token() -> Token {
-    Tokens::random().next()
+pub fn token() -> NodeId {
+    NodeIds::random().next()
 }
 
 pub async fn create(backend: &EtcdBackend, path: &LockPath, label: Label) -> Created {

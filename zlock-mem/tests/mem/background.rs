@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
-use zlock_core::{CoordinationBackend, Job, Label, SessionState, Tokens};
+use zlock_core::{CoordinationBackend, Job, Label, NodeIds, SessionState};
 use zlock_mem::{MemOptions, MemServer};
 
 use crate::common::{limit, path};
@@ -156,7 +156,7 @@ fn orphaned_job_ends_the_session() {
     let handle: Arc<dyn CoordinationBackend> = Arc::new(shared.clone());
     let (path, log) = (path(), Log::default());
     let create = async || {
-        handle.create_ephemeral_sequential(&path, Label::Lock, &Tokens::seeded(1).next(), b"").await.unwrap()
+        handle.create_ephemeral_sequential(&path, Label::Lock, &NodeIds::seeded(1).next(), b"").await.unwrap()
     };
     runtime().block_on(create());
     push(&handle, &log, "pending", SECOND);
@@ -211,7 +211,7 @@ fn session_of_a_runtime_that_is_not_driven_ends() {
     let backend: Arc<dyn CoordinationBackend> = idle.block_on(async { Arc::new(server.connect()) as _ });
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(async {
         let other = server.connect();
-        let token = Tokens::seeded(1).next();
+        let token = NodeIds::seeded(1).next();
         backend.create_ephemeral_sequential(&path(), Label::Lock, &token, b"").await.unwrap();
         push(&backend, &log, "pending", Duration::ZERO);
         for _ in 0..10 {

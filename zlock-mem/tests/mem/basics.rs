@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_core::{CoordinationBackend, Existence, Label, SessionState, Target, Tokens, WatchEvent};
+use zlock_core::{CoordinationBackend, Existence, Label, NodeIds, SessionState, Target, WatchEvent};
 use zlock_mem::{MemServer, Operation};
 
 use crate::common::{limit, path};
@@ -11,12 +11,12 @@ use crate::common::{limit, path};
 #[tokio::test(start_paused = true)]
 async fn two_clients_queue_up() {
     limit(async {
-        let (server, tokens, path) = (MemServer::new(), Tokens::seeded(1), path());
+        let (server, tokens, path) = (MemServer::new(), NodeIds::seeded(1), path());
         let (a, b) = (server.connect(), server.connect());
         assert_eq!(a.session_events().current().state, SessionState::Connected);
         let first = a.create_ephemeral_sequential(&path, Label::Lock, &tokens.next(), b"a").await.unwrap();
         let second = b.create_ephemeral_sequential(&path, Label::Lock, &tokens.next(), b"b").await.unwrap();
-        assert_eq!(second.queue.position(&second.node.token), Some(1));
+        assert_eq!(second.queue.position(&second.node.id), Some(1));
         assert!(second.node.fencing_token > first.node.fencing_token);
 
         let seen = &second.queue[0];
@@ -37,7 +37,7 @@ async fn two_clients_queue_up() {
 #[tokio::test(start_paused = true)]
 async fn requests_are_counted_as_zookeeper_would() {
     limit(async {
-        let (server, tokens, path) = (MemServer::new(), Tokens::seeded(1), path());
+        let (server, tokens, path) = (MemServer::new(), NodeIds::seeded(1), path());
         let a = server.connect();
         let began = Instant::now();
         let create =

@@ -19,7 +19,7 @@ async fn a_suspended_client_keeps_its_session_and_its_nodes() {
         assert_eq!(Some(session.id), created.node.session);
         assert!(session.deadline >= Instant::now() + T / 2, "answered again, the deadline moved on");
         assert_eq!(server.names(&path()).len(), 1);
-        assert!(!created.gone.is_gone());
+        assert!(!created.deletion.is_deleted());
     })
     .await;
 }

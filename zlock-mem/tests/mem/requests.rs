@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::common::{MS, T, create, limit, path, try_create};
 use tokio::time::{Instant, sleep};
 use zlock_core::{
-    CoordinationBackend, ErrorKind, Existence, Label, NodeName, RetryPolicy, Sequence, SessionState, Target,
-    Tokens, WatchEvent,
+    CoordinationBackend, ErrorKind, Existence, Label, NodeIds, NodeName, RetryPolicy, Sequence, SessionState,
+    Target, WatchEvent,
 };
 use zlock_mem::{Fate, Fault, MemOptions, MemServer, Operation};
 
@@ -24,7 +24,7 @@ async fn a_lost_create_is_sent_again() {
         server.inject(Fault::lose_request(Operation::Create));
         let created = create(&a).await;
         assert_eq!(server.names(&path()).len(), 2);
-        assert_eq!(created.queue.position(&created.node.token), Some(1));
+        assert_eq!(created.queue.position(&created.node.id), Some(1));
         assert_eq!(server.requests(Operation::Create), 1, "a lost request has not arrived");
         assert_eq!(
             a.session_events().current().state,
@@ -49,7 +49,7 @@ async fn fr01_a_lost_answer_leaves_exactly_one_node_and_it_is_ours() {
             let created = create(&a).await;
             assert_eq!(server.names(&path()).iter().filter(|name| *name != "foreign").count(), 1);
             assert!(server.names(&path()).contains(&created.node.name.to_string()));
-            assert!(created.queue.find(&created.node.token).is_some());
+            assert!(created.queue.find(&created.node.id).is_some());
             let creates = if operation == Operation::CreateParents { 2 } else { 1 };
             assert_eq!(server.requests(Operation::Create), creates, "{operation:?}");
         }
@@ -80,14 +80,14 @@ async fn t1_a_create_that_fails_for_good_says_that_it_may_be_there() {
         create(&a).await;
         server.inject(Fault::lose_answer(Operation::Create));
         server.inject(Fault::lose_request(Operation::List).times(u64::MAX));
-        let token = Tokens::seeded(1).next();
+        let token = NodeIds::seeded(1).next();
         let began = Instant::now();
         let error = a.create_ephemeral_sequential(&path(), Label::Lock, &token, b"").await.unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
         assert!(began.elapsed() <= 15_000 * MS, "{:?}", began.elapsed());
         assert_eq!(server.names(&path()).len(), 2);
         server.clear_faults();
-        a.delete(&path(), &Target::Token(token)).await.unwrap();
+        a.delete(&path(), &Target::Id(token)).await.unwrap();
         assert_eq!(server.names(&path()).len(), 1);
     })
     .await;
@@ -123,7 +123,7 @@ async fn a_node_that_was_made_again_at_another_place_is_gone() {
         let a = server.connect();
         let seen = try_create(&a, Label::Write).await.unwrap().node;
         server.remove(&path(), seen.name.as_str());
-        let again = NodeName::of(&seen.token, Label::Write, Sequence::new(7));
+        let again = NodeName::of(&seen.id, Label::Write, Sequence::new(7));
         server.put(&path(), again.as_str(), b"");
         let mut requests = 0;
         server.on_request(move |_, _| {
@@ -132,7 +132,7 @@ async fn a_node_that_was_made_again_at_another_place_is_gone() {
             Fate::Pass
         });
         let existence = a.exists_with_watch(&path(), &seen).await.unwrap();
-        assert!(matches!(existence, Existence::Gone), "{existence:?}");
+        assert!(matches!(existence, Existence::Deleted), "{existence:?}");
     })
     .await;
 }
@@ -180,7 +180,7 @@ async fn a_lost_answer_of_a_delete_or_relabel_is_made_up_for() {
             server.inject(fault(Operation::Delete));
             a.delete(&path(), &Target::Node(read)).await.unwrap();
             assert!(server.names(&path()).is_empty());
-            assert!(!written.gone.is_gone());
+            assert!(!written.deletion.is_deleted());
         }
     })
     .await;
@@ -304,7 +304,7 @@ async fn an_abandoned_create_leaves_nothing_whatever_is_lost() {
                     let a = server.connect();
                     a.link().delay(delay * MS, delay * MS);
                     fault.iter().cloned().for_each(|f| server.inject(f));
-                    let token = Tokens::seeded(polls).next();
+                    let token = NodeIds::seeded(polls).next();
                     let path = path();
                     let mut create = Box::pin(a.create_ephemeral_sequential(&path, Label::Lock, &token, b""));
                     let mut left = polls;
@@ -318,7 +318,7 @@ async fn an_abandoned_create_leaves_nothing_whatever_is_lost() {
                     })
                     .await;
                     drop(create);
-                    a.delete(&path, &Target::Token(token)).await.unwrap();
+                    a.delete(&path, &Target::Id(token)).await.unwrap();
                     assert_eq!(server.names(&path), [""; 0], "{fault:?}, {polls} polls");
                     sleep(T).await;
                     assert_eq!(server.names(&path), [""; 0], "{fault:?}, a while after {polls} polls");

@@ -23,7 +23,7 @@ async fn heartbeats_keep_a_session_for_hours() {
         let counts: Vec<_> = server.request_counts().into_iter().collect();
         let [(Operation::Heartbeat, beats)] = counts[..] else { panic!("{counts:?}") };
         assert!((1075..=1080).contains(&beats), "{beats}");
-        assert!(!created.gone.is_gone());
+        assert!(!created.deletion.is_deleted());
     })
     .await;
 }
@@ -37,11 +37,11 @@ async fn a_deleted_node_is_reported_within_a_heartbeat() {
         a.delete(&path(), &Target::Node(released.node)).await.unwrap();
         server.remove(&path(), deleted.node.name.as_str());
         let began = Instant::now();
-        deleted.gone.gone().await;
+        deleted.deletion.deleted().await;
         assert!(began.elapsed() <= T / 3 + 2 * MS);
         tokio::select! {
             biased;
-            () = released.gone.gone() => panic!("its own delete was reported"),
+            () = released.deletion.deleted() => panic!("its own delete was reported"),
             () = sleep(T) => {}
         }
     })
@@ -112,7 +112,7 @@ async fn a_frozen_process_finds_its_session_lost_and_the_server_closes_it() {
         let session = until(&a, 2, SessionState::Connected).await;
         assert_eq!(server.sessions(), [session.id], "the old session was closed, not left to expire");
         assert!(server.names(&path()).is_empty());
-        assert!(!created.gone.is_gone(), "that is what the session is for");
+        assert!(!created.deletion.is_deleted(), "that is what the session is for");
     })
     .await;
 }
@@ -306,7 +306,7 @@ fn threads_with_runtimes_of_their_own_share_a_server() {
                     for _ in 0..200 {
                         let created = create(&a).await;
                         let (queue, watch) = a.children_with_watch(&path()).await.unwrap();
-                        assert!(queue.find(&created.node.token).is_some());
+                        assert!(queue.find(&created.node.id).is_some());
                         a.delete(&path(), &Target::Node(created.node)).await.unwrap();
                         watch.await;
                     }

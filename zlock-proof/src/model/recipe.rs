@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use zlock_core::{Label, Node, NodeName, Queue, Sequence, Token};
+use zlock_core::{Label, Node, NodeId, NodeName, Queue, Sequence};
 
 use super::state::Place;
 
@@ -61,7 +61,7 @@ pub(crate) fn promoted(label: Label) -> Label {
     }
 }
 
-/// The nodes that there can be, made once. A client's number is its token and its sequence.
+/// The nodes that there can be, made once. A client's number is its id and its sequence.
 #[derive(Debug)]
 pub(crate) struct Nodes(Vec<Vec<Node>>);
 
@@ -69,10 +69,10 @@ impl Nodes {
     pub(crate) fn new(recipe: Recipe, clients: u8) -> Self {
         let labels = recipe.choices().into_iter().flat_map(|label| [label, promoted(label)]);
         let node = |client: u8, label| {
-            let token = Token::new(format!("{client:08}-0000-0000-0000-000000000000"));
+            let id = NodeId::new(format!("{client:08}-0000-0000-0000-000000000000"));
             let sequence = Sequence::new(client.into());
-            let name = NodeName::of(&token, label, sequence);
-            Node { name, token, label, sequence, session: None, fencing_token: None }
+            let name = NodeName::of(&id, label, sequence);
+            Node { name, id, label, sequence, session: None, fencing_token: None }
         };
         Nodes((0..clients).map(|c| labels.clone().map(|label| node(c, label)).collect()).collect())
     }
@@ -82,8 +82,8 @@ impl Nodes {
         known.find(|n| n.label == place.label).expect("every label of the recipe has a node").clone()
     }
 
-    pub(crate) fn token(&self, client: u8) -> Token {
-        self.0[usize::from(client)][0].token.clone()
+    pub(crate) fn token(&self, client: u8) -> NodeId {
+        self.0[usize::from(client)][0].id.clone()
     }
 
     pub(crate) fn queue(&self, places: &[Place]) -> Queue {

@@ -1,6 +1,6 @@
 //! An acquisition as a pure state machine: events in, the next request or the verdict out.
 
-use zlock_core::{Node, Queue, Token};
+use zlock_core::{Node, NodeId, Queue};
 
 use super::judge::{Discipline, Verdict, judge};
 
@@ -60,14 +60,14 @@ pub enum Step {
 /// every grant is checked against the status at that moment; a watch is armed on a node as it was listed.
 #[derive(Clone, Debug)]
 pub struct Acquisition {
-    me: Token,
+    me: NodeId,
     discipline: Discipline,
 }
 
 impl Acquisition {
-    /// An acquisition of the node with this token.
+    /// An acquisition of the node with this ID.
     #[must_use]
-    pub fn new(me: Token, discipline: Discipline) -> Self {
+    pub fn new(me: NodeId, discipline: Discipline) -> Self {
         Acquisition { me, discipline }
     }
 
@@ -105,7 +105,7 @@ mod tests {
     const BEHIND: &[&str] = &["lock-0000000001", "lock-0000000002"];
 
     fn me() -> Acquisition {
-        Acquisition::new(Token::new("lock-0000000002"), Discipline::Exclusive)
+        Acquisition::new(NodeId::new("lock-0000000002"), Discipline::Exclusive)
     }
 
     fn queue(names: &[&str]) -> Queue {
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn first_in_line_at_a_semaphore_watches_the_queue_and_promotes() {
-        let token = |n: u32| format!("{n:08}-0000-0000-0000-000000000000");
-        let name = |n: u32, w: u32| format!("_c_{}-__PERM__{w}of3__{n:010}", token(n));
-        let me = Acquisition::new(Token::new(token(2)), Discipline::Permits { max: 3 });
+        let node_id = |n: u32| format!("{n:08}-0000-0000-0000-000000000000");
+        let name = |n: u32, w: u32| format!("_c_{}-__PERM__{w}of3__{n:010}", node_id(n));
+        let me = Acquisition::new(NodeId::new(node_id(2)), Discipline::Permits { max: 3 });
         let blocked = queue(&[&name(1, 2), &name(2, 2), &name(3, 1)]);
         assert_eq!(me.next(Event::Listed(blocked.clone()), Status::Live), Step::ListAndArm);
         assert_eq!(me.next(Event::ListedAndArmed(blocked), Status::Live), Step::Wait);

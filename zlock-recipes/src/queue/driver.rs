@@ -64,7 +64,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     let mut place = Place::create(request).await?;
     let queue = std::mem::take(&mut place.created.queue);
     same_max(request, &queue)?;
-    let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
+    let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
     match acquisition.next(Event::Listed(queue), place.status()) {
         Step::Granted { promote } => Ok(Some(place.grant(promote))),
         Step::Ended(reason) => Err(lost_error(reason, "try_acquire", path)),
@@ -94,7 +94,7 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
     let mut place = Place::create(request).await?;
     queued.store(true, Ordering::Relaxed);
     LastFailure::overcome();
-    let acquisition = Acquisition::new(place.created.node.token.clone(), Discipline::of(label));
+    let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
     let queue = std::mem::take(&mut place.created.queue);
     same_max(request, &queue)?;
     let mut event = Event::Listed(queue);
@@ -127,7 +127,7 @@ async fn ask(Request { client, path, .. }: Request<'_>, step: Step) -> Result<(E
     Ok(match step {
         Step::Arm(node) => match client.backend.exists_with_watch(path, &node).await? {
             Existence::Watching(armed) => (Event::Armed, Some(armed)),
-            Existence::Gone | Existence::Changed(_) => (Event::NotArmed, None),
+            Existence::Deleted | Existence::Changed(_) => (Event::NotArmed, None),
         },
         Step::ListAndArm => {
             let (queue, armed) = client.backend.children_with_watch(path).await?;
@@ -163,11 +163,11 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     async fn create(request: Request<'a>) -> Result<Self> {
         let Request { client, path, label, data } = request;
-        let token = client.tokens.next();
+        let node_id = client.node_ids.next();
         // Armed before the create goes out: from here on every way out leaves no node behind.
         let mut cleanup =
-            Cleanup { client, path, target: Target::Token(token.clone()), epoch: None, armed: true };
-        match client.backend.create_ephemeral_sequential(path, label, &token, data).await {
+            Cleanup { client, path, target: Target::Id(node_id.clone()), epoch: None, armed: true };
+        match client.backend.create_ephemeral_sequential(path, label, &node_id, data).await {
             Ok(created) => {
                 cleanup.target = Target::Node(created.node.clone());
                 cleanup.epoch = Some(created.epoch);
@@ -189,7 +189,7 @@ impl<'a> Place<'a> {
     }
 
     fn status(&self) -> Status {
-        status(self.client.session.current(), self.created.epoch, &self.created.gone)
+        status(self.client.session.current(), self.created.epoch, &self.created.deletion)
     }
 
     /// Waits for the watch, or until the place is lost.
@@ -217,20 +217,20 @@ impl<'a> Place<'a> {
 
     /// Waits until the session or the own node is gone.
     async fn lost(&self) {
-        let (mut session, mut gone) = (self.client.session.clone(), self.created.gone.clone());
+        let (mut session, mut gone) = (self.client.session.clone(), self.created.deletion.clone());
         tokio::select! {
             biased;
             _ = session.over(self.created.epoch) => {}
-            () = gone.gone() => {}
+            () = gone.deleted() => {}
         }
     }
 
     fn grant(mut self, promote: bool) -> Guard {
         self.cleanup.disarm();
         let path = self.cleanup.path.clone();
-        let Created { node, epoch, gone, .. } = self.created;
+        let Created { node, epoch, deletion, .. } = self.created;
         let entry = Entry::of(node.label);
-        let granted = Granted { node, epoch, fencing_token: self.fencing_token, gone };
+        let granted = Granted { node, epoch, fencing_token: self.fencing_token, deletion };
         let hold = Hold::new(self.client.clone(), path, granted);
         if promote && hold.promote() {
             // The grant does not wait for it.

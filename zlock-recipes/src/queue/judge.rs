@@ -1,6 +1,6 @@
 //! Who holds, and whom to wait for: a pure decision on a listing.
 
-use zlock_core::{Label, Node, Predecessor, Queue, Token};
+use zlock_core::{Label, Node, NodeId, Predecessor, Queue};
 
 /// What a node in a queue needs in order to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +45,11 @@ impl Discipline {
     }
 }
 
-/// Judges the node with token `me` in a queue.
+/// Judges the node with ID `me` in a queue.
 ///
 /// The watch-your-predecessor queue is ZooKeeper's lock recipe; the nearest-writer rule is its shared lock.
 #[must_use]
-pub fn judge(queue: &Queue, me: &Token, discipline: Discipline) -> Verdict {
+pub fn judge(queue: &Queue, me: &NodeId, discipline: Discipline) -> Verdict {
     let predecessor = match queue.predecessor(me) {
         Predecessor::NotQueued => return Verdict::NodeDeleted,
         Predecessor::Head { followed } => return Verdict::Held { followed },
@@ -80,7 +80,7 @@ pub fn judge(queue: &Queue, me: &Token, discipline: Discipline) -> Verdict {
 /// The nodes that hold, in order.
 pub fn holders(queue: &Queue) -> impl Iterator<Item = &Node> {
     let holds =
-        |node: &&Node| matches!(judge(queue, &node.token, Discipline::of(node.label)), Verdict::Held { .. });
+        |node: &&Node| matches!(judge(queue, &node.id, Discipline::of(node.label)), Verdict::Held { .. });
     queue.iter().filter(holds)
 }
 
@@ -137,12 +137,12 @@ mod tests {
                 .enumerate()
                 .map(|(i, c)| {
                     let name = zlock_core::NodeName::of(
-                        &Token::new(i.to_string()),
+                        &NodeId::new(i.to_string()),
                         label(c),
                         zlock_core::Sequence::new(i as i64),
                     );
                     Node {
-                        token: Token::new(i.to_string()),
+                        id: NodeId::new(i.to_string()),
                         label: label(c),
                         sequence: zlock_core::Sequence::new(i as i64),
                         name,
@@ -159,11 +159,11 @@ mod tests {
         let queue = queue(kinds);
         queue
             .iter()
-            .map(|n| match judge(&queue, &n.token, Discipline::of(n.label)) {
+            .map(|n| match judge(&queue, &n.id, Discipline::of(n.label)) {
                 Verdict::Held { followed: false } => "H".into(),
                 Verdict::Held { followed: true } => "h".into(),
                 Verdict::WaitForAny => "-".into(),
-                Verdict::WaitFor(n) => n.token.to_string(),
+                Verdict::WaitFor(n) => n.id.to_string(),
                 Verdict::NodeDeleted => unreachable!(),
             })
             .collect()
@@ -208,7 +208,7 @@ mod tests {
         let queue = Queue::of_names(names.map(|((n, max), at)| {
             format!("_c_0000000{at}-0000-0000-0000-000000000000-__PERM__{n}of{max}__{at:010}")
         }));
-        let verdict = |at: usize| judge(&queue, &queue[at].token, Discipline::of(queue[at].label));
+        let verdict = |at: usize| judge(&queue, &queue[at].id, Discipline::of(queue[at].label));
         assert_eq!(verdict(0), Verdict::Held { followed: true });
         for at in 1..4 {
             assert_eq!(verdict(at), Verdict::WaitFor(queue[at - 1].clone()), "{at}");
@@ -226,13 +226,13 @@ mod tests {
 
     #[test]
     fn a_stranger_is_missing() {
-        assert_eq!(judge(&queue("WW"), &Token::new("x"), Discipline::Exclusive), Verdict::NodeDeleted);
+        assert_eq!(judge(&queue("WW"), &NodeId::new("x"), Discipline::Exclusive), Verdict::NodeDeleted);
     }
 
     #[test]
     fn order_and_not_number_decides_across_the_wrap() {
         let queue = Queue::of_names(["lock--2147483648", "lock-2147483647"]);
-        let (old, young) = (Token::new("lock-2147483647"), Token::new("lock--2147483648"));
+        let (old, young) = (NodeId::new("lock-2147483647"), NodeId::new("lock--2147483648"));
         assert_eq!(judge(&queue, &old, Discipline::Exclusive), Verdict::Held { followed: true });
         assert_eq!(judge(&queue, &young, Discipline::Exclusive), Verdict::WaitFor(queue[0].clone()));
     }
@@ -243,7 +243,7 @@ mod tests {
             for last in ["W", "R", "1", "5", "6"] {
                 let whole = queue(&format!("{before}{last}"));
                 let me = whole.last().unwrap();
-                let held = matches!(judge(&whole, &me.token, Discipline::of(me.label)), Verdict::Held { .. });
+                let held = matches!(judge(&whole, &me.id, Discipline::of(me.label)), Verdict::Held { .. });
                 assert_eq!(would_hold(&queue(before), me.label), held, "{before}+{last}");
             }
         }

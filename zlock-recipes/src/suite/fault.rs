@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, Label, LockPath,
-    Node, NodeData, Queue, Result, SessionEvents, Target, Token, Watch,
+    Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
 };
 
 /// An operation of the contract.
@@ -206,10 +206,10 @@ impl CoordinationBackend for Faulty {
         &self,
         parent: &LockPath,
         label: Label,
-        token: &Token,
+        node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        let inner = self.inner.create_ephemeral_sequential(parent, label, token, data);
+        let inner = self.inner.create_ephemeral_sequential(parent, label, node_id, data);
         self.faults.around(Call::Create, inner).await
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use zlock_core::conformance::{Connection, Links, Store};
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData,
-    Queue, Result, SessionEvents, Target, Token, Tokens, Watch,
+    NodeId, NodeIds, Queue, Result, SessionEvents, Target, Watch,
 };
 
 /// A store on which a client of its own takes some permits on each path before anybody else uses it. Nobody
@@ -24,8 +24,8 @@ pub struct Occupied<S> {
 struct Occupant {
     backend: Arc<dyn CoordinationBackend>,
     label: Label,
-    tokens: Tokens,
-    taken: Mutex<BTreeMap<LockPath, Token>>,
+    node_ids: NodeIds,
+    taken: Mutex<BTreeMap<LockPath, NodeId>>,
 }
 
 impl Occupant {
@@ -36,9 +36,9 @@ impl Occupant {
         let taking = tokio::spawn(async move {
             let mut taken = this.taken.lock().await;
             if let Entry::Vacant(place) = taken.entry(path) {
-                let (path, token) = (place.key(), this.tokens.next());
-                this.backend.create_ephemeral_sequential(path, this.label, &token, b"occupant").await?;
-                place.insert(token);
+                let (path, node_id) = (place.key(), this.node_ids.next());
+                this.backend.create_ephemeral_sequential(path, this.label, &node_id, b"occupant").await?;
+                place.insert(node_id);
             }
             Ok(())
         });
@@ -51,7 +51,7 @@ impl<S: Store> Occupied<S> {
     pub async fn new(store: S, weight: u32, max: u32) -> Self {
         let backend = store.connect().await.backend;
         let label = Label::Permits { weight, max, granted: true };
-        let occupant = Occupant { backend, label, tokens: Tokens::random(), taken: Mutex::default() };
+        let occupant = Occupant { backend, label, node_ids: NodeIds::random(), taken: Mutex::default() };
         Occupied { store, occupant: Arc::new(occupant) }
     }
 }
@@ -75,8 +75,8 @@ impl<S: Store> Store for Occupied<S> {
 
     async fn names(&self, parent: &LockPath) -> Vec<String> {
         let mut names = self.store.names(parent).await;
-        if let Some(token) = self.occupant.taken.lock().await.get(parent) {
-            names.retain(|name| !name.contains(token.as_str()));
+        if let Some(node_id) = self.occupant.taken.lock().await.get(parent) {
+            names.retain(|name| !name.contains(node_id.as_str()));
         }
         names
     }
@@ -136,11 +136,11 @@ impl CoordinationBackend for Occupying {
         &self,
         parent: &LockPath,
         label: Label,
-        token: &Token,
+        node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
         self.occupant.take(parent).await?;
-        self.backend.create_ephemeral_sequential(parent, label, token, data).await
+        self.backend.create_ephemeral_sequential(parent, label, node_id, data).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use zlock_core::{CoordinationBackend, Created, Label, LockPath, SessionState, Token, Tokens};
+use zlock_core::{CoordinationBackend, Created, Label, LockPath, NodeId, NodeIds, SessionState};
 use zlock_testkit::FaultProxy;
 use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acls, Client, CreateMode};
@@ -40,8 +40,8 @@ pub fn path(name: &str) -> LockPath {
     LockPath::new(format!("/{name}-{}/lock", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap()
 }
 
-pub fn token() -> Token {
-    Tokens::random().next()
+pub fn token() -> NodeId {
+    NodeIds::random().next()
 }
 
 pub async fn create(backend: &ZkBackend, path: &LockPath, label: Label) -> Created {

@@ -45,12 +45,9 @@ pub async fn has_what_the_backend_was_told(case: &Case<'_>) {
     for _ in 0..10 {
         let first = case.create(&a, &path, Label::Lock).await;
         let second = case.create(&b, &path, Label::Lock).await;
-        assert!(second.queue.find(&first.node.token).is_some());
+        assert!(second.queue.find(&first.node.id).is_some());
         let queue = b.children(&path).await.unwrap();
-        assert_eq!(
-            (queue.position(&first.node.token), queue.position(&second.node.token)),
-            (Some(0), Some(1))
-        );
+        assert_eq!((queue.position(&first.node.id), queue.position(&second.node.id)), (Some(0), Some(1)));
 
         let Existence::Watching(watch) = b.exists_with_watch(&path, &queue[0]).await.unwrap() else {
             panic!("not watching {:?}", queue[0]);
@@ -61,7 +58,7 @@ pub async fn has_what_the_backend_was_told(case: &Case<'_>) {
             b.children(&path).await.unwrap()
         };
         let (_, queue) = tokio::join!(delete, look);
-        assert_eq!(queue.find(&first.node.token), None);
+        assert_eq!(queue.find(&first.node.id), None);
         b.delete(&path, &Target::Node(second.node)).await.unwrap();
         assert!(b.children(&path).await.unwrap().is_empty());
     }

@@ -13,12 +13,12 @@ pub async fn fires_on_any_change(case: &Case<'_>) {
     watch.await;
 
     let (queue, watch) = b.children_with_watch(&path).await.unwrap();
-    assert!(queue.find(&created.node.token).is_some());
+    assert!(queue.find(&created.node.id).is_some());
     let relabelled = a.relabel(&path, &created.node, Label::Read).await.unwrap();
     watch.await;
 
     let (queue, watch) = b.children_with_watch(&path).await.unwrap();
-    assert_eq!(queue.find(&created.node.token).unwrap().label, Label::Read);
+    assert_eq!(queue.find(&created.node.id).unwrap().label, Label::Read);
     a.delete(&path, &Target::Node(relabelled)).await.unwrap();
     watch.await;
 }
@@ -30,14 +30,14 @@ pub async fn no_change_is_lost(case: &Case<'_>) {
         let (created, looked) =
             tokio::join!(case.create(&a, &path, Label::Lock), b.children_with_watch(&path));
         let (queue, watch) = looked.unwrap();
-        if queue.find(&created.node.token).is_none() {
+        if queue.find(&created.node.id).is_none() {
             watch.await;
         }
         let target = Target::Node(created.node.clone());
         let (deleted, looked) = tokio::join!(a.delete(&path, &target), b.children_with_watch(&path));
         deleted.unwrap();
         let (queue, watch) = looked.unwrap();
-        if queue.find(&created.node.token).is_some() {
+        if queue.find(&created.node.id).is_some() {
             watch.await;
         }
     }
@@ -68,7 +68,7 @@ pub async fn works_on_a_missing_parent(case: &Case<'_>) {
             b.children_with_watch(&path).await.unwrap()
         });
         // The first event may be that of the parent.
-        while event.0.find(&created.node.token).is_none() {
+        while event.0.find(&created.node.id).is_none() {
             event.1.await;
             event = b.children_with_watch(&path).await.unwrap();
         }

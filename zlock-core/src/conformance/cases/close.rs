@@ -19,9 +19,9 @@ fn is_closed<T: std::fmt::Debug>(result: Result<T>) {
 }
 
 async fn all_end_with_closed(case: &Case<'_>, backend: &Connection, path: &LockPath, node: &Node) {
-    let token = case.token();
+    let node_id = case.node_id();
     tokio::join!(
-        async { is_closed(backend.create_ephemeral_sequential(path, Label::Lock, &token, b"").await) },
+        async { is_closed(backend.create_ephemeral_sequential(path, Label::Lock, &node_id, b"").await) },
         async { is_closed(backend.children(path).await) },
         async { is_closed(backend.children_with_watch(path).await) },
         async { is_closed(backend.exists_with_watch(path, node).await) },

@@ -9,14 +9,14 @@ use crate::conformance::Case;
 use crate::conformance::case::MOMENT;
 use crate::error::ErrorKind;
 use crate::label::Label;
-use crate::node::Token;
+use crate::node::NodeId;
 
-/// A token that is no UUID is refused with `InvalidArgument`.
+/// A node ID that is no UUID is refused with `InvalidArgument`.
 pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
-    for token in ["", "worker-1", "0123abcd-4567-89ab-cdef-0123456789abc"] {
-        let refused = a.create_ephemeral_sequential(&path, Label::Lock, &Token::new(token), b"").await;
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument, "{token:?}");
+    for node_id in ["", "worker-1", "0123abcd-4567-89ab-cdef-0123456789abc"] {
+        let refused = a.create_ephemeral_sequential(&path, Label::Lock, &NodeId::new(node_id), b"").await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument, "{node_id:?}");
     }
     assert!(case.has(&path, &[]).await);
 }
@@ -28,14 +28,14 @@ pub async fn at_the_end_of_the_queue(case: &Case<'_>) {
     for backend in [&a, &b, &a, &a, &b] {
         let seen = a.children(&path).await.unwrap();
         let created = case.create(backend, &path, Label::Lock).await;
-        let place = created.queue.position(&created.node.token).unwrap();
+        let place = created.queue.position(&created.node.id).unwrap();
         for node in seen.iter() {
-            assert!(created.queue.position(&node.token).unwrap() < place, "{node:?} in {:?}", created.queue);
+            assert!(created.queue.position(&node.id).unwrap() < place, "{node:?} in {:?}", created.queue);
         }
-        made.push(created.node.token);
+        made.push(created.node.id);
     }
     let queue = b.children(&path).await.unwrap();
-    let queue: Vec<_> = queue.iter().filter(|n| made.contains(&n.token)).map(|n| n.token.clone()).collect();
+    let queue: Vec<_> = queue.iter().filter(|n| made.contains(&n.id)).map(|n| n.id.clone()).collect();
     assert_eq!(queue, made);
 }
 
@@ -46,7 +46,7 @@ pub async fn returned_queue_has_the_node(case: &Case<'_>) {
         [Label::Lock, Label::Read, Label::Write, Label::Permits { weight: 2, max: 5, granted: false }]
     {
         let created = case.create(&a, &path, label).await;
-        let listed = created.queue.find(&created.node.token).unwrap();
+        let listed = created.queue.find(&created.node.id).unwrap();
         assert_eq!((&listed.name, listed.label), (&created.node.name, label));
         assert_eq!(created.node.label, label);
     }
@@ -134,7 +134,7 @@ pub async fn lost_answer_leaves_the_returned_node(case: &Case<'_>) {
     };
     let (created, ()) = tokio::join!(case.create(&a, &path, Label::Lock), lose_it);
     assert!(case.has(&path, &[&before.node, &created.node]).await, "{:?}", case.store.names(&path).await);
-    assert!(created.queue.find(&created.node.token).is_some());
+    assert!(created.queue.find(&created.node.id).is_some());
     assert_eq!((created.epoch, created.node.session), (before.epoch, before.node.session));
     assert!(created.node.fencing_token > before.node.fencing_token);
 }
@@ -146,7 +146,7 @@ pub async fn deletion_by_others_is_reported(case: &Case<'_>) {
         (case.create(&a, &path, Label::Lock).await, case.create(&a, &path, Label::Lock).await);
     sleep(MOMENT).await;
     case.store.remove(&path, deleted.node.name.as_str()).await;
-    deleted.gone.gone().await;
-    assert!(!kept.gone.is_gone());
+    deleted.deletion.deleted().await;
+    assert!(!kept.deletion.is_deleted());
     assert!(a.session_events().is_live(kept.epoch));
 }

@@ -13,11 +13,11 @@ pub async fn is_what_was_given(case: &Case<'_>) {
     let every_byte: Vec<u8> = (0..=255).collect();
     for data in [&b""[..], b"host-1/42", &every_byte, &[7; 4096]] {
         let created =
-            a.create_ephemeral_sequential(&path, Label::Write, &case.token(), data).await.unwrap().node;
+            a.create_ephemeral_sequential(&path, Label::Write, &case.node_id(), data).await.unwrap().node;
         for backend in [&a, &b] {
             assert_eq!(case.data(backend, &path, &created).await.as_deref(), Some(data));
         }
-        let listed = b.children(&path).await.unwrap().find(&created.token).cloned().unwrap();
+        let listed = b.children(&path).await.unwrap().find(&created.id).cloned().unwrap();
         assert_eq!(case.data(&b, &path, &listed).await.as_deref(), Some(data));
         let relabelled = a.relabel(&path, &created, Label::Read).await.unwrap();
         for node in [&relabelled, &created] {

@@ -10,7 +10,7 @@ use crate::backend::{Deletion, Target};
 use crate::conformance::case::MOMENT;
 use crate::conformance::{Case, Connection};
 use crate::label::Label;
-use crate::node::Token;
+use crate::node::NodeId;
 use crate::path::LockPath;
 
 /// A node that is gone already is `Ok`, and so is a parent that is.
@@ -27,7 +27,7 @@ pub async fn gone_already_is_ok(case: &Case<'_>) {
         a.delete(&path, &target).await.unwrap();
         a.delete(&case.path("never/made"), &target).await.unwrap();
     }
-    a.delete(&path, &Target::Token(case.token())).await.unwrap();
+    a.delete(&path, &Target::Id(case.node_id())).await.unwrap();
 }
 
 /// A node that somebody else removed is `Gone`, whatever its label was.
@@ -51,18 +51,22 @@ pub async fn says_whether_it_removed_the_node(case: &Case<'_>) {
                 if by_hand {
                     case.store.remove(&path, now.name.as_str()).await;
                 }
-                let expected = if by_hand { Deletion::Gone } else { Deletion::Removed };
+                let expected = if by_hand { Deletion::AlreadyDeleted } else { Deletion::Deleted };
                 let target = Target::Node(if old { made } else { now });
                 let what = format!("{label:?} to {relabel:?}, old {old}");
                 assert_eq!(a.delete(&path, &target).await.unwrap(), expected, "{what}");
-                assert_eq!(a.delete(&path, &target).await.unwrap(), Deletion::Gone, "{what}, again");
+                assert_eq!(
+                    a.delete(&path, &target).await.unwrap(),
+                    Deletion::AlreadyDeleted,
+                    "{what}, again"
+                );
             }
         }
-        let left = Target::Token(case.create(&a, &path, label).await.node.token);
-        assert_eq!(a.delete(&path, &left).await.unwrap(), Deletion::Removed, "{label:?} by token");
-        assert_eq!(a.delete(&path, &left).await.unwrap(), Deletion::Gone, "{label:?} by token, again");
+        let left = Target::Id(case.create(&a, &path, label).await.node.id);
+        assert_eq!(a.delete(&path, &left).await.unwrap(), Deletion::Deleted, "{label:?} by ID");
+        assert_eq!(a.delete(&path, &left).await.unwrap(), Deletion::AlreadyDeleted, "{label:?} by ID, again");
     }
-    assert_eq!(a.delete(&path, &Target::Token(case.token())).await.unwrap(), Deletion::Gone);
+    assert_eq!(a.delete(&path, &Target::Id(case.node_id())).await.unwrap(), Deletion::AlreadyDeleted);
 }
 
 /// A node that an earlier attempt of this call may have removed, whose answer was lost, is `Removed`.
@@ -76,8 +80,8 @@ pub async fn lost_answer_counts_as_removed(case: &Case<'_>) {
             case.links().heal(&a).await;
         };
         let (deleted, ()) = tokio::join!(a.delete(&path, &target), mend);
-        assert_eq!(deleted.unwrap(), Deletion::Removed, "{label:?}");
-        assert_eq!(a.delete(&path, &target).await.unwrap(), Deletion::Gone, "{label:?}, again");
+        assert_eq!(deleted.unwrap(), Deletion::Deleted, "{label:?}");
+        assert_eq!(a.delete(&path, &target).await.unwrap(), Deletion::AlreadyDeleted, "{label:?}, again");
     }
 }
 
@@ -90,14 +94,14 @@ pub async fn never_another_with_the_same_number(case: &Case<'_>) {
         case.store.remove_parent(&path).await;
         let new = case.create(&a, &path, label).await.node;
         a.delete(&path, &Target::Node(old.clone())).await.unwrap();
-        a.delete(&path, &Target::Token(old.token)).await.unwrap();
+        a.delete(&path, &Target::Id(old.id)).await.unwrap();
         assert!(case.has(&path, &[&new]).await);
         a.delete(&path, &Target::Node(new)).await.unwrap();
         case.store.remove_parent(&path).await;
     }
 }
 
-/// Removes exactly the node with this token, whatever its label is by now.
+/// Removes exactly the node with this ID, whatever its label is by now.
 pub async fn whatever_its_label(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let other = case.create(&a, &path, Label::Write).await.node;
@@ -130,7 +134,7 @@ pub async fn while_it_is_relabelled(case: &Case<'_>) {
             None => tokio::join!(relabel, a.delete(&path, &target)),
         };
         deleted.unwrap();
-        assert!(relabelled.is_ok_and(|n| n.token == node.token) || !is_done, "after {polls} polls");
+        assert!(relabelled.is_ok_and(|n| n.id == node.id) || !is_done, "after {polls} polls");
         assert!(case.has(&path, &[&other]).await, "after {polls} polls");
         if is_done {
             break;
@@ -138,21 +142,21 @@ pub async fn while_it_is_relabelled(case: &Case<'_>) {
     }
 }
 
-/// After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
+/// After a create of unknown outcome, [`Target::Id`] finds and removes what it left, if anything;
 /// a create whose future was dropped before this call cannot take effect after its `Ok`.
 pub async fn by_token_finds_what_a_create_left(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let other = case.create(&a, &path, Label::Lock).await.node;
     for label in [Label::Lock, Label::Read] {
         let left = case.create(&a, &path, label).await.node;
-        a.delete(&path, &Target::Token(left.token)).await.unwrap();
+        a.delete(&path, &Target::Id(left.id)).await.unwrap();
         assert!(case.has(&path, &[&other]).await);
     }
 }
 
 /// Polls a create so many times and drops it; `false` if it ended before.
-async fn abandon(backend: &Connection, path: &LockPath, token: &Token, polls: usize) -> bool {
-    let mut create = pin!(backend.create_ephemeral_sequential(path, Label::Lock, token, b"abandoned"));
+async fn abandon(backend: &Connection, path: &LockPath, node_id: &NodeId, polls: usize) -> bool {
+    let mut create = pin!(backend.create_ephemeral_sequential(path, Label::Lock, node_id, b"abandoned"));
     let mut done = 0;
     poll_fn(|cx| {
         if done == polls {
@@ -171,7 +175,7 @@ async fn abandon(backend: &Connection, path: &LockPath, token: &Token, polls: us
     .await
 }
 
-/// After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
+/// After a create of unknown outcome, [`Target::Id`] finds and removes what it left, if anything;
 /// a create whose future was dropped before this call cannot take effect after its `Ok`.
 pub async fn by_token_after_any_poll_of_a_create(case: &Case<'_>) {
     let a = case.connect().await;
@@ -182,9 +186,9 @@ pub async fn by_token_after_any_poll_of_a_create(case: &Case<'_>) {
             a.delete(&path, &Target::Node(node)).await.unwrap();
         }
         for polls in 1.. {
-            let token = case.token();
-            let abandoned = abandon(&a, &path, &token, polls).await;
-            a.delete(&path, &Target::Token(token)).await.unwrap();
+            let node_id = case.node_id();
+            let abandoned = abandon(&a, &path, &node_id, polls).await;
+            a.delete(&path, &Target::Id(node_id)).await.unwrap();
             assert!(case.has(&path, &[]).await, "after {polls} polls");
             sleep(MOMENT / 10).await;
             assert!(case.has(&path, &[]).await, "a while after {polls} polls");
@@ -198,7 +202,7 @@ pub async fn by_token_after_any_poll_of_a_create(case: &Case<'_>) {
     }
 }
 
-/// After a create of unknown outcome, [`Target::Token`] finds and removes what it left, if anything;
+/// After a create of unknown outcome, [`Target::Id`] finds and removes what it left, if anything;
 /// a create whose future was dropped before this call cannot take effect after its `Ok`.
 pub async fn by_token_over_a_harmed_link(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
@@ -209,14 +213,14 @@ pub async fn by_token_over_a_harmed_link(case: &Case<'_>) {
         } else {
             case.links().freeze(&a).await;
         }
-        let token = case.token();
-        let create = a.create_ephemeral_sequential(&path, Label::Lock, &token, b"abandoned");
+        let node_id = case.node_id();
+        let create = a.create_ephemeral_sequential(&path, Label::Lock, &node_id, b"abandoned");
         assert!(tokio::time::timeout(MOMENT, create).await.is_err(), "answered over a link that is {mute}");
         let mend = async {
             sleep(MOMENT).await;
             case.links().heal(&a).await;
         };
-        let target = Target::Token(token);
+        let target = Target::Id(node_id);
         let (deleted, ()) = tokio::join!(a.delete(&path, &target), mend);
         deleted.unwrap();
         assert!(case.has(&path, &[&other]).await, "{:?}", case.store.names(&path).await);

@@ -27,7 +27,7 @@ pub async fn gone_node_is_gone(case: &Case<'_>) {
         for parent_is_there in [true, false] {
             for backend in [&a, &b] {
                 let existence = backend.exists_with_watch(&path, &created.node).await.unwrap();
-                assert!(matches!(existence, Existence::Gone), "{existence:?}, parent {parent_is_there}");
+                assert!(matches!(existence, Existence::Deleted), "{existence:?}, parent {parent_is_there}");
             }
             case.store.remove_parent(&path).await;
         }
@@ -43,7 +43,7 @@ pub async fn other_label_is_changed(case: &Case<'_>) {
         for backend in [&a, &b] {
             match backend.exists_with_watch(&path, &old).await.unwrap() {
                 Existence::Changed(node) => {
-                    assert_eq!((&node.token, node.label, &node.name), (&old.token, second, &new.name));
+                    assert_eq!((&node.id, node.label, &node.name), (&old.id, second, &new.name));
                 }
                 other => panic!("{other:?}"),
             }
@@ -64,7 +64,7 @@ pub async fn no_deletion_is_lost(case: &Case<'_>) {
         let (deleted, existence) = tokio::join!(a.delete(&path, &target), b.exists_with_watch(&path, &node));
         deleted.unwrap();
         match existence.unwrap() {
-            Existence::Gone => {}
+            Existence::Deleted => {}
             Existence::Watching(watch) => assert_ne!(watch.await, WatchEvent::Relabelled),
             Existence::Changed(node) => panic!("changed: {node:?}"),
         }
@@ -79,7 +79,7 @@ pub async fn no_relabel_is_lost(case: &Case<'_>) {
         let (relabelled, existence) =
             tokio::join!(a.relabel(&path, &node, Label::Read), b.exists_with_watch(&path, &node));
         match existence.unwrap() {
-            Existence::Gone => panic!("gone: {node:?}"),
+            Existence::Deleted => panic!("gone: {node:?}"),
             Existence::Watching(watch) => assert_ne!(watch.await, WatchEvent::Deleted),
             Existence::Changed(node) => assert_eq!(node.label, Label::Read),
         }
@@ -134,6 +134,6 @@ pub async fn gone_and_changed_leave_no_watch(case: &Case<'_>) {
     let new = a.relabel(&path, &old, Label::Read).await.unwrap();
     assert!(matches!(b.exists_with_watch(&path, &old).await.unwrap(), Existence::Changed(_)));
     a.delete(&path, &Target::Node(new.clone())).await.unwrap();
-    assert!(matches!(b.exists_with_watch(&path, &new).await.unwrap(), Existence::Gone));
+    assert!(matches!(b.exists_with_watch(&path, &new).await.unwrap(), Existence::Deleted));
     case.until("no watch", async || case.watches().await == 0).await;
 }

@@ -7,7 +7,7 @@ use crate::conformance::Case;
 use crate::error::ErrorKind;
 use crate::label::Label;
 
-/// The place, the token and the session stay.
+/// The place, the ID and the session stay.
 pub async fn place_token_and_session_stay(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let first = case.create(&b, &path, Label::Write).await.node;
@@ -15,15 +15,12 @@ pub async fn place_token_and_session_stay(case: &Case<'_>) {
     let last = case.create(&b, &path, Label::Write).await.node;
     let new = a.relabel(&path, &old, Label::Read).await.unwrap();
     assert_eq!(
-        (&new.token, new.label, new.sequence, new.session, new.fencing_token),
-        (&old.token, Label::Read, old.sequence, old.session, old.fencing_token)
+        (&new.id, new.label, new.sequence, new.session, new.fencing_token),
+        (&old.id, Label::Read, old.sequence, old.session, old.fencing_token)
     );
     let queue = b.children(&path).await.unwrap();
-    let places: Vec<_> = queue.iter().map(|n| (&n.token, n.label)).collect();
-    assert_eq!(
-        places,
-        [(&first.token, Label::Write), (&new.token, Label::Read), (&last.token, Label::Write)]
-    );
+    let places: Vec<_> = queue.iter().map(|n| (&n.id, n.label)).collect();
+    assert_eq!(places, [(&first.id, Label::Write), (&new.id, Label::Read), (&last.id, Label::Write)]);
     assert_eq!(queue[1].sequence, old.sequence);
     case.store.expire(&a).await;
     case.until_has(&path, &[&first, &last]).await;
@@ -72,10 +69,10 @@ pub async fn own_notice_stays_silent(case: &Case<'_>) {
     for label in [Label::Read, Label::Write].into_iter().cycle().take(21) {
         node = a.relabel(&path, &node, label).await.unwrap();
         sleep(case.store.session_timeout() / 10).await;
-        assert!(!created.gone.is_gone());
+        assert!(!created.deletion.is_deleted());
     }
     case.store.remove(&path, node.name.as_str()).await;
-    created.gone.gone().await;
+    created.deletion.deleted().await;
 }
 
 /// Repeating it is harmless.
@@ -86,7 +83,7 @@ pub async fn lost_answer_is_made_up_for(case: &Case<'_>) {
     let lose_it = async {
         case.until("the relabel takes effect", async || {
             let queue = b.children(&path).await.unwrap();
-            queue.find(&created.node.token).is_some_and(|node| node.label == Label::Read)
+            queue.find(&created.node.id).is_some_and(|node| node.label == Label::Read)
         })
         .await;
         case.links().heal(&a).await;
@@ -94,7 +91,7 @@ pub async fn lost_answer_is_made_up_for(case: &Case<'_>) {
     let (relabelled, ()) = tokio::join!(a.relabel(&path, &created.node, Label::Read), lose_it);
     let relabelled = relabelled.unwrap();
     assert!(case.has(&path, &[&relabelled]).await);
-    assert!(!created.gone.is_gone());
+    assert!(!created.deletion.is_deleted());
     a.delete(&path, &Target::Node(created.node)).await.unwrap();
-    assert!(case.has(&path, &[]).await, "deleted by its token, although under another label");
+    assert!(case.has(&path, &[]).await, "deleted by its ID, although under another label");
 }

@@ -68,8 +68,8 @@ pub async fn short_outage_keeps_the_epoch(case: &Case<'_>) {
         assert_eq!((session.epoch, Some(session.id)), (created.epoch, created.node.session));
         assert!(case.has(&path, &[&created.node]).await);
     }
-    assert!(a.children(&path).await.unwrap().find(&created.node.token).is_some());
-    assert!(!created.gone.is_gone());
+    assert!(a.children(&path).await.unwrap().find(&created.node.id).is_some());
+    assert!(!created.deletion.is_deleted());
 }
 
 /// A session that ended is `Lost`, then `Connected` in the next epoch.

@@ -13,7 +13,7 @@ use crate::watch::WatchEvent;
 pub async fn any_session_may(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let created = case.create(&a, &path, Label::Write).await.node;
-    let listed = b.children(&path).await.unwrap().find(&created.token).cloned().unwrap();
+    let listed = b.children(&path).await.unwrap().find(&created.id).cloned().unwrap();
     let every_byte: Vec<u8> = (0..=255).collect();
     for (backend, data) in [(&b, &b"__REVOKE__"[..]), (&a, b""), (&b, &every_byte), (&b, &[7; 4096])] {
         backend.set_data(&path, &listed, data).await.unwrap();
@@ -36,7 +36,7 @@ pub async fn label_place_and_session_stay(case: &Case<'_>) {
     }
     // Long enough for a heartbeat.
     sleep(case.store.session_timeout() / 3).await;
-    assert!(!created.gone.is_gone());
+    assert!(!created.deletion.is_deleted());
     case.store.expire(&a).await;
     case.until_has(&path, &[&first, &last]).await;
 }

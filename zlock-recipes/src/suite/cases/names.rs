@@ -4,14 +4,14 @@ use crate::suite::Case;
 use crate::suite::case::LONG;
 use crate::{InterProcessMutex, ReadWriteLock, Release};
 
-/// Names without a token, as Curator writes them without protection: whoever made such a node holds, or waits.
+/// Names without an ID, as Curator writes them without protection: whoever made such a node holds, or waits.
 const PLACES: &[&str] = &["lock-0000000000", "__WRIT__0000000000", "__READ__0000000000", "lock--000000005"];
 
 /// Names that no lock recipe writes.
 const FOREIGN: &[&str] =
     &["config", "lock-", "lock-1", "mylock-0000000000", "0000000000", "lease-0000000000"];
 
-/// A child with a lock recipe's name keeps others out although it has no token; it lets them in when it goes.
+/// A child with a lock recipe's name keeps others out although it has no ID; it lets them in when it goes.
 pub async fn a_place_needs_no_token(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");

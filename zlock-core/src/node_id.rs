@@ -1,0 +1,70 @@
+//! Where new node IDs come from.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::Uuid;
+
+use crate::node::NodeId;
+
+/// Generates the IDs of new nodes: UUIDs.
+///
+/// The first ID is random or comes from a seed. Each further one adds a fixed odd number modulo 2^128, so IDs never repeat,
+/// differ from the first character on, and only the first one needs a system call.
+#[derive(Debug)]
+pub struct NodeIds {
+    first: u128,
+    made: AtomicU64,
+}
+
+/// 2^128 divided by the golden ratio, which spreads the multiples evenly.
+const STEP: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+
+impl NodeIds {
+    /// NodeIds that no other process makes, from the operating system's randomness.
+    #[must_use]
+    pub fn random() -> Self {
+        NodeIds::from_first(Uuid::new_v4().as_u128())
+    }
+
+    /// NodeIds that only this seed makes: for tests on mem, never for a store that others use.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        NodeIds::from_first(fastrand::Rng::with_seed(seed).u128(..))
+    }
+
+    /// Returns the next ID.
+    #[must_use]
+    pub fn next(&self) -> NodeId {
+        let made = self.made.fetch_add(1, Ordering::Relaxed);
+        let id = self.first.wrapping_add(STEP.wrapping_mul(made.into()));
+        let mut text = Uuid::encode_buffer();
+        NodeId::new(&*Uuid::from_u128(id).hyphenated().encode_lower(&mut text))
+    }
+
+    fn from_first(first: u128) -> Self {
+        NodeIds { first, made: AtomicU64::new(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_seed_repeats_and_chance_does_not() {
+        let draw = |node_ids: NodeIds| (0..3).map(|_| node_ids.next()).collect::<Vec<_>>();
+        assert_eq!(draw(NodeIds::seeded(1)), draw(NodeIds::seeded(1)));
+        assert_ne!(draw(NodeIds::seeded(1)), draw(NodeIds::seeded(2)));
+        assert_ne!(draw(NodeIds::random()), draw(NodeIds::random()));
+        assert!(NodeIds::random().next().is_uuid());
+    }
+
+    #[test]
+    fn tokens_spread_from_the_first_characters_on() {
+        let node_ids = NodeIds::seeded(1);
+        let beginnings: BTreeSet<_> = (0..256).map(|_| node_ids.next().as_str()[..3].to_owned()).collect();
+        assert!(beginnings.len() > 200, "{}", beginnings.len());
+    }
+}

@@ -17,9 +17,15 @@ pub use zlock_recipes::{
     ReadLock, ReadWriteLock, Release, Scope, Semaphore, WriteGuard, WriteLock, kind,
 };
 
-/// For authors of backends: the trait to implement and what it speaks in.
-#[doc(no_inline)]
-pub use zlock_core as backend;
+/// For authors of backends: the trait to implement, and the types in its signatures.
+pub mod backend {
+    #[doc(no_inline)]
+    pub use zlock_core::{
+        Background, CoordinationBackend, Created, Deletion, DeletionNotice, Existence, Hidden, Job, Label,
+        LastFailure, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, OwnNodes, ParsedName, Predecessor,
+        Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait,
+    };
+}
 /// etcd.
 #[cfg(feature = "etcd")]
 #[doc(no_inline)]

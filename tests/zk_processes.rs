@@ -103,6 +103,7 @@ impl Storage {
     /// The count, and a new one if there is one; `None` if the token is too old.
     fn visit(&self, token: FencingToken, count: Option<u64>) -> Option<u64> {
         let mut file = File::options().read(true).write(true).open(&self.0).unwrap();
+        #[allow(clippy::incompatible_msrv, reason = "Rust 1.89; no part of the library")]
         file.lock().unwrap();
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();

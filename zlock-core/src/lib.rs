@@ -23,6 +23,9 @@ mod session;
 mod url;
 mod watch;
 
+/// The attribute that implementations of [`CoordinationBackend`] need.
+#[doc(no_inline)]
+pub use async_trait::async_trait;
 pub use backend::{Close, CoordinationBackend, Created, Deletion, Existence, Target};
 pub use background::{Background, Job};
 pub use error::{Error, ErrorKind, Phase, Result};

@@ -93,14 +93,16 @@ impl Link {
     /// The next request that has arrived at the server.
     pub(crate) fn arrived(&mut self, now: Instant) -> Option<Sent> {
         let passes = matches!(self.mode, Mode::Up | Mode::Mute);
-        self.requests.pop_front_if(|(due, _)| passes && *due <= now).map(|(_, sent)| sent)
+        self.requests.front().filter(|(due, _)| passes && *due <= now)?;
+        self.requests.pop_front().map(|(_, sent)| sent)
     }
 
     /// The next answer or event that has arrived at the client. Events wait for the next connection if there
     /// is none.
     pub(crate) fn delivered(&mut self, now: Instant) -> Option<Delivery> {
         let passes = self.mode == Mode::Up && self.connected;
-        self.deliveries.pop_front_if(|(due, _)| passes && *due <= now).map(|(_, delivery)| delivery)
+        self.deliveries.front().filter(|(due, _)| passes && *due <= now)?;
+        self.deliveries.pop_front().map(|(_, delivery)| delivery)
     }
 
     /// When something arrives by the passing of time alone.

@@ -1,7 +1,7 @@
 //! The queue engine: every recipe is a discipline of it.
 //!
-//! Public so that a model checker or a simulation can run it as it is. It may change with any version; users of
-//! locks have no need of it.
+//! Public with the feature `unstable`, so that a model checker can run it as it is. It may change with any version; users
+//! of locks do not need it.
 
 mod acquisition;
 mod driver;

@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: everything that must hold before a change lands.
 
+use crate::api;
 use crate::arrows;
 use crate::planted;
 use crate::run::{Result, cargo, run};
@@ -13,6 +14,8 @@ pub(crate) fn ci() -> Result {
     run(cargo(&["fmt", "--all", "--check"]))?;
     println!("\n$ who depends on whom");
     arrows::check()?;
+    println!("\n$ the public API is that of docs/api");
+    api::check()?;
 
     // What is missing for the tests is found out before the long part.
     set_up()?;

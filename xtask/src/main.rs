@@ -1,5 +1,6 @@
 //! The project's tasks. Run without an argument for a list.
 
+mod api;
 mod arrows;
 mod ci;
 mod newest;
@@ -17,6 +18,7 @@ const USAGE: &str = "\
 cargo xtask test [--require] [--newest-servers] [FILTER..]
                                           set up what the tests need, run them all, and count them
 cargo xtask ci                            all checks, and the tests with every server required
+cargo xtask api                           writes docs/api, the listing of the public API that CI compares
 cargo xtask bench zk|etcd|mem [WORKLOAD..]  one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7),
                                           on the servers of ZK_CONNECT or ETCD_ENDPOINTS
 cargo xtask chaos --store zk|etcd [--minutes N] [--seed S] [--newest-servers]
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     let done = match task {
         "test" => test::test(rest),
         "ci" => ci::ci(),
+        "api" => api::write(),
         "bench" => program::bench(rest),
         "chaos" => program::chaos(&args),
         "planted" => planted::planted(rest),

@@ -106,10 +106,15 @@ fn items(text: &str) -> Vec<String> {
         let opens =
             code.starts_with("impl") || code.starts_with("pub trait ") || code.starts_with("pub enum ");
         let is_item = code.starts_with("pub ") || is_public && indent == 4 && is_member(code);
-        if !(indent == 0 && opens) && !is_item {
+        let begins = is_item || indent == 0 && opens;
+        if !begins {
             continue;
         }
         let mut whole = code.to_owned();
+        while code.starts_with("pub use ") && !whole.ends_with(';') {
+            let Some(next) = lines.next() else { break };
+            let _ = write!(whole, " {}", next.trim());
+        }
         while !whole.ends_with(['{', ';', ',', '}']) {
             let Some(next) = lines.next() else { break };
             let _ = write!(whole, " {}", next.trim());
@@ -152,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_is_public_is_listed_in_one_line() {
-        let text = "use x;\n\npub struct A {\n    pub a: u8,\n    b: u8,\n}\n\nimpl A {\n    fn c() {}\n\n    pub fn d(\n        &self,\n        x: u8,\n    ) -> u8\n    where\n        u8: Copy,\n    {\n        1\n    }\n}\n\nimpl B {\n    fn e() {}\n}\n\npub trait C {\n    fn f(&self);\n}\n\npub enum D {\n    /// A variant.\n    E(u8),\n}\n\npub(crate) fn g() {}\n#[cfg(test)]\npub fn h() {}\n";
+        let text = "use x;\n\npub struct A {\n    pub a: u8,\n    b: u8,\n}\n\nimpl A {\n    fn c() {}\n\n    pub fn d(\n        &self,\n        x: u8,\n    ) -> u8\n    where\n        u8: Copy,\n    {\n        1\n    }\n}\n\nimpl B {\n    fn e() {}\n}\n\npub trait C {\n    fn f(&self);\n}\n\npub use a::{\n    B, C,\n};\n\npub enum D {\n    /// A variant.\n    E(u8),\n}\n\npub(crate) fn g() {}\n#[cfg(test)]\npub fn h() {}\n";
         let expected = [
             "pub struct A",
             "    pub a: u8",
@@ -160,6 +165,7 @@ mod tests {
             "    pub fn d( &self, x: u8, ) -> u8 where u8: Copy",
             "pub trait C",
             "    fn f(&self)",
+            "pub use a::{ B, C, }",
             "pub enum D",
             "    E(u8)",
         ];

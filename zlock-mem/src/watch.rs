@@ -79,6 +79,9 @@ impl Watches {
     /// Takes out the watches that a change fires.
     pub(crate) fn fire(&mut self, change: &Change) -> Vec<Fired> {
         let mut fired = Vec::new();
+        if self.armed.is_empty() {
+            return fired;
+        }
         let event = match change.what {
             What::Created => None,
             What::Deleted => Some(WatchEvent::Deleted),

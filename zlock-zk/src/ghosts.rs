@@ -1,10 +1,12 @@
-//! Nodes that the connected server shows and the ensemble does not have.
+//! Ghosts: nodes that the connected server lists although the ensemble deleted them.
 //!
-//! A server that joins its leader again can miss a deletion for good (ZOOKEEPER-4643, -4785 and others; the README lists
-//! the versions). The watch of whoever waits behind such a node never fires. So a wait that has been silent for a long
-//! time asks the leader: a transaction that only checks whether the nodes exist is judged there, unlike a read.
+//! A server that rejoins its leader can miss a deletion for good (ZOOKEEPER-4643, -4785 and others; the README lists the
+//! versions). A client of that server that waits behind such a node would wait forever, since its watch never fires. So a
+//! watch that has been silent for a long time asks the leader: unlike a read, a transaction that only checks whether
+//! nodes exist is executed there.
 //!
-//! What is left out of listings is a name, and only a name that was made for one create and never comes back.
+//! A ghost is left out of listings by its full name. Only names that were made for a single create, and so never come
+//! back, are ever treated as ghosts.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +19,14 @@ use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
 
-/// For how many session timeouts a watch is silent before the leader is asked for the first time. Then the time doubles.
+/// The number of session timeouts for which a watch is silent before it first asks the leader. The time doubles after each
+/// request.
 const SILENCE: u32 = 3;
 
-/// How many nodes one transaction asks about: those at the front of the queue.
+/// The most nodes that one transaction checks, from the head of the queue on.
 const ASKED: usize = 100;
 
-/// The paths at the server of the nodes that this session has found to be gone.
+/// The full paths of the ghosts that this session has found.
 #[derive(Debug, Default)]
 pub(crate) struct Ghosts(Mutex<HashSet<String>>);
 
@@ -36,7 +39,7 @@ impl Ghosts {
         self.lock().clear();
     }
 
-    /// The queue without those nodes.
+    /// Returns the queue without the ghosts.
     pub(crate) fn leave_out(&self, queue: Queue, path: impl Fn(&Node) -> String) -> Queue {
         let ghosts = self.lock();
         if !ghosts.is_empty() && queue.iter().any(|node| ghosts.contains(&path(node))) {
@@ -47,13 +50,13 @@ impl Ghosts {
     }
 }
 
-/// Whether the name was made for one create: Curator's protected names, and so ours. kazoo uses a name again when the
-/// path above it was removed in between.
+/// Returns `true` if the name was made for a single create: Curator's protected names, which are also ours. kazoo can use a
+/// name again after the path above it was deleted.
 fn is_unique(node: &Node) -> bool {
     node.name.as_str().starts_with("_c_")
 }
 
-/// What a silent watch waits for.
+/// The nodes that a watch waits for, which are checked when it stays silent.
 pub(crate) struct Suspects {
     session: Arc<Shared>,
     lease: Lease,
@@ -72,12 +75,12 @@ impl Suspects {
         Suspects { session: session.clone(), lease, parent: parent.clone(), nodes }
     }
 
-    /// Resolves when one of the nodes was found to be a ghost: from now on no listing has it.
+    /// Completes when one of the nodes turns out to be a ghost. From then on no listing of this session includes it.
     pub(crate) async fn ghost_found(self) {
         let mut silence = self.session.options.session_timeout.saturating_mul(SILENCE);
         loop {
             sleep(silence).await;
-            // Rarely needed, and every wait would carry it.
+            // Boxed: rarely needed, and otherwise part of the size of every watch.
             match Box::pin(self.find()).await {
                 Ok(Some(path)) => {
                     tracing::error!(
@@ -98,14 +101,14 @@ impl Suspects {
     async fn find(&self) -> Result<Option<String>, Failure> {
         let operation = Operation::new(&self.session, "exists_with_watch", &self.parent);
         let Some(gone) = self.unknown_to_the_leader(&operation).await? else { return Ok(None) };
-        // The server has answered that transaction, so it has applied all that came before it. No label ever comes
-        // back: a node that is shown under this name still is the one that the leader does not have.
+        // The server has answered that transaction, so it has applied all transactions before it. A node never gets an
+        // earlier label back, so a node that is still listed under this name is the one that the leader does not have.
         let queue = operation.list(self.lease, Freshness::Latest).await?;
         let shown = queue.iter().any(|node| node.name == gone.name);
         Ok(shown.then(|| operation.node_path(&gone.name)))
     }
 
-    /// The first of the nodes that the leader does not have.
+    /// Returns the first of the nodes that the leader does not have.
     async fn unknown_to_the_leader(&self, operation: &Operation<'_>) -> Result<Option<&Node>, Failure> {
         let paths: Vec<_> = self.nodes.iter().map(|node| operation.node_path(&node.name)).collect();
         let asked = operation.ask(self.lease, move |live| async move {
@@ -123,7 +126,7 @@ impl Suspects {
     }
 }
 
-/// What makes the check of a version one of existence.
+/// Makes the check of a version a check of existence.
 const ANY_VERSION: i32 = -1;
 
 #[cfg(test)]

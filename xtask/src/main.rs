@@ -3,6 +3,7 @@
 mod api;
 mod arrows;
 mod ci;
+mod lanes;
 mod newest;
 mod planted;
 mod program;

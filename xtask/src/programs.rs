@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// A test program.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Program {
     /// The crate.
     pub(crate) package: String,

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What a skipped test's line begins with: zlock-testkit's `SKIP_MARK`.
-pub(crate) const SKIP_MARK: &str = "ZLOCK-SKIP ";
+const SKIP_MARK: &str = "ZLOCK-SKIP ";
 
 /// What a line that names a running server begins with: zlock-testkit's `SERVER_MARK`.
-pub(crate) const SERVER_MARK: &str = "ZLOCK-SERVER ";
+const SERVER_MARK: &str = "ZLOCK-SERVER ";
 
 const BACKENDS: [&str; 4] = ["mem", "zookeeper", "etcd", "none"];
 
@@ -40,19 +40,15 @@ impl Summary {
         self.counts.is_empty()
     }
 
-    /// What one program wrote to its standard output, the tests that it skipped (`name: reason`), and
-    /// whether it said that all is well. The crate of a documentation test is known by its name.
-    pub(crate) fn add(
-        &mut self,
-        package: &str,
-        source: &str,
-        lines: &[String],
-        skips: &[String],
-        passed: bool,
-    ) {
-        let skips: BTreeMap<_, _> = skips.iter().filter_map(|skip| skip.split_once(": ")).collect();
+    /// Counts what one program wrote to its standard output, and to its standard error the tests that it skipped
+    /// (`name: reason`) and the servers that it ran; `passed` is what its exit status says. The crate of a
+    /// documentation test is known by its name.
+    pub(crate) fn add(&mut self, package: &str, source: &str, stdout: &str, stderr: &str, passed: bool) {
+        let marked = |mark| stderr.lines().filter_map(move |line| line.strip_prefix(mark));
+        let skips: BTreeMap<_, _> = marked(SKIP_MARK).filter_map(|skip| skip.split_once(": ")).collect();
+        self.servers.extend(marked(SERVER_MARK).map(str::to_owned));
         let failures = self.failures.len();
-        for (name, result) in lines.iter().filter_map(|line| test(line)) {
+        for (name, result) in stdout.lines().filter_map(test) {
             let package = if package.is_empty() { documented(name) } else { package };
             let count = self.counts.entry((package.to_owned(), backend(package, source, name))).or_default();
             match (result, skips.get(name)) {
@@ -72,11 +68,6 @@ impl Summary {
         if !passed && self.failures.len() == failures {
             self.failures.push(format!("{package} {source}: not by a test, see what it wrote"));
         }
-    }
-
-    /// The servers that one program ran.
-    pub(crate) fn add_servers(&mut self, servers: Vec<String>) {
-        self.servers.extend(servers);
     }
 
     fn sum(&self, package: Option<&str>, backend: Option<&str>, what: fn(&Count) -> u32) -> u32 {
@@ -157,9 +148,9 @@ impl fmt::Display for Summary {
 mod tests {
     use super::*;
 
-    fn add(summary: &mut Summary, package: &str, source: &str, text: &str, passed: bool) {
-        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
-        summary.add(package, source, &lines, &["a::skipped: there is no java".to_owned()], passed);
+    fn add(summary: &mut Summary, package: &str, source: &str, stdout: &str, passed: bool) {
+        let stderr = "ZLOCK-SERVER etcd 3.4.23\nZLOCK-SKIP a::skipped: there is no java\nelse";
+        summary.add(package, source, stdout, stderr, passed);
     }
 
     #[test]
@@ -189,7 +180,7 @@ mod tests {
                 "zlock-zk zookeeper 1 1 1 0",
             ]
         );
-        summary.add_servers(vec!["etcd 3.4.23".to_owned(), "ZooKeeper 3.8.0".to_owned()]);
+        summary.add("zlock-core", "src/lib.rs", "", "ZLOCK-SERVER ZooKeeper 3.8.0\n", true);
         let text = summary.to_string();
         assert!(text.contains("\nservers: ZooKeeper 3.8.0, etcd 3.4.23\n"), "{text}");
         assert!(text.contains("SKIPPED 1 test(s), there is no java:\n  zlock-zk a::skipped"), "{text}");

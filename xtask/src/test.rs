@@ -1,13 +1,14 @@
 //! `cargo xtask test`: every test of the workspace, with a count at the end.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
 
+use crate::lanes::{is_heavy, largest_first, side_by_side};
 use crate::newest;
 use crate::programs::{Program, programs};
 use crate::run::{Result, cargo, output, show};
 use crate::setup::set_up;
-use crate::summary::{SERVER_MARK, SKIP_MARK, Summary};
+use crate::summary::Summary;
 
 /// One selection for clippy, tests and docs, so that they share what they build. Without protoc everything but
 /// etcd, and that is said.
@@ -58,16 +59,27 @@ pub(crate) fn test(args: &[String]) -> Result {
     let programs = programs(&output(build)?);
     let built = now();
 
-    let mut summary = Summary::default();
-    for Program { package, source, folder, path } in &programs {
-        let mut program = Command::new(path);
-        program.args(&filter).current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
-        program.envs(newest.clone());
-        watch(&mut summary, program.env(SERVERS, &servers), package, source)?;
+    let mut jobs = Vec::new();
+    for program in programs {
+        let mut command = Command::new(&program.path);
+        command.args(&filter).current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+        command.envs(newest.clone()).env(SERVERS, &servers);
+        jobs.push((program, command));
     }
+    largest_first(&mut jobs, |(program, _)| std::fs::metadata(&program.path).map_or(0, |file| file.len()));
     let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
     docs.args(&everything).arg("--").args(&filter);
-    watch(&mut summary, &mut docs, "", "doc")?;
+    let source = "doc".to_owned();
+    jobs.push((Program { source, ..Program::default() }, docs));
+    let (heavy, light) = jobs.into_iter().partition(|(program, _)| is_heavy(program));
+
+    let mut done = side_by_side(heavy, light, run).into_iter().collect::<Result<Vec<_>>>()?;
+    done.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let mut summary = Summary::default();
+    for (program, output) in &done {
+        let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+        summary.add(&program.package, &program.source, &stdout, &stderr, output.status.success());
+    }
     println!("{summary}");
     println!("time: {:.0?} to build, {:.0?} to run", built - began, built.elapsed());
     match summary.is_empty() {
@@ -77,43 +89,17 @@ pub(crate) fn test(args: &[String]) -> Result {
     }
 }
 
-/// Runs it, shows what it writes, and counts. Its standard error is not mixed with its standard output:
-/// another line would come between a test's name and its result.
-fn watch(summary: &mut Summary, command: &mut Command, package: &str, source: &str) -> Result {
-    let title = format!("{package} {source}");
-    println!("\n$ {}", title.trim());
-    let failed = |e| format!("{title}: {e}");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(failed)?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let errors = std::thread::spawn(move || {
-        let (mut skips, mut servers) = (Vec::new(), Vec::new());
-        lines(stderr, |line| {
-            let _ = writeln!(std::io::stderr(), "{line}");
-            skips.extend(line.strip_prefix(SKIP_MARK).map(str::to_owned));
-            servers.extend(line.strip_prefix(SERVER_MARK).map(str::to_owned));
-        });
-        (skips, servers)
-    });
-    let mut results = Vec::new();
-    lines(stdout, |line| {
-        // A closed standard output (`| head`) is no reason to leave the tests alone.
-        let _ = writeln!(std::io::stdout(), "{line}");
-        results.push(line.to_owned());
-    });
-    let passed = child.wait().map_err(failed)?.success();
-    let (skips, servers) =
-        errors.join().map_err(|_| format!("{title}: its standard error cannot be read"))?;
-    summary.add(package, source, &results, &skips, passed);
-    summary.add_servers(servers);
-    Ok(())
-}
-
-fn lines(from: Option<impl Read>, mut each: impl FnMut(&str)) {
-    let Some(from) = from else { return };
-    for line in BufReader::new(from).split(b'\n').map_while(|line| line.ok()) {
-        each(&String::from_utf8_lossy(&line));
-    }
+/// Runs a program to its end, then shows what it wrote: nothing of another program comes between. Its standard error
+/// is not mixed with its standard output: another line would come between a test's name and its result.
+fn run((program, mut command): (Program, Command)) -> Result<(Program, Output)> {
+    let title = format!("{} {}", program.package, program.source);
+    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{title}: {e}"))?;
+    let mut stdout = std::io::stdout().lock();
+    // A closed standard output (`| head`) is no reason to leave the tests alone.
+    let _ = writeln!(stdout, "\n$ {}", title.trim());
+    let _ = std::io::stderr().write_all(&output.stderr);
+    let _ = stdout.write_all(&output.stdout);
+    Ok((program, output))
 }
 
 #[allow(clippy::disallowed_methods, reason = "how long a task takes is measured on the wall")]

@@ -1,0 +1,116 @@
+//! Test programs side by side.
+
+use std::cmp::Reverse;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::programs::Program;
+
+/// How many programs run at once. A program has a test thread for each core, but its tests mostly wait, for a server
+/// to start or a session to end: on average it uses a quarter of the cores, however many there are.
+const LANES: usize = 4;
+
+/// Programs that start clusters or use every core. No two of them run at once.
+const HEAVY: [(&str, &str); 4] = [
+    ("zlock", "tests/zk_ensemble.rs"),
+    ("zlock-etcd", "tests/cluster.rs"),
+    ("zlock-proof", "src/main.rs"),
+    ("zlock-proof", "tests/chaos.rs"),
+];
+
+/// Whether the program must not run beside another heavy one.
+pub(crate) fn is_heavy(program: &Program) -> bool {
+    HEAVY.contains(&(&*program.package, &*program.source))
+}
+
+/// Sorts programs so that the long ones start first: the largest file has the most tests.
+pub(crate) fn largest_first<T>(programs: &mut [T], size: impl Fn(&T) -> u64) {
+    programs.sort_by_key(|program| Reverse(size(program)));
+}
+
+/// Calls `run` with each job, several at a time, each list in its order, and of the heavy ones one at a time.
+/// Returns the results in no order.
+pub(crate) fn side_by_side<T: Send, R: Send>(
+    heavy: Vec<T>,
+    light: Vec<T>,
+    run: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let lists = [heavy, light].map(|jobs| Mutex::new(jobs.into_iter()));
+    // The first lane alone takes heavy jobs, and helps with the others when there is none left.
+    let lane = |number: usize| {
+        let lists = &lists[number.min(1)..];
+        let next =
+            || lists.iter().find_map(|jobs| jobs.lock().unwrap_or_else(PoisonError::into_inner).next());
+        std::iter::from_fn(next).map(&run).collect::<Vec<_>>()
+    };
+    thread::scope(|scope| {
+        let lane = &lane;
+        let lanes: Vec<_> = (0..LANES).map(|number| scope.spawn(move || lane(number))).collect();
+        let join = |lane: thread::ScopedJoinHandle<'_, Vec<R>>| {
+            lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        lanes.into_iter().flat_map(join).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Condvar;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::run::root;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn heavy_programs_exist() {
+        for (package, source) in HEAVY {
+            let folder = if package == "zlock" { root() } else { root().join(package) };
+            assert!(folder.join(source).is_file(), "{package} {source}");
+            let (folder, path) = (String::new(), String::new());
+            assert!(is_heavy(&Program { package: package.into(), source: source.into(), folder, path }));
+        }
+    }
+
+    #[test]
+    fn the_largest_is_first() {
+        let mut programs = [("small", 1), ("large", 3), ("medium", 2)];
+        largest_first(&mut programs, |(_, size)| *size);
+        assert_eq!(programs.map(|(name, _)| name), ["large", "medium", "small"]);
+    }
+
+    #[test]
+    fn every_job_runs_once_and_heavy_ones_alone_among_their_like() {
+        let running = AtomicU32::new(0);
+        let run = |(is_heavy, number): (bool, u32)| {
+            if is_heavy {
+                assert_eq!(running.fetch_add(1, SeqCst), 0);
+                thread::yield_now();
+                running.fetch_sub(1, SeqCst);
+            }
+            number
+        };
+        let jobs = |is_heavy, numbers: std::ops::Range<u32>| numbers.map(|n| (is_heavy, n)).collect();
+        let mut done = side_by_side(jobs(true, 0..50), jobs(false, 50..100), run);
+        done.sort_unstable();
+        assert_eq!(done, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn jobs_run_at_once() {
+        for is_heavy in [0, 1] {
+            let (running, changed) = (Mutex::new(0), Condvar::new());
+            let wait_for_the_others = |()| {
+                let mut running = running.lock().unwrap();
+                *running += 1;
+                changed.notify_all();
+                let wait = changed.wait_timeout_while(running, LIMIT, |running| *running < LANES);
+                !wait.unwrap().1.timed_out()
+            };
+            let met = side_by_side(vec![(); is_heavy], vec![(); LANES - is_heavy], wait_for_the_others);
+            assert_eq!(met, [true; LANES]);
+        }
+    }
+}

@@ -68,7 +68,9 @@ struct Taken {
 }
 
 impl Taken {
-    async fn stay(&self, permits: u32, max: u32) {
+    /// Takes permits for a few milliseconds, and for longer until `peak` of them were taken at once: on a slow machine
+    /// the first would be returned before the last is granted.
+    async fn stay(&self, permits: u32, max: u32, peak: u32) {
         let now = self.now.fetch_add(permits, Ordering::SeqCst) + permits;
         self.most.fetch_max(now, Ordering::SeqCst);
         assert!(now <= max, "{now} of {max} permits are taken");
@@ -76,6 +78,9 @@ impl Taken {
             yield_now().await;
         }
         sleep(Duration::from_millis(5)).await;
+        while self.most.load(Ordering::SeqCst) < peak {
+            sleep(Duration::from_millis(1)).await;
+        }
         self.now.fetch_sub(permits, Ordering::SeqCst);
     }
 }
@@ -89,7 +94,7 @@ pub async fn sem_05_ten_sessions(case: &Case<'_>) {
         tasks.spawn(async move {
             for _ in 0..rounds {
                 let guard = semaphore.acquire(1).await.unwrap();
-                taken.stay(1, 5).await;
+                taken.stay(1, 5, 5).await;
                 assert!(guard.is_held());
                 release(guard).await;
             }
@@ -109,7 +114,7 @@ pub async fn sem_06_any_chunks(case: &Case<'_>) {
         let permits = u32::try_from(i * 7 % 11).unwrap() + 1;
         tasks.spawn(async move {
             let guard = semaphore.acquire(permits).await.unwrap();
-            taken.stay(permits, 11).await;
+            taken.stay(permits, 11, 0).await;
             // Half of them by drop.
             if i % 2 == 0 {
                 release(guard).await;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Ending, Findings, History, What};
 
 /// What a client may be told while the store is under fire.
-const EXPECTED: [&str; 3] = ["SessionLost", "Unavailable", "Timeout"];
+const EXPECTED: [&str; 4] = ["SessionLost", "Unavailable", "Timeout", "Busy"];
 
 /// What a client may be told when its session was ended before its time: that its node is gone may be seen first.
 const BY_HAND: &str = "NodeDeleted";
@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn errors_that_nobody_expects_are_caught() {
-        assert_eq!(bad("2 failed op=1 error=Timeout(Waiting) acquire: /l"), 0);
+        assert_eq!(bad("2 failed op=1 error=Timeout(Queueing) acquire: /l"), 0);
+        assert_eq!(bad("2 failed op=1 error=Busy: acquire /l: another client holds the lock"), 0);
         assert_eq!(bad("2 failed op=1 error=Unexpected acquire: /l"), 1);
         assert_eq!(bad("2 got op=1 from=1 token=1 session=1 deadline=9\n3 released op=1 outcome=Err(x)"), 1);
     }

@@ -1,16 +1,15 @@
-//! Test programs side by side.
+//! Runs test programs side by side.
 
-use std::cmp::Reverse;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::programs::Program;
 
-/// How many programs run at once. A program has a test thread for each core, but its tests mostly wait, for a server
-/// to start or a session to end: on average it uses a quarter of the cores, however many there are.
+/// The number of programs that run at once. A program has a test thread for each core, but most tests wait for a server
+/// to start or a session to end: on average a program uses a quarter of the cores, however many there are.
 const LANES: usize = 4;
 
-/// Programs that start clusters or use every core. No two of them run at once.
+/// The programs that start clusters or use every core. No two of them run at once.
 const HEAVY: [(&str, &str); 4] = [
     ("zlock", "tests/zk_ensemble.rs"),
     ("zlock-etcd", "tests/cluster.rs"),
@@ -18,18 +17,13 @@ const HEAVY: [(&str, &str); 4] = [
     ("zlock-proof", "tests/chaos.rs"),
 ];
 
-/// Whether the program must not run beside another heavy one.
+/// Returns whether the program must not run beside another heavy one.
 pub(crate) fn is_heavy(program: &Program) -> bool {
     HEAVY.contains(&(&*program.package, &*program.source))
 }
 
-/// Sorts programs so that the long ones start first: the largest file has the most tests.
-pub(crate) fn largest_first<T>(programs: &mut [T], size: impl Fn(&T) -> u64) {
-    programs.sort_by_key(|program| Reverse(size(program)));
-}
-
-/// Calls `run` with each job, several at a time, each list in its order, and of the heavy ones one at a time.
-/// Returns the results in no order.
+/// Calls `run` with each job, [`LANES`] at a time, but never with two heavy ones at once. Each list is begun in its
+/// order; the results are in none.
 pub(crate) fn side_by_side<T: Send, R: Send>(
     heavy: Vec<T>,
     light: Vec<T>,
@@ -72,13 +66,6 @@ mod tests {
             let (folder, path) = (String::new(), String::new());
             assert!(is_heavy(&Program { package: package.into(), source: source.into(), folder, path }));
         }
-    }
-
-    #[test]
-    fn the_largest_is_first() {
-        let mut programs = [("small", 1), ("large", 3), ("medium", 2)];
-        largest_first(&mut programs, |(_, size)| *size);
-        assert_eq!(programs.map(|(name, _)| name), ["large", "medium", "small"]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! `cargo xtask test`: every test of the workspace, with a count at the end.
 
+use std::cmp::Reverse;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use crate::lanes::{is_heavy, largest_first, side_by_side};
+use crate::lanes::{is_heavy, side_by_side};
 use crate::newest;
 use crate::programs::{Program, programs};
 use crate::run::{Result, cargo, output, show};
@@ -66,7 +67,9 @@ pub(crate) fn test(args: &[String]) -> Result {
         command.envs(newest.clone()).env(SERVERS, &servers);
         jobs.push((program, command));
     }
-    largest_first(&mut jobs, |(program, _)| std::fs::metadata(&program.path).map_or(0, |file| file.len()));
+    // The programs that take longest start first: a large file has many tests.
+    let size = |program: &Program| std::fs::metadata(&program.path).map_or(0, |file| file.len());
+    jobs.sort_by_cached_key(|(program, _)| Reverse(size(program)));
     let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
     docs.args(&everything).arg("--").args(&filter);
     let source = "doc".to_owned();
@@ -89,8 +92,8 @@ pub(crate) fn test(args: &[String]) -> Result {
     }
 }
 
-/// Runs a program to its end, then shows what it wrote: nothing of another program comes between. Its standard error
-/// is not mixed with its standard output: another line would come between a test's name and its result.
+/// Runs a program to its end, then shows what it wrote, so that the output of two programs does not mix. Its standard
+/// error is kept apart from its standard output, whose lines are counted.
 fn run((program, mut command): (Program, Command)) -> Result<(Program, Output)> {
     let title = format!("{} {}", program.package, program.source);
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{title}: {e}"))?;

@@ -65,7 +65,7 @@ on_every_store! {
     fenced_storage: "= the storage has \"what the second holder wrote\"";
     read_write: "= ages [24, 24], the servers differed 0 times";
     multi_lock: "= [118, 100, 82], 300 in all";
-    semaphore: "= 3 of 3 licences were in use at once";
+    semaphore: "of 3 licences were in use at once\n";
 }
 
 /// Notifications and requests of each design.

@@ -247,3 +247,19 @@ async fn t3_no_listing_is_ever_answered() {
     })
     .await;
 }
+
+/// A hook that panics, as by a failed assertion of a test, takes nobody else's requests with it.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_panics_does_not_stop_the_server() {
+    let server = MemServer::new();
+    let (client, other) = (Client::new(server.connect()), Client::new(server.connect()));
+    server.on_request(|_, arrival| {
+        assert!(arrival.operation != Operation::Create, "a test's own assertion");
+        Fate::Pass
+    });
+    let lock = client.mutex("/hook/a").unwrap();
+    assert!(tokio::spawn(async move { lock.acquire().await }).await.unwrap_err().is_panic());
+    server.clear_faults();
+    let guard = other.mutex("/hook/b").unwrap().try_acquire().await.unwrap().expect("a free lock");
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}

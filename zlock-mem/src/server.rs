@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -73,6 +74,9 @@ impl MemServer {
     /// first operation connects it. That runtime then keeps the session alive and does the work that clients leave to
     /// the background. When it has ended, the runtime of the next operation does. If it has not ended and is not driven,
     /// the session is lost.
+    ///
+    /// All runtimes that share a server must run on the same clock. A paused one (`start_paused`) beside a real one is like
+    /// two machines whose clocks run at different speeds, for which no lock is safe.
     #[must_use]
     pub fn connect_with(&self, options: MemOptions) -> MemBackend {
         MemBackend::new(self.0.clone(), options)
@@ -162,8 +166,12 @@ impl Server {
             match state.next(now) {
                 Some(Work::Arrived(client, sent)) => {
                     drop(state);
-                    let fate = self.faults.fate(self, client, &sent);
+                    let fate = catch_unwind(AssertUnwindSafe(|| self.faults.fate(self, client, &sent)));
                     state = self.lock();
+                    let fate = fate.unwrap_or_else(|panic| {
+                        state.pumping = false;
+                        resume_unwind(panic)
+                    });
                     if fate != Fate::LoseRequest {
                         *state.counts.entry(sent.request.operation()).or_default() += 1;
                         let now = state.now();

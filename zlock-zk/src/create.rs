@@ -166,10 +166,7 @@ async fn append(
             let node =
                 Node { name, id: node_id.clone(), label, sequence, session: None, fencing_token: None };
             // A list that failed is repeated; the create stands.
-            Ok(Some(Place {
-                node: own(lease, node, &stat),
-                queue: listed.ok().map(|names| operation.queue_of(names)),
-            }))
+            Ok(Some(Place { node: own(lease, node, &stat), queue: listed.ok().map(Queue::listed) }))
         }
         Err(Failure::Zk(Error::NoNode)) => {
             crate::parents::make(operation, lease).await?;
@@ -209,7 +206,9 @@ async fn finish(operation: &mut Operation<'_>, lease: Lease, place: Place) -> Re
     // A create of unknown outcome in an earlier session may have come to light only now. Its node is about to
     // go; until then it must not be taken for ours.
     while let Some(name) = queue.names_of(&node.id).into_iter().find(|name| *name != node.name) {
-        crate::delete::by_name(operation, lease, &name).await?;
+        if !crate::delete::by_name(operation, lease, &name).await? {
+            return Err(Failure::ServersDisagree);
+        }
         queue = operation.list(lease, Freshness::Told).await?;
     }
     Ok(Created { queue: queue.with_own(node.clone()), node, epoch: lease.epoch, deletion })

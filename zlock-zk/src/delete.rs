@@ -49,7 +49,8 @@ async fn once(
             return Ok(());
         }
     }
-    loop {
+    // A relabel at the same time may give the node another name after the listing, and only one relabel is ever under way.
+    for _ in 0..2 {
         // Requests of one session take effect in the order in which they were sent: after this listing no earlier
         // create of this session can come to light.
         let queue = operation.list(lease, Freshness::Latest).await?;
@@ -59,11 +60,12 @@ async fn once(
             *removed |= found;
             renamed |= !found;
         }
-        // A relabel at the same time may give it another name after the listing.
         if !renamed {
             return Ok(());
         }
     }
+    // The next try comes after a pause.
+    Err(Failure::ServersDisagree)
 }
 
 /// Deletes the node of this name; `false` if there is none.

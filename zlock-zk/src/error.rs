@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     AuthFailed,
     /// The operation's time is used up.
     TimedOut,
+    /// The connected server keeps listing a node that the leader does not have.
+    ServersDisagree,
     /// A watch connection's session is over, or it could not be opened: this says why, if known.
     NotWatching(Option<Arc<Error>>),
     /// One more watch, on a path of so many bytes, would be too much.
@@ -43,7 +45,7 @@ impl Failure {
             Failure::Closed => (ErrorKind::Closed, true, false),
             Failure::AuthFailed => (ErrorKind::NotAuthorized, true, false),
             Failure::TimedOut => (ErrorKind::Unavailable, true, false),
-            Failure::NotWatching(None) => (ErrorKind::Unavailable, false, true),
+            Failure::NotWatching(None) | Failure::ServersDisagree => (ErrorKind::Unavailable, false, true),
             Failure::NotWatching(Some(error)) => {
                 (error.kind(), false, error.kind() == ErrorKind::Unavailable)
             }
@@ -58,6 +60,9 @@ impl Failure {
             Failure::Zk(source) => error.with_source(source),
             Failure::AuthFailed => error.with_message("the server refused the credentials"),
             Failure::TimedOut => error.with_message("no answer within the operation timeout"),
+            Failure::ServersDisagree => {
+                error.with_message("the connected server lists a node that its leader does not have")
+            }
             Failure::NotWatching(why) => {
                 let error = error.with_message("no connection to watch with");
                 if let Some(why) = why { error.with_source(why) } else { error }

@@ -130,15 +130,10 @@ impl<'a> Operation<'a> {
             synced.and(names)
         });
         match listed.await {
-            Ok(names) => Ok(self.queue_of(names)),
+            Ok(names) => Ok(Queue::listed(names)),
             Err(Failure::Zk(zk::Error::NoNode)) => Ok(Queue::default()),
             Err(failure) => Err(failure),
         }
-    }
-
-    /// The queue that a server lists, without what it should not list.
-    pub(crate) fn queue_of(&self, names: Vec<String>) -> Queue {
-        self.session.ghosts.leave_out(Queue::listed(names), |node| self.node_path(&node.name))
     }
 
     /// The name by now of a node that is not there under the one that we knew; `None` if it is gone.

@@ -19,7 +19,6 @@ use crate::call::{Call, Calls};
 use crate::config::ZkOptions;
 use crate::contents::OwnContents;
 use crate::error::Failure;
-use crate::ghosts::Ghosts;
 use crate::home::Gate;
 use crate::watchers::Watchers;
 
@@ -92,7 +91,6 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     pub(crate) own: OwnNodes,
     pub(crate) contents: OwnContents,
-    pub(crate) ghosts: Ghosts,
     current: watch::Sender<Option<Arc<Live>>>,
     calls: Calls,
     /// What the last attempt at a new session has come to, while there is none.
@@ -114,7 +112,6 @@ impl Shared {
             background: Background::new(),
             own: OwnNodes::default(),
             contents: OwnContents::default(),
-            ghosts: Ghosts::default(),
             current: watch::Sender::new(None),
             no_session: watch::Sender::new(None),
             past: Mutex::default(),
@@ -147,7 +144,6 @@ impl Shared {
     fn forget(&self) {
         self.own.clear();
         self.contents.retain(&self.own);
-        self.ghosts.clear();
     }
 
     /// Whether this is a session of ours that is over, and so are its nodes.

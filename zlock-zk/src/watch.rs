@@ -1,5 +1,6 @@
 //! One-shot watches on a node and on a queue.
 
+use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::sync::Arc;
 
@@ -7,8 +8,8 @@ use zlock_core::{Existence, Label, LockPath, Node, NodeName, Queue, Result, Watc
 use zookeeper_client::{Error, EventType};
 
 use crate::arm::{Watching, read_armed};
+use crate::disagreement::Suspects;
 use crate::error::Failure;
-use crate::ghosts::Suspects;
 use crate::operation::Operation;
 use crate::session::{Freshness, Lease, Shared};
 use crate::watchers::Watched;
@@ -34,7 +35,7 @@ async fn arm(
     match read_and_watch(operation, lease, &seen.name).await? {
         Some((_, watching)) => {
             let suspects = Suspects::new(session, lease, operation.path(), [seen]);
-            Ok(Existence::Watching(watch(session, lease, watching, seen.label, suspects.ghost_found())))
+            Ok(Existence::Watching(watch(session, lease, watching, seen.label, suspects.watch())))
         }
         None if seen.label == Label::Lock => Ok(Existence::Deleted),
         // Gone, or renamed: only a listing can tell.
@@ -122,9 +123,9 @@ async fn list_and_watch(
     });
     match listed.await {
         Ok((names, watching)) => {
-            let queue = operation.queue_of(names);
+            let queue = Queue::listed(names);
             let suspects = Suspects::new(session, lease, operation.path(), &*queue);
-            let watch = watch_children(session, lease, watching, suspects.ghost_found());
+            let watch = watch_children(session, lease, watching, suspects.watch());
             return Ok(Some((queue, watch)));
         }
         Err(Failure::Zk(Error::NoNode)) => {}
@@ -144,9 +145,9 @@ fn watch(
     lease: Lease,
     watching: Watching,
     label: Label,
-    ghost_found: impl Future<Output = ()> + Send + 'static,
+    suspects: impl Future<Output = Infallible> + Send + 'static,
 ) -> Watch {
-    one_shot(session, lease, watching, ghost_found, move |event| match event {
+    one_shot(session, lease, watching, suspects, move |event| match event {
         EventType::NodeDeleted if label == Label::Lock => WatchEvent::Deleted,
         _ => WatchEvent::Changed,
     })
@@ -156,18 +157,17 @@ fn watch_children(
     session: &Shared,
     lease: Lease,
     watching: Watching,
-    ghost_found: impl Future<Output = ()> + Send + 'static,
+    suspects: impl Future<Output = Infallible> + Send + 'static,
 ) -> Watch {
-    one_shot(session, lease, watching, ghost_found, |_| WatchEvent::Changed)
+    one_shot(session, lease, watching, suspects, |_| WatchEvent::Changed)
 }
 
-/// Fires with its event, or when its session ends here: the client library would report that much later; or when what is
-/// watched was found to be gone.
+/// Fires with its event, or when its session ends here: the client library would report that much later.
 fn one_shot(
     session: &Shared,
     lease: Lease,
     watching: Watching,
-    ghost_found: impl Future<Output = ()> + Send + 'static,
+    suspects: impl Future<Output = Infallible> + Send + 'static,
     meaning: impl Fn(EventType) -> WatchEvent + Send + 'static,
 ) -> Watch {
     let mut events = session.publisher.subscribe();
@@ -176,7 +176,7 @@ fn one_shot(
             biased;
             _ = events.over(lease.epoch) => WatchEvent::Changed,
             event = watching => event.map_or(WatchEvent::Changed, meaning),
-            () = ghost_found => WatchEvent::Changed,
+            never = suspects => match never {},
         }
     })
 }

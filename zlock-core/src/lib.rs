@@ -8,6 +8,7 @@ pub mod conformance;
 mod error;
 mod excerpt;
 mod failure;
+pub mod kit;
 mod label;
 mod name;
 mod node;

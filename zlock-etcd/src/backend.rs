@@ -56,7 +56,7 @@ impl EtcdBackend {
         let (end, ended) = watch::channel(None);
         let manager = Manager::new(shared.clone(), closing_seen);
         let session = manager.begin(first);
-        let background = shared.background.run(&shared.publisher);
+        let background = shared.background.run(shared.sessions.publisher());
         tokio::spawn(async move {
             let ended = tokio::select! {
                 biased;
@@ -114,7 +114,7 @@ impl CoordinationBackend for EtcdBackend {
     }
 
     fn session_events(&self) -> SessionEvents {
-        self.shared.publisher.subscribe()
+        self.shared.sessions.publisher().subscribe()
     }
 
     fn background(&self) -> Background {

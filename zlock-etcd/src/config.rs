@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use zlock_core::kit;
 use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{ConnectUrl, Error, ErrorKind, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
 
@@ -44,12 +45,9 @@ const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
 /// ```
 #[derive(Clone)]
 pub struct EtcdOptions {
-    pub(crate) hosts: Vec<String>,
+    pub(crate) kit: kit::Options,
     pub(crate) prefix: Option<LockPath>,
     pub(crate) ttl: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) operation_timeout: Duration,
-    pub(crate) retry: RetryPolicy,
     pub(crate) user: Option<(String, String)>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::tls::Tls>,
@@ -61,12 +59,9 @@ impl EtcdOptions {
     #[must_use]
     pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         EtcdOptions {
-            hosts: hosts.into_iter().map(Into::into).collect(),
+            kit: kit::Options::new(hosts),
             prefix: None,
             ttl: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(15),
-            operation_timeout: Duration::from_secs(15),
-            retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30),
             user: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -102,8 +97,8 @@ impl EtcdOptions {
             (timeout, ttl) => timeout.or(ttl).unwrap_or(options.ttl),
         };
         for (name, field) in [
-            ("connect_timeout", &mut options.connect_timeout),
-            ("operation_timeout", &mut options.operation_timeout),
+            ("connect_timeout", &mut options.kit.connect_timeout),
+            ("operation_timeout", &mut options.kit.operation_timeout),
         ] {
             if let Some(duration) = url.duration(name)? {
                 *field = duration;
@@ -134,7 +129,7 @@ impl EtcdOptions {
     /// How long [`EtcdBackend::connect`](crate::EtcdBackend::connect) waits for a session. 15 s by default.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.kit.connect_timeout = timeout;
         self
     }
 
@@ -142,7 +137,7 @@ impl EtcdOptions {
     /// that is much below the TTL gives up on outages that the session survives.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
+        self.kit.operation_timeout = timeout;
         self
     }
 
@@ -150,7 +145,7 @@ impl EtcdOptions {
     /// 30 times, after a random time that grows from 20 ms to 1 s. Waiting for a session is no retry.
     #[must_use]
     pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
-        self.retry = policy;
+        self.kit.retry = policy;
         self
     }
 
@@ -202,13 +197,13 @@ impl EtcdOptions {
 
     /// The host of this number, counted round and round, with its port.
     pub(crate) fn host(&self, number: u64) -> String {
-        let host = &self.hosts[(number % self.hosts.len() as u64) as usize];
+        let host = &self.kit.hosts[(number % self.kit.hosts.len() as u64) as usize];
         Host::parse(host).map_or_else(|_| host.clone(), |host| host.authority(DEFAULT_PORT))
     }
 
     /// Finds out why a connect does not succeed.
     pub(crate) fn probe(&self) -> Probe {
-        let hosts = (0..self.hosts.len() as u64).map(|number| self.host(number));
+        let hosts = (0..self.kit.hosts.len() as u64).map(|number| self.host(number));
         Probe::new(Protocol::Etcd, self.uses_tls(), hosts)
     }
 
@@ -221,11 +216,6 @@ impl EtcdOptions {
     #[allow(clippy::unused_self, reason = "the same signature with and without the feature")]
     fn uses_tls(&self) -> bool {
         false
-    }
-
-    /// What an error shows as the place.
-    pub(crate) fn hosts_text(&self) -> String {
-        Excerpt::of(&self.hosts.join(",")).to_string()
     }
 
     /// How long one server may take to answer a request before the next one is asked.
@@ -248,15 +238,17 @@ impl EtcdOptions {
     /// Checks everything that can be checked without a packet.
     pub(crate) fn validate(&self) -> Result<()> {
         self.check().map_err(|why| {
-            Error::new(ErrorKind::InvalidArgument, "connect").with_path(self.hosts_text()).with_message(why)
+            Error::new(ErrorKind::InvalidArgument, "connect")
+                .with_path(self.kit.hosts_text())
+                .with_message(why)
         })
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.hosts.is_empty() {
+        if self.kit.hosts.is_empty() {
             return Err("no host is given".into());
         }
-        for (host, i) in self.hosts.iter().zip(1..) {
+        for (host, i) in self.kit.hosts.iter().zip(1..) {
             Host::parse(host).map_err(|why| format!("host {i} {why}"))?;
         }
         let ttl = self.ttl;
@@ -266,7 +258,7 @@ impl EtcdOptions {
             ));
         }
         for (name, time) in
-            [("connect timeout", self.connect_timeout), ("operation timeout", self.operation_timeout)]
+            [("connect timeout", self.kit.connect_timeout), ("operation timeout", self.kit.operation_timeout)]
         {
             if !(Duration::from_millis(1)..=MAX_TIME).contains(&time) {
                 return Err(format!("the {name} of {time:?} is not between 1ms and {MAX_TIME:?}"));
@@ -287,12 +279,12 @@ impl EtcdOptions {
 impl fmt::Debug for EtcdOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdOptions")
-            .field("hosts", &self.hosts)
+            .field("hosts", &self.kit.hosts)
             .field("prefix", &self.prefix)
             .field("ttl", &self.ttl)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("operation_timeout", &self.operation_timeout)
-            .field("retry", &self.retry)
+            .field("connect_timeout", &self.kit.connect_timeout)
+            .field("operation_timeout", &self.kit.operation_timeout)
+            .field("retry", &self.kit.retry)
             .field("user", &self.user.as_ref().map(|(name, _)| name))
             .finish_non_exhaustive()
     }
@@ -308,13 +300,13 @@ mod tests {
             "etcd://h1,[::1]:2380/app/x?ttl=4s&connect_timeout=1m&operation_timeout=500ms",
         )
         .unwrap();
-        assert_eq!(options.hosts, ["h1:2379", "[::1]:2380"]);
+        assert_eq!(options.kit.hosts, ["h1:2379", "[::1]:2380"]);
         assert_eq!(options.prefix.as_ref().unwrap().as_str(), "/app/x");
         assert_eq!(options.ttl, Duration::from_secs(4));
         let same = EtcdOptions::from_url("etcd://h?session_timeout=4s").unwrap();
         assert_eq!(same.ttl, Duration::from_secs(4));
-        assert_eq!(options.connect_timeout, Duration::from_secs(60));
-        assert_eq!(options.operation_timeout, Duration::from_millis(500));
+        assert_eq!(options.kit.connect_timeout, Duration::from_secs(60));
+        assert_eq!(options.kit.operation_timeout, Duration::from_millis(500));
     }
 
     #[test]

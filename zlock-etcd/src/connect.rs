@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
+use zlock_core::kit::Interrupted;
 
 use crate::config::EtcdOptions;
 use crate::error::{Failure, is_without_auth};
@@ -98,7 +99,7 @@ pub(crate) struct Endpoints {
 
 impl Endpoints {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
-        let current = watch::Sender::new(Arc::new(Endpoint::first(options.hosts.len())));
+        let current = watch::Sender::new(Arc::new(Endpoint::first(options.kit.hosts.len())));
         Endpoints { options, runtime, current, turns: Semaphore::new(MAX_UNDER_WAY) }
     }
 
@@ -143,7 +144,7 @@ impl Endpoints {
             *attempt = None;
             match connected {
                 Ok(Some(Ok(client))) => client.map(Arc::new).map_err(Failure::Etcd),
-                Ok(_) => Err(Failure::Closed),
+                Ok(_) => Err(Interrupted::Closed.into()),
                 Err(_) => Err(Failure::Silent),
             }
         });
@@ -178,7 +179,7 @@ impl Endpoints {
         // Dropped, it takes the task with it.
         let mut asked = JoinSet::new();
         asked.spawn_on(async move { endpoints.ask_in_turn(limit, call).await }, &self.runtime);
-        asked.join_next().await.and_then(Result::ok).unwrap_or(Err(Failure::Closed))
+        asked.join_next().await.and_then(Result::ok).unwrap_or(Err(Interrupted::Closed.into()))
     }
 
     async fn ask_in_turn<T, F>(

@@ -1,12 +1,13 @@
 //! Taking a place in a queue, also when the answer gets lost.
 
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use zlock_core::kit::{Interrupted, SessionKey};
 use zlock_core::{Created, ErrorKind, Excerpt, Label, LockPath, NodeId, Result};
 
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::operation::{Operation, get, gets, revision};
-use crate::session::{Lease, Shared, own_id};
+use crate::session::{Shared, lease_id, own_id};
 use crate::write::check_size;
 use crate::{fence, value};
 
@@ -21,17 +22,17 @@ pub(crate) async fn create(
     let mut operation = Operation::new(session, "create", parent);
     if !node_id.is_uuid() {
         let why = format!("the node ID {} is no UUID", Excerpt::of(node_id.as_str()));
-        return Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
+        return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
     check_size(&operation, data)?;
     let value = value::write(label, data);
     // The session in which a create of unknown outcome was sent.
-    let mut lost_in: Option<Lease> = None;
+    let mut lost_in: Option<SessionKey> = None;
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         if lost_in != Some(lease) {
             // What was made in an earlier session of ours is gone: its lease was revoked before this one began.
-            (lost_in, operation.unknown) = (None, false);
+            (lost_in, operation.budget.ambiguous) = (None, false);
         }
         let attempt = match lost_in {
             Some(_) => recover(&mut operation, lease, node_id).await,
@@ -40,10 +41,10 @@ pub(crate) async fn create(
         match attempt {
             Ok(Some(created)) => return Ok(created),
             // Nothing was made, and nothing will be. The fence is as we know it now.
-            Ok(None) => (lost_in, operation.unknown) = (None, false),
+            Ok(None) => (lost_in, operation.budget.ambiguous) = (None, false),
             Err(failure) => {
-                lost_in = operation.unknown.then_some(lease);
-                operation.again(failure).await?;
+                lost_in = operation.budget.ambiguous.then_some(lease);
+                operation.budget.retry(failure).await?;
             }
         }
     }
@@ -53,14 +54,14 @@ pub(crate) async fn create(
 /// between.
 async fn append(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     node_id: &NodeId,
     value: &[u8],
 ) -> Result<Option<Created>, Failure> {
     let (key, range) = (operation.keys.of(node_id), operation.keys.range());
     let (unused, known) =
         (Compare::create_revision(key.as_str(), CompareOp::Equal, 0), operation.session.fence(lease));
-    let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease.raw())));
+    let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease_id(lease))));
     let txn = Txn::new()
         .when([unused, fence::is(operation, lease, known)])
         .and_then([put, get(range)])
@@ -73,8 +74,8 @@ async fn append(
     }
     if known != 0 && got.kvs().is_empty() {
         // The fence goes with the lease. The manager has not heard of it yet.
-        operation.session.publisher.lose(lease.epoch);
-        return Err(Failure::Over);
+        operation.session.sessions.publisher().lose(lease.epoch);
+        return Err(Interrupted::SessionLost.into());
     }
     fence::saw(operation, lease, got);
     // Not the fence, so the key.
@@ -84,7 +85,7 @@ async fn append(
 /// Makes sure that no create of unknown outcome takes effect from now on, and looks whether one has.
 async fn recover(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     node_id: &NodeId,
 ) -> Result<Option<Created>, Failure> {
     let answer = fence::raise(operation, lease, get(operation.keys.range())).await?;
@@ -94,7 +95,7 @@ async fn recover(
 /// Completes the answer, if the node is there: from here on the backend answers for it.
 fn finish(
     operation: &Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     node_id: &NodeId,
     kvs: &[KeyValue],
     revision: i64,

@@ -1,12 +1,13 @@
 //! Removing a node.
 
 use etcd_client::{Txn, TxnOp, TxnOpResponse};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Deletion, LockPath, Result, Target};
 
 use crate::error::Failure;
 use crate::fence;
 use crate::operation::{Operation, is_still};
-use crate::session::{Lease, Shared, own_id};
+use crate::session::{Shared, own_id};
 
 /// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
@@ -16,28 +17,28 @@ pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target)
     session.contents.remove(&own_id(&key));
     loop {
         if let Target::Node(node) = target
-            && session.closed().is_none()
-            && node.session.is_some_and(|id| session.is_over(id))
+            && session.sessions.closed().is_none()
+            && node.session.is_some_and(|id| session.sessions.is_past(id))
         {
             return Ok(deletion(&operation, false));
         }
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match once(&mut operation, lease, &key, target).await {
             Ok(removed) => return Ok(deletion(&operation, removed)),
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
 
 /// A request without an answer may have removed it, too.
 fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
-    if removed || operation.unknown { Deletion::Deleted } else { Deletion::AlreadyDeleted }
+    if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
 }
 
 /// One try; `false` if there was no such node.
 async fn once(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     key: &str,
     target: &Target,
 ) -> Result<bool, Failure> {

@@ -1,6 +1,7 @@
 //! What the client library's errors mean.
 
 use etcd_client as etcd;
+use zlock_core::kit::{self, Failure as _, FailureClass, Interrupted};
 use zlock_core::{Error, ErrorKind};
 
 /// gRPC's codes as numbers: the library does not let its users name them.
@@ -35,31 +36,15 @@ pub(crate) enum Failure {
     Unwatched(String),
     /// There is a key with this node ID already.
     NodeIdInUse,
-    /// The session ended before the answer came.
-    Over,
-    /// The backend was closed.
-    Closed,
-    /// The credentials were refused, and no session will come any more.
-    AuthFailed,
-    /// The operation's time is used up.
-    TimedOut,
+    /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
+    Interrupted(Interrupted),
 }
 
-/// What follows from a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    /// What to report if it ends here.
-    pub(crate) kind: ErrorKind,
-    /// Whether a write may have taken effect all the same.
-    pub(crate) ambiguous: bool,
-    /// Whether another try may succeed.
-    pub(crate) retryable: bool,
-}
-
-impl Failure {
-    pub(crate) fn verdict(&self) -> Verdict {
+impl kit::Failure for Failure {
+    fn classify(&self) -> FailureClass {
         let (kind, ambiguous, retryable) = match self {
-            Failure::Etcd(error) => return judge(error),
+            Failure::Etcd(error) => return classify(error),
+            Failure::Interrupted(interrupted) => return interrupted.classify(),
             Failure::Silent => (ErrorKind::Unavailable, true, true),
             Failure::Unwatched(why)
                 if ["permission denied", NO_USER].iter().any(|text| why.contains(text)) =>
@@ -68,17 +53,26 @@ impl Failure {
             }
             Failure::Unwatched(_) | Failure::Unauthenticated => (ErrorKind::Unavailable, false, true),
             Failure::NodeIdInUse => (ErrorKind::Unexpected, false, false),
-            Failure::Over => (ErrorKind::SessionLost, true, true),
-            Failure::Closed => (ErrorKind::Closed, true, false),
-            Failure::AuthFailed => (ErrorKind::NotAuthorized, true, false),
-            Failure::TimedOut => (ErrorKind::Unavailable, true, false),
         };
-        Verdict { kind, ambiguous, retryable }
+        FailureClass { kind, ambiguous, retryable }
     }
 
+    fn explain(self, error: Error) -> Error {
+        match self {
+            Failure::Etcd(source) => error.with_source(source),
+            Failure::Silent => error.with_message("no answer"),
+            Failure::Unauthenticated => error.with_message("authentication was switched on"),
+            Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
+            Failure::NodeIdInUse => error.with_message("a node with this ID exists already"),
+            Failure::Interrupted(interrupted) => interrupted.explain(error),
+        }
+    }
+}
+
+impl Failure {
     /// Whether it is the server that has failed, and not the request: then another may do better.
     pub(crate) fn is_the_servers(&self) -> bool {
-        let Verdict { kind, ambiguous, retryable } = self.verdict();
+        let FailureClass { kind, ambiguous, retryable } = self.classify();
         kind == ErrorKind::Unavailable && ambiguous && retryable
     }
 
@@ -90,21 +84,6 @@ impl Failure {
             _ => false,
         }
     }
-
-    /// Adds what there is to say to an error of this failure's kind.
-    pub(crate) fn explain(self, error: Error) -> Error {
-        match self {
-            Failure::Etcd(source) => error.with_source(source),
-            Failure::Silent => error.with_message("no answer"),
-            Failure::Unauthenticated => error.with_message("authentication was switched on"),
-            Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
-            Failure::NodeIdInUse => error.with_message("a node with this ID exists already"),
-            Failure::AuthFailed => error
-                .with_message("the server refused the credentials, or a permission that the session needs"),
-            Failure::TimedOut => error.with_message("no answer within the operation timeout"),
-            Failure::Over | Failure::Closed => error,
-        }
-    }
 }
 
 impl From<etcd::Error> for Failure {
@@ -113,11 +92,17 @@ impl From<etcd::Error> for Failure {
     }
 }
 
+impl From<Interrupted> for Failure {
+    fn from(interrupted: Interrupted) -> Self {
+        Failure::Interrupted(interrupted)
+    }
+}
+
 /// What each of the client library's errors means for a request that was sent.
-pub(crate) fn judge(error: &etcd::Error) -> Verdict {
+pub(crate) fn classify(error: &etcd::Error) -> FailureClass {
     use etcd::Error as E;
     let (kind, ambiguous, retryable) = match error {
-        E::GRpcStatus(status) => return judge_status(status.code() as i32, status.message()),
+        E::GRpcStatus(status) => return classify_status(status.code() as i32, status.message()),
         E::LeaseKeepAliveError(text) if text == "lease not found" => (ErrorKind::SessionLost, false, true),
         // A broken connection or stream.
         E::TransportError(_) | E::IoError(_) | E::WatchError(_) | E::LeaseKeepAliveError(_) => {
@@ -133,12 +118,12 @@ pub(crate) fn judge(error: &etcd::Error) -> Verdict {
         #[allow(unreachable_patterns, reason = "one more with a feature that others may switch on")]
         _ => (ErrorKind::Unexpected, true, false),
     };
-    Verdict { kind, ambiguous, retryable }
+    FailureClass { kind, ambiguous, retryable }
 }
 
 /// What a gRPC status of etcd's servers means: mostly by its code; where one code says several things, by the
 /// servers' fixed texts.
-fn judge_status(code: i32, message: &str) -> Verdict {
+fn classify_status(code: i32, message: &str) -> FailureClass {
     let says = |text: &str| message.contains(text);
     let (kind, ambiguous, retryable) = match code {
         code::CANCELLED
@@ -166,7 +151,7 @@ fn judge_status(code: i32, message: &str) -> Verdict {
         }
         _ => (ErrorKind::Unexpected, true, false),
     };
-    Verdict { kind, ambiguous, retryable }
+    FailureClass { kind, ambiguous, retryable }
 }
 
 /// Whether the server has no users at all, so that there is nobody to authenticate as.
@@ -179,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_error_has_a_verdict() {
+    fn every_error_has_a_class() {
         use ErrorKind::*;
         use etcd::Error as E;
         for (error, kind, ambiguous, retryable) in [
@@ -193,12 +178,12 @@ mod tests {
             (E::ElectError("x".into()), Unexpected, true, false),
             (E::Internal("x".into()), Unexpected, true, false),
         ] {
-            assert_eq!(judge(&error), Verdict { kind, ambiguous, retryable }, "{error:?}");
+            assert_eq!(classify(&error), FailureClass { kind, ambiguous, retryable }, "{error:?}");
         }
     }
 
     #[test]
-    fn every_status_has_a_verdict() {
+    fn every_status_has_a_class() {
         use ErrorKind::*;
         for (code, message, kind, ambiguous, retryable) in [
             (code::CANCELLED, "etcdserver: watch canceled", Unavailable, true, true),
@@ -230,8 +215,8 @@ mod tests {
             (12, "unimplemented", Unexpected, true, false),
             (15, "etcdserver: corrupt cluster", Unexpected, true, false),
         ] {
-            let verdict = judge_status(code, message);
-            assert_eq!(verdict, Verdict { kind, ambiguous, retryable }, "{code} {message}");
+            let class = classify_status(code, message);
+            assert_eq!(class, FailureClass { kind, ambiguous, retryable }, "{code} {message}");
         }
     }
 }

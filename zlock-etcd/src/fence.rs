@@ -11,24 +11,25 @@
 //! repeated with the new fence.
 
 use etcd_client::{Compare, CompareOp, GetResponse, PutOptions, Txn, TxnOp, TxnResponse};
+use zlock_core::kit::SessionKey;
 
 use crate::error::Failure;
 use crate::key;
 use crate::operation::{Operation, revision};
-use crate::session::Lease;
+use crate::session::lease_id;
 
 /// The condition of a create: the fence was last raised at this revision.
-pub(crate) fn is(operation: &Operation<'_>, lease: Lease, revision: i64) -> Compare {
+pub(crate) fn is(operation: &Operation<'_>, lease: SessionKey, revision: i64) -> Compare {
     Compare::mod_revision(key::fence(&operation.session.options, lease.id), CompareOp::Equal, revision)
 }
 
 /// Reads the fence, as a part of a create that fails.
-pub(crate) fn get(operation: &Operation<'_>, lease: Lease) -> TxnOp {
+pub(crate) fn get(operation: &Operation<'_>, lease: SessionKey) -> TxnOp {
     TxnOp::get(key::fence(&operation.session.options, lease.id), None)
 }
 
 /// Takes notice of a fence that was read.
-pub(crate) fn saw(operation: &Operation<'_>, lease: Lease, fence: &GetResponse) {
+pub(crate) fn saw(operation: &Operation<'_>, lease: SessionKey, fence: &GetResponse) {
     if let Some(fence) = fence.kvs().first() {
         operation.session.saw_fence(lease, fence.mod_revision());
     }
@@ -38,11 +39,11 @@ pub(crate) fn saw(operation: &Operation<'_>, lease: Lease, fence: &GetResponse) 
 /// session has sent before can take effect any more.
 pub(crate) async fn raise(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     then: TxnOp,
 ) -> Result<TxnResponse, Failure> {
     let key = key::fence(&operation.session.options, lease.id);
-    let put = TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease.raw())));
+    let put = TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease_id(lease))));
     let answer = operation.write(lease, Txn::new().and_then([put, then])).await?;
     operation.session.saw_fence(lease, revision(&answer));
     Ok(answer)

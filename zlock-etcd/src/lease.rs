@@ -9,13 +9,14 @@ use etcd_client::{
     LeaseTimeToLiveResponse, Txn, TxnOp,
 };
 use tokio::time::{Instant, timeout};
+use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
 use zlock_core::{ErrorKind, NodeId};
 
 use crate::connect::{Endpoint, Endpoints, kv};
 use crate::error::Failure;
 use crate::key::Range;
 use crate::operation::gets;
-use crate::session::{Lease, Shared, own_id};
+use crate::session::{Shared, lease_id, own_id};
 
 /// The most reads that fit into a transaction: the server's own limit is 128.
 const MAX_READS: usize = 100;
@@ -56,7 +57,7 @@ pub(crate) async fn revoke(endpoints: &Arc<Endpoints>, id: i64, limit: Duration)
     let ask = move |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
     match endpoints.ask(limit, ask).await {
         Ok(_) => Ok(()),
-        Err(failure) if failure.verdict().kind == ErrorKind::SessionLost => Ok(()),
+        Err(failure) if failure.classify().kind == ErrorKind::SessionLost => Ok(()),
         Err(failure) => Err(failure),
     }
 }
@@ -111,7 +112,7 @@ impl Keeper {
                 self.stream = stream;
                 Ok(self.stream.is_some())
             }
-            Err(failure) if failure.verdict().kind == ErrorKind::SessionLost => Ok(false),
+            Err(failure) if failure.classify().kind == ErrorKind::SessionLost => Ok(false),
             Err(failure) => Err(self.endpoints.noted(endpoint.number, failure)),
         }
     }
@@ -182,7 +183,7 @@ impl Stream {
 /// Finds own nodes that somebody deleted: one request lists all that the lease holds. What is missing is
 /// asked for by name before it is reported, since the leader that lists may be behind the member that
 /// answered our create.
-pub(crate) async fn look_through(shared: &Shared, lease: Lease) -> Result<(), Failure> {
+pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(), Failure> {
     let mark = shared.own.mark();
     shared.contents.retain(&shared.own);
     if shared.own.is_empty() {
@@ -201,7 +202,7 @@ pub(crate) async fn look_through(shared: &Shared, lease: Lease) -> Result<(), Fa
 /// Finds own nodes that somebody deleted in a listing of a queue that was asked for after `mark`.
 pub(crate) async fn compare(
     shared: &Shared,
-    lease: Lease,
+    lease: SessionKey,
     mark: u64,
     range: &Range,
     kvs: &[KeyValue],
@@ -213,19 +214,19 @@ pub(crate) async fn compare(
 }
 
 /// A key was read and is not there: if it was an own node's, somebody deleted it, or the session is over.
-pub(crate) async fn missed(shared: &Shared, lease: Lease, key: &str) -> Result<(), Failure> {
+pub(crate) async fn missed(shared: &Shared, lease: SessionKey, key: &str) -> Result<(), Failure> {
     let id = own_id(key);
     if shared.own.contains(&id) { report(shared, lease, vec![id]).await } else { Ok(()) }
 }
 
 /// Reports own nodes that are certainly gone, unless the lease is, with which all of them go.
-async fn report(shared: &Shared, lease: Lease, gone: Vec<NodeId>) -> Result<(), Failure> {
+async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>) -> Result<(), Failure> {
     if gone.is_empty() {
         return Ok(());
     }
     if list(shared, lease).await?.ttl() <= 0 {
-        shared.publisher.lose(lease.epoch);
-        return Err(Failure::Over);
+        shared.sessions.publisher().lose(lease.epoch);
+        return Err(Interrupted::SessionLost.into());
     }
     for key in gone {
         tracing::warn!(%key, "an own node was deleted by somebody else");
@@ -234,10 +235,10 @@ async fn report(shared: &Shared, lease: Lease, gone: Vec<NodeId>) -> Result<(), 
     Ok(())
 }
 
-async fn list(shared: &Shared, lease: Lease) -> Result<LeaseTimeToLiveResponse, Failure> {
+async fn list(shared: &Shared, lease: SessionKey) -> Result<LeaseTimeToLiveResponse, Failure> {
     let options = LeaseTimeToLiveOptions::new().with_keys();
     let ask = move |client: Arc<Client>| async move {
-        client.lease_client().time_to_live(lease.raw(), Some(options)).await
+        client.lease_client().time_to_live(lease_id(lease), Some(options)).await
     };
     shared.endpoints.ask(shared.options.answer_time(), ask).await
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
-use crate::error::Failure;
 use crate::key;
 use crate::lease::{self, Granted, Keeper};
-use crate::session::{Lease, Shared};
+use crate::session::{Fence, Shared};
 
 /// Between two tries at something that a server has refused or not answered.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ enum End {
 
 /// The session that is kept.
 pub(crate) struct Kept {
-    lease: Lease,
+    lease: SessionKey,
     granted: Granted,
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     let attempts = async {
         loop {
             match lease::grant(&shared.endpoints, options.ttl, options.answer_time()).await {
-                Err(failure) if failure.verdict().retryable => {
+                Err(failure) if failure.classify().retryable => {
                     tracing::debug!(?failure, "no session yet");
                     last = Some(failure);
                     sleep(PAUSE).await;
@@ -60,20 +60,20 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
             }
         }
     };
-    let until = Instant::now() + options.connect_timeout;
+    let until = Instant::now() + options.kit.connect_timeout;
     let probe = options.probe();
-    let failed = |kind| Error::new(kind, "connect").with_path(options.hosts_text());
+    let failed = |kind| Error::new(kind, "connect").with_path(options.kit.hosts_text());
     let unavailable = || failed(ErrorKind::Unavailable);
     tokio::select! {
         biased;
         granted = attempts => granted.map_err(|failure| {
-            let kind = failure.verdict().kind;
+            let kind = failure.classify().kind;
             failure.explain(failed(kind))
         }),
         () = probe.hopeless() => Err(unavailable().with_message(probe.causes())),
         () = sleep_until(until) => {
             let error = last.map_or_else(unavailable, |failure| failure.explain(unavailable()));
-            Err(error.with_message(probe.no_session_within(options.connect_timeout)))
+            Err(error.with_message(probe.no_session_within(options.kit.connect_timeout)))
         }
     }
 }
@@ -87,11 +87,8 @@ impl Manager {
     pub(crate) fn begin(&self, granted: Granted) -> Option<Kept> {
         let id = SessionId::new(granted.id.cast_unsigned());
         let deadline = granted.sent + granted.life();
-        let epoch = self.shared.publisher.establish(id, deadline)?;
-        tracing::info!(session = %id, epoch, ttl = ?granted.ttl, "session established");
-        let lease = Lease { epoch, id };
-        self.shared.no_session.send_replace(None);
-        self.shared.begin(lease);
+        let (lease, _) = self.shared.sessions.begin(id, deadline, |_| Fence::default())?;
+        tracing::info!(session = %id, epoch = lease.epoch, ttl = ?granted.ttl, "session established");
         Some(Kept { lease, granted })
     }
 
@@ -115,7 +112,7 @@ impl Manager {
     /// Keeps one session to its end.
     async fn serve(&mut self, session: Kept) -> End {
         let end = self.keep(&session).await;
-        let Lease { epoch, id } = session.lease;
+        let SessionKey { epoch, id } = session.lease;
         match end {
             End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
             End::Refused => tracing::error!(session = %id, epoch, "credentials or permission refused"),
@@ -128,13 +125,13 @@ impl Manager {
     async fn keep(&mut self, session: &Kept) -> End {
         let epoch = session.lease.epoch;
         let shared = self.shared.clone();
-        let mut events = shared.publisher.subscribe();
+        let mut events = shared.sessions.publisher().subscribe();
         tokio::select! {
             biased;
             _ = self.closing.wait_for(|closing| *closing) => End::Closed,
-            _ = events.over(epoch) => match shared.closed() {
+            _ = events.over(epoch) => match shared.sessions.closed() {
                 None => End::Lost,
-                Some(Failure::AuthFailed) => End::Refused,
+                Some(Interrupted::AuthFailed(_)) => End::Refused,
                 Some(_) => End::Closed,
             },
             () = keep_alive(&shared, session) => End::Lost,
@@ -161,7 +158,7 @@ impl Manager {
                 };
                 match attempt.await {
                     Ok(granted) => return Some(granted),
-                    Err(failure) if failure.verdict().kind == ErrorKind::NotAuthorized => {
+                    Err(failure) if failure.classify().kind == ErrorKind::NotAuthorized => {
                         tracing::error!(?failure, "no further session");
                         shared.close(CloseReason::AuthFailed);
                         return None;
@@ -169,10 +166,10 @@ impl Manager {
                     Err(failure) => {
                         let causes = probe.causes();
                         tracing::warn!(?failure, hosts = causes, "no session yet");
-                        let error = Error::new(failure.verdict().kind, "connect");
-                        let error = failure.explain(error.with_path(options.hosts_text()));
+                        let error = Error::new(failure.classify().kind, "connect");
+                        let error = failure.explain(error.with_path(options.kit.hosts_text()));
                         let error = if causes.is_empty() { error } else { error.with_message(causes) };
-                        shared.no_session.send_replace(Some(Arc::new(error)));
+                        shared.sessions.attempt_failed(error);
                     }
                 }
             }
@@ -192,7 +189,7 @@ impl Manager {
             loop {
                 match lease::revoke(&self.shared.endpoints, id, limit).await {
                     Ok(()) => return Close::Ended,
-                    Err(failure) if !failure.verdict().retryable => return Close::Pending,
+                    Err(failure) if !failure.classify().retryable => return Close::Pending,
                     Err(_) => sleep(PAUSE).await,
                 }
             }
@@ -208,7 +205,7 @@ impl Manager {
 
 /// Keeps the lease alive; returns when it is gone.
 async fn keep_alive(shared: &Shared, session: &Kept) {
-    let Kept { lease: Lease { epoch, id }, granted } = *session;
+    let Kept { lease: SessionKey { epoch, id }, granted } = *session;
     let limit = shared.options.keep_alive_time();
     let key = key::fence(&shared.options, id);
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
@@ -226,20 +223,25 @@ async fn keep_alive(shared: &Shared, session: &Kept) {
         match keeper.beat().await {
             Ok(true) => {
                 (failures, next) = (0, sent + granted.ttl / 3);
-                shared.publisher.set_refused(epoch, false);
-                if !shared.publisher.extend(epoch, sent + granted.life()) || !shared.publisher.resume(epoch) {
+                shared.sessions.publisher().set_refused(epoch, false);
+                if !shared.sessions.publisher().extend(epoch, sent + granted.life())
+                    || !shared.sessions.publisher().resume(epoch)
+                {
                     return;
                 }
             }
             Ok(false) => return,
             Err(failure) => {
-                shared.publisher.set_refused(epoch, failure.verdict().kind == ErrorKind::NotAuthorized);
+                shared
+                    .sessions
+                    .publisher()
+                    .set_refused(epoch, failure.classify().kind == ErrorKind::NotAuthorized);
                 failures += 1;
                 next = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no answer to a keep-alive");
                 // Somebody else may answer at once: that is no interruption.
-                if failures >= shared.options.hosts.len() {
-                    shared.publisher.suspend(epoch);
+                if failures >= shared.options.kit.hosts.len() {
+                    shared.sessions.publisher().suspend(epoch);
                 }
             }
         }

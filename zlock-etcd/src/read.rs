@@ -1,23 +1,24 @@
 //! Reading without a watch.
 
 use etcd_client::KeyValue;
+use zlock_core::kit::SessionKey;
 use zlock_core::{LockPath, Node, NodeData, Queue, Result};
 
 use crate::error::Failure;
 use crate::key::{self, Range};
 use crate::lease;
 use crate::operation::Operation;
-use crate::session::{Lease, Shared};
+use crate::session::Shared;
 use crate::value;
 
 /// The queue of a path.
 pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queue> {
     let mut operation = Operation::new(session, "children", parent);
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match operation.list(lease).await {
             Ok(queue) => return Ok(queue),
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
@@ -26,15 +27,19 @@ pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queu
 pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
     let mut operation = Operation::new(session, "data", parent);
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match content(&operation, lease, node).await {
             Ok(data) => return Ok(data),
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
 
-async fn content(operation: &Operation<'_>, lease: Lease, node: &Node) -> Result<Option<NodeData>, Failure> {
+async fn content(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    node: &Node,
+) -> Result<Option<NodeData>, Failure> {
     let key = operation.keys.of(&node.name);
     let answer = operation.read(lease, Range { start: key.clone(), end: None }).await?;
     let kv = answer.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get());

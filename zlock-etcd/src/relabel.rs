@@ -1,13 +1,14 @@
 //! Giving an own node another label: another value under the same key.
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use zlock_core::kit::SessionKey;
 use zlock_core::{ErrorKind, Label, LockPath, Node, Result};
 
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::lease;
 use crate::operation::{Operation, gets, is_still, revision};
-use crate::session::{Lease, Shared, own_id};
+use crate::session::{Shared, own_id};
 use crate::value;
 
 /// Writes the node's value anew, with `label` and the data that is there. The key keeps its create revision, and
@@ -16,18 +17,18 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
     let mut operation = Operation::new(session, "relabel", parent);
     let relabelled = Node { label, ..node.clone() };
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         if node.session.is_some_and(|id| id != lease.id) {
-            return Err(operation.error(ErrorKind::SessionLost));
+            return Err(operation.budget.error(ErrorKind::SessionLost));
         }
         match once(&mut operation, lease, &relabelled).await {
             Ok(Outcome::Done) => return Ok(relabelled),
             Ok(Outcome::Gone) => {
-                operation.unknown = false;
-                return Err(operation.error(ErrorKind::NodeDeleted));
+                operation.budget.ambiguous = false;
+                return Err(operation.budget.error(ErrorKind::NodeDeleted));
             }
             Ok(Outcome::Unknown) => {}
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
@@ -40,7 +41,7 @@ enum Outcome {
 }
 
 /// One transaction: write if the node contains what we know, else read it.
-async fn once(operation: &mut Operation<'_>, lease: Lease, node: &Node) -> Result<Outcome, Failure> {
+async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> Result<Outcome, Failure> {
     let key = operation.keys.of(&node.name);
     let (id, contents) = (own_id(&key), &operation.session.contents);
     // No key was written at revision 0.

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use etcd_client::{GetResponse, ResponseHeader};
 use tokio::time::{Instant, sleep_until};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Existence, LockPath, Node, Queue, Result, Watch, WatchEvent};
 
 use crate::error::Failure;
@@ -33,7 +34,7 @@ use crate::key::{Keys, Range};
 use crate::lease;
 use crate::listings::Listed;
 use crate::operation::Operation;
-use crate::session::{Lease, Shared};
+use crate::session::Shared;
 use crate::stream::{Armed, Change};
 use crate::value;
 
@@ -58,10 +59,10 @@ impl Pace {
 pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
     let mut operation = Operation::new(session, "exists_with_watch", parent);
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match arm_node(&operation, session, lease, seen).await {
             Ok(existence) => return Ok(existence),
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
@@ -69,7 +70,7 @@ pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) 
 async fn arm_node(
     operation: &Operation<'_>,
     session: &Arc<Shared>,
-    lease: Lease,
+    lease: SessionKey,
     seen: &Node,
 ) -> Result<Existence, Failure> {
     let range = Range { start: operation.keys.of(&seen.name), end: None };
@@ -131,21 +132,21 @@ fn plan(listed: Option<Listed>, since: i64, fast: bool) -> Plan {
 pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue, Watch)> {
     let mut operation = Operation::new(session, "children_with_watch", parent);
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match arm_queue(&operation, lease).await {
             Ok(answer) => return Ok(answer),
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
 
-async fn arm_queue(operation: &Operation<'_>, lease: Lease) -> Result<(Queue, Watch), Failure> {
+async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queue, Watch), Failure> {
     let (session, range) = (operation.session, operation.keys.range());
     let mark = session.own.mark();
     let (mut armed, read) = arm_and_read(operation, lease, range.clone()).await?;
     lease::compare(session, lease, mark, &range, read.kvs()).await?;
     let (queue, seen, keys) = (operation.keys.queue(read.kvs()), revision(&read), operation.keys.clone());
-    let mut events = session.publisher.subscribe();
+    let mut events = session.sessions.publisher().subscribe();
     let watch = Watch::new(async move {
         let changed = async {
             while let Some(change) = armed.next_after(seen).await {
@@ -173,17 +174,17 @@ pub(crate) async fn data(
 ) -> Result<Option<(Vec<u8>, Watch)>> {
     let mut operation = Operation::new(session, "data_with_watch", parent);
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match arm_data(&operation, lease, node).await {
             Ok(answer) => return Ok(answer),
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
 
 async fn arm_data(
     operation: &Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     node: &Node,
 ) -> Result<Option<(Vec<u8>, Watch)>, Failure> {
     let range = Range { start: operation.keys.of(&node.name), end: None };
@@ -194,7 +195,7 @@ async fn arm_data(
     };
     let now = value::read(kv.value());
     let (data, label, seen) = (now.data.to_owned(), now.label, revision(&read));
-    let mut events = operation.session.publisher.subscribe();
+    let mut events = operation.session.sessions.publisher().subscribe();
     let watch = Watch::new(async move {
         tokio::select! {
             biased;
@@ -213,7 +214,7 @@ async fn arm_data(
 /// repeated.
 async fn arm_and_read(
     operation: &Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     range: Range,
 ) -> Result<(Armed, GetResponse), Failure> {
     let arm = operation.within(lease, operation.session.watches.arm(range.clone()));
@@ -228,7 +229,7 @@ async fn arm_and_read(
 /// A read that is not older than this revision. The first one nearly always is not.
 async fn not_before(
     operation: &Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     range: &Range,
     since: i64,
 ) -> Result<GetResponse, Failure> {
@@ -287,8 +288,14 @@ impl Watching {
 }
 
 /// Fires with the first change that means something, when the stream breaks, or when its session ends here.
-fn watch_node(session: Arc<Shared>, keys: Keys, lease: Lease, mut watching: Watching, seen: Node) -> Watch {
-    let mut events = session.publisher.subscribe();
+fn watch_node(
+    session: Arc<Shared>,
+    keys: Keys,
+    lease: SessionKey,
+    mut watching: Watching,
+    seen: Node,
+) -> Watch {
+    let mut events = session.sessions.publisher().subscribe();
     Watch::new(async move {
         let armed_at = Instant::now();
         tokio::select! {
@@ -305,7 +312,7 @@ fn watch_node(session: Arc<Shared>, keys: Keys, lease: Lease, mut watching: Watc
 async fn told(
     session: &Shared,
     keys: &Keys,
-    lease: Lease,
+    lease: SessionKey,
     watching: &mut Watching,
     seen: &Node,
 ) -> WatchEvent {
@@ -337,8 +344,13 @@ async fn told(
 }
 
 /// One try: who waits looks again anyway.
-async fn look_now(session: &Shared, keys: &Keys, lease: Lease, seen: &Node) -> Result<Existence, Failure> {
-    let (key, until) = (keys.of(&seen.name), Instant::now() + session.options.operation_timeout);
+async fn look_now(
+    session: &Shared,
+    keys: &Keys,
+    lease: SessionKey,
+    seen: &Node,
+) -> Result<Existence, Failure> {
+    let (key, until) = (keys.of(&seen.name), Instant::now() + session.options.kit.operation_timeout);
     let read = session
         .request(lease, until, |client| async move { crate::connect::kv(&client).get(key, None).await })
         .await?;

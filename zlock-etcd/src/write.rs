@@ -1,12 +1,13 @@
 //! Writing a node's data.
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use zlock_core::kit::SessionKey;
 use zlock_core::{ErrorKind, Label, LockPath, Node, Result};
 
 use crate::error::Failure;
 use crate::lease;
 use crate::operation::{Operation, gets, is_still};
-use crate::session::{Lease, Shared};
+use crate::session::Shared;
 use crate::value;
 
 /// What one request takes besides the data is well below the rest of the server's 1.5 MB.
@@ -18,7 +19,7 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
         return Ok(());
     }
     let message = format!("{} bytes of node data, at most {MAX_DATA} are taken", data.len());
-    Err(operation.error(ErrorKind::InvalidArgument).with_message(message))
+    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
 }
 
 /// Writes the data of a node. Its label stays what it is at that moment.
@@ -27,15 +28,15 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data:
     check_size(&operation, data)?;
     let mut now = Now::Labelled(node.label);
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match write(&mut operation, lease, node, &now, data).await {
             Ok(Outcome::Done) => return Ok(()),
             Ok(Outcome::Gone) => {
-                operation.unknown = false;
-                return Err(operation.error(ErrorKind::NodeDeleted));
+                operation.budget.ambiguous = false;
+                return Err(operation.budget.error(ErrorKind::NodeDeleted));
             }
             Ok(Outcome::Is(other)) => now = other,
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
@@ -59,7 +60,7 @@ enum Outcome {
 /// One transaction: write if the key has what we take it to have, else read it.
 async fn write(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     node: &Node,
     now: &Now,
     data: &[u8],

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use zlock_core::ErrorKind;
+use zlock_core::kit::SessionKey;
 use zookeeper_client::{Client, Error, EventType, OneshotWatcher, WatchedEvent};
 
-use crate::error::{Failure, judge};
+use crate::error::{Failure, classify};
 use crate::home::Gate;
 use crate::operation::Operation;
-use crate::session::{Freshness, Lease, Shared, Staleness, catch_up};
+use crate::session::{Freshness, Shared, Staleness, catch_up};
 use crate::watchers::Watched;
 
 /// A request that reads and watches.
@@ -23,13 +24,14 @@ type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<(T, OneshotWatcher), Er
 /// The request is answered, and its watch removed, all the same: it has its room until then.
 pub(crate) async fn read_armed<T: Send + 'static>(
     operation: &Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     watched: Watched,
     read: for<'a> fn(&'a Client, &'a str) -> Reading<'a, T>,
 ) -> Result<(T, Watching), Failure> {
     let session = operation.session;
     let reservation = session.watchers(lease)?.reserve(watched).map_err(|failure| ended(session, failure))?;
-    let client = session.within(lease, operation.until, reservation.client()).await?;
+    let client =
+        session.sessions.run_until_ended(lease, operation.budget.deadline(), reservation.client()).await?;
     let client = client.map_err(|failure| ended(session, failure))?;
     let (is_other, gate) = (client.is_some(), session.gate.clone());
     let call = session.begin(lease, move |live| async move {
@@ -49,24 +51,29 @@ pub(crate) async fn read_armed<T: Send + 'static>(
         });
         synced.and(read)
     })?;
-    let answer = call.seen_through().answer(operation.until).await?;
-    answer.map_err(|error| if is_other { classify(session, error) } else { session.classify(lease, error) })
+    let answer = call.seen_through().answer(operation.budget.deadline()).await?;
+    answer
+        .map_err(|error| if is_other { to_failure(session, error) } else { session.to_failure(lease, error) })
 }
 
 /// The backend may have been closed, which says more.
 fn ended(session: &Shared, failure: Failure) -> Failure {
     match failure {
-        Failure::Over | Failure::Closed => session.over(),
+        Failure::Interrupted(_) => session.sessions.interrupted().into(),
         failure => failure,
     }
 }
 
 /// Turns an error on a watch connection into a failure. The end of that connection is not the end of the session.
-fn classify(session: &Shared, error: Error) -> Failure {
-    if let Some(closed) = session.closed() {
-        return closed;
+fn to_failure(session: &Shared, error: Error) -> Failure {
+    if let Some(closed) = session.sessions.closed() {
+        return closed.into();
     }
-    if judge(&error).kind == ErrorKind::SessionLost { Failure::NotWatching(None) } else { Failure::Zk(error) }
+    if classify(&error).kind == ErrorKind::SessionLost {
+        Failure::NotWatching(None)
+    } else {
+        Failure::Zk(error)
+    }
 }
 
 /// An armed watch. Resolves with its event, once; with `None` when the client library is gone.

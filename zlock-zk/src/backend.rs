@@ -58,7 +58,7 @@ impl ZkBackend {
         let (end, ended) = watch::channel(None);
         let manager = Manager::new(shared.clone(), closing_seen);
         let session = manager.begin(first);
-        let background = shared.background.run(&shared.publisher);
+        let background = shared.background.run(shared.sessions.publisher());
         tokio::spawn(async move {
             let ended = tokio::select! {
                 biased;
@@ -116,7 +116,7 @@ impl CoordinationBackend for ZkBackend {
     }
 
     fn session_events(&self) -> SessionEvents {
-        self.shared.publisher.subscribe()
+        self.shared.sessions.publisher().subscribe()
     }
 
     fn background(&self) -> Background {

@@ -50,8 +50,8 @@ impl<T> Cancel for Slot<T> {
 pub(crate) struct Calls(Mutex<Vec<Weak<dyn Cancel>>>);
 
 impl Calls {
-    /// Begins a call. The same lock keeps `begin` and [`cancel_all`](Self::cancel_all) apart: `begin` sees
-    /// either a session whose end will find this call, or none.
+    /// Begins a call. `begin` looks for the session under the lock that [`cancel_all`](Self::cancel_all) takes after
+    /// the session's end: it finds either a session whose end will cancel this call, or none.
     pub(crate) fn begin<T: 'static, F>(&self, begin: impl FnOnce() -> Option<F>) -> Option<Call<T>>
     where
         F: Future<Output = T> + Send + 'static,
@@ -66,13 +66,9 @@ impl Calls {
         Some(Call(slot))
     }
 
-    /// Cancels all calls; `end` ends the session for those that come later.
-    pub(crate) fn cancel_all(&self, end: impl FnOnce()) {
-        let calls = {
-            let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            end();
-            std::mem::take(&mut *calls)
-        };
+    /// Cancels all calls. Their session has ended before, so that none begins in it later.
+    pub(crate) fn cancel_all(&self) {
+        let calls = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for call in calls.iter().filter_map(Weak::upgrade) {
             call.cancel();
         }
@@ -113,9 +109,8 @@ mod tests {
             })
             .unwrap();
         assert!(poll(&call).is_pending());
-        let mut ended = false;
-        calls.cancel_all(|| ended = true);
-        assert!(ended && poll(&call).is_pending());
+        calls.cancel_all();
+        assert!(poll(&call).is_pending());
         assert_eq!(Arc::strong_count(&client), 1);
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use zlock_core::kit;
 use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{ConnectUrl, Error, ErrorKind, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
 use zookeeper_client::{Acl, Acls};
@@ -41,12 +42,9 @@ const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 /// ```
 #[derive(Clone)]
 pub struct ZkOptions {
-    pub(crate) hosts: Vec<String>,
+    pub(crate) kit: kit::Options,
     pub(crate) chroot: Option<LockPath>,
     pub(crate) session_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) operation_timeout: Duration,
-    pub(crate) retry: RetryPolicy,
     pub(crate) acls: Arc<[Acl]>,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     pub(crate) server_tick: Option<Duration>,
@@ -62,12 +60,9 @@ impl ZkOptions {
     #[must_use]
     pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         ZkOptions {
-            hosts: hosts.into_iter().map(Into::into).collect(),
+            kit: kit::Options::new(hosts),
             chroot: None,
             session_timeout: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(15),
-            operation_timeout: Duration::from_secs(15),
-            retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30),
             acls: Arc::from(&*Acls::anyone_all()),
             auth: Vec::new(),
             server_tick: None,
@@ -101,8 +96,8 @@ impl ZkOptions {
         options.chroot = url.path().cloned();
         for (name, field) in [
             ("session_timeout", &mut options.session_timeout),
-            ("connect_timeout", &mut options.connect_timeout),
-            ("operation_timeout", &mut options.operation_timeout),
+            ("connect_timeout", &mut options.kit.connect_timeout),
+            ("operation_timeout", &mut options.kit.operation_timeout),
         ] {
             if let Some(duration) = url.duration(name)? {
                 *field = duration;
@@ -135,7 +130,7 @@ impl ZkOptions {
     /// waits for a server. 15 s by default.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.kit.connect_timeout = timeout;
         self
     }
 
@@ -146,7 +141,7 @@ impl ZkOptions {
     /// then restarts the limit.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
+        self.kit.operation_timeout = timeout;
         self
     }
 
@@ -155,7 +150,7 @@ impl ZkOptions {
     /// no retry.
     #[must_use]
     pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
-        self.retry = policy;
+        self.kit.retry = policy;
         self
     }
 
@@ -242,7 +237,7 @@ impl ZkOptions {
         let authority = |host: &String| {
             Host::parse(host).map_or_else(|_| host.clone(), |host| host.authority(DEFAULT_PORT))
         };
-        Probe::new(Protocol::ZooKeeper, self.uses_tls(), self.hosts.iter().map(authority))
+        Probe::new(Protocol::ZooKeeper, self.uses_tls(), self.kit.hosts.iter().map(authority))
     }
 
     #[cfg(feature = "tls")]
@@ -256,11 +251,6 @@ impl ZkOptions {
         false
     }
 
-    /// What an error shows as the place.
-    pub(crate) fn hosts_text(&self) -> String {
-        Excerpt::of(&self.hosts.join(",")).to_string()
-    }
-
     /// By how much the local deadline comes before the server's, for a session of this timeout.
     pub(crate) fn margin(&self, session_timeout: Duration) -> Duration {
         let tick = self.server_tick.unwrap_or(session_timeout / 2);
@@ -271,15 +261,17 @@ impl ZkOptions {
     /// Checks everything that can be checked without a packet.
     pub(crate) fn validate(&self) -> Result<()> {
         self.check().map_err(|why| {
-            Error::new(ErrorKind::InvalidArgument, "connect").with_path(self.hosts_text()).with_message(why)
+            Error::new(ErrorKind::InvalidArgument, "connect")
+                .with_path(self.kit.hosts_text())
+                .with_message(why)
         })
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.hosts.is_empty() {
+        if self.kit.hosts.is_empty() {
             return Err("no host is given".into());
         }
-        for (host, i) in self.hosts.iter().zip(1..) {
+        for (host, i) in self.kit.hosts.iter().zip(1..) {
             Host::parse(host).map_err(|why| format!("host {i} {why}"))?;
         }
         let session_timeout = self.session_timeout;
@@ -291,8 +283,8 @@ impl ZkOptions {
         }
         for (name, time) in [
             ("session timeout", Some(self.session_timeout)),
-            ("connect timeout", Some(self.connect_timeout)),
-            ("operation timeout", Some(self.operation_timeout)),
+            ("connect timeout", Some(self.kit.connect_timeout)),
+            ("operation timeout", Some(self.kit.operation_timeout)),
             ("server tick", self.server_tick),
         ] {
             if let Some(time) = time
@@ -325,12 +317,12 @@ impl ZkOptions {
 impl fmt::Debug for ZkOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZkOptions")
-            .field("hosts", &self.hosts)
+            .field("hosts", &self.kit.hosts)
             .field("chroot", &self.chroot)
             .field("session_timeout", &self.session_timeout)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("operation_timeout", &self.operation_timeout)
-            .field("retry", &self.retry)
+            .field("connect_timeout", &self.kit.connect_timeout)
+            .field("operation_timeout", &self.kit.operation_timeout)
+            .field("retry", &self.kit.retry)
             .field("acls", &self.acls)
             .field("auth", &self.auth.iter().map(|(scheme, _)| scheme).collect::<Vec<_>>())
             .field("server_tick", &self.server_tick)
@@ -354,11 +346,11 @@ mod tests {
             "zk://h1,[::1]:2182/app/x?session_timeout=4s&connect_timeout=1m&operation_timeout=500ms&server_tick=2s",
         )
         .unwrap();
-        assert_eq!(options.hosts, ["h1:2181", "[::1]:2182"]);
+        assert_eq!(options.kit.hosts, ["h1:2181", "[::1]:2182"]);
         assert_eq!(options.chroot.as_ref().unwrap().as_str(), "/app/x");
         assert_eq!(options.session_timeout, Duration::from_secs(4));
-        assert_eq!(options.connect_timeout, Duration::from_secs(60));
-        assert_eq!(options.operation_timeout, Duration::from_millis(500));
+        assert_eq!(options.kit.connect_timeout, Duration::from_secs(60));
+        assert_eq!(options.kit.operation_timeout, Duration::from_millis(500));
         assert_eq!(options.margin(Duration::from_secs(10)), Duration::from_millis(2200));
         assert_eq!(options.margin(Duration::from_secs(4)), Duration::from_millis(1080));
     }

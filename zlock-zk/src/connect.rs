@@ -11,7 +11,7 @@ use zookeeper_client as zk;
 use zookeeper_client::{Client, Connector};
 
 use crate::config::ZkOptions;
-use crate::error::judge;
+use crate::error::classify;
 use crate::heartbeat::ping;
 use crate::home::at_home;
 use crate::session::Shared;
@@ -49,18 +49,18 @@ async fn establish(
     hopeless: impl Future<Output = ()>,
 ) -> Result<Established> {
     let options = &shared.options;
-    let until = Instant::now() + options.connect_timeout;
+    let until = Instant::now() + options.kit.connect_timeout;
     let attempt = async {
         // The library itself gives up after a session timeout.
         loop {
             match at_home(shared, dial(options)).await {
-                Err(error) if judge(&error).retryable => {}
+                Err(error) if classify(&error).retryable => {}
                 Err(error) => return Err(error),
                 Ok(client) => {
                     let sent = Instant::now();
                     match ping(&client).await {
                         Ok(()) => return Ok(Established { client, sent }),
-                        Err(error) if judge(&error).retryable => {}
+                        Err(error) if classify(&error).retryable => {}
                         Err(error) => return Err(error),
                     }
                 }
@@ -68,13 +68,13 @@ async fn establish(
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let failed = |kind| Error::new(kind, "connect").with_path(options.hosts_text());
+    let failed = |kind| Error::new(kind, "connect").with_path(options.kit.hosts_text());
     tokio::select! {
         biased;
-        established = attempt => established.map_err(|error| failed(judge(&error).kind).with_source(error)),
+        established = attempt => established.map_err(|error| failed(classify(&error).kind).with_source(error)),
         () = hopeless => Err(failed(ErrorKind::Unavailable).with_message(probe.causes())),
         () = sleep_until(until) => {
-            Err(failed(ErrorKind::Unavailable).with_message(probe.no_session_within(options.connect_timeout)))
+            Err(failed(ErrorKind::Unavailable).with_message(probe.no_session_within(options.kit.connect_timeout)))
         }
     }
 }
@@ -86,7 +86,7 @@ fn patience(session_timeout: Duration) -> Duration {
 }
 
 async fn dial(options: &ZkOptions) -> Result<Client, zk::Error> {
-    let hosts = match &options.hosts[..] {
+    let hosts = match &options.kit.hosts[..] {
         [host] => [&**host; TRIES].join(","),
         hosts => hosts.join(","),
     };

@@ -1,5 +1,6 @@
 //! Taking a place in a queue, also when the answer gets lost.
 
+use zlock_core::kit::SessionKey;
 use zlock_core::{
     Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
     Sequence,
@@ -10,7 +11,7 @@ use crate::contents::Contents;
 use crate::error::Failure;
 use crate::numbers::{UsedUp, Worth, start_over};
 use crate::operation::Operation;
-use crate::session::{Freshness, Lease, Shared};
+use crate::session::{Freshness, Shared};
 
 /// Creates the node with this ID, or finds it if an earlier try made it.
 pub(crate) async fn create(
@@ -23,23 +24,23 @@ pub(crate) async fn create(
     let mut operation = Operation::new(session, "create", parent);
     if !node_id.is_uuid() {
         let why = format!("the node ID {} is no UUID", Excerpt::of(node_id.as_str()));
-        return Err(operation.error(ErrorKind::InvalidArgument).with_message(why));
+        return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
     crate::write::check_size(&operation, data)?;
     let wanted = Wanted { label, node_id, data };
     let mut progress = Progress::default();
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         if progress.lost_in != Some(lease) {
             // What was made in an earlier session of ours goes with it.
-            (progress.lost_in, progress.made, operation.unknown) = (None, None, false);
+            (progress.lost_in, progress.made, operation.budget.ambiguous) = (None, None, false);
         }
         match attempt(&mut operation, lease, &wanted, &mut progress).await {
             Ok(Some(created)) => return Ok(created),
             Ok(None) => {}
             Err(failure) => {
-                progress.lost_in = operation.unknown.then_some(lease);
-                if let Err(error) = operation.again(failure).await {
+                progress.lost_in = operation.budget.ambiguous.then_some(lease);
+                if let Err(error) = operation.budget.retry(failure).await {
                     undo_create(&mut operation, lease, progress.made).await;
                     return Err(error);
                 }
@@ -52,7 +53,7 @@ pub(crate) async fn create(
 #[derive(Debug, Default)]
 struct Progress {
     /// The session in which a create of unknown outcome was sent.
-    lost_in: Option<Lease>,
+    lost_in: Option<SessionKey>,
     /// The name of its node, if that is known.
     made: Option<NodeName>,
     /// The parent has no number left for us.
@@ -61,7 +62,7 @@ struct Progress {
 }
 
 /// Nobody but us knows the name of a node whose maker could not see the queue.
-async fn undo_create(operation: &mut Operation<'_>, lease: Lease, made: Option<NodeName>) {
+async fn undo_create(operation: &mut Operation<'_>, lease: SessionKey, made: Option<NodeName>) {
     if let Some(name) = made
         && let Err(failure) = crate::delete::by_name(operation, lease, &name).await
     {
@@ -73,13 +74,13 @@ async fn undo_create(operation: &mut Operation<'_>, lease: Lease, made: Option<N
 /// been made (it may be gone again by then), or it is to count from 0.
 async fn attempt(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     wanted: &Wanted<'_>,
     progress: &mut Progress,
 ) -> Result<Option<Created>, Failure> {
     let recovering = progress.lost_in.is_some();
     let found = if recovering { recover(operation, lease, wanted.node_id).await? } else { None };
-    operation.unknown = false;
+    operation.budget.ambiguous = false;
     let place = match found {
         Some(place) => Some(place),
         None => {
@@ -93,9 +94,9 @@ async fn attempt(
     let Some(place) = place else { return Ok(None) };
     progress.made = Some(place.node.name.clone());
     // Until the caller knows the node by name.
-    operation.unknown = true;
+    operation.budget.ambiguous = true;
     if !is_kept(operation, lease, &place, progress).await? {
-        (progress.made, operation.unknown) = (None, false);
+        (progress.made, operation.budget.ambiguous) = (None, false);
         return Ok(None);
     }
     if wanted.label != Label::Lock {
@@ -108,7 +109,7 @@ async fn attempt(
 /// Whether the node stays. If its number is no good, or there are few left and it is alone, it is deleted.
 async fn is_kept(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     place: &Place,
     progress: &mut Progress,
 ) -> Result<bool, Failure> {
@@ -145,7 +146,7 @@ struct Place {
 /// Sends create and list back to back: one round trip. `None` if there was no parent, which now is.
 async fn append(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     wanted: &Wanted<'_>,
 ) -> Result<Option<Place>, Failure> {
     let Wanted { label, node_id, data } = *wanted;
@@ -179,7 +180,7 @@ async fn append(
 /// Looks for what a create of unknown outcome left behind in the session in which it was sent.
 async fn recover(
     operation: &Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     node_id: &NodeId,
 ) -> Result<Option<Place>, Failure> {
     let queue = operation.list(lease, Freshness::Latest).await?;
@@ -196,7 +197,7 @@ async fn recover(
 }
 
 /// Completes the answer: from here on the backend answers for the node.
-async fn finish(operation: &mut Operation<'_>, lease: Lease, place: Place) -> Result<Created, Failure> {
+async fn finish(operation: &mut Operation<'_>, lease: SessionKey, place: Place) -> Result<Created, Failure> {
     let Place { node, queue } = place;
     let deletion = operation.session.own.insert(&operation.own_id(&node.id));
     let mut queue = match queue {
@@ -215,7 +216,7 @@ async fn finish(operation: &mut Operation<'_>, lease: Lease, place: Place) -> Re
 }
 
 /// An own node, with what a listing does not tell.
-fn own(lease: Lease, node: Node, stat: &Stat) -> Node {
+fn own(lease: SessionKey, node: Node, stat: &Stat) -> Node {
     let fencing_token = FencingToken::new(stat.czxid.cast_unsigned());
     Node { session: Some(lease.id), fencing_token: Some(fencing_token), ..node }
 }

@@ -1,11 +1,12 @@
 //! Removing a node.
 
+use zlock_core::kit::SessionKey;
 use zlock_core::{Deletion, Label, LockPath, NodeName, Result, Target};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
 use crate::operation::Operation;
-use crate::session::{Freshness, Lease, Shared};
+use crate::session::{Freshness, Shared};
 
 /// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
@@ -16,28 +17,28 @@ pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target)
     let mut removed = false;
     loop {
         if let Target::Node(node) = target
-            && session.closed().is_none()
-            && node.session.is_some_and(|id| session.is_over(id))
+            && session.sessions.closed().is_none()
+            && node.session.is_some_and(|id| session.sessions.is_past(id))
         {
             return Ok(deletion(&operation, removed));
         }
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match once(&mut operation, lease, target, &mut removed).await {
             Ok(()) => return Ok(deletion(&operation, removed)),
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
 
 /// A request without an answer may have removed it, too.
 fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
-    if removed || operation.unknown { Deletion::Deleted } else { Deletion::AlreadyDeleted }
+    if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
 }
 
 /// One try; sets `removed` when a request was answered that removed the node.
 async fn once(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     target: &Target,
     removed: &mut bool,
 ) -> Result<(), Failure> {
@@ -71,7 +72,7 @@ async fn once(
 /// Deletes the node of this name; `false` if there is none.
 pub(crate) async fn by_name(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     name: &NodeName,
 ) -> Result<bool, Failure> {
     let path = operation.node_path(name);

@@ -14,12 +14,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use tokio::time::sleep;
+use zlock_core::kit::SessionKey;
 use zlock_core::{LockPath, Node};
 use zookeeper_client::{Error, MultiWriteError};
 
 use crate::error::Failure;
 use crate::operation::Operation;
-use crate::session::{Freshness, Lease, Shared};
+use crate::session::{Freshness, Shared};
 
 /// The number of session timeouts for which a watch is silent before it first asks the leader. The time doubles after each
 /// request.
@@ -34,7 +35,7 @@ const ANY_VERSION: i32 = -1;
 /// The nodes that a watch waits for, which are checked while it stays silent.
 pub(crate) struct Suspects {
     session: Arc<Shared>,
-    lease: Lease,
+    lease: SessionKey,
     parent: LockPath,
     nodes: Vec<Node>,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Suspects {
 impl Suspects {
     pub(crate) fn new<'a>(
         session: &Arc<Shared>,
-        lease: Lease,
+        lease: SessionKey,
         parent: &LockPath,
         nodes: impl IntoIterator<Item = &'a Node>,
     ) -> Self {

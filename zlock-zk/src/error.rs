@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use zlock_core::kit::{self, FailureClass, Interrupted};
 use zlock_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
@@ -10,14 +11,8 @@ use zookeeper_client as zk;
 pub(crate) enum Failure {
     /// The server or the client library says why.
     Zk(zk::Error),
-    /// The session ended before the answer came.
-    Over,
-    /// The backend was closed.
-    Closed,
-    /// The credentials were refused, and no session will come any more.
-    AuthFailed,
-    /// The operation's time is used up.
-    TimedOut,
+    /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
+    Interrupted(Interrupted),
     /// The connected server keeps listing a node that the leader does not have.
     ServersDisagree,
     /// A watch connection's session is over, or it could not be opened: this says why, if known.
@@ -26,40 +21,23 @@ pub(crate) enum Failure {
     TooManyWatches { more: usize, watched: usize, limit: usize },
 }
 
-/// What follows from a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    /// What to report if it ends here.
-    pub(crate) kind: ErrorKind,
-    /// Whether a write may have taken effect all the same.
-    pub(crate) ambiguous: bool,
-    /// Whether another try may succeed.
-    pub(crate) retryable: bool,
-}
-
-impl Failure {
-    pub(crate) fn verdict(&self) -> Verdict {
+impl kit::Failure for Failure {
+    fn classify(&self) -> FailureClass {
         let (kind, ambiguous, retryable) = match self {
-            Failure::Zk(error) => return judge(error),
-            Failure::Over => (ErrorKind::SessionLost, true, true),
-            Failure::Closed => (ErrorKind::Closed, true, false),
-            Failure::AuthFailed => (ErrorKind::NotAuthorized, true, false),
-            Failure::TimedOut => (ErrorKind::Unavailable, true, false),
+            Failure::Zk(error) => return classify(error),
+            Failure::Interrupted(interrupted) => return interrupted.classify(),
             Failure::NotWatching(None) | Failure::ServersDisagree => (ErrorKind::Unavailable, false, true),
             Failure::NotWatching(Some(error)) => {
                 (error.kind(), false, error.kind() == ErrorKind::Unavailable)
             }
             Failure::TooManyWatches { .. } => (ErrorKind::Unavailable, false, false),
         };
-        Verdict { kind, ambiguous, retryable }
+        FailureClass { kind, ambiguous, retryable }
     }
 
-    /// Adds what there is to say to an error of this failure's kind.
-    pub(crate) fn explain(self, error: Error) -> Error {
+    fn explain(self, error: Error) -> Error {
         match self {
             Failure::Zk(source) => error.with_source(source),
-            Failure::AuthFailed => error.with_message("the server refused the credentials"),
-            Failure::TimedOut => error.with_message("no answer within the operation timeout"),
             Failure::ServersDisagree => {
                 error.with_message("the connected server lists a node that its leader does not have")
             }
@@ -71,13 +49,19 @@ impl Failure {
                 "this client watches {watched} of at most {limit} bytes of paths and has no connection with room \
                  for {more} more"
             )),
-            Failure::Over | Failure::Closed => error,
+            Failure::Interrupted(interrupted) => interrupted.explain(error),
         }
     }
 }
 
+impl From<Interrupted> for Failure {
+    fn from(interrupted: Interrupted) -> Self {
+        Failure::Interrupted(interrupted)
+    }
+}
+
 /// What each of the client library's errors means for a request that was sent.
-pub(crate) fn judge(error: &zk::Error) -> Verdict {
+pub(crate) fn classify(error: &zk::Error) -> FailureClass {
     use zk::Error as E;
     let (kind, ambiguous, retryable) = match error {
         // Definite answers, which most callers deal with before they ask here.
@@ -109,7 +93,7 @@ pub(crate) fn judge(error: &zk::Error) -> Verdict {
             (ErrorKind::Unexpected, true, false)
         }
     };
-    Verdict { kind, ambiguous, retryable }
+    FailureClass { kind, ambiguous, retryable }
 }
 
 #[cfg(test)]
@@ -117,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_error_has_a_verdict() {
+    fn every_error_has_a_class() {
         use ErrorKind::*;
         use zk::Error as E;
         for (error, kind, ambiguous, retryable) in [
@@ -148,7 +132,7 @@ mod tests {
             (E::UnexpectedError("x".into()), Unexpected, true, false),
             (E::UnmarshalError { entity: "x", reason: &"y" }, Unexpected, true, false),
         ] {
-            assert_eq!(judge(&error), Verdict { kind, ambiguous, retryable }, "{error:?}");
+            assert_eq!(classify(&error), FailureClass { kind, ambiguous, retryable }, "{error:?}");
         }
     }
 }

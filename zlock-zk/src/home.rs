@@ -108,7 +108,7 @@ mod tests {
         let shared = Arc::new(Shared::new(ZkOptions::new(["127.0.0.1:1"]), Handle::current()));
         let task = async { spawns_core::spawn(async { panic!("a bug of the library") }).await };
         assert!(at_home(&shared, task).await.unwrap_err().is_panic());
-        assert!(shared.closed().is_none());
+        assert!(shared.sessions.closed().is_none());
         assert_eq!(shared.gate.poll(|| Poll::Ready(1)), Poll::Ready(Some(1)));
     }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Close, CloseReason, ErrorKind, RetryPolicy, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
 use crate::connect::{Established, reconnect};
 use crate::heartbeat::{HEARTBEATS, Heartbeat};
-use crate::session::{Lease, Live, Shared};
+use crate::session::{Live, Shared};
 use crate::watchers::Watchers;
 
 /// Before each attempt at a new session, which itself takes up to the connect timeout.
@@ -56,12 +57,10 @@ impl Manager {
         let timeout = client.session_timeout();
         let id = SessionId::new(client.session_id().0.cast_unsigned());
         let life = timeout.saturating_sub(self.shared.options.margin(timeout));
-        let epoch = self.shared.publisher.establish(id, sent + life)?;
-        tracing::info!(session = %id, epoch, ?timeout, "session established");
         let states = client.state_watcher();
-        let live = Arc::new(Live::new(Lease { epoch, id }, client, Watchers::new(&self.shared)));
-        self.shared.no_session.send_replace(None);
-        self.shared.set_current(Some(live.clone()));
+        let live = |lease| Live::new(lease, client, Watchers::new(&self.shared));
+        let (SessionKey { epoch, .. }, live) = self.shared.sessions.begin(id, sent + life, live)?;
+        tracing::info!(session = %id, epoch, ?timeout, "session established");
         Some(Kept { live, states, timeout, life })
     }
 
@@ -83,11 +82,11 @@ impl Manager {
     async fn serve(&mut self, mut session: Kept) -> End {
         let end = match self.keep(&mut session).await {
             // Another thread may have closed the backend at any moment.
-            End::Lost if self.shared.closed().is_some() => End::Closed(Close::Pending),
+            End::Lost if self.shared.sessions.closed().is_some() => End::Closed(Close::Pending),
             end => end,
         };
         let Kept { live, states, .. } = session;
-        let Lease { epoch, id } = live.lease;
+        let SessionKey { epoch, id } = live.lease;
         match end {
             End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
             End::AuthFailed => {
@@ -116,7 +115,7 @@ impl Manager {
         let Kept { live, states, timeout, life } = session;
         let epoch = live.lease.epoch;
         let shared = self.shared.clone();
-        let mut events = shared.publisher.subscribe();
+        let mut events = shared.sessions.publisher().subscribe();
         let interval = *timeout / HEARTBEATS;
         let mut connected = states.peek_state() == SessionState::SyncConnected;
         let mut next = Instant::now() + interval;
@@ -131,7 +130,7 @@ impl Manager {
                     match state {
                         SessionState::SyncConnected => {
                             connected = true;
-                            if !shared.publisher.resume(epoch) {
+                            if !shared.sessions.publisher().resume(epoch) {
                                 return End::Lost;
                             }
                             next = Instant::now();
@@ -140,14 +139,14 @@ impl Manager {
                         state if state.is_terminated() => return End::Lost,
                         _ => {
                             connected = false;
-                            shared.publisher.suspend(epoch);
+                            shared.sessions.publisher().suspend(epoch);
                         }
                     }
                 }
                 _ = events.over(epoch) => return End::Lost,
                 answered = Heartbeat::answer(&mut heartbeat) => {
                     heartbeat = None;
-                    if let Some(sent) = answered && !shared.publisher.extend(epoch, sent + *life) {
+                    if let Some(sent) = answered && !shared.sessions.publisher().extend(epoch, sent + *life) {
                         return End::Lost;
                     }
                 }
@@ -176,7 +175,7 @@ impl Manager {
                     }
                     Err(error) => {
                         tracing::warn!(%error, "no session yet");
-                        shared.no_session.send_replace(Some(Arc::new(error)));
+                        shared.sessions.attempt_failed(error);
                     }
                 }
             }

@@ -24,12 +24,12 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use zlock_core::kit::SessionKey;
 use zlock_core::{NodeName, Sequence};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
 use crate::operation::Operation;
-use crate::session::Lease;
 
 /// How many numbers on either side of the wrap are at the edge.
 const EDGE: i64 = 1 << 20;
@@ -63,7 +63,7 @@ impl Worth {
 /// be done.
 pub(crate) async fn start_over(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     node: &NodeName,
 ) -> Result<bool, Failure> {
     let (node, parent) = (operation.node_path(node), operation.server_path());
@@ -95,7 +95,7 @@ impl UsedUp {
     /// Deletes a node of ours that got a number at the edge. `None` if it was gone, and perhaps its parent with it.
     pub(crate) async fn delete_node(
         operation: &mut Operation<'_>,
-        lease: Lease,
+        lease: SessionKey,
         node: &NodeName,
     ) -> Result<Option<Self>, Failure> {
         // As long as the node is there, so is the parent that gave the number.
@@ -106,17 +106,21 @@ impl UsedUp {
 
     /// Waits until the parent is gone, or another one is there; removes it when it is empty. The operation's budget
     /// begins anew with each answer, since the lock may be held for any time.
-    pub(crate) async fn wait(&mut self, operation: &mut Operation<'_>, lease: Lease) -> Result<(), Failure> {
+    pub(crate) async fn wait(
+        &mut self,
+        operation: &mut Operation<'_>,
+        lease: SessionKey,
+    ) -> Result<(), Failure> {
         while !self.is_over(operation, lease).await? {
-            operation.session.pause(Instant::now() + self.delay).await?;
-            operation.restart();
+            operation.session.sessions.sleep_until(Instant::now() + self.delay).await?;
+            operation.budget.restart();
             self.delay = Self::LONGEST_DELAY.min(self.delay * 2);
         }
-        operation.restart();
+        operation.budget.restart();
         Ok(())
     }
 
-    async fn is_over(&self, operation: &Operation<'_>, lease: Lease) -> Result<bool, Failure> {
+    async fn is_over(&self, operation: &Operation<'_>, lease: SessionKey) -> Result<bool, Failure> {
         match czxid_and_children(operation, lease).await? {
             Some((czxid, children)) if czxid == self.czxid => {
                 if children > 0 {
@@ -136,7 +140,10 @@ impl UsedUp {
 }
 
 /// What identifies the parent, and how many children it has; `None` if there is none.
-async fn czxid_and_children(operation: &Operation<'_>, lease: Lease) -> Result<Option<(i64, i32)>, Failure> {
+async fn czxid_and_children(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+) -> Result<Option<(i64, i32)>, Failure> {
     let path = operation.server_path();
     let stat = operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
     Ok(stat.map(|stat| (stat.czxid, stat.num_children)))

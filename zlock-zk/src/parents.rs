@@ -1,17 +1,17 @@
 //! Making the nodes above a queue.
 
+use zlock_core::kit::SessionKey;
 use zookeeper_client::{Acls, CreateMode, Error};
 
 use crate::error::Failure;
 use crate::operation::Operation;
-use crate::session::Lease;
 
 /// Makes the path of the operation with all that is missing above it, as container nodes: the server removes
 /// them by itself some time after their last child has gone.
 ///
 /// It begins at the bottom and goes up only while the server says that there is nothing to hang the node on. So an
 /// ancestor that exists needs no permission of ours, and one that vanishes meanwhile is made again.
-pub(crate) async fn make(operation: &Operation<'_>, lease: Lease) -> Result<(), Failure> {
+pub(crate) async fn make(operation: &Operation<'_>, lease: SessionKey) -> Result<(), Failure> {
     let path = operation.server_path();
     let mut end = path.len();
     loop {

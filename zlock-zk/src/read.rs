@@ -2,21 +2,22 @@
 
 use std::time::{Duration, SystemTime};
 
+use zlock_core::kit::SessionKey;
 use zlock_core::{LockPath, Node, NodeData, Queue, Result, SessionId};
 use zookeeper_client::{Error, Stat};
 
 use crate::error::Failure;
 use crate::operation::Operation;
-use crate::session::{Freshness, Lease, Shared, catch_up};
+use crate::session::{Freshness, Shared, catch_up};
 
 /// The queue of a path.
 pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queue> {
     let mut operation = Operation::new(session, "children", parent);
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match operation.list(lease, Freshness::Told).await {
             Ok(queue) => return Ok(queue),
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
@@ -26,7 +27,7 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Re
     let mut operation = Operation::new(session, "data", parent);
     let mut name = node.name.clone();
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         let path = operation.node_path(&name);
         let failure = match read(&operation, lease, path).await {
             Ok(Some(data)) => return Ok(Some(data)),
@@ -40,11 +41,15 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Re
             },
             Err(failure) => failure,
         };
-        operation.again(failure).await?;
+        operation.budget.retry(failure).await?;
     }
 }
 
-async fn read(operation: &Operation<'_>, lease: Lease, path: String) -> Result<Option<NodeData>, Failure> {
+async fn read(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    path: String,
+) -> Result<Option<NodeData>, Failure> {
     let read = operation.ask(lease, move |live| async move {
         let (synced, read) = tokio::join!(catch_up(&live, Freshness::Told), live.client.get_data(&path));
         synced.and(read)

@@ -1,12 +1,13 @@
 //! Giving an own node another label: on ZooKeeper, another name.
 
+use zlock_core::kit::SessionKey;
 use zlock_core::{ErrorKind, Label, LockPath, Node, NodeId, NodeName, Result};
 use zookeeper_client::{Acls, CreateMode, Error};
 
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::operation::Operation;
-use crate::session::{Freshness, Lease, Shared};
+use crate::session::{Freshness, Shared};
 
 /// Renames the node so that its name has `label`, in one transaction: nobody sees the queue without it.
 pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
@@ -17,9 +18,9 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
     // The name that the node has by now, for all we know.
     let mut name = node.name.clone();
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         if node.session.is_some_and(|id| id != lease.id) {
-            return Err(operation.error(ErrorKind::SessionLost));
+            return Err(operation.budget.error(ErrorKind::SessionLost));
         }
         let renamed = if name == relabelled.name {
             exists(&operation, lease, &name).await
@@ -36,19 +37,19 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
                         continue;
                     }
                     None => {
-                        operation.unknown = false;
-                        return Err(operation.error(ErrorKind::NodeDeleted));
+                        operation.budget.ambiguous = false;
+                        return Err(operation.budget.error(ErrorKind::NodeDeleted));
                     }
                 },
                 Err(failure) => failure,
             },
             Err(failure) => failure,
         };
-        operation.again(failure).await?;
+        operation.budget.retry(failure).await?;
     }
 }
 
-async fn exists(operation: &Operation<'_>, lease: Lease, name: &NodeName) -> Result<bool, Failure> {
+async fn exists(operation: &Operation<'_>, lease: SessionKey, name: &NodeName) -> Result<bool, Failure> {
     let path = operation.node_path(name);
     let stat = operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
     Ok(stat.is_some())
@@ -57,7 +58,7 @@ async fn exists(operation: &Operation<'_>, lease: Lease, name: &NodeName) -> Res
 /// One transaction: create the one, delete the other. `false` if the node was not as we knew it.
 async fn rename(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     id: &NodeId,
     from: &NodeName,
     to: &NodeName,
@@ -92,7 +93,11 @@ async fn rename(
     }
 }
 
-async fn read(operation: &Operation<'_>, lease: Lease, path: String) -> Result<Option<Contents>, Failure> {
+async fn read(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    path: String,
+) -> Result<Option<Contents>, Failure> {
     match operation.ask(lease, move |live| async move { live.client.get_data(&path).await }).await {
         Ok((data, stat)) => Ok(Some(Contents { data: data.into(), version: stat.version })),
         Err(Failure::Zk(Error::NoNode)) => Ok(None),

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::sync::Arc;
 
+use zlock_core::kit::SessionKey;
 use zlock_core::{Existence, Label, LockPath, Node, NodeName, Queue, Result, Watch, WatchEvent};
 use zookeeper_client::{Error, EventType};
 
@@ -11,17 +12,17 @@ use crate::arm::{Watching, read_armed};
 use crate::disagreement::Suspects;
 use crate::error::Failure;
 use crate::operation::Operation;
-use crate::session::{Freshness, Lease, Shared};
+use crate::session::{Freshness, Shared};
 use crate::watchers::Watched;
 
 /// Arms a watch on `seen`, if it is still as it was seen.
 pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
     let mut operation = Operation::new(session, "exists_with_watch", parent);
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match arm(&operation, session, lease, seen).await {
             Ok(existence) => return Ok(existence),
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
@@ -29,12 +30,12 @@ pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) 
 async fn arm(
     operation: &Operation<'_>,
     session: &Arc<Shared>,
-    lease: Lease,
+    lease: SessionKey,
     seen: &Node,
 ) -> Result<Existence, Failure> {
     match read_and_watch(operation, lease, &seen.name).await? {
         Some((_, watching)) => {
-            let suspects = Suspects::new(session, lease, operation.path(), [seen]);
+            let suspects = Suspects::new(session, lease, operation.budget.path(), [seen]);
             Ok(Existence::Watching(watch(session, lease, watching, seen.label, suspects.watch())))
         }
         None if seen.label == Label::Lock => Ok(Existence::Deleted),
@@ -58,7 +59,7 @@ pub(crate) async fn data(
     let mut operation = Operation::new(session, "data_with_watch", parent);
     let mut name = node.name.clone();
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         let failure = match read_and_watch(&operation, lease, &name).await {
             Ok(Some((data, watching))) => {
                 return Ok(Some((data, watch(session, lease, watching, node.label, pending()))));
@@ -73,7 +74,7 @@ pub(crate) async fn data(
             },
             Err(failure) => failure,
         };
-        operation.again(failure).await?;
+        operation.budget.retry(failure).await?;
     }
 }
 
@@ -81,7 +82,7 @@ pub(crate) async fn data(
 /// `exists` would leave one.
 async fn read_and_watch(
     operation: &Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     name: &NodeName,
 ) -> Result<Option<(Vec<u8>, Watching)>, Failure> {
     let watched = Watched::Node(operation.node_path(name).into());
@@ -102,11 +103,11 @@ async fn read_and_watch(
 pub(crate) async fn queue(session: &Arc<Shared>, parent: &LockPath) -> Result<(Queue, Watch)> {
     let mut operation = Operation::new(session, "children_with_watch", parent);
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         match list_and_watch(&operation, session, lease).await {
             Ok(Some(answer)) => return Ok(answer),
             Ok(None) => {}
-            Err(failure) => operation.again(failure).await?,
+            Err(failure) => operation.budget.retry(failure).await?,
         }
     }
 }
@@ -115,7 +116,7 @@ pub(crate) async fn queue(session: &Arc<Shared>, parent: &LockPath) -> Result<(Q
 async fn list_and_watch(
     operation: &Operation<'_>,
     session: &Arc<Shared>,
-    lease: Lease,
+    lease: SessionKey,
 ) -> Result<Option<(Queue, Watch)>, Failure> {
     let path: Arc<str> = operation.server_path().into();
     let listed = read_armed(operation, lease, Watched::Children(path.clone()), |client, path| {
@@ -124,7 +125,7 @@ async fn list_and_watch(
     match listed.await {
         Ok((names, watching)) => {
             let queue = Queue::listed(names);
-            let suspects = Suspects::new(session, lease, operation.path(), &*queue);
+            let suspects = Suspects::new(session, lease, operation.budget.path(), &*queue);
             let watch = watch_children(session, lease, watching, suspects.watch());
             return Ok(Some((queue, watch)));
         }
@@ -142,7 +143,7 @@ async fn list_and_watch(
 /// A node that is gone by this event may be there under another name, if its label is one that is changed.
 fn watch(
     session: &Shared,
-    lease: Lease,
+    lease: SessionKey,
     watching: Watching,
     label: Label,
     suspects: impl Future<Output = Infallible> + Send + 'static,
@@ -155,7 +156,7 @@ fn watch(
 
 fn watch_children(
     session: &Shared,
-    lease: Lease,
+    lease: SessionKey,
     watching: Watching,
     suspects: impl Future<Output = Infallible> + Send + 'static,
 ) -> Watch {
@@ -165,12 +166,12 @@ fn watch_children(
 /// Fires with its event, or when its session ends here: the client library would report that much later.
 fn one_shot(
     session: &Shared,
-    lease: Lease,
+    lease: SessionKey,
     watching: Watching,
     suspects: impl Future<Output = Infallible> + Send + 'static,
     meaning: impl Fn(EventType) -> WatchEvent + Send + 'static,
 ) -> Watch {
-    let mut events = session.publisher.subscribe();
+    let mut events = session.sessions.publisher().subscribe();
     Watch::new(async move {
         tokio::select! {
             biased;

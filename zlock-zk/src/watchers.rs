@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use zlock_core::Error;
+use zlock_core::kit::Interrupted;
 use zookeeper_client::Client;
 
 use crate::connect::reconnect;
@@ -221,10 +222,10 @@ impl Watchers {
         let lost: Vec<_>;
         let place = {
             let mut loads = self.lock();
-            let loads = loads.as_mut().ok_or(Failure::Over)?;
+            let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
             // Their watches have fired, or failed.
             lost = loads.others.extract_if(.., |(_, _, connection)| connection.is_lost()).collect();
-            let shared = self.shared.upgrade().ok_or(Failure::Closed)?;
+            let shared = self.shared.upgrade().ok_or(Interrupted::Closed)?;
             loads.add(&watched, |number| self.open(shared, number))?
         };
         // Outside the lock.
@@ -289,7 +290,7 @@ impl Reservation {
         let Place::Other(number) = self.place else { return Ok(None) };
         let mut outcome = {
             let mut loads = self.watchers.lock();
-            let loads = loads.as_mut().ok_or(Failure::Over)?;
+            let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
             let Some((_, _, connection)) = loads.other(number) else {
                 return Err(Failure::NotWatching(None));
             };
@@ -301,7 +302,7 @@ impl Reservation {
             return Err(Failure::NotWatching(Some(error.clone())));
         }
         let mut loads = self.watchers.lock();
-        let loads = loads.as_mut().ok_or(Failure::Over)?;
+        let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
         match loads.other(number).and_then(|(_, _, connection)| connection.client.clone()) {
             Some(client) => Ok(Some(client)),
             None => Err(Failure::NotWatching(None)),
@@ -320,6 +321,7 @@ impl Drop for Reservation {
 #[cfg(test)]
 mod tests {
     use zlock_core::ErrorKind;
+    use zlock_core::kit::Failure as _;
 
     use super::*;
 
@@ -399,9 +401,9 @@ mod tests {
         }
         let refused = |loads: &mut Loads<u64>, watched: &Watched| {
             let failure = loads.add(watched, |number| number).unwrap_err();
-            let verdict = failure.verdict();
-            assert!(!verdict.retryable);
-            failure.explain(Error::new(verdict.kind, "exists_with_watch"))
+            let class = failure.classify();
+            assert!(!class.retryable);
+            failure.explain(Error::new(class.kind, "exists_with_watch"))
         };
         let error = refused(&mut loads, &node(16));
         assert_eq!(error.kind(), ErrorKind::Unavailable);

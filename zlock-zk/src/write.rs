@@ -1,11 +1,12 @@
 //! Writing a node's data.
 
+use zlock_core::kit::SessionKey;
 use zlock_core::{ErrorKind, LockPath, Node, Result};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
 use crate::operation::Operation;
-use crate::session::{Lease, Shared};
+use crate::session::Shared;
 
 /// What one request takes besides the data is well below the rest of the server's 1 MB.
 const MAX_DATA: usize = 1_000_000;
@@ -16,7 +17,7 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
         return Ok(());
     }
     let message = format!("{} bytes of node data, at most {MAX_DATA} are taken", data.len());
-    Err(operation.error(ErrorKind::InvalidArgument).with_message(message))
+    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
 }
 
 /// Writes the data of a node, under whatever name it has by now.
@@ -25,7 +26,7 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data:
     check_size(&operation, data)?;
     let mut name = node.name.clone();
     loop {
-        let lease = operation.lease().await?;
+        let lease = operation.budget.session().await?;
         let path = operation.node_path(&name);
         let failure = match write(&mut operation, lease, path, data).await {
             Ok(true) => return Ok(()),
@@ -35,21 +36,21 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data:
                     continue;
                 }
                 Ok(None) => {
-                    operation.unknown = false;
-                    return Err(operation.error(ErrorKind::NodeDeleted));
+                    operation.budget.ambiguous = false;
+                    return Err(operation.budget.error(ErrorKind::NodeDeleted));
                 }
                 Err(failure) => failure,
             },
             Err(failure) => failure,
         };
-        operation.again(failure).await?;
+        operation.budget.retry(failure).await?;
     }
 }
 
 /// `false` if there is no such node.
 async fn write(
     operation: &mut Operation<'_>,
-    lease: Lease,
+    lease: SessionKey,
     path: String,
     data: &[u8],
 ) -> Result<bool, Failure> {

@@ -1,0 +1,313 @@
+//! The time and the retries of one operation.
+
+use std::fmt;
+
+use tokio::time::Instant;
+
+use super::failure::{Failure, Interrupted};
+use super::options::Options;
+use super::sessions::{SessionKey, Sessions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::failure::LastFailure;
+use crate::path::LockPath;
+use crate::retry::Retry;
+
+/// The budget of time and retries that all requests of one operation share, and the errors that end the operation.
+///
+/// An operation of a backend asks for a [session](Self::session), sends its requests in that session with the
+/// [deadline](Self::deadline) as their limit, and gives each failure to [`retry`](Self::retry), which either returns
+/// for the next attempt or returns the error to end with:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use zlock_core::kit::{Budget, Interrupted, Options, SessionKey, Sessions};
+/// # use zlock_core::{LockPath, Result, SessionId};
+/// # struct Connection;
+/// # impl Connection {
+/// #     async fn read(&self, _: &LockPath) -> Result<String, Interrupted> { Ok("data".into()) }
+/// # }
+/// async fn read(sessions: &Sessions<Connection>, options: &Options, path: &LockPath) -> Result<String> {
+///     let mut budget = Budget::new(sessions, options, "read", path);
+///     loop {
+///         let session = budget.session().await?;
+///         match attempt(sessions, &budget, session).await {
+///             Ok(answer) => return Ok(answer),
+///             Err(failure) => budget.retry(failure).await?,
+///         }
+///     }
+/// }
+///
+/// async fn attempt(
+///     sessions: &Sessions<Connection>,
+///     budget: &Budget<'_, Connection>,
+///     session: SessionKey,
+/// ) -> Result<String, Interrupted> {
+///     let connection = sessions.get(session).ok_or_else(|| sessions.interrupted())?;
+///     sessions.run_until_ended(session, budget.deadline(), connection.read(budget.path())).await?
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # let sessions = Sessions::new("refused");
+/// # sessions.begin(SessionId::new(1), tokio::time::Instant::now() + Duration::from_secs(9), |_| Connection);
+/// # assert_eq!(read(&sessions, &Options::new(["host"]), &LockPath::new("/app")?).await?, "data");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Failures that are retried or waited for are reported to [`LastFailure`], so that a caller who runs out of time
+/// learns the cause.
+pub struct Budget<'a, T> {
+    sessions: &'a Sessions<T>,
+    options: &'a Options,
+    operation: &'static str,
+    path: &'a LockPath,
+    deadline: Instant,
+    retry: Retry,
+    /// Whether a write of the operation may have taken effect although no answer says so. The errors of the operation
+    /// are then [ambiguous](Error::is_ambiguous).
+    pub ambiguous: bool,
+}
+
+impl<'a, T> Budget<'a, T> {
+    /// Starts the budget of an operation, which has this name in errors, on the queue of this path.
+    #[must_use]
+    pub fn new(
+        sessions: &'a Sessions<T>,
+        options: &'a Options,
+        operation: &'static str,
+        path: &'a LockPath,
+    ) -> Self {
+        let (deadline, retry) = (Instant::now() + options.operation_timeout, options.retry.start());
+        Budget { sessions, options, operation, path, deadline, retry, ambiguous: false }
+    }
+
+    /// Starts the time and the retries again. For an operation that may wait for any time, as long as the store
+    /// answers.
+    pub fn restart(&mut self) {
+        self.deadline = Instant::now() + self.options.operation_timeout;
+        self.retry = self.options.retry.start();
+    }
+
+    /// Returns the name of the operation.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// Returns the path that the operation is about.
+    #[must_use]
+    pub fn path(&self) -> &'a LockPath {
+        self.path
+    }
+
+    /// Returns the instant at which the operation's time is used up.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Waits for a live session.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Unavailable`] if there is none by the deadline. Its source is the error of the last attempt at
+    ///   a session.
+    /// - [`ErrorKind::Closed`] or [`ErrorKind::NotAuthorized`] if the backend is closed.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled, if there is no live session.
+    pub async fn session(&self) -> Result<SessionKey> {
+        let session = self.sessions.wait(self.deadline, || LastFailure::note(|| self.no_session("")));
+        session.await.map_err(|interrupted| match interrupted {
+            Interrupted::TimedOut => self.no_session(" within the operation timeout"),
+            interrupted => self.fail(interrupted),
+        })
+    }
+
+    /// The error while there is no session.
+    fn no_session(&self, within: &str) -> Error {
+        let message = format!("no session with {}{within}", self.options.hosts_text());
+        let error = self.error(ErrorKind::Unavailable).with_message(message);
+        match self.sessions.last_attempt() {
+            Some(cause) => error.with_source(cause),
+            None => error,
+        }
+    }
+
+    /// Records the outcome of a write: sets [`ambiguous`](Self::ambiguous) if it failed and may have taken effect.
+    ///
+    /// # Errors
+    /// The same as `outcome`.
+    pub fn record<R, F: Failure>(&mut self, outcome: Result<R, F>) -> Result<R, F> {
+        if let Err(failure) = &outcome {
+            self.ambiguous |= failure.classify().ambiguous;
+        }
+        outcome
+    }
+
+    /// Waits before the next attempt, or returns the error if there is none.
+    ///
+    /// Returns at once if the session was lost, and takes no retry: [`session`](Self::session) waits for the next one.
+    ///
+    /// # Errors
+    /// The error for `failure` if it cannot be retried, the retries are used up, or the next one would be past the
+    /// deadline; otherwise the error for a backend that is closed during the wait.
+    ///
+    /// # Cancel safety
+    /// Safe, but the retry is used up.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled, if it has to wait.
+    pub async fn retry(&mut self, failure: impl Failure) -> Result<()> {
+        let class = failure.classify();
+        if !class.retryable {
+            return Err(self.fail(failure));
+        }
+        if class.kind == ErrorKind::SessionLost {
+            LastFailure::note(|| self.fail(failure));
+            return Ok(());
+        }
+        let Some(delay) = self.retry.next_delay() else {
+            return Err(self.fail(failure));
+        };
+        tracing::debug!(operation = self.operation, path = %self.path, ?delay, ?failure, "trying again");
+        let until = Instant::now() + delay;
+        if until >= self.deadline {
+            return Err(self.fail(failure));
+        }
+        LastFailure::note(|| self.fail(failure));
+        self.sessions.sleep_until(until).await.map_err(|interrupted| self.fail(interrupted))
+    }
+
+    /// Returns the error with which a failure ends the operation.
+    #[must_use]
+    pub fn fail(&self, failure: impl Failure) -> Error {
+        let error = self.error(failure.classify().kind);
+        failure.explain(error)
+    }
+
+    /// Returns an error of the operation. It is ambiguous if [`ambiguous`](Self::ambiguous) is set.
+    #[must_use]
+    pub fn error(&self, kind: ErrorKind) -> Error {
+        let error = Error::new(kind, self.operation).with_path(self.path);
+        if self.ambiguous { error.ambiguous() } else { error }
+    }
+}
+
+impl<T> fmt::Debug for Budget<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget")
+            .field("operation", &self.operation)
+            .field("path", &self.path)
+            .field("deadline", &self.deadline)
+            .field("retry", &self.retry)
+            .field("ambiguous", &self.ambiguous)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::kit::FailureClass;
+    use crate::retry::RetryPolicy;
+    use crate::session::{CloseReason, SessionId};
+
+    const HALF_A_SECOND: Duration = Duration::from_millis(500);
+
+    fn options() -> Options {
+        let mut options = Options::new(["one", "two"]);
+        options.operation_timeout = Duration::from_secs(10);
+        options.retry = RetryPolicy::n_times(2, HALF_A_SECOND);
+        options
+    }
+
+    #[derive(Debug)]
+    struct Refused {
+        retryable: bool,
+    }
+
+    impl Failure for Refused {
+        fn classify(&self) -> FailureClass {
+            let Refused { retryable } = *self;
+            FailureClass { kind: ErrorKind::Unavailable, ambiguous: true, retryable }
+        }
+
+        fn explain(self, error: Error) -> Error {
+            error.with_message("refused")
+        }
+    }
+
+    fn path() -> LockPath {
+        LockPath::new("/app").unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retries_until_they_are_used_up() {
+        let (sessions, options, path) = (Sessions::<()>::new("refused"), options(), path());
+        let mut budget = Budget::new(&sessions, &options, "create", &path);
+        let began = Instant::now();
+        let last = LastFailure::default();
+        for _ in 0..2 {
+            last.observe(budget.retry(Refused { retryable: true })).await.unwrap();
+            assert_eq!(last.take().unwrap().to_string(), "create /app: no server available: refused");
+        }
+        assert_eq!(began.elapsed(), 2 * HALF_A_SECOND);
+        budget.record(Err::<(), _>(Refused { retryable: true })).unwrap_err();
+        let error = last.observe(budget.retry(Refused { retryable: true })).await.unwrap_err();
+        let text = "create /app: no server available: refused (may have taken effect)";
+        assert_eq!(error.to_string(), text);
+        assert!(last.take().is_none());
+        budget.restart();
+        budget.retry(Refused { retryable: true }).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_retry_past_the_deadline_is_not_made() {
+        let (sessions, path) = (Sessions::<()>::new("refused"), path());
+        let options = Options { operation_timeout: HALF_A_SECOND, ..options() };
+        let mut budget = Budget::new(&sessions, &options, "create", &path);
+        let began = Instant::now();
+        budget.retry(Refused { retryable: true }).await.unwrap_err();
+        budget.retry(Refused { retryable: false }).await.unwrap_err();
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_session_takes_no_retry() {
+        let (sessions, path) = (Sessions::<()>::new("refused"), path());
+        let options = Options { retry: RetryPolicy::never(), ..options() };
+        let mut budget = Budget::new(&sessions, &options, "create", &path);
+        budget.retry(Interrupted::SessionLost).await.unwrap();
+        let error = budget.retry(Interrupted::TimedOut).await.unwrap_err();
+        let text = "create /app: no server available: no answer within the operation timeout";
+        assert_eq!(error.to_string(), text);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn says_why_there_is_no_session() {
+        let (sessions, options, path) = (Sessions::new("the server refused us"), options(), path());
+        let budget = Budget::new(&sessions, &options, "create", &path);
+        let last = LastFailure::default();
+        let wait = async {
+            tokio::task::yield_now().await;
+            let noted = last.take().unwrap();
+            assert_eq!(noted.to_string(), "create /app: no server available: no session with one,two");
+            sessions.attempt_failed(Error::new(ErrorKind::Unavailable, "connect"));
+        };
+        let (error, ()) = tokio::join!(last.observe(budget.session()), wait);
+        let cause = "no session with one,two within the operation timeout: connect: no server available";
+        assert_eq!(error.unwrap_err().to_string(), format!("create /app: no server available: {cause}"));
+        let budget = Budget::new(&sessions, &options, "create", &path);
+        let deadline = Instant::now() + HALF_A_SECOND;
+        let (key, _) = sessions.begin(SessionId::new(1), deadline, |_| ()).unwrap();
+        assert_eq!(budget.session().await.unwrap(), key);
+        sessions.close(CloseReason::AuthFailed);
+        let error = budget.session().await.unwrap_err();
+        assert_eq!(error.to_string(), "create /app: not authorized: the server refused us");
+    }
+}

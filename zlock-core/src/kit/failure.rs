@@ -1,0 +1,64 @@
+//! Why a request brought no usable answer.
+
+use std::fmt::Debug;
+
+use crate::error::{Error, ErrorKind};
+
+/// The reason why a request brought no answer that its caller can use.
+///
+/// A backend implements it for one type, with a variant for the errors of its client library and one for
+/// [`Interrupted`].
+pub trait Failure: Debug {
+    /// Returns what follows from the failure.
+    fn classify(&self) -> FailureClass;
+
+    /// Adds a message or a source to `error`, whose kind is that of [`classify`](Self::classify).
+    fn explain(self, error: Error) -> Error;
+}
+
+/// What follows from a [`Failure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailureClass {
+    /// The kind of error to report if the operation ends with this failure.
+    pub kind: ErrorKind,
+    /// Whether a write may have taken effect all the same.
+    pub ambiguous: bool,
+    /// Whether another attempt may succeed.
+    pub retryable: bool,
+}
+
+/// The reason why a backend stopped waiting before the store answered.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupted {
+    /// The session ended. The next one may serve the request.
+    SessionLost,
+    /// The backend was closed.
+    Closed,
+    /// The backend was closed because the store refused it, with the message that was given to [`Sessions::new`].
+    ///
+    /// [`Sessions::new`]: crate::kit::Sessions::new
+    AuthFailed(&'static str),
+    /// The operation's time is used up.
+    TimedOut,
+}
+
+impl Failure for Interrupted {
+    fn classify(&self) -> FailureClass {
+        let (kind, retryable) = match self {
+            Interrupted::SessionLost => (ErrorKind::SessionLost, true),
+            Interrupted::Closed => (ErrorKind::Closed, false),
+            Interrupted::AuthFailed(_) => (ErrorKind::NotAuthorized, false),
+            Interrupted::TimedOut => (ErrorKind::Unavailable, false),
+        };
+        FailureClass { kind, ambiguous: true, retryable }
+    }
+
+    fn explain(self, error: Error) -> Error {
+        match self {
+            Interrupted::AuthFailed(message) => error.with_message(message),
+            Interrupted::TimedOut => error.with_message("no answer within the operation timeout"),
+            Interrupted::SessionLost | Interrupted::Closed => error,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Building blocks for backends.
+//!
+//! [`CoordinationBackend`](crate::CoordinationBackend) says what a store must offer. This module is what backends of
+//! remote stores have in common below that trait: sessions that follow each other, and operations that retry within
+//! a limited time.
+//!
+//! - [`Sessions`] has the current session: operations wait for it and run until it ends.
+//! - [`Budget`] is one operation's: it waits for a session, retries, and makes the error.
+//! - [`Failure`] and [`Interrupted`] say why a request brought no usable answer, and what follows from that.
+//! - [`Options`] are the connection options that every remote store has.
+
+mod budget;
+mod failure;
+mod options;
+mod sessions;
+
+pub use budget::Budget;
+pub use failure::{Failure, FailureClass, Interrupted};
+pub use options::Options;
+pub use sessions::{SessionKey, Sessions};

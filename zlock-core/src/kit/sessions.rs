@@ -1,0 +1,442 @@
+//! The current session of a backend, and the ones before it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::failure::Interrupted;
+use crate::error::Error;
+use crate::session::{CloseReason, SessionId, SessionPublisher, SessionState};
+
+/// The identity of a session that a backend has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionKey {
+    /// The position among the backend's sessions, from 1.
+    pub epoch: u64,
+    /// The store's number of the session.
+    pub id: SessionId,
+}
+
+/// The sessions of a backend, which has one at a time.
+///
+/// The task that keeps the session alive calls [`begin`](Self::begin) and [`end`](Self::end). Operations wait for
+/// the current session and keep its [`SessionKey`], so that an answer from one session is never used in another. `T`
+/// is what the backend needs in order to use a session, such as a connection; it is released when the session ends.
+///
+/// The session's state and deadline are in [`publisher`](Self::publisher). A session whose deadline has passed is
+/// not live, but stays current until `end` is called.
+pub struct Sessions<T> {
+    publisher: SessionPublisher,
+    auth_failed: &'static str,
+    state: Mutex<State<T>>,
+    /// Notified at each change of `state`.
+    changed: Notify,
+}
+
+struct State<T> {
+    current: Option<Current<T>>,
+    /// The error of the last attempt at a new session, while there is none.
+    last_attempt: Option<Arc<Error>>,
+    /// The last sessions that ended.
+    past: VecDeque<SessionId>,
+}
+
+struct Current<T> {
+    key: SessionKey,
+    connection: Arc<T>,
+    end: Arc<End>,
+}
+
+/// The end of one session. A `Notify` wakes in the order of waiting; tokio's watch channel in a random one, and then
+/// a seed is not the same run twice.
+#[derive(Debug, Default)]
+struct End {
+    has_come: AtomicBool,
+    changed: Notify,
+}
+
+impl End {
+    fn come(&self) {
+        self.has_come.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        let mut changed = pin!(self.changed.notified());
+        changed.as_mut().enable();
+        if !self.has_come.load(Ordering::Acquire) {
+            changed.await;
+        }
+    }
+}
+
+/// The number of past sessions that are remembered: no node is deleted so many sessions after it was created.
+const MAX_PAST: usize = 1000;
+
+impl<T> Sessions<T> {
+    /// Creates a list in which no session has begun.
+    ///
+    /// `auth_failed` is the message of operations that fail because the view was closed with
+    /// [`CloseReason::AuthFailed`].
+    #[must_use]
+    pub fn new(auth_failed: &'static str) -> Self {
+        let state = State { current: None, last_attempt: None, past: VecDeque::new() };
+        Sessions {
+            publisher: SessionPublisher::new(),
+            auth_failed,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the publisher of the session's state and deadline.
+    ///
+    /// Sessions are begun, ended and closed by the methods of `Sessions`, not by those of the publisher. Only
+    /// [`SessionPublisher::lose`] is also called directly, by whatever learns first that a session is over.
+    #[must_use]
+    pub fn publisher(&self) -> &SessionPublisher {
+        &self.publisher
+    }
+
+    /// Begins a session and makes it the current one. Returns `None` if the backend is closed.
+    ///
+    /// `connect` returns what the backend keeps for the session.
+    pub fn begin(
+        &self,
+        id: SessionId,
+        deadline: Instant,
+        connect: impl FnOnce(SessionKey) -> T,
+    ) -> Option<(SessionKey, Arc<T>)> {
+        let epoch = self.publisher.establish(id, deadline)?;
+        let key = SessionKey { epoch, id };
+        let connection = Arc::new(connect(key));
+        let current = Current { key, connection: connection.clone(), end: Arc::default() };
+        {
+            let mut state = self.lock();
+            state.last_attempt = None;
+            state.current = Some(current);
+        }
+        self.changed.notify_waiters();
+        Some((key, connection))
+    }
+
+    /// Ends a session: publishes that it is lost, wakes everything that runs in it, and remembers its ID for
+    /// [`is_past`](Self::is_past).
+    ///
+    /// Returns what was kept for the session, for the caller to clean up; `None` if the backend was closed before.
+    pub fn end(&self, key: SessionKey) -> Option<Arc<T>> {
+        self.publisher.lose(key.epoch);
+        let ended = {
+            let mut state = self.lock();
+            state.past.push_back(key.id);
+            let surplus = state.past.len().saturating_sub(MAX_PAST);
+            state.past.drain(..surplus);
+            state.current.take_if(|current| current.key == key)
+        };
+        self.wake(ended)
+    }
+
+    /// Closes the backend: the current session ends, and no other begins.
+    ///
+    /// Returns what was kept for the session, for the caller to clean up. Needs neither a runtime nor a clock.
+    pub fn close(&self, reason: CloseReason) -> Option<Arc<T>> {
+        self.publisher.close(reason);
+        let ended = self.lock().current.take();
+        self.wake(ended)
+    }
+
+    fn wake(&self, ended: Option<Current<T>>) -> Option<Arc<T>> {
+        if let Some(current) = &ended {
+            current.end.come();
+        }
+        self.changed.notify_waiters();
+        ended.map(|current| current.connection)
+    }
+
+    /// Reports that an attempt at a new session failed. Operations that run out of time while there is no session
+    /// name the last such error as the cause.
+    pub fn attempt_failed(&self, error: Error) {
+        self.lock().last_attempt = Some(Arc::new(error));
+        self.changed.notify_waiters();
+    }
+
+    /// The error of the last attempt at a new session, while there is none.
+    pub(super) fn last_attempt(&self) -> Option<Arc<Error>> {
+        self.lock().last_attempt.clone()
+    }
+
+    /// Returns why there will be no session any more, or `None` if there may be one.
+    #[must_use]
+    pub fn closed(&self) -> Option<Interrupted> {
+        self.closed_in(self.publisher.current().state)
+    }
+
+    fn closed_in(&self, state: SessionState) -> Option<Interrupted> {
+        match state {
+            SessionState::Closed(CloseReason::AuthFailed) => Some(Interrupted::AuthFailed(self.auth_failed)),
+            SessionState::Closed(_) => Some(Interrupted::Closed),
+            _ => None,
+        }
+    }
+
+    /// Returns why a request in a session that has ended has no answer: [`Interrupted::SessionLost`], unless the
+    /// backend was closed.
+    #[must_use]
+    pub fn interrupted(&self) -> Interrupted {
+        self.closed().unwrap_or(Interrupted::SessionLost)
+    }
+
+    /// Returns `true` if the session is live, i.e. its deadline has not passed and the store has not ended it.
+    #[must_use]
+    pub fn is_live(&self, key: SessionKey) -> bool {
+        let session = self.publisher.current();
+        session.epoch == key.epoch && session.is_live()
+    }
+
+    /// Returns `true` if this was one of the backend's last 1,000 sessions and is over, and its nodes with it.
+    #[must_use]
+    pub fn is_past(&self, id: SessionId) -> bool {
+        let current = self.publisher.current();
+        current.id == id && current.state == SessionState::Lost || self.lock().past.contains(&id)
+    }
+
+    /// Returns what the backend keeps for a session, or `None` if that is not the current session.
+    #[must_use]
+    pub fn get(&self, key: SessionKey) -> Option<Arc<T>> {
+        self.current(key, |current| current.connection.clone())
+    }
+
+    fn current<R>(&self, key: SessionKey, read: impl FnOnce(&Current<T>) -> R) -> Option<R> {
+        self.lock().current.as_ref().filter(|current| current.key == key).map(read)
+    }
+
+    /// Waits for a live session.
+    ///
+    /// `waiting` is called when the wait begins, and after each attempt at a session that failed.
+    ///
+    /// # Errors
+    /// [`Interrupted::TimedOut`] if there is none by the deadline; why there will be none if the backend is closed.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled, if there is no live session.
+    pub(super) async fn wait(
+        &self,
+        deadline: Instant,
+        waiting: impl Fn(),
+    ) -> Result<SessionKey, Interrupted> {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let session = self.publisher.current();
+            if let Some(closed) = self.closed_in(session.state) {
+                return Err(closed);
+            }
+            let current = self.lock().current.as_ref().map(|current| current.key);
+            if let Some(key) = current.filter(|key| key.epoch == session.epoch && session.is_live()) {
+                return Ok(key);
+            }
+            waiting();
+            if timeout_at(deadline, changed).await.is_err() {
+                return Err(Interrupted::TimedOut);
+            }
+        }
+    }
+
+    /// Waits until a session is no longer the current one.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub fn ended(&self, key: SessionKey) -> impl Future<Output = ()> + Send + use<T> {
+        let end = self.current(key, |current| current.end.clone());
+        async move {
+            if let Some(end) = end {
+                end.wait().await;
+            }
+        }
+    }
+
+    /// Runs a future until it completes, the session ends, or the deadline passes.
+    ///
+    /// The future is not polled if the session is not the current one. A future that completes at the same moment as
+    /// the session ends has completed.
+    ///
+    /// # Errors
+    /// [`Interrupted::TimedOut`] at the deadline; [`interrupted`](Self::interrupted) when the session has ended.
+    ///
+    /// # Cancel safety
+    /// As safe as the future.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn run_until_ended<F: Future>(
+        &self,
+        key: SessionKey,
+        deadline: Instant,
+        future: F,
+    ) -> Result<F::Output, Interrupted> {
+        let Some(end) = self.current(key, |current| current.end.clone()) else {
+            return Err(self.interrupted());
+        };
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            () = end.wait() => Err(self.interrupted()),
+            () = sleep_until(deadline) => Err(Interrupted::TimedOut),
+        }
+    }
+
+    /// Sleeps until `deadline`, unless the backend is closed first.
+    ///
+    /// # Errors
+    /// Why the backend is closed.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn sleep_until(&self, deadline: Instant) -> Result<(), Interrupted> {
+        let mut events = self.publisher.subscribe();
+        let closed = async {
+            loop {
+                if let Some(closed) = self.closed() {
+                    return closed;
+                }
+                events.changed().await;
+            }
+        };
+        match timeout_at(deadline, closed).await {
+            Ok(closed) => Err(closed),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Shows the current session.
+impl<T> fmt::Debug for Sessions<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sessions").field(&self.publisher.current()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const ID: SessionId = SessionId::new(7);
+
+    fn after(seconds: u64) -> Instant {
+        Instant::now() + Duration::from_secs(seconds)
+    }
+
+    fn begun() -> (Sessions<()>, SessionKey) {
+        let sessions = Sessions::new("refused");
+        let (key, _) = sessions.begin(ID, after(10), |_| ()).unwrap();
+        (sessions, key)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_for_a_live_session() {
+        let sessions = Sessions::new("refused");
+        let began = Instant::now();
+        assert_eq!(sessions.wait(after(1), || ()).await, Err(Interrupted::TimedOut));
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+        let begin = async {
+            tokio::task::yield_now().await;
+            sessions.begin(ID, after(10), |key| key.epoch).unwrap()
+        };
+        let (waited, (key, connection)) = tokio::join!(sessions.wait(after(60), || ()), begin);
+        assert_eq!((waited, *connection), (Ok(key), 1));
+        advance(Duration::from_secs(10)).await;
+        assert_eq!(sessions.wait(after(1), || ()).await, Err(Interrupted::TimedOut));
+        assert!(sessions.get(key).is_some(), "it is current until it is ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_failed_attempt_is_seen_by_who_waits() {
+        let sessions = Sessions::<()>::new("refused");
+        let seen = Mutex::new(Vec::new());
+        let waiting = || seen.lock().unwrap().push(sessions.last_attempt().map(|e| e.to_string()));
+        let attempts = async {
+            for _ in 0..2 {
+                tokio::task::yield_now().await;
+                sessions.attempt_failed(Error::new(ErrorKind::Unavailable, "connect"));
+            }
+        };
+        let (waited, ()) = tokio::join!(sessions.wait(after(1), waiting), attempts);
+        assert_eq!(waited, Err(Interrupted::TimedOut));
+        let failed = Some("connect: no server available".to_owned());
+        assert_eq!(*seen.lock().unwrap(), [None, failed.clone(), failed]);
+        sessions.begin(ID, after(10), |_| ());
+        assert!(sessions.last_attempt().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_session_stops_what_runs_in_it() {
+        let (sessions, key) = begun();
+        let ended = sessions.ended(key);
+        let end = async {
+            tokio::task::yield_now().await;
+            assert!(sessions.end(key).is_some());
+        };
+        let (run, ()) = tokio::join!(sessions.run_until_ended(key, after(60), pending::<()>()), end);
+        assert_eq!(run, Err(Interrupted::SessionLost));
+        ended.await;
+        sessions.ended(key).await;
+        assert!(sessions.get(key).is_none() && sessions.is_past(ID) && !sessions.is_live(key));
+        let run = sessions.run_until_ended(key, after(60), async { unreachable!() });
+        assert_eq!(run.await, Err::<(), _>(Interrupted::SessionLost));
+        // Late news of an old session does nothing to the next one.
+        let (next, _) = sessions.begin(SessionId::new(8), after(10), |_| ()).unwrap();
+        assert!(sessions.end(key).is_none() && sessions.is_live(next) && sessions.get(next).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_future_that_completes_counts_also_at_the_deadline() {
+        let (sessions, key) = begun();
+        assert_eq!(sessions.run_until_ended(key, Instant::now(), ready(1)).await, Ok(1));
+        let run = sessions.run_until_ended(key, after(1), pending::<()>());
+        assert_eq!(run.await, Err(Interrupted::TimedOut));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_begins_after_the_close() {
+        let (sessions, key) = begun();
+        let (slept, closed) = tokio::join!(sessions.sleep_until(after(60)), async {
+            tokio::task::yield_now().await;
+            sessions.close(CloseReason::AuthFailed)
+        });
+        assert_eq!(slept, Err(Interrupted::AuthFailed("refused")));
+        assert!(closed.is_some() && sessions.close(CloseReason::Requested).is_none());
+        assert!(sessions.begin(ID, after(10), |_| ()).is_none() && sessions.end(key).is_none());
+        assert_eq!(sessions.wait(after(1), || ()).await, Err(Interrupted::AuthFailed("refused")));
+        assert_eq!(sessions.interrupted(), Interrupted::AuthFailed("refused"));
+    }
+
+    #[test]
+    fn past_sessions_are_forgotten_after_a_thousand() {
+        let sessions = Sessions::<()>::new("refused");
+        for number in 1..=1001 {
+            sessions.end(SessionKey { epoch: number, id: SessionId::new(number) });
+        }
+        assert!(!sessions.is_past(SessionId::new(1)) && sessions.is_past(SessionId::new(2)));
+    }
+}

@@ -4,9 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
+use zlock_core::kit::{Closing, Failure as _, Interrupted, SessionKey, Task};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
 use crate::key;
@@ -18,9 +17,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Before each attempt at a new session.
 const RECONNECT: RetryPolicy = RetryPolicy::bounded_exponential(PAUSE, Duration::from_secs(1), u32::MAX);
-
-/// How long the end of a backend waits for the server to end the session.
-pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a session is no longer kept.
 enum End {
@@ -40,8 +36,7 @@ pub(crate) struct Kept {
 
 pub(crate) struct Manager {
     shared: Arc<Shared>,
-    /// True, or without a sender, when the backend is closed or dropped.
-    closing: watch::Receiver<bool>,
+    closing: Closing,
 }
 
 /// Gets the first session, within the connect timeout; gives up early where no wait helps.
@@ -79,7 +74,7 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
 }
 
 impl Manager {
-    pub(crate) fn new(shared: Arc<Shared>, closing: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, closing: Closing) -> Self {
         Manager { shared, closing }
     }
 
@@ -128,7 +123,7 @@ impl Manager {
         let mut events = shared.sessions.publisher().subscribe();
         tokio::select! {
             biased;
-            _ = self.closing.wait_for(|closing| *closing) => End::Closed,
+            () = self.closing.wait() => End::Closed,
             _ = events.over(epoch) => match shared.sessions.closed() {
                 None => End::Lost,
                 Some(Interrupted::AuthFailed(_)) => End::Refused,
@@ -176,7 +171,7 @@ impl Manager {
         };
         tokio::select! {
             biased;
-            _ = self.closing.wait_for(|closing| *closing) => None,
+            () = self.closing.wait() => None,
             granted = attempts => granted,
             never = probe.watch() => match never {},
         }
@@ -194,7 +189,7 @@ impl Manager {
                 }
             }
         };
-        let close = timeout(CLOSE_WAIT, revoke).await.unwrap_or(Close::Pending);
+        let close = timeout(Task::CLOSE_TIMEOUT, revoke).await.unwrap_or(Close::Pending);
         if close == Close::Pending {
             let session = SessionId::new(id.cast_unsigned());
             tracing::warn!(%session, "the session could not be ended at the server in time");

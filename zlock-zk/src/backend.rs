@@ -2,12 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::time::timeout;
+use zlock_core::kit::Task;
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node,
     NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
@@ -15,11 +13,8 @@ use zlock_core::{
 
 use crate::config::ZkOptions;
 use crate::connect::connect;
-use crate::manager::{CLOSE_WAIT, Manager};
+use crate::manager::Manager;
 use crate::session::Shared;
-
-/// How long `close` waits for the manager, which does not run while nobody drives its runtime.
-const CLOSE_LIMIT: Duration = CLOSE_WAIT.saturating_mul(2);
 
 /// A ZooKeeper ensemble as a coordination store.
 ///
@@ -30,9 +25,7 @@ const CLOSE_LIMIT: Duration = CLOSE_WAIT.saturating_mul(2);
 /// [`close`](CoordinationBackend::close) does, without waiting for it.
 pub struct ZkBackend {
     shared: Arc<Shared>,
-    closing: watch::Sender<bool>,
-    /// What the manager found when it ended; without a sender, it ended with its runtime.
-    ended: watch::Receiver<Option<Close>>,
+    task: Task,
 }
 
 impl ZkBackend {
@@ -54,20 +47,12 @@ impl ZkBackend {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
         let first = connect(&shared).await?;
-        let (closing, closing_seen) = watch::channel(false);
-        let (end, ended) = watch::channel(None);
-        let manager = Manager::new(shared.clone(), closing_seen);
-        let session = manager.begin(first);
-        let background = shared.background.run(shared.sessions.publisher());
-        tokio::spawn(async move {
-            let ended = tokio::select! {
-                biased;
-                ended = manager.run(session) => ended,
-                never = background => match never {},
-            };
-            end.send_replace(Some(ended));
+        let task = Task::spawn(&shared.background, shared.sessions.publisher(), |closing| {
+            let manager = Manager::new(shared.clone(), closing);
+            let session = manager.begin(first);
+            manager.run(session)
         });
-        Ok(ZkBackend { shared, closing, ended })
+        Ok(ZkBackend { shared, task })
     }
 }
 
@@ -126,14 +111,11 @@ impl CoordinationBackend for ZkBackend {
     async fn close(&self) -> Result<Close> {
         // Everybody hears of it at once; the server is told by the manager.
         self.shared.close(CloseReason::Requested);
-        self.closing.send_replace(true);
-        let mut ended = self.ended.clone();
-        let ended = timeout(CLOSE_LIMIT, ended.wait_for(Option::is_some)).await;
-        Ok(ended.ok().and_then(Result::ok).and_then(|end| *end).unwrap_or(Close::Pending))
+        Ok(self.task.close().await)
     }
 }
 
-/// The manager sees that `closing` has no sender any more.
+/// The manager ends with the handle of its task.
 impl Drop for ZkBackend {
     fn drop(&mut self) {
         self.shared.close(CloseReason::Requested);

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zlock_core::kit::SessionKey;
+use zlock_core::kit::{Closing, SessionKey, Task};
 use zlock_core::{Close, CloseReason, ErrorKind, RetryPolicy, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
@@ -16,9 +15,6 @@ use crate::watchers::Watchers;
 
 /// Before each attempt at a new session, which itself takes up to the connect timeout.
 const RECONNECT: RetryPolicy = RetryPolicy::forever(Duration::from_millis(50));
-
-/// How long the end of a backend waits for the server to end the session.
-pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a session is no longer kept.
 enum End {
@@ -42,12 +38,11 @@ pub(crate) struct Kept {
 
 pub(crate) struct Manager {
     shared: Arc<Shared>,
-    /// True, or without a sender, when the backend is closed or dropped.
-    closing: watch::Receiver<bool>,
+    closing: Closing,
 }
 
 impl Manager {
-    pub(crate) fn new(shared: Arc<Shared>, closing: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, closing: Closing) -> Self {
         Manager { shared, closing }
     }
 
@@ -123,7 +118,7 @@ impl Manager {
         loop {
             tokio::select! {
                 biased;
-                _ = self.closing.wait_for(|closing| *closing) => return End::Closed(Close::Pending),
+                () = self.closing.wait() => return End::Closed(Close::Pending),
                 state = states.changed() => {
                     heartbeat = None;
                     live.staleness.suspect();
@@ -182,7 +177,7 @@ impl Manager {
         };
         tokio::select! {
             biased;
-            _ = self.closing.wait_for(|closing| *closing) => None,
+            () = self.closing.wait() => None,
             established = attempts => established,
         }
     }
@@ -201,7 +196,7 @@ async fn confirmation(mut states: StateWatcher) -> Close {
             }
         }
     };
-    if timeout(CLOSE_WAIT, answered).await == Ok(true) { Close::Ended } else { Close::Pending }
+    if timeout(Task::CLOSE_TIMEOUT, answered).await == Ok(true) { Close::Ended } else { Close::Pending }
 }
 
 /// The manager ends with the backend, or is dropped with its runtime: nobody keeps the session from then on.
@@ -213,6 +208,8 @@ impl Drop for Manager {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use tokio::runtime::Handle;
     use zlock_testkit::{Cut, FaultProxy, limit, zookeeper_or_skip};
 
@@ -232,8 +229,12 @@ mod tests {
             let Some(server) = zookeeper_or_skip().await else { return };
             let proxy = FaultProxy::start_zookeeper(server.addr()).await;
             let shared = Arc::new(Shared::new(ZkOptions::new([proxy.connect_string()]), Handle::current()));
-            let (_closing, closing_seen) = watch::channel(false);
-            let manager = Manager::new(shared.clone(), closing_seen);
+            let mut manager = None;
+            let _task = Task::spawn(&shared.background, shared.sessions.publisher(), |closing| {
+                manager = Some(Manager::new(shared.clone(), closing));
+                pending()
+            });
+            let manager = manager.unwrap();
             let session = manager.begin(connect(&shared).await.unwrap()).unwrap();
             let mut states = session.states.clone();
             proxy.refuse().await;

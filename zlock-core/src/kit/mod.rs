@@ -6,6 +6,7 @@
 //!
 //! - [`Sessions`] has the current session: operations wait for it and run until it ends.
 //! - [`Budget`] is one operation's: it waits for a session, retries, and makes the error.
+//! - [`Task`] is the backend's own task, which keeps the sessions; [`Closing`] tells it when to end.
 //! - [`Failure`] and [`Interrupted`] say why a request brought no usable answer, and what follows from that.
 //! - [`Options`] are the connection options that every remote store has.
 
@@ -13,8 +14,10 @@ mod budget;
 mod failure;
 mod options;
 mod sessions;
+mod task;
 
 pub use budget::Budget;
 pub use failure::{Failure, FailureClass, Interrupted};
 pub use options::Options;
 pub use sessions::{SessionKey, Sessions};
+pub use task::{Closing, Task};

@@ -1,0 +1,148 @@
+//! The task of a backend, and how it is told to end.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::backend::Close;
+use crate::background::Background;
+use crate::session::SessionPublisher;
+
+/// The task behind a backend: it keeps the backend's sessions alive, and beside that runs the jobs of its
+/// [`Background`].
+///
+/// Dropping the handle tells the task to end, without waiting for that.
+pub struct Task {
+    closing: watch::Sender<bool>,
+    /// What the task returned; without a sender, it ended with its runtime.
+    ended: watch::Receiver<Option<Close>>,
+}
+
+/// Tells the task of a backend when to end.
+#[derive(Clone, Debug)]
+pub struct Closing(watch::Receiver<bool>);
+
+impl Closing {
+    /// Completes when the backend is closed or dropped.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn wait(&mut self) {
+        // An error if the handle was dropped.
+        let _ = self.0.wait_for(|closing| *closing).await;
+    }
+}
+
+impl Task {
+    /// The time that a task has for ending its session at the store after it was told to end.
+    pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+    /// Spawns the task on the current runtime.
+    ///
+    /// `run` is called at once. The future that it returns keeps the backend's sessions, until [`Closing::wait`]
+    /// completes or no further session can begin. It then ends the last session at the store, and returns whether the
+    /// store has confirmed that. It must do so within [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn spawn<F>(
+        background: &Background,
+        publisher: &SessionPublisher,
+        run: impl FnOnce(Closing) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Close> + Send + 'static,
+    {
+        let (closing, closing_seen) = watch::channel(false);
+        let (end, ended) = watch::channel(None);
+        let run = run(Closing(closing_seen));
+        let background = background.run(publisher);
+        tokio::spawn(async move {
+            let close = tokio::select! {
+                biased;
+                close = run => close,
+                never = background => match never {},
+            };
+            end.send_replace(Some(close));
+        });
+        Task { closing, ended }
+    }
+
+    /// Tells the task to end and waits until it has.
+    ///
+    /// Returns [`Close::Pending`] if the runtime of the task has ended, or if the task has not ended within twice
+    /// [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT): it does not run while nobody drives its runtime. May be called any
+    /// number of times.
+    ///
+    /// # Cancel safety
+    /// Safe: the task ends all the same.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn close(&self) -> Close {
+        self.closing.send_replace(true);
+        let mut ended = self.ended.clone();
+        let ended = timeout(2 * Self::CLOSE_TIMEOUT, ended.wait_for(Option::is_some)).await;
+        ended.ok().and_then(Result::ok).and_then(|close| *close).unwrap_or(Close::Pending)
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Task").field(&*self.ended.borrow()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    fn spawn<F>(run: impl FnOnce(Closing) -> F) -> Task
+    where
+        F: Future<Output = Close> + Send + 'static,
+    {
+        Task::spawn(&Background::new(), &SessionPublisher::new(), run)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn close_returns_what_the_task_found() {
+        let task = spawn(|mut closing| async move {
+            closing.wait().await;
+            sleep(Duration::from_secs(1)).await;
+            Close::Ended
+        });
+        assert_eq!((task.close().await, task.close().await), (Close::Ended, Close::Ended));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn close_does_not_wait_for_ever() {
+        let task = spawn(|_| pending());
+        let began = Instant::now();
+        assert_eq!(task.close().await, Close::Pending);
+        assert_eq!(began.elapsed(), Duration::from_secs(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_handle_ends_the_task() {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        drop(spawn(|mut closing| async move {
+            closing.wait().await;
+            let _ = sender.send(());
+            Close::Pending
+        }));
+        receiver.await.unwrap();
+    }
+
+    #[test]
+    fn a_task_whose_runtime_ended_is_not_waited_for() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let task = runtime().block_on(async { spawn(|_| pending()) });
+        assert_eq!(runtime().block_on(task.close()), Close::Pending);
+    }
+}

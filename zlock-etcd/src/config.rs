@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zlock_core::kit;
 use zlock_core::probe::{Probe, Protocol};
-use zlock_core::{ConnectUrl, Error, ErrorKind, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
+use zlock_core::{ConnectUrl, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
 
 use crate::key::Keys;
 
@@ -74,7 +74,7 @@ impl EtcdOptions {
     /// Credentials have no place in a URL: see [`with_user`](Self::with_user).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`], with what is wrong and where.
+    /// [`ErrorKind::InvalidUrl`](zlock_core::ErrorKind::InvalidUrl), with what is wrong and where.
     pub fn from_url(url: &str) -> Result<Self> {
         Self::from_connect_url(&ConnectUrl::parse(url)?)
     }
@@ -96,14 +96,7 @@ impl EtcdOptions {
             }
             (timeout, ttl) => timeout.or(ttl).unwrap_or(options.ttl),
         };
-        for (name, field) in [
-            ("connect_timeout", &mut options.kit.connect_timeout),
-            ("operation_timeout", &mut options.kit.operation_timeout),
-        ] {
-            if let Some(duration) = url.duration(name)? {
-                *field = duration;
-            }
-        }
+        options.kit.read_url(url)?;
         url.refuse_params_but(&["session_timeout", "ttl", "connect_timeout", "operation_timeout"])?;
         options.check().map_err(|why| url.refuse(why))?;
         Ok(options)
@@ -237,33 +230,18 @@ impl EtcdOptions {
 
     /// Checks everything that can be checked without a packet.
     pub(crate) fn validate(&self) -> Result<()> {
-        self.check().map_err(|why| {
-            Error::new(ErrorKind::InvalidArgument, "connect")
-                .with_path(self.kit.hosts_text())
-                .with_message(why)
-        })
+        self.check().map_err(|why| self.kit.invalid(why))
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.kit.hosts.is_empty() {
-            return Err("no host is given".into());
-        }
-        for (host, i) in self.kit.hosts.iter().zip(1..) {
-            Host::parse(host).map_err(|why| format!("host {i} {why}"))?;
-        }
+        self.kit.check_hosts()?;
         let ttl = self.ttl;
         if ttl < MIN_TTL || ttl > MAX_TIME || ttl.subsec_nanos() != 0 {
             return Err(format!(
                 "the session timeout (ttl) of {ttl:?} is not a number of whole seconds between {MIN_TTL:?} and {MAX_TIME:?}"
             ));
         }
-        for (name, time) in
-            [("connect timeout", self.kit.connect_timeout), ("operation timeout", self.kit.operation_timeout)]
-        {
-            if !(Duration::from_millis(1)..=MAX_TIME).contains(&time) {
-                return Err(format!("the {name} of {time:?} is not between 1ms and {MAX_TIME:?}"));
-            }
-        }
+        self.kit.check_timeouts(MAX_TIME)?;
         if self.user.as_ref().is_some_and(|(name, _)| name.is_empty()) {
             return Err("the user is empty".into());
         }
@@ -292,6 +270,8 @@ impl fmt::Debug for EtcdOptions {
 
 #[cfg(test)]
 mod tests {
+    use zlock_core::ErrorKind;
+
     use super::*;
 
     #[test]

@@ -57,7 +57,7 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     };
     let until = Instant::now() + options.kit.connect_timeout;
     let probe = options.probe();
-    let failed = |kind| Error::new(kind, "connect").with_path(options.kit.hosts_text());
+    let failed = |kind| options.kit.connect_error(kind);
     let unavailable = || failed(ErrorKind::Unavailable);
     tokio::select! {
         biased;
@@ -161,8 +161,8 @@ impl Manager {
                     Err(failure) => {
                         let causes = probe.causes();
                         tracing::warn!(?failure, hosts = causes, "no session yet");
-                        let error = Error::new(failure.classify().kind, "connect");
-                        let error = failure.explain(error.with_path(options.kit.hosts_text()));
+                        let error = options.kit.connect_error(failure.classify().kind);
+                        let error = failure.explain(error);
                         let error = if causes.is_empty() { error } else { error.with_message(causes) };
                         shared.sessions.attempt_failed(error);
                     }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use etcd_client::Client;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use zlock_core::kit::{Failure as _, SessionKey, Sessions};
+use zlock_core::kit::{Failure as _, OwnContents, SessionKey, Sessions};
 use zlock_core::{Background, CloseReason, ErrorKind, NodeId, OwnNodes};
 
 use crate::config::EtcdOptions;
 use crate::connect::Endpoints;
-use crate::contents::OwnContents;
+use crate::contents::Contents;
 use crate::error::Failure;
 use crate::listings::Listings;
 use crate::stream::Watches;
@@ -38,7 +38,8 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     /// By whole key, since that is what a lease lists.
     pub(crate) own: OwnNodes,
-    pub(crate) contents: OwnContents,
+    /// Of nodes whose label may be changed.
+    pub(crate) contents: OwnContents<Contents>,
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) watches: Watches,
     pub(crate) listings: Listings,

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zlock_core::kit;
+use zlock_core::kit::{self, check_duration};
 use zlock_core::probe::{Probe, Protocol};
-use zlock_core::{ConnectUrl, Error, ErrorKind, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
+use zlock_core::{ConnectUrl, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
 use zookeeper_client::{Acl, Acls};
 
 use crate::heartbeat::HEARTBEATS;
@@ -78,7 +78,7 @@ impl ZkOptions {
     /// `500ms`. Credentials have no place in a URL: see [`with_auth`](Self::with_auth).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`], with what is wrong and where.
+    /// [`ErrorKind::InvalidUrl`](zlock_core::ErrorKind::InvalidUrl), with what is wrong and where.
     pub fn from_url(url: &str) -> Result<Self> {
         Self::from_connect_url(&ConnectUrl::parse(url)?)
     }
@@ -94,15 +94,10 @@ impl ZkOptions {
         }
         let mut options = ZkOptions::new(url.authorities(DEFAULT_PORT)?);
         options.chroot = url.path().cloned();
-        for (name, field) in [
-            ("session_timeout", &mut options.session_timeout),
-            ("connect_timeout", &mut options.kit.connect_timeout),
-            ("operation_timeout", &mut options.kit.operation_timeout),
-        ] {
-            if let Some(duration) = url.duration(name)? {
-                *field = duration;
-            }
+        if let Some(timeout) = url.duration("session_timeout")? {
+            options.session_timeout = timeout;
         }
+        options.kit.read_url(url)?;
         options.server_tick = url.duration("server_tick")?;
         url.refuse_params_but(&["session_timeout", "connect_timeout", "operation_timeout", "server_tick"])?;
         options.check().map_err(|why| url.refuse(why))?;
@@ -260,20 +255,11 @@ impl ZkOptions {
 
     /// Checks everything that can be checked without a packet.
     pub(crate) fn validate(&self) -> Result<()> {
-        self.check().map_err(|why| {
-            Error::new(ErrorKind::InvalidArgument, "connect")
-                .with_path(self.kit.hosts_text())
-                .with_message(why)
-        })
+        self.check().map_err(|why| self.kit.invalid(why))
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.kit.hosts.is_empty() {
-            return Err("no host is given".into());
-        }
-        for (host, i) in self.kit.hosts.iter().zip(1..) {
-            Host::parse(host).map_err(|why| format!("host {i} {why}"))?;
-        }
+        self.kit.check_hosts()?;
         let session_timeout = self.session_timeout;
         if session_timeout < MIN_SESSION_TIMEOUT {
             return Err(format!(
@@ -281,17 +267,10 @@ impl ZkOptions {
                  servers grant no less than two of their ticks"
             ));
         }
-        for (name, time) in [
-            ("session timeout", Some(self.session_timeout)),
-            ("connect timeout", Some(self.kit.connect_timeout)),
-            ("operation timeout", Some(self.kit.operation_timeout)),
-            ("server tick", self.server_tick),
-        ] {
-            if let Some(time) = time
-                && !(Duration::from_millis(1)..=MAX_TIME).contains(&time)
-            {
-                return Err(format!("the {name} of {time:?} is not between 1ms and {MAX_TIME:?}"));
-            }
+        check_duration("session timeout", session_timeout, MAX_TIME)?;
+        self.kit.check_timeouts(MAX_TIME)?;
+        if let Some(tick) = self.server_tick {
+            check_duration("server tick", tick, MAX_TIME)?;
         }
         if self.acls.is_empty() {
             return Err("the access list is empty: nobody could use the nodes".into());
@@ -332,6 +311,8 @@ impl fmt::Debug for ZkOptions {
 
 #[cfg(test)]
 mod tests {
+    use zlock_core::ErrorKind;
+
     use super::*;
 
     fn refused(options: ZkOptions) -> String {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use zlock_core::probe::Probe;
-use zlock_core::{Error, ErrorKind, Result};
+use zlock_core::{ErrorKind, Result};
 use zookeeper_client as zk;
 use zookeeper_client::{Client, Connector};
 
@@ -68,7 +68,7 @@ async fn establish(
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let failed = |kind| Error::new(kind, "connect").with_path(options.kit.hosts_text());
+    let failed = |kind| options.kit.connect_error(kind);
     tokio::select! {
         biased;
         established = attempt => established.map_err(|error| failed(classify(&error).kind).with_source(error)),

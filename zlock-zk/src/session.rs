@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use zlock_core::kit::{Failure as _, SessionKey, Sessions};
+use zlock_core::kit::{Failure as _, OwnContents, SessionKey, Sessions};
 use zlock_core::{Background, CloseReason, ErrorKind, NodeId, OwnNodes};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
 
 use crate::call::{Call, Calls};
 use crate::config::ZkOptions;
-use crate::contents::OwnContents;
+use crate::contents::Contents;
 use crate::error::Failure;
 use crate::home::Gate;
 use crate::watchers::Watchers;
@@ -80,7 +80,8 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions<Live>,
     pub(crate) background: Background,
     pub(crate) own: OwnNodes,
-    pub(crate) contents: OwnContents,
+    /// By [`own_id`], of nodes whose label may be changed.
+    pub(crate) contents: OwnContents<Contents>,
     calls: Calls,
 }
 

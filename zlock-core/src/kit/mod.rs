@@ -8,16 +8,19 @@
 //! - [`Budget`] is one operation's: it waits for a session, retries, and makes the error.
 //! - [`Task`] is the backend's own task, which keeps the sessions; [`Closing`] tells it when to end.
 //! - [`Failure`] and [`Interrupted`] say why a request brought no usable answer, and what follows from that.
+//! - [`OwnContents`] keeps what a relabel has to write again.
 //! - [`Options`] are the connection options that every remote store has.
 
 mod budget;
+mod contents;
 mod failure;
 mod options;
 mod sessions;
 mod task;
 
 pub use budget::Budget;
+pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};
-pub use options::Options;
+pub use options::{Options, check_duration};
 pub use sessions::{SessionKey, Sessions};
 pub use task::{Closing, Task};

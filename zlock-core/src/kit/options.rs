@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::excerpt::Excerpt;
 use crate::retry::RetryPolicy;
+use crate::url::{ConnectUrl, Host};
 
 /// The options that backends of all remote stores have, as a part of their own.
 #[derive(Clone, Debug)]
@@ -30,9 +32,107 @@ impl Options {
         }
     }
 
+    /// Sets the timeouts that a URL has parameters for: `connect_timeout` and `operation_timeout`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`] for a value that is not a duration.
+    pub fn read_url(&mut self, url: &ConnectUrl) -> Result<()> {
+        for (name, field) in [
+            ("connect_timeout", &mut self.connect_timeout),
+            ("operation_timeout", &mut self.operation_timeout),
+        ] {
+            if let Some(duration) = url.duration(name)? {
+                *field = duration;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that there is a host and that each can be parsed.
+    ///
+    /// # Errors
+    /// What is wrong, for [`invalid`](Self::invalid) or [`ConnectUrl::refuse`].
+    pub fn check_hosts(&self) -> Result<(), String> {
+        if self.hosts.is_empty() {
+            return Err("no host is given".into());
+        }
+        for (host, i) in self.hosts.iter().zip(1..) {
+            Host::parse(host).map_err(|why| format!("host {i} {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the connect timeout and the operation timeout are between 1 ms and `max`.
+    ///
+    /// # Errors
+    /// As [`check_hosts`](Self::check_hosts).
+    pub fn check_timeouts(&self, max: Duration) -> Result<(), String> {
+        check_duration("connect timeout", self.connect_timeout, max)?;
+        check_duration("operation timeout", self.operation_timeout, max)
+    }
+
     /// Returns the servers as errors show them.
     #[must_use]
     pub fn hosts_text(&self) -> String {
         Excerpt::of(&self.hosts.join(",")).to_string()
+    }
+
+    /// Returns an error of a connect to these servers.
+    #[must_use]
+    pub fn connect_error(&self, kind: ErrorKind) -> Error {
+        Error::new(kind, "connect").with_path(self.hosts_text())
+    }
+
+    /// Returns the error for options that a check has found invalid.
+    #[must_use]
+    pub fn invalid(&self, why: impl Into<String>) -> Error {
+        self.connect_error(ErrorKind::InvalidArgument).with_message(why)
+    }
+}
+
+/// Checks that the option `name` is between 1 ms and `max`.
+///
+/// # Errors
+/// What is wrong, for [`Options::invalid`] or [`ConnectUrl::refuse`].
+pub fn check_duration(name: &str, duration: Duration, max: Duration) -> Result<(), String> {
+    if (Duration::from_millis(1)..=max).contains(&duration) {
+        return Ok(());
+    }
+    Err(format!("the {name} of {duration:?} is not between 1ms and {max:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn hosts_are_checked() {
+        for (hosts, why) in
+            [(&[][..], "no host is given"), (&["h", ""], "host 2 is empty"), (&["http://h"], "\"http://h\"")]
+        {
+            let options = Options::new(hosts.iter().copied());
+            let found = options.check_hosts().unwrap_err();
+            assert!(found.contains(why), "{found}");
+        }
+        Options::new(["h1:1", "[::1]"]).check_hosts().unwrap();
+    }
+
+    #[test]
+    fn timeouts_are_read_and_checked() {
+        let mut options = Options::new(["h"]);
+        options.check_timeouts(MAX).unwrap();
+        options
+            .read_url(&ConnectUrl::parse("x://h?connect_timeout=1m&operation_timeout=61s").unwrap())
+            .unwrap();
+        assert_eq!(options.connect_timeout, MAX);
+        let why = options.check_timeouts(MAX).unwrap_err();
+        let text = "the operation timeout of 61s is not between 1ms and 60s";
+        assert_eq!(options.invalid(why).to_string(), format!("connect h: invalid argument: {text}"));
+        options.operation_timeout = MAX;
+        options.connect_timeout = Duration::ZERO;
+        let why = options.check_timeouts(MAX).unwrap_err();
+        assert_eq!(why, "the connect timeout of 0ns is not between 1ms and 60s");
     }
 }

@@ -1,0 +1,67 @@
+//! What own nodes contain.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::node::NodeId;
+use crate::own_nodes::OwnNodes;
+
+/// The contents of own nodes as far as they are known, for a store on which a relabel writes them again.
+///
+/// Other clients may write a node's data, too. So `C` is the data with the version that it was read or written at, and
+/// the relabel is made on the condition that the node still has that version.
+#[derive(Debug)]
+pub struct OwnContents<C>(Mutex<BTreeMap<NodeId, C>>);
+
+impl<C: Clone> OwnContents<C> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, C>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records what a node contains.
+    pub fn insert(&self, node_id: &NodeId, contents: C) {
+        self.lock().insert(node_id.clone(), contents);
+    }
+
+    /// Returns what a node contains, or `None` if that is not known.
+    #[must_use]
+    pub fn get(&self, node_id: &NodeId) -> Option<C> {
+        self.lock().get(node_id).cloned()
+    }
+
+    /// Forgets what a node contains.
+    pub fn remove(&self, node_id: &NodeId) {
+        self.lock().remove(node_id);
+    }
+
+    /// Forgets the contents of nodes that are not among `own` any more.
+    pub fn retain(&self, own: &OwnNodes) {
+        self.lock().retain(|node_id, _| own.contains(node_id));
+    }
+}
+
+/// Nothing is known of any node.
+impl<C> Default for OwnContents<C> {
+    fn default() -> Self {
+        OwnContents(Mutex::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_own_nodes_only() {
+        let (own, contents) = (OwnNodes::default(), OwnContents::default());
+        let [one, two, three] = ["one", "two", "three"].map(NodeId::new);
+        let _notice = own.insert(&one);
+        for (node_id, content) in [(&one, 1), (&two, 2), (&three, 3), (&one, 4)] {
+            contents.insert(node_id, content);
+        }
+        contents.remove(&three);
+        assert_eq!([&one, &two, &three].map(|node_id| contents.get(node_id)), [Some(4), Some(2), None]);
+        contents.retain(&own);
+        assert_eq!([&one, &two].map(|node_id| contents.get(node_id)), [Some(4), None]);
+    }
+}

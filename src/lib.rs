@@ -23,7 +23,7 @@ pub mod backend {
     pub use zlock_core::{
         Background, CoordinationBackend, Created, Deletion, DeletionNotice, Existence, Hidden, Job, Label,
         LastFailure, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, OwnNodes, ParsedName, Predecessor,
-        Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait,
+        Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait, kit,
     };
 }
 /// etcd.

@@ -56,7 +56,7 @@ fn order(holds: &[Hold], findings: &mut Findings) {
             let before = largest[usize::from(shared)];
             compared += usize::from(before.is_some());
             if let Some(before) =
-                before.filter(|before| before.id > hold.token || before.id == hold.token && !shared)
+                before.filter(|before| before.token > hold.token || before.token == hold.token && !shared)
             {
                 findings.violation(format!(
                     "the token does not grow: {}, after {}",
@@ -80,8 +80,8 @@ pub(crate) fn storage(lock: &str, accepted: &[Write]) -> Findings {
     let mut findings = Findings::default();
     let mut before = Write { token: 0, value: 0 };
     for write in accepted {
-        if write.token < before.id {
-            findings.violation(format!("{lock}: the storage took token {} after {}", write.token, before.id));
+        if write.token < before.token {
+            findings.violation(format!("{lock}: the storage took token {} after {}", write.token, before.token));
         }
         if write.value != before.value + 1 {
             findings.violation(format!("{lock}: a write was lost: {} after {}", write.value, before.value));

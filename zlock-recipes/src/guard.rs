@@ -290,7 +290,7 @@ pub trait LockGuard: sealed::Sealed + Debug + Send + Sync + Sized + 'static {
     /// See [`Guard::reenter`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Guard::reenter`].
     fn reenter(&self) -> Result<Self>;
 
     /// See [`Guard::run`].

@@ -1,4 +1,4 @@
-//! The task of a backend, and how it is told to end.
+//! The task of a backend, and how it ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Closing {
 }
 
 impl Task {
-    /// The time that a task has for ending its session at the store after it was told to end.
+    /// The time that a task has for ending its session at the store once its backend is closed.
     pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
     /// Spawns the task on the current runtime.

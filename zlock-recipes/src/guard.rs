@@ -216,13 +216,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
-        let output = tokio::select! {
-            biased;
-            loss = self.lost() => return Err(loss),
-            output = self.scope(future) => output,
-        };
-        // A future that blocks its thread past the deadline ends in the same poll.
-        if self.is_held() { Ok(output) } else { Err(self.lost().await) }
+        run_until_lost(self.scope(future), || self.lost(), || self.is_held()).await
     }
 
     /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
@@ -269,6 +263,21 @@ impl Guard {
             Err(error) => tracing::warn!(%path, %error, "the release goes on in the background"),
         }
     }
+}
+
+/// Runs the future until it completes or the lock is lost.
+pub(crate) async fn run_until_lost<T, L: Future<Output = Error>>(
+    future: impl Future<Output = T>,
+    lost: impl Fn() -> L,
+    is_held: impl Fn() -> bool,
+) -> Result<T> {
+    let output = tokio::select! {
+        biased;
+        loss = lost() => return Err(loss),
+        output = future => output,
+    };
+    // A future that blocks its thread past the deadline ends in the same poll.
+    if is_held() { Ok(output) } else { Err(lost().await) }
 }
 
 /// A guard of any lock, for code that is generic over locks. Each method is that of the same name of [`Guard`] or

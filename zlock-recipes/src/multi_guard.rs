@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use zlock_core::{Error, Result};
 
-use crate::guard::{Guard, Release, lock_guard};
+use crate::guard::{Guard, Release, lock_guard, run_until_lost};
 use crate::scope::Scope;
 
 /// Several held locks. Releases all of them when it goes, as their [`Guard`]s do.
@@ -84,13 +84,7 @@ impl MultiGuard {
     /// # Panics
     /// Outside a tokio runtime with time enabled.
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
-        let output = tokio::select! {
-            biased;
-            loss = self.lost() => return Err(loss),
-            output = self.scope(future) => output,
-        };
-        // A future that blocks its thread past a deadline ends in the same poll.
-        if self.is_held() { Ok(output) } else { Err(self.lost().await) }
+        run_until_lost(self.scope(future), || self.lost(), || self.is_held()).await
     }
 
     /// Runs a future inside the scope of all the locks, as [`Guard::scope`].

@@ -52,7 +52,9 @@ pub(crate) struct Plan {
     pub(crate) lose: u64,
     /// One request in so many comes right behind something that happens to the store; 0 for none.
     pub(crate) race: u64,
-    /// Milliseconds that a message takes, at most.
+    /// Milliseconds that a message takes on any link, at most.
+    pub(crate) latency: u64,
+    /// Milliseconds that a message takes on a link that a fault has made slow, at most.
     pub(crate) delay: u64,
     /// Whether an operator deletes nodes and ends sessions.
     pub(crate) operator: bool,
@@ -85,6 +87,7 @@ impl Plan {
             harm_every: unless_calm(random.pick(&[0, 400, 3000, 20_000])),
             lose: unless_calm(random.pick(&[0, 100, 30, 8])),
             race: unless_calm(random.pick(&[0, 100, 20])),
+            latency: 0,
             delay: unless_calm(random.pick(&[0, 5, 400])),
             operator: !calm && random.once_in(3),
             closes: !calm && random.once_in(3),
@@ -96,6 +99,7 @@ impl Plan {
         if random.once_in(3) {
             plan.paths.extend(Usage::mistakes(&mut random));
         }
+        plan.latency = unless_calm(random.pick(&[0, 0, 4]));
         plan
     }
 }

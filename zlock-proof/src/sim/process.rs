@@ -74,6 +74,9 @@ fn connect(world: &World) -> Present {
     let link = backend.link();
     // A connect that was lost is tried again.
     let number = world.add_client(link.clone(), backend.session_events().current().is_live());
+    // So that others act between what a client reads and what it asks next.
+    let mut random = Random::of(plan.seed, 1000 + number as u64);
+    link.delay(random.millis(plan.latency + 1), random.millis(plan.latency + 1));
     let client = Client::builder(backend)
         .with_seed(plan.seed.wrapping_mul(1000) + number as u64)
         .with_operation_timeout(plan.operation_timeout)

@@ -75,7 +75,7 @@ async fn to_the_end(world: &Arc<World>, processes: &[Arc<Process>], workers: &mu
         link.delay(Duration::ZERO, Duration::ZERO);
     }
     // What is on its way still takes its time, and what is sent after it arrives after it.
-    sleep(2 * Duration::from_millis(world.plan.delay)).await;
+    sleep(2 * Duration::from_millis(world.plan.delay.max(world.plan.latency))).await;
     world.note(|| "no more faults".into());
     if world.plan.shutdown {
         // Everybody is connected again by then; the work goes on.

@@ -159,6 +159,8 @@ impl Worker {
         let (disturbed, closed) = world.excuses(client);
         let excused = match error.kind() {
             ErrorKind::Busy => true,
+            // The time that the link takes may be all that there was.
+            ErrorKind::Timeout(_) if world.plan.latency > 0 => true,
             ErrorKind::Timeout(_) | ErrorKind::Unavailable | ErrorKind::SessionLost => disturbed,
             ErrorKind::Closed => closed,
             ErrorKind::NodeDeleted => world.plan.operator,

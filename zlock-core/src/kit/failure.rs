@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 /// The reason why a request brought no answer that its caller can use.
 ///
 /// A backend implements it for one type, with a variant for the errors of its client library and one for
-/// [`Interrupted`].
+/// [`Interrupted`]; or uses `Interrupted` alone.
 pub trait Failure: Debug {
     /// Returns what follows from the failure.
     fn classify(&self) -> FailureClass;
@@ -33,6 +33,8 @@ pub struct FailureClass {
 pub enum Interrupted {
     /// The session ended. The next one may serve the request.
     SessionLost,
+    /// The connection broke before the answer came. For backends whose store says no more than that.
+    Disconnected,
     /// The backend was closed.
     Closed,
     /// The backend was closed because the store refused it, with the message that was given to [`Sessions::new`].
@@ -47,6 +49,7 @@ impl Failure for Interrupted {
     fn classify(&self) -> FailureClass {
         let (kind, retryable) = match self {
             Interrupted::SessionLost => (ErrorKind::SessionLost, true),
+            Interrupted::Disconnected => (ErrorKind::Unavailable, true),
             Interrupted::Closed => (ErrorKind::Closed, false),
             Interrupted::AuthFailed(_) => (ErrorKind::NotAuthorized, false),
             Interrupted::TimedOut => (ErrorKind::Unavailable, false),
@@ -57,6 +60,7 @@ impl Failure for Interrupted {
     fn explain(self, error: Error) -> Error {
         match self {
             Interrupted::AuthFailed(message) => error.with_message(message),
+            Interrupted::Disconnected => error.with_message("the connection broke"),
             Interrupted::TimedOut => error.with_message("no answer within the operation timeout"),
             Interrupted::SessionLost | Interrupted::Closed => error,
         }

@@ -1,0 +1,365 @@
+//! The backend: what zlock needs from the store, built on `zlock::backend::kit`.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use zlock::backend::kit::{Budget, Closing, Interrupted, Options, SessionKey, Sessions, Task};
+use zlock::backend::{
+    Background, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData, NodeId,
+    NodeName, OwnNodes, Queue, Sequence, Target, Watch, WatchEvent, async_trait,
+};
+use zlock::{Close, CloseReason, Error, ErrorKind, FencingToken, Result, SessionEvents};
+
+use crate::server::{Connection, Disconnected, Row, Server, Table};
+
+/// How long a session outlives the last request that kept it alive.
+pub const TTL: Duration = Duration::from_secs(10);
+/// How long we count on that: less, since clocks differ.
+const CERTAIN: Duration = Duration::from_secs(9);
+/// The time between two such requests, and the time to wait for an answer to one.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// The time before a request that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// A client of a [`Server`].
+pub struct ToyBackend {
+    shared: Arc<Shared>,
+    task: Task,
+}
+
+/// What the operations share with the task that keeps the sessions.
+struct Shared {
+    connection: Arc<Connection>,
+    options: Options,
+    sessions: Sessions<()>,
+    background: Background,
+    own: OwnNodes,
+}
+
+impl ToyBackend {
+    /// Connects. Operations wait until there is a session.
+    pub fn connect(server: &Server) -> Self {
+        let shared = Arc::new(Shared {
+            connection: Arc::new(Connection::new(server)),
+            options: Options::new(["toy"]),
+            sessions: Sessions::new("the server refused the credentials"),
+            background: Background::new(),
+            own: OwnNodes::default(),
+        });
+        let publisher = shared.sessions.publisher();
+        let task = Task::spawn(&shared.background, publisher, |closing| shared.clone().run(closing));
+        ToyBackend { shared, task }
+    }
+
+    /// The connection, for tests to break.
+    pub fn connection(&self) -> Arc<Connection> {
+        self.shared.connection.clone()
+    }
+}
+
+impl Shared {
+    /// Closes the backend for its callers, at once. The task tells the server.
+    fn close(&self) {
+        self.sessions.close(CloseReason::Requested);
+        self.background.close();
+        self.own.clear();
+    }
+
+    async fn run(self: Arc<Self>, mut closing: Closing) -> Close {
+        tokio::select! {
+            biased;
+            () = closing.wait() => {}
+            never = self.keep_sessions() => match never {},
+        }
+        let last = self.sessions.publisher().last_seen().id;
+        let end = self.connection.transaction(|table| table.end_session(last));
+        match timeout(Task::CLOSE_TIMEOUT, end).await {
+            Ok(Ok(())) => Close::Ended,
+            _ => Close::Pending,
+        }
+    }
+
+    async fn keep_sessions(&self) -> Infallible {
+        loop {
+            // Before the request is sent: the server starts to count later.
+            let (sent, last) = (Instant::now(), self.sessions.publisher().last_seen().id);
+            let begin = |table: &mut Table| {
+                // Nothing that was sent in the last session takes effect once the next one begins.
+                table.end_session(last);
+                table.begin_session(TTL)
+            };
+            match self.connection.transaction(begin).await {
+                Ok(id) => {
+                    if let Some((session, _)) = self.sessions.begin(id, sent + CERTAIN, |_| ()) {
+                        self.keep(session).await;
+                        self.sessions.end(session);
+                        self.own.clear();
+                    }
+                }
+                Err(Disconnected) => {
+                    self.sessions.attempt_failed(Error::new(ErrorKind::Unavailable, "connect"));
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Keeps a session alive until it ends. Each answer also tells which own nodes are left.
+    async fn keep(&self, session: SessionKey) {
+        let publisher = self.sessions.publisher();
+        let mut events = publisher.subscribe();
+        let keep = |table: &mut Table| {
+            let own = |node: &Node| node.session == Some(session.id);
+            let is_live = table.keep_alive(session.id, TTL);
+            is_live.then(|| table.rows.iter().filter_map(node).filter(own).map(|node| node.id).collect())
+        };
+        loop {
+            let (sent, mark) = (Instant::now(), self.own.mark());
+            let pause = match timeout(KEEP_ALIVE, self.connection.transaction(keep)).await {
+                Ok(Ok(None)) => return,
+                Ok(Ok(Some(own))) => {
+                    self.own.compare(mark, &own);
+                    publisher.extend(session.epoch, sent + CERTAIN);
+                    publisher.resume(session.epoch);
+                    KEEP_ALIVE
+                }
+                Ok(Err(Disconnected)) | Err(_) => {
+                    publisher.suspend(session.epoch);
+                    AGAIN
+                }
+            };
+            tokio::select! {
+                _ = events.over(session.epoch) => return,
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Runs a transaction that changes nothing, until there is an answer.
+    async fn read<R>(
+        &self,
+        name: &'static str,
+        parent: &LockPath,
+        run: impl Fn(&mut Table) -> R,
+    ) -> Result<(SessionKey, R)> {
+        let mut budget = self.budget(name, parent);
+        self.transaction(&mut budget, false, |table, _| run(table)).await
+    }
+
+    fn budget<'a>(&'a self, name: &'static str, parent: &'a LockPath) -> Budget<'a, ()> {
+        Budget::new(&self.sessions, &self.options, name, parent)
+    }
+
+    /// Runs a transaction until there is an answer. An error is ambiguous if it `writes` and may have been run.
+    async fn transaction<R>(
+        &self,
+        budget: &mut Budget<'_, ()>,
+        writes: bool,
+        run: impl Fn(&mut Table, SessionKey) -> R,
+    ) -> Result<(SessionKey, R)> {
+        loop {
+            let session = budget.session().await?;
+            let run = |table: &mut Table| table.is_live(session.id).then(|| run(table, session));
+            let answer = self.connection.transaction(run);
+            let interrupted = match self.sessions.run_until_ended(session, budget.deadline(), answer).await {
+                Ok(Ok(Some(answer))) => {
+                    // The next request to keep the session alive need not be waited for.
+                    self.sessions.publisher().resume(session.epoch);
+                    return Ok((session, answer));
+                }
+                Ok(Ok(None)) => {
+                    self.sessions.publisher().lose(session.epoch);
+                    Interrupted::SessionLost
+                }
+                Ok(Err(Disconnected)) => Interrupted::Disconnected,
+                Err(interrupted) => interrupted,
+            };
+            budget.ambiguous |= writes;
+            budget.retry(interrupted).await?;
+        }
+    }
+
+    /// A watch that fires when `look` finds something in the table, or the session ends.
+    fn watch(
+        self: &Arc<Self>,
+        session: SessionKey,
+        look: impl Fn(&Table) -> Option<WatchEvent> + Send + Sync + 'static,
+    ) -> Watch {
+        let (shared, ended) = (self.clone(), self.sessions.ended(session));
+        Watch::new(async move {
+            tokio::select! {
+                biased;
+                event = shared.connection.watch(look) => event,
+                () = ended => WatchEvent::Changed,
+            }
+        })
+    }
+}
+
+/// The node of a row, unless that is something else.
+fn node(row: &Row) -> Option<Node> {
+    let node = Node::listed(row.name.as_str())?;
+    Some(Node { session: row.session, fencing_token: Some(FencingToken::new(row.created)), ..node })
+}
+
+fn queue(table: &Table, parent: &LockPath) -> Queue {
+    Queue::linear(table.rows.iter().filter(|row| row.parent == *parent).filter_map(node).collect())
+}
+
+fn is_it(row: &Row, parent: &LockPath, id: &NodeId) -> bool {
+    row.parent == *parent && node(row).is_some_and(|node| node.id == *id)
+}
+
+fn find<'a>(table: &'a Table, parent: &LockPath, id: &NodeId) -> Option<&'a Row> {
+    table.rows.iter().find(|row| is_it(row, parent, id))
+}
+
+/// Changes the row of a node. Returns `None` if there is none.
+fn change(table: &mut Table, parent: &LockPath, id: &NodeId, change: impl FnOnce(&mut Row)) -> Option<Row> {
+    let revision = table.next_revision();
+    let row = table.rows.iter_mut().find(|row| is_it(row, parent, id))?;
+    change(row);
+    row.changed = revision;
+    Some(row.clone())
+}
+
+#[async_trait]
+impl CoordinationBackend for ToyBackend {
+    async fn create_ephemeral_sequential(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        id: &NodeId,
+        data: &[u8],
+    ) -> Result<Created> {
+        let mut budget = self.shared.budget("create", parent);
+        if !id.is_uuid() {
+            return Err(budget.error(ErrorKind::InvalidArgument).with_message("the node ID is no UUID"));
+        }
+        let append = |table: &mut Table, session: SessionKey| {
+            // There already if the answer to an earlier attempt was lost; but not in an earlier session.
+            if find(table, parent, id).is_none_or(|row| row.session != Some(session.id)) {
+                table.delete(|row| is_it(row, parent, id));
+                let created = table.next_revision();
+                let name = NodeName::of(id, label, Sequence::new(created.cast_signed()));
+                let (parent, name, data) = (parent.clone(), name.to_string(), data.to_vec());
+                table.rows.push(Row {
+                    parent,
+                    name,
+                    session: Some(session.id),
+                    data,
+                    created,
+                    changed: created,
+                });
+            }
+            (find(table, parent, id).and_then(node), queue(table, parent))
+        };
+        let (session, (node, queue)) = self.shared.transaction(&mut budget, true, append).await?;
+        let node = node.ok_or_else(|| budget.error(ErrorKind::Unexpected))?;
+        Ok(Created { node, queue, epoch: session.epoch, deletion: self.shared.own.insert(id) })
+    }
+
+    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+        Ok(self.shared.read("children", parent, |table| queue(table, parent)).await?.1)
+    }
+
+    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
+        let list = |table: &mut Table| queue(table, parent);
+        let (session, seen) = self.shared.read("children_with_watch", parent, list).await?;
+        let (parent, before) = (parent.clone(), seen.to_vec());
+        let look = move |table: &Table| (*queue(table, &parent) != *before).then_some(WatchEvent::Changed);
+        Ok((seen, self.shared.watch(session, look)))
+    }
+
+    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
+        let look = |table: &mut Table| find(table, parent, &seen.id).and_then(node);
+        let (session, found) = self.shared.read("exists_with_watch", parent, look).await?;
+        match found {
+            None => return Ok(Existence::Deleted),
+            Some(node) if node.label != seen.label => return Ok(Existence::Changed(node)),
+            Some(_) => {}
+        }
+        let (parent, seen) = (parent.clone(), seen.clone());
+        let look = move |table: &Table| match find(table, &parent, &seen.id).and_then(node) {
+            None => Some(WatchEvent::Deleted),
+            Some(node) => (node.label != seen.label).then_some(WatchEvent::Relabelled),
+        };
+        Ok(Existence::Watching(self.shared.watch(session, look)))
+    }
+
+    async fn relabel(&self, parent: &LockPath, own: &Node, label: Label) -> Result<Node> {
+        let mut budget = self.shared.budget("relabel", parent);
+        let name = NodeName::of(&own.id, label, own.sequence);
+        let rename = |table: &mut Table, session: SessionKey| {
+            let is_own = own.session == Some(session.id);
+            is_own.then(|| change(table, parent, &own.id, |row| row.name = name.to_string()))
+        };
+        match self.shared.transaction(&mut budget, true, rename).await?.1 {
+            None => Err(budget.error(ErrorKind::SessionLost)),
+            Some(None) => Err(budget.error(ErrorKind::NodeDeleted)),
+            Some(Some(row)) => node(&row).ok_or_else(|| budget.error(ErrorKind::Unexpected)),
+        }
+    }
+
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
+        self.shared.own.remove(target.id());
+        let mut budget = self.shared.budget("delete", parent);
+        let delete = |table: &mut Table, _| table.delete(|row| is_it(row, parent, target.id()));
+        let (_, deleted) = self.shared.transaction(&mut budget, true, delete).await?;
+        Ok(if deleted || budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted })
+    }
+
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
+        let read = |table: &mut Table| find(table, parent, &node.id).cloned();
+        let (_, row) = self.shared.read("data", parent, read).await?;
+        Ok(row.map(|row| NodeData::new(row.data, row.session)))
+    }
+
+    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
+        let read = |table: &mut Table| find(table, parent, &node.id).cloned();
+        let (session, Some(row)) = self.shared.read("data_with_watch", parent, read).await? else {
+            return Ok(None);
+        };
+        let (parent, id, changed) = (parent.clone(), node.id.clone(), row.changed);
+        let look = move |table: &Table| match find(table, &parent, &id) {
+            None => Some(WatchEvent::Deleted),
+            Some(row) => (row.changed > changed).then_some(WatchEvent::Changed),
+        };
+        Ok(Some((row.data, self.shared.watch(session, look))))
+    }
+
+    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+        let mut budget = self.shared.budget("set_data", parent);
+        let write = |table: &mut Table, _| change(table, parent, &node.id, |row| row.data = data.to_vec());
+        let (_, row) = self.shared.transaction(&mut budget, true, write).await?;
+        row.map(drop).ok_or_else(|| budget.error(ErrorKind::NodeDeleted))
+    }
+
+    fn session_events(&self) -> SessionEvents {
+        self.shared.sessions.publisher().subscribe()
+    }
+
+    fn background(&self) -> Background {
+        self.shared.background.clone()
+    }
+
+    async fn close(&self) -> Result<Close> {
+        self.shared.close();
+        Ok(self.task.close().await)
+    }
+}
+
+impl Drop for ToyBackend {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for ToyBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToyBackend").field("session", &self.shared.sessions.publisher().last_seen()).finish()
+    }
+}

@@ -1,0 +1,172 @@
+//! The suites on the example of a backend, in paused time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(missing_debug_implementations, unreachable_pub, reason = "an example has no users")]
+
+#[path = "../examples/toy_store/backend.rs"]
+mod backend;
+#[path = "../examples/toy_store/server.rs"]
+mod server;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use zlock::backend::LockPath;
+use zlock::{InterProcessMutex, SessionState, WriteLock};
+use zlock_core::conformance::{Connection, Links, Store};
+use zlock_recipes::suite::{Occupied, OnePermit, Pair};
+
+use self::backend::{TTL, ToyBackend};
+use self::server::{Mode, Row, Server};
+
+/// One server a test.
+#[derive(Default)]
+struct ToyStore {
+    server: Server,
+    connections: Mutex<Vec<Arc<server::Connection>>>,
+}
+
+impl ToyStore {
+    fn set_mode(&self, connection: &Connection, mode: Mode) {
+        self.connections.lock().unwrap()[connection.key].mode.send_replace(mode);
+    }
+}
+
+#[async_trait]
+impl Store for ToyStore {
+    async fn connect(&self) -> Connection {
+        let backend = ToyBackend::connect(&self.server);
+        let key = {
+            let mut connections = self.connections.lock().unwrap();
+            connections.push(backend.connection());
+            connections.len() - 1
+        };
+        let connection = Connection { backend: Arc::new(backend), key };
+        let mut events = connection.session_events();
+        while events.current().state != SessionState::Connected {
+            events.changed().await;
+        }
+        connection
+    }
+
+    fn root(&self) -> LockPath {
+        LockPath::new("/suite").unwrap()
+    }
+
+    fn session_timeout(&self) -> Duration {
+        TTL
+    }
+
+    async fn names(&self, parent: &LockPath) -> Vec<String> {
+        self.server.transaction(|table| {
+            let rows = table.rows.iter().filter(|row| row.parent == *parent);
+            rows.map(|row| row.name.clone()).collect()
+        })
+    }
+
+    async fn put(&self, parent: &LockPath, name: &str) {
+        self.server.transaction(|table| {
+            let created = table.next_revision();
+            let (parent, name, data) = (parent.clone(), name.to_owned(), Vec::new());
+            table.rows.push(Row { parent, name, session: None, data, created, changed: created });
+        });
+    }
+
+    async fn remove(&self, parent: &LockPath, name: &str) {
+        self.server.transaction(|table| table.delete(|row| row.parent == *parent && row.name == name));
+    }
+
+    async fn remove_parent(&self, _parent: &LockPath) {}
+
+    async fn expire(&self, connection: &Connection) {
+        let session = connection.session_events().current().id;
+        self.server.transaction(|table| table.end_session(session));
+    }
+
+    fn links(&self) -> Option<&dyn Links> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Links for ToyStore {
+    async fn cut(&self, connection: &Connection) {
+        self.set_mode(connection, Mode::Cut);
+    }
+
+    async fn freeze(&self, connection: &Connection) {
+        self.set_mode(connection, Mode::Frozen);
+    }
+
+    async fn mute(&self, connection: &Connection) {
+        self.set_mode(connection, Mode::Mute);
+    }
+
+    async fn heal(&self, connection: &Connection) {
+        self.set_mode(connection, Mode::Up);
+    }
+}
+
+async fn store() -> Option<ToyStore> {
+    Some(ToyStore::default())
+}
+
+/// 4 of 5 permits are taken wherever somebody acquires.
+async fn occupied() -> Option<Occupied<ToyStore>> {
+    Some(Occupied::new(store().await?, 4, 5).await)
+}
+
+zlock_core::conformance!(paused, store(), [contract, links]);
+
+mod mutex {
+    use super::*;
+    zlock_recipes::mutual_suite!(
+        paused,
+        store(),
+        InterProcessMutex,
+        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
+    );
+}
+
+mod write_lock {
+    use super::*;
+    zlock_recipes::mutual_suite!(paused, store(), WriteLock, [mutual, reentry, safety, faults]);
+}
+
+mod semaphore_of_one {
+    use super::*;
+    zlock_recipes::mutual_suite!(paused, store(), OnePermit<1>, [mutual, faults]);
+}
+
+mod semaphore_of_five {
+    use super::*;
+    zlock_recipes::mutual_suite!(paused, occupied(), OnePermit<5>, [safety]);
+}
+
+mod multi_lock_of_two {
+    use super::*;
+    zlock_recipes::mutual_suite!(paused, store(), Pair, [faults]);
+}
+
+mod recipes {
+    use super::*;
+    zlock_recipes::recipe_suite!(
+        paused,
+        store(),
+        [
+            template,
+            kinds,
+            guard,
+            participants,
+            revocation,
+            multi,
+            cost,
+            input,
+            read_write,
+            downgrade,
+            semaphore,
+            promotion
+        ]
+    );
+}

@@ -101,6 +101,16 @@ async fn on_zookeeper_one_waiter_of_fifty_is_told() {
 }
 
 #[tokio::test]
+async fn the_toy_store_serves_a_worker_whose_answers_were_lost() {
+    limit(async {
+        let text = run("toy_store", &[]);
+        assert_eq!(text.matches("holds the lock").count(), 3, "{text}");
+        assert!(text.contains("worker 2 holds the lock"), "{text}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_cannot_run_says_why_and_fails_with_2() {
     limit(async {
         for (name, args, part) in [

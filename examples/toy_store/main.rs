@@ -1,4 +1,4 @@
-//! A backend for another store, complete and as short as it can be: the first thing to read before writing one.
+//! A backend for another store, complete and as short as it can be: read it before you write one.
 //!
 //! `server.rs` is the store, `backend.rs` the backend. `tests/toy_store.rs` runs the suites on it.
 
@@ -7,30 +7,41 @@
 mod backend;
 mod server;
 
-use std::process::ExitCode;
+use std::error::Error;
+use std::time::Duration;
 
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 use zlock::Client;
 
 use self::backend::ToyBackend;
-use self::server::Server;
+use self::server::{Mode, Server};
 
 #[tokio::main]
-async fn main() -> zlock::Result<ExitCode> {
+async fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::default();
-    let clients = [(); 2].map(|()| Client::new(ToyBackend::connect(&server)));
-    let mut workers = tokio::task::JoinSet::new();
-    for (client, number) in clients.iter().cloned().zip(1..) {
+    let mut workers = JoinSet::new();
+    for number in 1..=3 {
+        let backend = ToyBackend::connect(&server);
+        let connection = backend.connection();
+        let client = Client::new(backend);
         workers.spawn(async move {
-            let guard = client.mutex("/app/lock")?.acquire().await?;
-            println!("client {number} holds the lock, with fencing token {}", guard.fencing_token());
-            guard.release().await
+            // Of this worker's first requests, the answers are lost. It tries again, and has its place once.
+            connection.mode.send_replace(if number == 2 { Mode::Mute } else { Mode::Up });
+            let restore = async {
+                sleep(Duration::from_millis(50)).await;
+                connection.mode.send_replace(Mode::Up);
+            };
+            let mutex = client.mutex("/app/lock")?;
+            let (guard, ()) = tokio::join!(mutex.acquire(), restore);
+            let guard = guard?;
+            println!("worker {number} holds the lock, with fencing token {}", guard.fencing_token());
+            guard.release().await?;
+            client.close().await
         });
     }
-    while let Some(released) = workers.join_next().await {
-        released.expect("no worker panics")?;
+    while let Some(closed) = workers.join_next().await {
+        closed??;
     }
-    for client in clients {
-        client.close().await?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

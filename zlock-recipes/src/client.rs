@@ -1,21 +1,13 @@
-//! The client: one backend, and what all its locks share.
+//! The client: how it is made and closed.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::task::Id as TaskId;
-use zlock_core::{
-    Close, CoordinationBackend, Error, ErrorKind, Label, LockPath, NodeIds, Result, SessionEvents,
-};
+use zlock_core::{Close, CoordinationBackend, Error, ErrorKind, NodeIds, Result, SessionEvents};
 
-use crate::hold::Hold;
-use crate::mutex::InterProcessMutex;
+use crate::client_inner::ClientInner;
 use crate::revocation::REVOKE;
-use crate::rwlock::ReadWriteLock;
-use crate::semaphore::Semaphore;
-use crate::template::LockTemplate;
 
 /// How long a release or a single try may take by default.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -50,21 +42,6 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub struct Client(Arc<ClientInner>);
 
-pub(crate) struct ClientInner {
-    pub(crate) backend: Arc<dyn CoordinationBackend>,
-    pub(crate) session: SessionEvents,
-    pub(crate) node_ids: NodeIds,
-    pub(crate) operation_timeout: Duration,
-    pub(crate) node_data: Arc<[u8]>,
-    holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
-}
-
-/// A lock held through this client, and the task that acquired it.
-struct Holding {
-    hold: Weak<Hold>,
-    task: Option<TaskId>,
-}
-
 impl Client {
     /// A client with default settings on this backend.
     pub fn new(backend: impl CoordinationBackend) -> Self {
@@ -93,84 +70,6 @@ impl Client {
     #[must_use]
     pub fn pending_cleanups(&self) -> usize {
         self.0.backend.background().len()
-    }
-
-    /// Returns a handle to the mutex of this path, as [`InterProcessMutex::new`]. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn mutex(&self, path: impl AsRef<str>) -> Result<InterProcessMutex> {
-        InterProcessMutex::new(self, path)
-    }
-
-    /// Returns a handle to the read/write lock of this path, as [`ReadWriteLock::new`]. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// let prices = client.read_write_lock("/app/prices")?;
-    /// prices.read().acquire().await?.release().await?;
-    /// prices.write().acquire().await?.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn read_write_lock(&self, path: impl AsRef<str>) -> Result<ReadWriteLock> {
-        ReadWriteLock::new(self, path)
-    }
-
-    /// Returns a handle to the semaphore of this path, which has `max` permits, as [`Semaphore::new`]. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidPath`], with the offending part in the message; [`ErrorKind::InvalidArgument`] for a
-    /// maximum of 0.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// let permits = client.semaphore("/app/workers", 10)?.acquire(2).await?;
-    /// permits.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
-        Semaphore::new(self, path, max)
-    }
-
-    /// Returns a template for locks below `root`, as [`LockTemplate::new`]. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// let template = client.lock_template("/app/locks")?;
-    /// template.execute("create-order", |_lock| async { /* alone */ }).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
-        LockTemplate::new(self, root)
     }
 
     /// Ends the session at the store, and with it every lock held and every wait: waiters get
@@ -209,55 +108,9 @@ impl Client {
     }
 }
 
-impl ClientInner {
-    fn holds(&self) -> MutexGuard<'_, BTreeMap<LockPath, Vec<Holding>>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn register(&self, hold: &Arc<Hold>) {
-        let holding = Holding { hold: Arc::downgrade(hold), task: tokio::task::try_id() };
-        self.holds().entry(hold.path().clone()).or_default().push(holding);
-    }
-
-    pub(crate) fn unregister(&self, hold: &Hold) {
-        let mut holds = self.holds();
-        if let Some(list) = holds.get_mut(hold.path()) {
-            list.retain(|h| !std::ptr::eq(h.hold.as_ptr(), hold));
-            if list.is_empty() {
-                holds.remove(hold.path());
-            }
-        }
-    }
-
-    /// Whether a lock of this kind is held on this path.
-    pub(crate) fn is_held(&self, path: &LockPath, label: Label) -> bool {
-        let held: Vec<_> = {
-            let holds = self.holds();
-            holds.get(path).into_iter().flatten().filter_map(|h| h.hold.upgrade()).collect()
-        };
-        // Dropped outside the lock: a hold's end takes it.
-        held.iter().any(|h| h.is_held_as(label))
-    }
-
-    /// Whether the task that asks has acquired this path and not released it.
-    pub(crate) fn is_held_by_this_task(&self, path: &LockPath) -> bool {
-        let task = tokio::task::try_id();
-        task.is_some() && self.holds().get(path).is_some_and(|list| list.iter().any(|h| h.task == task))
-    }
-}
-
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for ClientInner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("backend", &self.backend)
-            .field("session", &self.session.current())
-            .finish_non_exhaustive()
     }
 }
 

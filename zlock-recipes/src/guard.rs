@@ -7,8 +7,8 @@ use std::sync::Arc;
 use zlock_core::{Error, FencingToken, Label, LockPath, NodeName, Result};
 
 use crate::hold::{Entry, Hold, Remaining};
-use crate::release::{relabel, release};
-use crate::scope::{Scope, entered};
+use crate::release::{Release, relabel, release};
+use crate::scope::Scope;
 
 /// A held lock. Releases it when the last guard of the hold goes.
 ///
@@ -51,26 +51,17 @@ pub struct Guard {
     left: bool,
 }
 
-/// The outcome of a release.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Release {
-    /// The server has removed the node: the lock is free.
-    Released,
-    /// Other guards of the same hold are left.
-    StillHeld,
-    /// The lock had been lost before, with its session or because somebody deleted its node. Somebody else may
-    /// hold it.
-    AlreadyLost,
-    /// The server did not confirm the release. The backend keeps trying in the background until the server does, or
-    /// until the session ends and the node with it.
-    Pending,
-}
-
 impl Guard {
     /// For an entry that was just made.
     pub(crate) fn new(hold: Arc<Hold>, entry: Entry) -> Self {
         Guard { hold, entry, left: false }
+    }
+
+    /// For an entry that was just made in a hold that had one: an error if the hold is lost, never a quiet success.
+    pub(crate) fn reentered(hold: Arc<Hold>, entry: Entry) -> Result<Self> {
+        let good = hold.check("reenter");
+        let guard = Guard::new(hold, entry);
+        good.map(|()| guard)
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -187,7 +178,7 @@ impl Guard {
     /// `SessionLost`, `NodeDeleted`, `NotAuthorized` or `Closed` if the lock is lost. Local, no request.
     pub fn reenter(&self) -> Result<Guard> {
         self.hold.enter_again(self.entry);
-        entered(self.hold.clone(), self.entry)
+        Guard::reentered(self.hold.clone(), self.entry)
     }
 
     /// Runs a future inside the lock's [scope](Guard::scope), and cancels it at its current await point if the lock is

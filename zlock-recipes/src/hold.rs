@@ -2,7 +2,7 @@
 
 use std::mem::discriminant;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 use zlock_core::{
@@ -10,7 +10,7 @@ use zlock_core::{
     Session, SessionState, Target,
 };
 
-use crate::client::ClientInner;
+use crate::client_inner::{ClientInner, Held};
 use crate::queue::Status;
 
 /// What a grant rests on.
@@ -102,7 +102,8 @@ impl Hold {
         *state.of(Entry::of(state.label)) = 1;
         let (state, changed) = (Mutex::new(state), Notify::new());
         let hold = Arc::new(Hold { client, path, epoch, fencing_token, deletion, state, changed });
-        hold.client.register(&hold);
+        let held: Weak<Hold> = Arc::downgrade(&hold);
+        hold.client.register(&hold.path, held);
         hold
     }
 
@@ -178,7 +179,7 @@ impl Hold {
             }
         };
         if left == Remaining::Nobody {
-            self.client.unregister(self);
+            self.client.unregister(&self.path, self);
         }
         if left != Remaining::Others {
             self.changed.notify_waiters();
@@ -258,25 +259,6 @@ impl Hold {
         *self.state().of(entry) > 0 && self.status() == Status::Live
     }
 
-    /// Whether a lock with this label is held by it. Local.
-    pub(crate) fn is_held_as(&self, label: Label) -> bool {
-        let same = {
-            let held = self.label();
-            discriminant(&held) == discriminant(&label) || (held, label) == (Label::Write, Label::Read)
-        };
-        same && self.is_held(Entry::of(label))
-    }
-
-    /// Hands the node over to the reaper.
-    pub(crate) fn remove_in_background(self: &Arc<Self>) {
-        self.client.remove_in_background(&self.path, self.target(), self.epoch);
-    }
-
-    /// Has the reaper give the node the label that the hold counts as.
-    pub(crate) fn relabel_in_background(self: &Arc<Self>) {
-        self.client.relabel_in_background(self);
-    }
-
     /// Waits until no lock of this kind is held any more, and says why.
     pub(crate) async fn lost(&self, entry: Entry) -> Error {
         let mut session = self.client.session.clone();
@@ -305,6 +287,16 @@ impl Hold {
             }
             changed.await;
         }
+    }
+}
+
+impl Held for Hold {
+    fn is_held_as(&self, label: Label) -> bool {
+        let same = {
+            let held = self.label();
+            discriminant(&held) == discriminant(&label) || (held, label) == (Label::Write, Label::Read)
+        };
+        same && self.is_held(Entry::of(label))
     }
 }
 

@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
+mod acquire;
 mod client;
+mod client_inner;
 mod guard;
 mod hold;
 pub mod kind;
@@ -28,12 +30,13 @@ mod queue;
 pub mod suite;
 
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
-pub use guard::{Guard, LockContext, LockGuard, Release};
+pub use guard::{Guard, LockContext, LockGuard};
 pub use lock::{DynLock, Lock, LockHandle};
 pub use multi::MultiLock;
 pub use multi_guard::MultiGuard;
 pub use mutex::InterProcessMutex;
 pub use participants::Participant;
+pub use release::Release;
 pub use rwlock::{ReadLock, ReadWriteLock, WriteLock};
 pub use scope::Scope;
 pub use semaphore::{PermitRequest, Semaphore};

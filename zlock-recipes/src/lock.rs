@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use zlock_core::{Label, LockPath, Result};
 
+use crate::acquire::{Request, acquire, acquire_within, try_acquire};
 use crate::client::{Client, check_node_data};
 use crate::guard::{Guard, LockGuard};
 use crate::kind::Kind;
 use crate::participants::{Participant, participants};
-use crate::queue::{Request, acquire, acquire_within, try_acquire};
 use crate::scope::Scope;
 
 /// A lock of one kind on one path: what [`InterProcessMutex`](crate::InterProcessMutex),
@@ -189,7 +189,7 @@ impl<K: Kind> LockHandle<K> {
     /// # Panics
     /// Outside a tokio runtime with time enabled.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
-        participants(&self.client, &self.path).await
+        participants(self.client.inner(), &self.path).await
     }
 
     /// Asks the current holders to release the lock, and returns how many were asked: 0 if nobody holds it. Whether
@@ -206,11 +206,12 @@ impl<K: Kind> LockHandle<K> {
     /// # Panics
     /// Outside a tokio runtime with time enabled.
     pub async fn request_revocation(&self) -> Result<usize> {
-        crate::revocation::request(&self.client, &self.path).await
+        crate::revocation::request(self.client.inner(), &self.path).await
     }
 
     fn reenter(&self) -> Option<Result<Guard>> {
-        Scope::reenter(self.client.inner(), &self.path, self.kind.label())
+        let entered = Scope::reenter(self.client.inner(), &self.path, self.kind.label())?;
+        Some(entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)))
     }
 
     fn request(&self) -> Request<'_> {

@@ -6,7 +6,8 @@ use std::task::Poll;
 
 use zlock_core::{Error, Result};
 
-use crate::guard::{Guard, Release, lock_guard, run_until_lost};
+use crate::guard::{Guard, lock_guard, run_until_lost};
+use crate::release::Release;
 use crate::scope::Scope;
 
 /// Several held locks. Releases all of them when it goes, as their [`Guard`]s do.

@@ -31,6 +31,27 @@ use crate::lock::LockHandle;
 /// ```
 pub type InterProcessMutex = LockHandle<Mutex>;
 
+impl Client {
+    /// Returns a handle to the mutex of this path, as [`InterProcessMutex::new`]. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mutex(&self, path: impl AsRef<str>) -> Result<InterProcessMutex> {
+        InterProcessMutex::new(self, path)
+    }
+}
+
 impl LockHandle<Mutex> {
     /// Creates a handle to the mutex of this path. Performs no I/O.
     ///

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use zlock_core::{Label, LockPath, NodeName, Result};
 
-use crate::client::Client;
+use crate::client_inner::ClientInner;
 use crate::queue::{Discipline, Verdict, judge};
 use crate::revocation::REVOKE;
 
@@ -36,8 +36,8 @@ impl Participant {
     }
 }
 
-pub(crate) async fn participants(client: &Client, path: &LockPath) -> Result<Vec<Participant>> {
-    let backend = &client.inner().backend;
+pub(crate) async fn participants(client: &ClientInner, path: &LockPath) -> Result<Vec<Participant>> {
+    let backend = &client.backend;
     let queue = backend.children(path).await?;
     let mut participants = Vec::with_capacity(queue.len());
     for node in queue.iter() {
@@ -48,7 +48,7 @@ pub(crate) async fn participants(client: &Client, path: &LockPath) -> Result<Vec
             name: node.name.clone(),
             label: node.label,
             is_holder: matches!(verdict, Verdict::Held { .. }),
-            is_ours: told.session == Some(client.inner().session.current().id),
+            is_ours: told.session == Some(client.session.current().id),
             data: told.data,
             created: told.created,
         });

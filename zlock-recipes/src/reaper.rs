@@ -10,7 +10,7 @@ use zlock_core::{
     CoordinationBackend, ErrorKind, Job, LockPath, Result, SessionEvents, SessionState, Target,
 };
 
-use crate::client::ClientInner;
+use crate::client_inner::ClientInner;
 use crate::hold::Hold;
 
 /// Between two tries at a node when the first failed although the session is connected.
@@ -43,15 +43,22 @@ impl ClientInner {
         self.push(path, Work::Remove(target), epoch);
     }
 
-    /// Hands over a node that is to get the label that its hold counts as.
-    pub(crate) fn relabel_in_background(self: &Arc<Self>, hold: &Arc<Hold>) {
-        self.push(hold.path(), Work::Relabel(Arc::downgrade(hold)), hold.epoch());
-    }
-
     fn push(self: &Arc<Self>, path: &LockPath, work: Work, epoch: u64) {
         let (path, session, client) = (path.clone(), self.session.clone(), Arc::downgrade(self));
         let job = NodeJob { path, work, epoch, session, client };
         self.backend.background().push(self.backend.clone(), job);
+    }
+}
+
+impl Hold {
+    /// Hands over the node, which is to be removed.
+    pub(crate) fn remove_in_background(self: &Arc<Self>) {
+        self.client().remove_in_background(self.path(), self.target(), self.epoch());
+    }
+
+    /// Hands over the node, which is to get the label that the hold counts as.
+    pub(crate) fn relabel_in_background(self: &Arc<Self>) {
+        self.client().push(self.path(), Work::Relabel(Arc::downgrade(self)), self.epoch());
     }
 }
 

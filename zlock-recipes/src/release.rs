@@ -5,9 +5,24 @@ use std::sync::Arc;
 use tokio::time::timeout;
 use zlock_core::{Deletion, ErrorKind, Result, SessionState};
 
-use crate::guard::Release;
 use crate::hold::Hold;
 use crate::queue::Status;
+
+/// The outcome of a release.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Release {
+    /// The server has removed the node: the lock is free.
+    Released,
+    /// Other guards of the same hold are left.
+    StillHeld,
+    /// The lock had been lost before, with its session or because somebody deleted its node. Somebody else may
+    /// hold it.
+    AlreadyLost,
+    /// The server did not confirm the release. The backend keeps trying in the background until the server does, or
+    /// until the session ends and the node with it.
+    Pending,
+}
 
 /// Removes the node of a hold that nobody stands on.
 pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use zlock_core::{Error, ErrorKind, LockPath, Result, Target};
 
-use crate::client::Client;
+use crate::client_inner::ClientInner;
 use crate::hold::{Hold, lost_error};
 use crate::queue::{Status, holders};
 
@@ -48,8 +48,8 @@ async fn watch(hold: &Hold) -> Result<()> {
 }
 
 /// Asks the present holders of a lock to let it go; returns how many were asked.
-pub(crate) async fn request(client: &Client, path: &LockPath) -> Result<usize> {
-    let backend = &client.inner().backend;
+pub(crate) async fn request(client: &ClientInner, path: &LockPath) -> Result<usize> {
+    let backend = &client.backend;
     let queue = backend.children(path).await?;
     let (mut asked, mut first_error) = (0, None);
     for node in holders(&queue) {

@@ -48,6 +48,28 @@ pub type ReadLock = LockHandle<Read>;
 /// [downgraded](crate::WriteGuard::downgrade).
 pub type WriteLock = LockHandle<Write>;
 
+impl Client {
+    /// Returns a handle to the read/write lock of this path, as [`ReadWriteLock::new`]. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// prices.read().acquire().await?.release().await?;
+    /// prices.write().acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_write_lock(&self, path: impl AsRef<str>) -> Result<ReadWriteLock> {
+        ReadWriteLock::new(self, path)
+    }
+}
+
 impl ReadWriteLock {
     /// Creates a handle to the read/write lock of this path. Performs no I/O.
     ///

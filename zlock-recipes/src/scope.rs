@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 
 use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
-use crate::client::ClientInner;
-use crate::guard::Guard;
+use crate::client_inner::ClientInner;
 use crate::hold::{Entered, Entry, Hold};
 
 tokio::task_local! {
@@ -61,7 +60,11 @@ impl Scope {
     /// Enters again the innermost hold of this lock, if the calling code runs in the scope of one: same
     /// session, same path and same kind of lock, whatever instance it was acquired with. `None` if it does
     /// not.
-    pub(crate) fn reenter(client: &ClientInner, path: &LockPath, label: Label) -> Option<Result<Guard>> {
+    pub(crate) fn reenter(
+        client: &ClientInner,
+        path: &LockPath,
+        label: Label,
+    ) -> Option<Result<(Arc<Hold>, Entry)>> {
         let mut scope = Scope::current();
         while let Some(link) = scope.0 {
             if let Some(hold) = link.hold.upgrade()
@@ -69,7 +72,7 @@ impl Scope {
                 && hold.client().session.is_same(&client.session)
             {
                 match hold.enter(label) {
-                    Entered::As(entry) => return Some(entered(hold, entry)),
+                    Entered::As(entry) => return Some(Ok((hold, entry))),
                     Entered::Upgrade => return Some(Err(refused(&hold))),
                     Entered::NotThis | Entered::TooLate => {}
                 }
@@ -78,13 +81,6 @@ impl Scope {
         }
         None
     }
-}
-
-/// A guard for an entry that was just made; an error if the hold is lost: never a quiet success.
-pub(crate) fn entered(hold: Arc<Hold>, entry: Entry) -> Result<Guard> {
-    let good = hold.check("reenter");
-    let guard = Guard::new(hold, entry);
-    good.map(|()| guard)
 }
 
 /// Why a writer does not enter a reader's hold.

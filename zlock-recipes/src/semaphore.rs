@@ -50,6 +50,28 @@ pub struct Semaphore {
 /// semaphore's permits.
 pub type PermitRequest = LockHandle<Permits>;
 
+impl Client {
+    /// Returns a handle to the semaphore of this path, which has `max` permits, as [`Semaphore::new`]. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`], with the offending part in the message; [`ErrorKind::InvalidArgument`] for a
+    /// maximum of 0.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let permits = client.semaphore("/app/workers", 10)?.acquire(2).await?;
+    /// permits.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
+        Semaphore::new(self, path, max)
+    }
+}
+
 impl Semaphore {
     /// Creates a handle to the semaphore of this path, which has `max` permits. Performs no I/O.
     ///

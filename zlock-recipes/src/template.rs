@@ -85,6 +85,27 @@ pub struct LockTemplate {
     cancel_on_loss: bool,
 }
 
+impl Client {
+    /// Returns a template for locks below `root`, as [`LockTemplate::new`]. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// let template = client.lock_template("/app/locks")?;
+    /// template.execute("create-order", |_lock| async { /* alone */ }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
+        LockTemplate::new(self, root)
+    }
+}
+
 impl LockTemplate {
     /// A template for locks below `root`, such as `/app/locks`; a trailing slash is fine, and so is `/`.
     /// Waits 2 s twice unless set. Nothing is sent.

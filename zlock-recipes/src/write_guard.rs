@@ -6,8 +6,8 @@ use std::ops::Deref;
 
 use zlock_core::{Error, Result};
 
-use crate::guard::{Guard, Release, lock_guard};
-use crate::release::relabel;
+use crate::guard::{Guard, lock_guard};
+use crate::release::{Release, relabel};
 
 /// A held write lock. It is a [`Guard`] that can become a reader's.
 ///

@@ -4,9 +4,7 @@
 //! of locks do not need it.
 
 mod acquisition;
-mod driver;
 mod judge;
 
 pub use acquisition::{Acquisition, Event, Status, Step};
-pub(crate) use driver::{Request, acquire, acquire_within, try_acquire};
 pub use judge::{Discipline, Verdict, holders, judge, other_max, would_hold};

@@ -10,10 +10,10 @@ use zlock_core::{
     SessionState, Target, Watch,
 };
 
-use super::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
-use crate::client::ClientInner;
+use crate::client_inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::{Entry, Granted, Hold, lost_error, status};
+use crate::queue::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
 
 /// What to acquire.
 #[derive(Clone, Copy, Debug)]

@@ -174,7 +174,7 @@ async fn a_server_without_a_quorum_is_named() {
         }
         let ensemble = Ensemble::start(3).await;
         let [last, others @ ..] = ensemble.members() else { panic!("three") };
-        others.iter().for_each(ZooKeeper::stop);
+        others.iter().for_each(|member| member.stop());
         until("no quorum", async || {
             let answer = last.four_letter_word("srvr").await.unwrap_or_default();
             answer.contains("not currently serving requests")

@@ -1,11 +1,8 @@
 //! Several ZooKeeper servers that are one.
 
-use std::time::Duration;
-
-use super::zookeeper::{ZooKeeper, ZooKeeperBuilder, retry_taken_ports};
+use super::daemon::{NotReady, POLL, retry_taken_ports};
+use super::zookeeper::{ZooKeeper, ZooKeeperBuilder};
 use crate::port::Port;
-
-const POLL: Duration = Duration::from_millis(20);
 
 /// An ensemble of real ZooKeeper servers.
 #[derive(Debug)]
@@ -33,7 +30,7 @@ impl Ensemble {
         tokio::task::spawn_blocking(start).await.expect("an ensemble")
     }
 
-    fn launch(size: usize, kind: &ZooKeeperBuilder) -> Result<Self, super::zookeeper::NotReady> {
+    fn launch(size: usize, kind: &ZooKeeperBuilder) -> Result<Self, NotReady> {
         let ports: Vec<_> = (0..2 * size).map(|_| Port::reserve()).collect();
         let mut lines = vec!["initLimit=60".to_owned(), "syncLimit=10".to_owned()];
         lines.extend(
@@ -43,7 +40,7 @@ impl Ensemble {
                 .map(|(pair, id)| format!("server.{id}=127.0.0.1:{}:{}", pair[0].number(), pair[1].number())),
         );
         let members: Vec<_> = (1..=size).map(|id| kind.clone().member(id, &lines).launch()).collect();
-        members.iter().try_for_each(ZooKeeper::wait_until_ready)?;
+        members.iter().try_for_each(|member| member.wait_until_ready())?;
         Ok(Ensemble { members, _ports: ports })
     }
 

@@ -4,20 +4,19 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-use super::programs::{Programs, announce, version};
-use super::zookeeper::{NotReady, retry_taken_ports};
+use super::daemon::{Daemon, Kind, Look, NotReady, POLL, retry_taken_ports};
+use super::programs::Programs;
 use crate::port::Port;
-use crate::process::Process;
 
-const START_LIMIT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(20);
+const KIND: Kind =
+    Kind { name: "etcd", version: "\"etcd-version\":\"", port_taken: "address already in use" };
+
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What is missing to run etcd, and how to install it.
@@ -40,15 +39,20 @@ pub struct Etcd(Arc<Server>);
 
 #[derive(Debug)]
 struct Server {
-    /// None while it is stopped. First, so that it ends before its folder goes.
-    process: Mutex<Option<Process>>,
-    folder: TempDir,
+    daemon: Daemon,
     client: Port,
     peer: Port,
     /// For its counters and its health, apart from what clients do.
     look: Port,
-    command: OnceLock<Vec<OsString>>,
     tls: bool,
+}
+
+impl Deref for Etcd {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.0.daemon
+    }
 }
 
 /// A certificate for `localhost` and `127.0.0.1`, signed by itself.
@@ -87,18 +91,19 @@ impl Etcd {
         retry_taken_ports(|| {
             let server = Self::prepare(tls);
             server.launch("n0", &[server.member("n0")]);
-            server.0.wait_until_ready().map(|()| server)
+            server.wait_until_ready().map(|()| server)
         })
     }
 
     fn prepare(tls: bool) -> Self {
-        let folder = tempfile::Builder::new().prefix("zlock-etcd-").tempdir().expect("a folder");
+        let folder = Daemon::make_folder(&KIND);
         if tls {
             make_certificate(folder.path());
         }
         let [client, peer, look] = [(); 3].map(|()| Port::reserve());
-        let (process, command) = (Mutex::new(None), OnceLock::new());
-        Etcd(Arc::new(Server { process, folder, client, peer, look, command, tls }))
+        let (client_addr, look_addr) = (client.addr(), look.addr());
+        let daemon = Daemon::new(&KIND, folder, move || is_healthy(client_addr, look_addr));
+        Etcd(Arc::new(Server { daemon, client, peer, look, tls }))
     }
 
     /// How the members of a cluster are told of this one.
@@ -107,8 +112,7 @@ impl Etcd {
     }
 
     fn launch(&self, name: &str, members: &[String]) {
-        self.0.command.get_or_init(|| self.0.command(name, members));
-        self.0.launch();
+        self.0.daemon.launch(|| self.command(name, members));
     }
 
     /// Where clients connect.
@@ -129,72 +133,7 @@ impl Etcd {
     /// If the server was not started with TLS.
     #[must_use]
     pub fn certificate(&self) -> String {
-        std::fs::read_to_string(self.0.folder.path().join(CERTIFICATE)).expect("a server with tls")
-    }
-
-    /// Kills the server (SIGKILL). Its ports and its data stay.
-    ///
-    /// # Panics
-    /// If it is stopped already.
-    pub fn stop(&self) {
-        drop(self.0.process().take().expect("a running server"));
-    }
-
-    /// Kills the server if it runs, and starts it again on the same ports with the same data. Returns when it
-    /// is healthy.
-    ///
-    /// # Panics
-    /// If it does not start.
-    pub async fn restart(&self) {
-        drop(self.0.process().take());
-        let server = self.0.clone();
-        tokio::task::spawn_blocking(move || {
-            server.launch();
-            server.wait_until_ready().unwrap_or_else(|why| panic!("{}", why.text));
-        })
-        .await
-        .expect("a restart");
-    }
-
-    /// Freezes the server: connections stay open, new ones are taken by the system, nothing is answered.
-    pub fn pause(&self) {
-        self.0.process().as_ref().expect("a running server").pause();
-    }
-
-    /// Lets a frozen server run on.
-    pub fn resume(&self) {
-        self.0.process().as_ref().expect("a running server").resume();
-    }
-
-    /// Lets the server's disk hang until what this returns is dropped: it goes on to answer what it needs no disk for. See
-    /// [`have_strace`](crate::have_strace).
-    ///
-    /// # Panics
-    /// If `strace` cannot trace it.
-    #[must_use]
-    pub fn hang_disk(&self) -> Process {
-        self.0.process().as_ref().expect("a running server").hang_syncs()
-    }
-
-    /// The process id of the running server.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.0.process().as_ref().expect("a running server").pid()
-    }
-
-    /// What the server has logged so far.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.0.log()
-    }
-
-    /// The version of the server, as it has logged it.
-    ///
-    /// # Panics
-    /// If it has logged none.
-    #[must_use]
-    pub fn version(&self) -> String {
-        self.0.version()
+        std::fs::read_to_string(self.folder().join(CERTIFICATE)).expect("a server with tls")
     }
 
     /// The server's counters by its `/metrics`, by name with labels. Asking changes none of them.
@@ -218,16 +157,10 @@ impl Etcd {
         let args = [endpoint.as_str()].into_iter().chain(args.iter().copied());
         std::iter::once(etcdctl().into()).chain(args.map(Into::into)).collect()
     }
-}
-
-impl Server {
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 
     fn command(&self, name: &str, members: &[String]) -> Vec<OsString> {
-        let (client, peer) = (self.client.addr(), self.peer.addr());
-        let scheme = if self.tls { "https" } else { "http" };
+        let (client, peer) = (self.0.client.addr(), self.0.peer.addr());
+        let scheme = if self.0.tls { "https" } else { "http" };
         let mut command: Vec<OsString> = vec![Programs::selected().etcd("etcd").into()];
         for (option, value) in [
             ("name", name.to_owned()),
@@ -236,7 +169,7 @@ impl Server {
             ("listen-peer-urls", format!("http://{peer}")),
             ("initial-advertise-peer-urls", format!("http://{peer}")),
             ("initial-cluster", members.join(",")),
-            ("listen-metrics-urls", format!("http://{}", self.look.addr())),
+            ("listen-metrics-urls", format!("http://{}", self.0.look.addr())),
             ("logger", "zap".to_owned()),
             ("log-level", "info".to_owned()),
         ] {
@@ -244,48 +177,21 @@ impl Server {
         }
         let file = |option: &str, name: &str| {
             let mut arg = OsString::from(format!("--{option}="));
-            arg.push(self.folder.path().join(name));
+            arg.push(self.folder().join(name));
             arg
         };
         command.push(file("data-dir", "data"));
-        if self.tls {
+        if self.0.tls {
             command.extend([file("cert-file", CERTIFICATE), file("key-file", KEY)]);
         }
         command
     }
+}
 
-    fn launch(&self) {
-        let (folder, log) = (self.folder.path(), self.folder.path().join("log"));
-        let command = self.command.get().expect("a command");
-        *self.process() = Some(Process::spawn_guarded(command, &[], Some(folder), Some(&log)));
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
-    }
-
-    fn version(&self) -> String {
-        version(&self.log(), "\"etcd-version\":\"")
-    }
-
-    /// Returns when our server is healthy: it listens on our port, and has a leader.
-    fn wait_until_ready(&self) -> Result<(), NotReady> {
-        for _ in 0..START_LIMIT.as_millis() / POLL.as_millis() {
-            let healthy = ask(self.look.addr(), "/health").is_some_and(|text| text.contains("\"true\""));
-            if !self.process().as_ref().is_some_and(Process::is_running) {
-                let log = self.log();
-                let port_taken = log.contains("address already in use");
-                return Err(NotReady { port_taken, text: format!("etcd ended while starting:\n{log}") });
-            }
-            if healthy && TcpStream::connect(self.client.addr()).is_ok() {
-                announce("etcd", &self.version());
-                return Ok(());
-            }
-            std::thread::sleep(POLL);
-        }
-        let text = format!("etcd is not healthy after {START_LIMIT:?}:\n{}", self.log());
-        Err(NotReady { port_taken: false, text })
-    }
+/// Whether our server is healthy: it listens on our port, and has a leader.
+fn is_healthy(client: SocketAddr, look: SocketAddr) -> Look {
+    let healthy = ask(look, "/health").is_some_and(|text| text.contains("\"true\""));
+    if healthy && TcpStream::connect(client).is_ok() { Look::Ready } else { Look::NotYet }
 }
 
 /// A server's counters at a moment.
@@ -359,7 +265,7 @@ impl EtcdCluster {
         let names: Vec<_> = (0..size).map(|i| format!("n{i}")).collect();
         let all: Vec<_> = members.iter().zip(&names).map(|(member, name)| member.member(name)).collect();
         members.iter().zip(&names).for_each(|(member, name)| member.launch(name, &all));
-        members.iter().try_for_each(|member| member.0.wait_until_ready())?;
+        members.iter().try_for_each(|member| member.wait_until_ready())?;
         Ok(EtcdCluster(members))
     }
 

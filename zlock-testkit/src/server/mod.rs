@@ -1,5 +1,6 @@
 //! Real servers.
 
+mod daemon;
 mod ensemble;
 pub(crate) mod etcd;
 mod four_letter;
@@ -8,6 +9,7 @@ mod snapshot;
 mod tls;
 pub(crate) mod zookeeper;
 
+pub use self::daemon::Daemon;
 pub use self::ensemble::Ensemble;
 pub use self::etcd::{Etcd, EtcdCluster, Metrics, etcdctl};
 pub use self::tls::Tls;

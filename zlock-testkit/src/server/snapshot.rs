@@ -56,7 +56,7 @@ impl Ensemble {
         let srvr = leader.four_letter_word("srvr").await.expect("an answer to srvr");
         let zxid =
             four_letter::field(&srvr, "Zxid").and_then(|zxid| zxid.strip_prefix("0x")).expect("a zxid");
-        self.members().iter().for_each(ZooKeeper::stop);
+        self.members().iter().for_each(|member| member.stop());
         self.copy_data_of(leader);
         let data = data(&self.members()[0]);
         for entry in std::fs::read_dir(&data).expect("a server's data") {
@@ -74,10 +74,10 @@ impl Ensemble {
     /// Stops all members, and returns the one that has just written a snapshot of all.
     async fn stop_after_a_snapshot(&self) -> &ZooKeeper {
         // A leader writes one when it begins to lead.
-        self.members().iter().for_each(ZooKeeper::stop);
+        self.members().iter().for_each(|member| member.stop());
         start_all(self).await;
         let leader = self.leader().await;
-        self.members().iter().for_each(ZooKeeper::stop);
+        self.members().iter().for_each(|member| member.stop());
         &self.members()[leader]
     }
 

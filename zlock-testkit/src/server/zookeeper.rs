@@ -4,23 +4,21 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
+use super::daemon::{Daemon, Kind, Look, retry_taken_ports};
 use super::four_letter;
-use super::programs::{Programs, announce, version};
+use super::programs::Programs;
 use super::tls::Tls;
 use crate::port::Port;
-use crate::process::Process;
 
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// Two processors, shared: a server takes half a second when alone, far longer when not.
-const START_LIMIT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(20);
+const KIND: Kind = Kind { name: "ZooKeeper", version: "zookeeper.version=", port_taken: "BindException" };
+
 /// A tick of the tests: sessions from one second on, ended within half a second of their timeout.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -38,12 +36,17 @@ pub struct ZooKeeper(Arc<Server>);
 
 #[derive(Debug)]
 struct Server {
-    /// None while it is stopped. First, so that it ends before its folder goes.
-    process: Mutex<Option<Process>>,
-    folder: TempDir,
+    daemon: Daemon,
     client: Port,
     secure: Option<(Port, Tls)>,
-    java: Vec<OsString>,
+}
+
+impl Deref for ZooKeeper {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.0.daemon
+    }
 }
 
 /// What a server is like. Made by [`ZooKeeper::builder`].
@@ -113,77 +116,6 @@ impl ZooKeeper {
         (port.addr(), tls)
     }
 
-    /// Kills the server. Its port and its data stay.
-    ///
-    /// # Panics
-    /// If it is stopped already.
-    pub fn stop(&self) {
-        drop(self.0.process().take().expect("a running server"));
-    }
-
-    /// Kills the server if it runs, and starts it again on the same port with the same data. Returns when it
-    /// answers.
-    ///
-    /// # Panics
-    /// If it does not start.
-    pub async fn restart(&self) {
-        drop(self.0.process().take());
-        let server = self.0.clone();
-        tokio::task::spawn_blocking(move || {
-            server.launch();
-            server.wait_until_ready().unwrap_or_else(|why| panic!("{}", why.text));
-        })
-        .await
-        .expect("a restart");
-    }
-
-    /// Freezes the server: connections stay open, new ones are taken by the system, nothing is answered.
-    pub fn pause(&self) {
-        self.0.process().as_ref().expect("a running server").pause();
-    }
-
-    /// Lets the server's disk hang until what this returns is dropped: it goes on to answer what it needs no disk for. See
-    /// [`have_strace`](crate::have_strace).
-    ///
-    /// # Panics
-    /// If `strace` cannot trace it.
-    #[must_use]
-    pub fn hang_disk(&self) -> Process {
-        self.0.process().as_ref().expect("a running server").hang_syncs()
-    }
-
-    /// Lets a frozen server run on.
-    pub fn resume(&self) {
-        self.0.process().as_ref().expect("a running server").resume();
-    }
-
-    /// The process id of the running server.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.0.process().as_ref().expect("a running server").pid()
-    }
-
-    /// The server's folder: log, configuration, data.
-    #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.0.folder.path()
-    }
-
-    /// What the server has logged so far.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.0.log()
-    }
-
-    /// The version of the server, as it has logged it.
-    ///
-    /// # Panics
-    /// If it has logged none.
-    #[must_use]
-    pub fn version(&self) -> String {
-        self.0.version()
-    }
-
     /// The answer to a four-letter word; `None` if the server does not answer. It counts as one packet.
     pub async fn four_letter_word(&self, word: &str) -> Option<String> {
         let (addr, word) = (self.addr(), word.to_owned());
@@ -204,10 +136,6 @@ impl ZooKeeper {
     pub async fn mode(&self) -> Option<String> {
         let answer = self.four_letter_word("srvr").await?;
         four_letter::field(&answer, "Mode").map(str::to_owned)
-    }
-
-    pub(super) fn wait_until_ready(&self) -> Result<(), NotReady> {
-        self.0.wait_until_ready()
     }
 }
 
@@ -284,14 +212,15 @@ impl ZooKeeperBuilder {
     }
 
     pub(super) fn launch(&self) -> ZooKeeper {
-        let folder = tempfile::Builder::new().prefix("zlock-zookeeper-").tempdir().expect("a folder");
+        let folder = Daemon::make_folder(&KIND);
         let secure = self.tls.then(|| (Port::reserve(), Tls::make(folder.path())));
         let client = Port::reserve();
         self.write_config(folder.path(), &client, secure.as_ref());
         let java = self.java(folder.path());
-        let server = Server { process: Mutex::new(None), folder, client, secure, java };
-        server.launch();
-        ZooKeeper(Arc::new(server))
+        let (addr, data) = (client.addr(), folder.path().join("data"));
+        let daemon = Daemon::new(&KIND, folder, move || look(addr, &data));
+        daemon.launch(|| java);
+        ZooKeeper(Arc::new(Server { daemon, client, secure }))
     }
 
     fn write_config(&self, folder: &Path, client: &Port, secure: Option<&(Port, Tls)>) {
@@ -347,70 +276,12 @@ impl ZooKeeperBuilder {
     }
 }
 
-impl Server {
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether our server answers on our port: the one that has our data.
+fn look(addr: SocketAddr, data: &Path) -> Look {
+    let conf = four_letter::ask(addr, "conf").unwrap_or_default();
+    match four_letter::field(&conf, "dataDir") {
+        Some(theirs) if Path::new(theirs).starts_with(data) => Look::Ready,
+        Some(theirs) => Look::Another(format!("port {} has another server, of {theirs}", addr.port())),
+        None => Look::NotYet,
     }
-
-    fn log_path(&self) -> PathBuf {
-        self.folder.path().join("log")
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.log_path()).unwrap_or_default()
-    }
-
-    fn version(&self) -> String {
-        version(&self.log(), "zookeeper.version=")
-    }
-
-    fn launch(&self) {
-        let (folder, log) = (self.folder.path(), self.log_path());
-        *self.process() = Some(Process::spawn_guarded(&self.java, &[], Some(folder), Some(&log)));
-    }
-
-    /// Returns when our server answers on our port: one that has our data, not one that was there before.
-    fn wait_until_ready(&self) -> Result<(), NotReady> {
-        let data = self.folder.path().join("data");
-        for _ in 0..START_LIMIT.as_millis() / POLL.as_millis() {
-            if !self.process().as_ref().is_some_and(Process::is_running) {
-                let log = self.log();
-                let port_taken = log.contains("BindException");
-                return Err(NotReady { port_taken, text: format!("ZooKeeper ended while starting:\n{log}") });
-            }
-            let conf = four_letter::ask(self.client.addr(), "conf").unwrap_or_default();
-            match four_letter::field(&conf, "dataDir") {
-                Some(theirs) if Path::new(theirs).starts_with(&data) => {
-                    announce("ZooKeeper", &self.version());
-                    return Ok(());
-                }
-                Some(theirs) => {
-                    let text = format!("port {} has another server, of {theirs}", self.client.number());
-                    return Err(NotReady { port_taken: true, text });
-                }
-                None => std::thread::sleep(POLL),
-            }
-        }
-        let text = format!("ZooKeeper does not answer after {START_LIMIT:?}:\n{}", self.log());
-        Err(NotReady { port_taken: false, text })
-    }
-}
-
-/// Why a server did not come up.
-#[derive(Debug)]
-pub(super) struct NotReady {
-    pub(super) port_taken: bool,
-    pub(super) text: String,
-}
-
-/// Somebody who does not know of our locks may take a port between our look and the server's: then with
-/// other ports.
-pub(super) fn retry_taken_ports<T>(mut start: impl FnMut() -> Result<T, NotReady>) -> T {
-    for _ in 0..4 {
-        match start() {
-            Err(NotReady { port_taken: true, .. }) => {}
-            other => return other.unwrap_or_else(|why| panic!("{}", why.text)),
-        }
-    }
-    start().unwrap_or_else(|why| panic!("{}", why.text))
 }

@@ -1,0 +1,204 @@
+//! What all test servers have: a process, and a folder that lives longer.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::programs::{announce, version};
+use crate::process::Process;
+
+/// Two processors, shared: a server takes half a second when alone, far longer when not.
+const START_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const POLL: Duration = Duration::from_millis(20);
+
+/// What a kind of server calls itself, and what it writes into its log.
+#[derive(Debug)]
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    /// In front of its version.
+    pub(super) version: &'static str,
+    /// When its port is taken.
+    pub(super) port_taken: &'static str,
+}
+
+/// Whether a server answers.
+pub(super) enum Look {
+    Ready,
+    NotYet,
+    /// Somebody else does, on its port.
+    Another(String),
+}
+
+/// Why a server did not come up.
+#[derive(Debug)]
+pub(super) struct NotReady {
+    port_taken: bool,
+    text: String,
+}
+
+/// A server that can be stopped, started again, frozen, and looked at.
+///
+/// It ends when the last handle is dropped, and when the test process ends in any way.
+#[derive(Clone, Debug)]
+pub struct Daemon(Arc<Inner>);
+
+struct Inner {
+    kind: &'static Kind,
+    /// None while it is stopped. Before the folder, so that it ends before that goes.
+    process: Mutex<Option<Process>>,
+    folder: TempDir,
+    command: OnceLock<Vec<OsString>>,
+    look: Box<dyn Fn() -> Look + Send + Sync>,
+}
+
+impl Daemon {
+    /// A server that is not started yet. `look` finds out whether it answers.
+    pub(super) fn new(
+        kind: &'static Kind,
+        folder: TempDir,
+        look: impl Fn() -> Look + Send + Sync + 'static,
+    ) -> Self {
+        let (process, command) = (Mutex::new(None), OnceLock::new());
+        Daemon(Arc::new(Inner { kind, process, folder, command, look: Box::new(look) }))
+    }
+
+    /// An empty folder for a server.
+    pub(super) fn make_folder(kind: &Kind) -> TempDir {
+        let prefix = format!("zlock-{}-", kind.name.to_lowercase());
+        tempfile::Builder::new().prefix(&prefix).tempdir().expect("a folder")
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.0.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn on_process<R>(&self, act: impl FnOnce(&Process) -> R) -> R {
+        act(self.process().as_ref().expect("a running server"))
+    }
+
+    /// Starts the process, with the command of its first start.
+    pub(super) fn launch(&self, command: impl FnOnce() -> Vec<OsString>) {
+        let (folder, log) = (self.folder(), self.folder().join("log"));
+        let command = self.0.command.get_or_init(command);
+        *self.process() = Some(Process::spawn_guarded(command, &[], Some(folder), Some(&log)));
+    }
+
+    /// Returns when our server answers on our port: not one that was there before.
+    pub(super) fn wait_until_ready(&self) -> Result<(), NotReady> {
+        let Inner { kind, look, .. } = &*self.0;
+        for _ in 0..START_LIMIT.as_millis() / POLL.as_millis() {
+            let seen = look();
+            if !self.process().as_ref().is_some_and(Process::is_running) {
+                let log = self.log();
+                let port_taken = log.contains(kind.port_taken);
+                return Err(NotReady {
+                    port_taken,
+                    text: format!("{} ended while starting:\n{log}", kind.name),
+                });
+            }
+            match seen {
+                Look::Ready => {
+                    announce(kind.name, &self.version());
+                    return Ok(());
+                }
+                Look::Another(text) => return Err(NotReady { port_taken: true, text }),
+                Look::NotYet => std::thread::sleep(POLL),
+            }
+        }
+        let text = format!("{} does not answer after {START_LIMIT:?}:\n{}", kind.name, self.log());
+        Err(NotReady { port_taken: false, text })
+    }
+
+    /// Kills the server (SIGKILL). Its ports and its data stay.
+    ///
+    /// # Panics
+    /// If it is stopped already.
+    pub fn stop(&self) {
+        drop(self.process().take().expect("a running server"));
+    }
+
+    /// Kills the server if it runs, and starts it again on the same ports with the same data. Returns when it
+    /// answers.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn restart(&self) {
+        drop(self.process().take());
+        let server = self.clone();
+        tokio::task::spawn_blocking(move || {
+            server.launch(|| unreachable!("it was started before"));
+            server.wait_until_ready().unwrap_or_else(|why| panic!("{}", why.text));
+        })
+        .await
+        .expect("a restart");
+    }
+
+    /// Freezes the server: connections stay open, new ones are taken by the system, nothing is answered.
+    pub fn pause(&self) {
+        self.on_process(Process::pause);
+    }
+
+    /// Lets a frozen server run on.
+    pub fn resume(&self) {
+        self.on_process(Process::resume);
+    }
+
+    /// Lets the server's disk hang until what this returns is dropped: it goes on to answer what it needs no disk for. See
+    /// [`have_strace`](crate::have_strace).
+    ///
+    /// # Panics
+    /// If `strace` cannot trace it.
+    #[must_use]
+    pub fn hang_disk(&self) -> Process {
+        self.on_process(Process::hang_syncs)
+    }
+
+    /// The process id of the running server.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.on_process(Process::pid)
+    }
+
+    /// The server's folder: log, configuration, data.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.0.folder.path()
+    }
+
+    /// What the server has logged so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+
+    /// The version of the server, as it has logged it.
+    ///
+    /// # Panics
+    /// If it has logged none.
+    #[must_use]
+    pub fn version(&self) -> String {
+        version(&self.log(), self.0.kind.version)
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(self.kind.name).field("folder", &self.folder.path()).finish_non_exhaustive()
+    }
+}
+
+/// Somebody who does not know of our locks may take a port between our look and the server's: then with
+/// other ports.
+pub(super) fn retry_taken_ports<T>(mut start: impl FnMut() -> Result<T, NotReady>) -> T {
+    for _ in 0..4 {
+        match start() {
+            Err(NotReady { port_taken: true, .. }) => {}
+            other => return other.unwrap_or_else(|why| panic!("{}", why.text)),
+        }
+    }
+    start().unwrap_or_else(|why| panic!("{}", why.text))
+}

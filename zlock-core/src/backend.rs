@@ -55,7 +55,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - The node belongs to the session of the returned epoch and goes when that session ends.
     /// - Fencing tokens grow with each create under one parent, also when the parent was removed in between.
     /// - An answer that was lost leaves exactly one node, and it is the one that is returned.
-    /// - A node that is deleted by somebody else while its session lives is reported through `gone`.
+    /// - A node that somebody else deletes while its session lives is reported through `deletion`.
     async fn create_ephemeral_sequential(
         &self,
         parent: &LockPath,
@@ -87,7 +87,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// one-shot watch on its deletion and on its getting another label.
     ///
     /// # Behavior
-    /// - A node that is gone is `Gone`, and no watch is left.
+    /// - A node that is gone is `Deleted`, and no watch is left.
     /// - A node with another label than in `seen` is `Changed`, however it was relabelled in between.
     /// - No deletion or relabel between the answer and the watch is lost.
     /// - A relabel is never reported as `Deleted`.
@@ -102,7 +102,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - The place, the ID and the session stay.
     /// - Repeating it is harmless.
     /// - A node that is gone is the error `NodeDeleted`; of a session that is over, `SessionLost`.
-    /// - Its own `gone` notice stays silent.
+    /// - Its own deletion notice stays silent.
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node>;
 
     /// Removes exactly the node with this ID, whatever its label is by now, and returns whether this call
@@ -110,8 +110,8 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - A node that is gone already is `Ok`, and so is a parent that is.
-    /// - A node that somebody else removed is `Gone`, whatever its label was.
-    /// - A node that an earlier attempt of this call may have removed, whose answer was lost, is `Removed`.
+    /// - A node that somebody else deleted is `AlreadyDeleted`, whatever its label was.
+    /// - A node that an earlier attempt of this call may have deleted, whose answer was lost, is `Deleted`.
     /// - A relabel of the node at the same time leaves nothing behind, whichever comes first.
     /// - After a create of unknown outcome, [`Target::Id`] finds and removes what it left, if anything;
     ///   a create whose future was dropped before this call cannot take effect after its `Ok`.
@@ -139,7 +139,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - Any session may.
-    /// - The label, the place and the session stay, and the node's `gone` notice stays silent.
+    /// - The label, the place and the session stay, and the node's deletion notice stays silent.
     /// - A node that is gone is the error `NodeDeleted`, and nothing is made.
     /// - A write and a relabel at the same time both take effect.
     /// - A watch of `exists_with_watch` may fire, but not with `Deleted`.

@@ -139,7 +139,7 @@ pub async fn lost_answer_leaves_the_returned_node(case: &Case<'_>) {
     assert!(created.node.fencing_token > before.node.fencing_token);
 }
 
-/// A node that is deleted by somebody else while its session lives is reported through `gone`.
+/// A node that somebody else deletes while its session lives is reported through `deletion`.
 pub async fn deletion_by_others_is_reported(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let (mut deleted, kept) =

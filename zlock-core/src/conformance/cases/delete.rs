@@ -30,7 +30,7 @@ pub async fn gone_already_is_ok(case: &Case<'_>) {
     a.delete(&path, &Target::Id(case.node_id())).await.unwrap();
 }
 
-/// A node that somebody else removed is `Gone`, whatever its label was.
+/// A node that somebody else deleted is `AlreadyDeleted`, whatever its label was.
 pub async fn says_whether_it_removed_the_node(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let permits = |granted| Label::Permits { weight: 1, max: 2, granted };
@@ -69,7 +69,7 @@ pub async fn says_whether_it_removed_the_node(case: &Case<'_>) {
     assert_eq!(a.delete(&path, &Target::Id(case.node_id())).await.unwrap(), Deletion::AlreadyDeleted);
 }
 
-/// A node that an earlier attempt of this call may have removed, whose answer was lost, is `Removed`.
+/// A node that an earlier attempt of this call may have deleted, whose answer was lost, is `Deleted`.
 pub async fn lost_answer_counts_as_removed(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write] {

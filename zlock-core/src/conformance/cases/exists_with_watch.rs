@@ -18,7 +18,7 @@ async fn watch(backend: &Connection, path: &LockPath, seen: &Node) -> Watch {
     }
 }
 
-/// A node that is gone is `Gone`, and no watch is left.
+/// A node that is gone is `Deleted`, and no watch is left.
 pub async fn gone_node_is_gone(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write, Label::Read, WAITING] {
@@ -127,7 +127,7 @@ pub async fn dropped_watch_leaves_none(case: &Case<'_>) {
     case.until("no watch", async || case.watches().await == 0).await;
 }
 
-/// A node that is gone is `Gone`, and no watch is left.
+/// A node that is gone is `Deleted`, and no watch is left.
 pub async fn gone_and_changed_leave_no_watch(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let old = case.create(&a, &path, Label::Write).await.node;

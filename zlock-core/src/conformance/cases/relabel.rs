@@ -61,7 +61,7 @@ pub async fn node_of_a_lost_session_is_session_lost(case: &Case<'_>) {
     assert!(case.has(&path, &[]).await);
 }
 
-/// Its own `gone` notice stays silent.
+/// Its own deletion notice stays silent.
 pub async fn own_notice_stays_silent(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let mut created = case.create(&a, &path, Label::Write).await;

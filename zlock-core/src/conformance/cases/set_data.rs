@@ -23,7 +23,7 @@ pub async fn any_session_may(case: &Case<'_>) {
     }
 }
 
-/// The label, the place and the session stay, and the node's `gone` notice stays silent.
+/// The label, the place and the session stay, and the node's deletion notice stays silent.
 pub async fn label_place_and_session_stay(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let first = case.create(&b, &path, Label::Write).await.node;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zlock_core::{Session, SessionEvents, Watch, WatchEvent};
 
+use crate::request::Watcher;
 use crate::server::Server;
 use crate::session::Shared;
-use crate::watch::Watcher;
 
 /// A watch that is being armed, once for each attempt. Dropping it removes the watch at the server.
 #[derive(Debug, Default)]

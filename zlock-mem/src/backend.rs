@@ -15,13 +15,35 @@ use crate::call::{Call, Retries};
 use crate::control::MemLink;
 use crate::create::{Wanted, create};
 use crate::options::MemOptions;
-use crate::request::{Answer, Request};
-use crate::server::Server;
+use crate::request::{Answer, Request, Watcher};
+use crate::server::{MemServer, Server};
 use crate::session::{Asked, Shared};
-use crate::watch::Watcher;
 
-/// One client of a [`MemServer`](crate::MemServer): one session at a time. Made by
-/// [`MemServer::connect`](crate::MemServer::connect); dropping it closes its session.
+/// Clients.
+impl MemServer {
+    /// A new client with a session of its own, with the default options. See
+    /// [`connect_with`](Self::connect_with).
+    #[must_use]
+    pub fn connect(&self) -> MemBackend {
+        self.connect_with(MemOptions::default())
+    }
+
+    /// A new client with a session of its own.
+    ///
+    /// Inside a tokio runtime it is connected when this returns, unless the server is stopped; elsewhere its
+    /// first operation connects it. That runtime then keeps the session alive and does the work that clients leave to
+    /// the background. When it has ended, the runtime of the next operation does. If it has not ended and is not driven,
+    /// the session is lost.
+    ///
+    /// All runtimes that share a server must run on the same clock. A paused one (`start_paused`) beside a real one is like
+    /// two machines whose clocks run at different speeds, for which no lock is safe.
+    #[must_use]
+    pub fn connect_with(&self, options: MemOptions) -> MemBackend {
+        MemBackend::new(self.0.clone(), options)
+    }
+}
+
+/// One client of a [`MemServer`]: one session at a time. Made by [`MemServer::connect`]; dropping it closes its session.
 ///
 /// Requests are cut, counted and ordered as ZooKeeper's are: those of one client take effect in the order in
 /// which they were sent, a create and its listing go out together, a parent that is missing costs two more.

@@ -175,8 +175,12 @@ impl MemServer {
     /// Has `hook` asked about every request that no [`Fault`] takes, when it arrives and before it takes
     /// effect. It may call the server (remove a node, end a session ..): what it does comes before the
     /// request. It replaces the hook before it.
-    pub fn on_request(&self, hook: impl FnMut(&MemServer, &Arrival) -> Fate + Send + 'static) {
-        self.0.faults.set_hook(Box::new(hook));
+    pub fn on_request(&self, mut hook: impl FnMut(&MemServer, &Arrival) -> Fate + Send + 'static) {
+        // The server keeps the hook.
+        let server = Arc::downgrade(&self.0);
+        self.0.faults.set_hook(Box::new(move |arrival| {
+            server.upgrade().map_or(Fate::Pass, |server| hook(&MemServer(server), arrival))
+        }));
     }
 
     /// Removes all faults and the hook.
@@ -219,10 +223,6 @@ pub struct MemLink {
 impl MemLink {
     pub(crate) fn new(server: Arc<Server>, client: ClientId) -> Self {
         MemLink { server, client }
-    }
-
-    pub(crate) fn client(&self) -> ClientId {
-        self.client
     }
 
     fn with(&self, change: impl FnOnce(&mut Link)) {
@@ -297,6 +297,15 @@ impl MemLink {
             link.request_delay = requests;
             link.answer_delay = answers;
         });
+    }
+}
+
+impl Fault {
+    /// Loses only those of one client.
+    #[must_use]
+    pub fn only(mut self, link: &MemLink) -> Self {
+        self.client = Some(link.client);
+        self
     }
 }
 

@@ -1,14 +1,12 @@
 //! Requests that get lost, or their answers, one by one.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zlock_core::{LockPath, SessionId};
 
-use crate::control::MemLink;
 use crate::link::ClientId;
 use crate::request::{Operation, Sent};
-use crate::server::{MemServer, Server};
 
 /// What becomes of a request that arrives at the server.
 #[non_exhaustive]
@@ -34,7 +32,7 @@ pub struct Arrival {
     pub parent: Option<LockPath>,
 }
 
-/// Loses certain requests, or their answers. Given to [`MemServer::inject`].
+/// Loses certain requests, or their answers. Given to [`MemServer::inject`](crate::MemServer::inject).
 ///
 /// # Examples
 /// ```
@@ -48,7 +46,8 @@ pub struct Arrival {
 pub struct Fault {
     operation: Operation,
     fate: Fate,
-    client: Option<ClientId>,
+    /// Loses only those of this client.
+    pub(crate) client: Option<ClientId>,
     after: u64,
     times: u64,
 }
@@ -84,13 +83,6 @@ impl Fault {
         self
     }
 
-    /// Loses only those of one client.
-    #[must_use]
-    pub fn only(mut self, link: &MemLink) -> Self {
-        self.client = Some(link.client());
-        self
-    }
-
     /// Counts a request that it fits; tells what becomes of it.
     fn judge(&mut self, client: ClientId, operation: Operation) -> Fate {
         if self.operation != operation || self.client.is_some_and(|only| only != client) {
@@ -105,7 +97,7 @@ impl Fault {
     }
 }
 
-type Hook = Box<dyn FnMut(&MemServer, &Arrival) -> Fate + Send>;
+type Hook = Box<dyn FnMut(&Arrival) -> Fate + Send>;
 
 /// The faults in force.
 #[derive(Default)]
@@ -135,7 +127,7 @@ impl Faults {
     }
 
     /// What becomes of this request. The hook is asked last, with no lock held.
-    pub(crate) fn fate(&self, server: &Arc<Server>, client: ClientId, sent: &Sent) -> Fate {
+    pub(crate) fn fate(&self, client: ClientId, sent: &Sent) -> Fate {
         let operation = sent.request.operation();
         {
             let mut rules = lock(&self.rules);
@@ -151,7 +143,7 @@ impl Faults {
         }
         let Some(mut hook) = lock(&self.hook).take() else { return Fate::Pass };
         let arrival = Arrival { operation, session: sent.session, parent: sent.request.parent().cloned() };
-        let fate = hook(&MemServer(server.clone()), &arrival);
+        let fate = hook(&arrival);
         lock(&self.hook).get_or_insert(hook);
         fate
     }

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use zlock_core::{LockPath, NodeData, NodeId, SessionId};
+use zlock_core::{LockPath, NodeData, NodeId, SessionId, WatchEvent};
 
 use crate::tree::Child;
-use crate::watch::Watcher;
 
 /// A kind of request, as the server counts it. They are cut as ZooKeeper's are, so that what costs three
 /// requests here costs three there.
@@ -38,6 +37,13 @@ pub enum Operation {
     SetData,
     /// Removes a watch that has not fired.
     RemoveWatch,
+}
+
+/// A watch as its client asks for it: a number that the client gave it, and where to send the event.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    pub(crate) id: u64,
+    pub(crate) to: oneshot::Sender<WatchEvent>,
 }
 
 #[derive(Debug)]

@@ -12,10 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use zlock_core::SessionId;
 
-use crate::backend::MemBackend;
 use crate::fault::{Fate, Faults};
 use crate::link::ClientId;
-use crate::options::MemOptions;
 use crate::request::{Answer, Request, Sent};
 use crate::state::{Refused, State, Work};
 
@@ -60,27 +58,6 @@ impl MemServer {
         named.insert(name.into(), Arc::downgrade(&server.0));
         server
     }
-
-    /// A new client with a session of its own, with the default options. See
-    /// [`connect_with`](Self::connect_with).
-    #[must_use]
-    pub fn connect(&self) -> MemBackend {
-        self.connect_with(MemOptions::default())
-    }
-
-    /// A new client with a session of its own.
-    ///
-    /// Inside a tokio runtime it is connected when this returns, unless the server is stopped; elsewhere its
-    /// first operation connects it. That runtime then keeps the session alive and does the work that clients leave to
-    /// the background. When it has ended, the runtime of the next operation does. If it has not ended and is not driven,
-    /// the session is lost.
-    ///
-    /// All runtimes that share a server must run on the same clock. A paused one (`start_paused`) beside a real one is like
-    /// two machines whose clocks run at different speeds, for which no lock is safe.
-    #[must_use]
-    pub fn connect_with(&self, options: MemOptions) -> MemBackend {
-        MemBackend::new(self.0.clone(), options)
-    }
 }
 
 impl Default for MemServer {
@@ -91,7 +68,8 @@ impl Default for MemServer {
 
 impl fmt::Debug for MemServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemServer").field("sessions", &self.sessions()).finish_non_exhaustive()
+        let sessions: Vec<_> = self.0.lock().sessions.keys().copied().collect();
+        f.debug_struct("MemServer").field("sessions", &sessions).finish_non_exhaustive()
     }
 }
 
@@ -166,7 +144,7 @@ impl Server {
             match state.next(now) {
                 Some(Work::Arrived(client, sent)) => {
                     drop(state);
-                    let fate = catch_unwind(AssertUnwindSafe(|| self.faults.fate(self, client, &sent)));
+                    let fate = catch_unwind(AssertUnwindSafe(|| self.faults.fate(client, &sent)));
                     state = self.lock();
                     let fate = fate.unwrap_or_else(|panic| {
                         state.pumping = false;

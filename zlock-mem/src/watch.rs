@@ -6,14 +6,8 @@ use tokio::sync::oneshot;
 use zlock_core::{SessionId, WatchEvent};
 
 use crate::link::ClientId;
+use crate::request::Watcher;
 use crate::tree::{Change, What};
-
-/// A watch as its client asks for it: a number that the client gave it, and where to send the event.
-#[derive(Debug)]
-pub(crate) struct Watcher {
-    pub(crate) id: u64,
-    pub(crate) to: oneshot::Sender<WatchEvent>,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Watched {

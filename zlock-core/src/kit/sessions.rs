@@ -219,9 +219,23 @@ impl<T> Sessions<T> {
         self.lock().current.as_ref().filter(|current| current.key == key).map(read)
     }
 
-    /// Waits for a live session.
+    /// Returns the current session if it is connected.
+    fn connected_now(&self) -> Result<Option<SessionKey>, Interrupted> {
+        let session = self.publisher.current();
+        if let Some(closed) = self.closed_in(session.state) {
+            return Err(closed);
+        }
+        if session.state != SessionState::Connected {
+            return Ok(None);
+        }
+        let current = self.lock().current.as_ref().map(|current| current.key);
+        Ok(current.filter(|key| key.epoch == session.epoch))
+    }
+
+    /// Waits for a session that is connected.
     ///
-    /// `waiting` is called when the wait begins, and after each attempt at a session that failed.
+    /// `waiting` is called when the wait begins, after each attempt at a session that failed, and when the connection
+    /// of a session is interrupted.
     ///
     /// # Errors
     /// [`Interrupted::TimedOut`] if there is none by the deadline; why there will be none if the backend is closed.
@@ -230,26 +244,28 @@ impl<T> Sessions<T> {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled, if there is no live session.
+    /// Outside a tokio runtime with time enabled, if no session is connected.
     pub(super) async fn wait(
         &self,
         deadline: Instant,
         waiting: impl Fn(),
     ) -> Result<SessionKey, Interrupted> {
+        if let Some(key) = self.connected_now()? {
+            return Ok(key);
+        }
+        let mut events = self.publisher.subscribe();
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            let session = self.publisher.current();
-            if let Some(closed) = self.closed_in(session.state) {
-                return Err(closed);
-            }
-            let current = self.lock().current.as_ref().map(|current| current.key);
-            if let Some(key) = current.filter(|key| key.epoch == session.epoch && session.is_live()) {
+            if let Some(key) = self.connected_now()? {
                 return Ok(key);
             }
             waiting();
-            if timeout_at(deadline, changed).await.is_err() {
-                return Err(Interrupted::TimedOut);
+            tokio::select! {
+                biased;
+                () = changed => {}
+                _ = events.changed() => {}
+                () = sleep_until(deadline) => return Err(Interrupted::TimedOut),
             }
         }
     }

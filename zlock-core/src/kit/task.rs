@@ -70,6 +70,12 @@ impl Task {
         Task { closing, ended }
     }
 
+    /// Returns `true` if the task has ended, or was dropped with its runtime.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.ended.has_changed().is_err()
+    }
+
     /// Tells the task to end and waits until it has.
     ///
     /// Returns [`Close::Pending`] if the runtime of the task has ended, or if the task has not ended within twice
@@ -117,7 +123,9 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
             Close::Ended
         });
+        assert!(!task.is_finished());
         assert_eq!((task.close().await, task.close().await), (Close::Ended, Close::Ended));
+        assert!(task.is_finished());
     }
 
     #[tokio::test(start_paused = true)]
@@ -143,6 +151,7 @@ mod tests {
     fn a_task_whose_runtime_ended_is_not_waited_for() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let task = runtime().block_on(async { spawn(|_| pending()) });
+        assert!(task.is_finished());
         assert_eq!(runtime().block_on(task.close()), Close::Pending);
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use zlock_core::{Session, SessionEvents, Watch, WatchEvent};
+use zlock_core::kit::SessionKey;
+use zlock_core::{Watch, WatchEvent};
 
 use crate::request::Watcher;
 use crate::server::Server;
@@ -23,8 +24,22 @@ impl Arming {
     }
 
     /// The watch that was armed last, in this session.
-    pub(crate) fn watch(self, shared: &Shared, session: Session) -> Watch {
-        Watch::new(fired(self.0, shared.events(), session.epoch))
+    pub(crate) fn watch(self, shared: &Shared, session: SessionKey) -> Watch {
+        let (armed, mut events) = (self.0, shared.sessions.publisher().subscribe());
+        Watch::new(async move {
+            if let Some(mut armed) = armed {
+                tokio::select! {
+                    biased;
+                    event = &mut armed.event => if let Ok(event) = event {
+                        return event;
+                    },
+                    _ = events.over(session.epoch) => {}
+                }
+            }
+            // Without an event the session is over at the server.
+            events.over(session.epoch).await;
+            WatchEvent::Changed
+        })
     }
 }
 
@@ -41,18 +56,4 @@ impl Drop for Armed {
         self.event.close();
         self.server.with(|state, _| state.remove_watch(self.id));
     }
-}
-
-async fn fired(armed: Option<Armed>, mut session: SessionEvents, epoch: u64) -> WatchEvent {
-    if let Some(mut armed) = armed {
-        tokio::select! {
-            biased;
-            event = &mut armed.event => if let Ok(event) = event {
-                return event;
-            },
-            _ = session.over(epoch) => {}
-        }
-    }
-    session.over(epoch).await;
-    WatchEvent::Changed
 }

@@ -1,23 +1,25 @@
 //! The contract, on the mem server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
+use zlock_core::kit::Task;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, ErrorKind, Existence, Label, LockPath, Node,
-    NodeData, NodeId, NodeName, Queue, Result, Session, SessionEvents, Target, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData,
+    NodeId, NodeName, Queue, Result, SessionEvents, Target, Watch,
 };
 
 use crate::armed::Arming;
-use crate::call::{Call, Retries};
 use crate::control::MemLink;
 use crate::create::{Wanted, create};
+use crate::operation::Operation;
 use crate::options::MemOptions;
-use crate::request::{Answer, Request, Watcher};
-use crate::server::{MemServer, Server};
-use crate::session::{Asked, Shared};
+use crate::request::{Answer, Request};
+use crate::server::MemServer;
+use crate::session::Shared;
 
 /// Clients.
 impl MemServer {
@@ -39,7 +41,13 @@ impl MemServer {
     /// two machines whose clocks run at different speeds, for which no lock is safe.
     #[must_use]
     pub fn connect_with(&self, options: MemOptions) -> MemBackend {
-        MemBackend::new(self.0.clone(), options)
+        let shared = Arc::new(Shared::new(self.0.clone(), options));
+        if Handle::try_current().is_ok() {
+            shared.connect_now();
+        }
+        let backend = MemBackend { shared, task: Mutex::default(), ended: AtomicBool::new(false) };
+        backend.keep_task();
+        backend
     }
 }
 
@@ -50,204 +58,37 @@ impl MemServer {
 #[derive(Debug)]
 pub struct MemBackend {
     shared: Arc<Shared>,
+    /// Keeps the sessions, from the first call on a runtime on.
+    task: Mutex<Option<Task>>,
     /// The server has confirmed the end of the session.
     ended: AtomicBool,
 }
 
 impl MemBackend {
-    pub(crate) fn new(server: Arc<Server>, options: MemOptions) -> Self {
-        MemBackend { shared: Shared::new(server, options), ended: AtomicBool::new(false) }
-    }
-
     /// The link between this client and the server, to harm it.
     #[must_use]
     pub fn link(&self) -> MemLink {
         MemLink::new(self.shared.server.clone(), self.shared.client)
     }
 
-    fn call<'a>(&'a self, operation: &'static str, path: &'a LockPath) -> Call<'a> {
-        self.shared.keep_task();
-        Call::new(&self.shared, operation, path)
+    /// Starts the session task if there is none, or the runtime that it ran on has ended.
+    fn keep_task(&self) {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if !task.as_ref().is_none_or(Task::is_finished) || Handle::try_current().is_err() {
+            return;
+        }
+        let shared = self.shared.clone();
+        *task =
+            Some(Task::spawn(&self.shared.background, self.shared.sessions.publisher(), |_| async move {
+                shared.keep_sessions().await;
+                // The session is ended by whoever closes it: that needs no task.
+                Close::Pending
+            }));
     }
 
-    /// The node of this ID as a listing has it now.
-    async fn find(
-        &self,
-        call: &Call<'_>,
-        retries: &mut Retries,
-        parent: &LockPath,
-        node_id: &NodeId,
-    ) -> Result<Option<Node>> {
-        let (_, queue) = self.list(call, retries, parent, || None).await?;
-        Ok(queue.find(node_id).cloned())
-    }
-
-    async fn list(
-        &self,
-        call: &Call<'_>,
-        retries: &mut Retries,
-        parent: &LockPath,
-        mut watcher: impl FnMut() -> Option<Watcher>,
-    ) -> Result<(Session, Queue)> {
-        let request = || Request::List { parent: parent.clone(), watcher: watcher() };
-        match call.answer_to(retries, request).await? {
-            (session, Answer::Children(children)) => Ok((session, Queue::listed(children))),
-            (_, answer) => Err(call.unexpected(&answer)),
-        }
-    }
-
-    async fn exists(&self, call: &Call<'_>, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        let mut retries = call.retries();
-        loop {
-            let mut armed = Arming::default();
-            let request = || Request::Watch {
-                parent: parent.clone(),
-                name: seen.name.as_str().into(),
-                watcher: armed.renew(&self.shared.server),
-            };
-            let (session, answer) = call.answer_to(&mut retries, request).await?;
-            match answer {
-                Answer::Done => return Ok(Existence::Watching(armed.watch(&self.shared, session))),
-                Answer::NoNode if seen.label == Label::Lock => return Ok(Existence::Deleted),
-                Answer::NoNode => match self.find(call, &mut retries, parent, &seen.id).await? {
-                    None => return Ok(Existence::Deleted),
-                    // Its create went on in another session of its client, at another place.
-                    Some(node) if node.sequence != seen.sequence => return Ok(Existence::Deleted),
-                    Some(node) if node.label != seen.label => return Ok(Existence::Changed(node)),
-                    // It has its label back: try again to watch it.
-                    Some(_) => {}
-                },
-                answer => return Err(call.unexpected(&answer)),
-            }
-        }
-    }
-
-    async fn change_label(
-        &self,
-        call: &Call<'_>,
-        parent: &LockPath,
-        node: &Node,
-        label: Label,
-    ) -> Result<Node> {
-        let to = NodeName::of(&node.id, label, node.sequence);
-        let done = Node { name: to.clone(), label, ..node.clone() };
-        let mut from = node.name.clone();
-        let mut retries = call.retries();
-        loop {
-            let session = self.session_of(call, node).await?;
-            let (parent_, from_, to_) = (parent.clone(), from.as_str().into(), to.as_str().into());
-            let request = Request::Relabel { parent: parent_, from: from_, to: to_ };
-            match call.ask(session, request).await {
-                Asked::Answer(Answer::Done) => return Ok(done),
-                Asked::Answer(Answer::NoNode) => {
-                    match self.find(call, &mut retries, parent, &node.id).await? {
-                        Some(found) if found.name == to => return Ok(done),
-                        Some(found) => from = found.name,
-                        None => {
-                            self.session_of(call, node).await?;
-                            self.shared.own.report_deleted(&node.id);
-                            return Err(call.error(ErrorKind::NodeDeleted));
-                        }
-                    }
-                }
-                Asked::Answer(answer) => return Err(call.unexpected(&answer)),
-                Asked::Lost | Asked::Over => call.again(&mut retries).await?,
-            }
-        }
-    }
-
-    /// The session of an own node, once it is connected; an error when it is over.
-    async fn session_of(&self, call: &Call<'_>, node: &Node) -> Result<Session> {
-        let session = self.shared.publisher.current();
-        if node.session != Some(session.id) || !session.is_live() {
-            return Err(call.error(ErrorKind::SessionLost));
-        }
-        let mut events = self.shared.events();
-        tokio::select! {
-            biased;
-            _ = events.over(session.epoch) => Err(call.error(ErrorKind::SessionLost)),
-            session = call.session() => Ok(session),
-        }
-    }
-
-    async fn remove(&self, call: &Call<'_>, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        self.shared.own.remove(target.id());
-        let mut retries = call.retries();
-        let (mut name, may_have_another) = match target {
-            Target::Node(node) => (Some(node.name.clone()), node.label != Label::Lock),
-            Target::Id(_) => (None, true),
-        };
-        loop {
-            if let Some(name) = name {
-                let request = || Request::Delete { parent: parent.clone(), name: name.as_str().into() };
-                match call.answer_to(&mut retries, request).await?.1 {
-                    Answer::Done => return Ok(Deletion::Deleted),
-                    Answer::NoNode if !may_have_another => return Ok(call.deleted()),
-                    Answer::NoNode => {}
-                    answer => return Err(call.unexpected(&answer)),
-                }
-            }
-            match self.find(call, &mut retries, parent, target.id()).await? {
-                Some(node) => name = Some(node.name),
-                None => return Ok(call.deleted()),
-            }
-        }
-    }
-
-    async fn read(
-        &self,
-        call: &Call<'_>,
-        parent: &LockPath,
-        node: &Node,
-        mut watcher: impl FnMut() -> Option<Watcher>,
-    ) -> Result<Option<(Session, NodeData)>> {
-        let mut retries = call.retries();
-        let mut name = node.name.clone();
-        loop {
-            let (parent_, name_) = (parent.clone(), name.as_str().to_owned());
-            let request =
-                || Request::Data { parent: parent_.clone(), name: name_.clone(), watcher: watcher() };
-            match call.answer_to(&mut retries, request).await? {
-                (session, Answer::Data(data)) => return Ok(Some((session, data))),
-                (_, Answer::NoNode) => match self.renamed(call, &mut retries, parent, node).await? {
-                    Some(now) => name = now,
-                    None => return Ok(None),
-                },
-                (_, answer) => return Err(call.unexpected(&answer)),
-            }
-        }
-    }
-
-    async fn write(&self, call: &Call<'_>, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        let mut retries = call.retries();
-        let mut name = node.name.clone();
-        loop {
-            let (parent_, name_) = (parent.clone(), name.as_str().to_owned());
-            let request =
-                || Request::SetData { parent: parent_.clone(), name: name_.clone(), data: data.into() };
-            match call.answer_to(&mut retries, request).await?.1 {
-                Answer::Done => return Ok(()),
-                Answer::NoNode => match self.renamed(call, &mut retries, parent, node).await? {
-                    Some(now) => name = now,
-                    None => return Err(call.error(ErrorKind::NodeDeleted)),
-                },
-                answer => return Err(call.unexpected(&answer)),
-            }
-        }
-    }
-
-    /// The name by now of a node that is not there under the one that we knew; `None` if it is gone.
-    async fn renamed(
-        &self,
-        call: &Call<'_>,
-        retries: &mut Retries,
-        parent: &LockPath,
-        node: &Node,
-    ) -> Result<Option<NodeName>> {
-        if node.label == Label::Lock {
-            return Ok(None);
-        }
-        Ok(self.find(call, retries, parent, &node.id).await?.map(|found| found.name))
+    fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
+        self.keep_task();
+        Operation::new(&self.shared, name, path)
     }
 }
 
@@ -260,64 +101,130 @@ impl CoordinationBackend for MemBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        let call = self.call("create", parent);
-        let wanted = Wanted { parent, label, node_id, data };
-        call.within_budget(create(&self.shared, &call, wanted)).await
+        create(self.operation("create", parent), Wanted { label, node_id, data }).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
-        let call = self.call("children", parent);
-        let mut retries = call.retries();
-        let (_, queue) = call.within_budget(self.list(&call, &mut retries, parent, || None)).await?;
+        let (_, queue) = self.operation("children", parent).list(|| None).await?;
         Ok(queue)
     }
 
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-        let call = self.call("children_with_watch", parent);
-        let mut retries = call.retries();
         let mut armed = Arming::default();
         let watcher = || Some(armed.renew(&self.shared.server));
-        let (session, queue) = call.within_budget(self.list(&call, &mut retries, parent, watcher)).await?;
+        let (session, queue) = self.operation("children_with_watch", parent).list(watcher).await?;
         Ok((queue, armed.watch(&self.shared, session)))
     }
 
     async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        let call = self.call("exists_with_watch", parent);
-        call.within_budget(self.exists(&call, parent, seen)).await
+        let mut operation = self.operation("exists_with_watch", parent);
+        loop {
+            let mut armed = Arming::default();
+            let request = || Request::Watch {
+                parent: parent.clone(),
+                name: seen.name.as_str().into(),
+                watcher: armed.renew(&self.shared.server),
+            };
+            match operation.ask(request).await? {
+                (session, Answer::Done) => {
+                    return Ok(Existence::Watching(armed.watch(&self.shared, session)));
+                }
+                (_, Answer::NoNode) if seen.label == Label::Lock => return Ok(Existence::Deleted),
+                (_, Answer::NoNode) => match operation.find(&seen.id).await? {
+                    None => return Ok(Existence::Deleted),
+                    // Its create went on in another session of its client, at another place.
+                    Some(node) if node.sequence != seen.sequence => return Ok(Existence::Deleted),
+                    Some(node) if node.label != seen.label => return Ok(Existence::Changed(node)),
+                    // It has its label back: try again to watch it.
+                    Some(_) => {}
+                },
+                (_, answer) => return Err(operation.unexpected(&answer)),
+            }
+        }
     }
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-        let call = self.call("relabel", parent);
+        let mut operation = self.operation("relabel", parent);
+        let to = NodeName::of(&node.id, label, node.sequence);
+        let done = Node { name: to.clone(), label, ..node.clone() };
+        let mut from = node.name.clone();
         // Not hidden from the heartbeat: that lists IDs, and a relabel keeps the ID.
-        call.within_budget(self.change_label(&call, parent, node, label)).await
+        loop {
+            let session = operation.session_of(node).await?;
+            let (from_, to_) = (from.as_str().into(), to.as_str().into());
+            let request = Request::Relabel { parent: parent.clone(), from: from_, to: to_ };
+            match operation.ask_in(session, request).await {
+                Ok(Answer::Done) => return Ok(done),
+                Ok(Answer::NoNode) => match operation.find(&node.id).await? {
+                    Some(found) if found.name == to => return Ok(done),
+                    Some(found) => from = found.name,
+                    None => {
+                        operation.session_of(node).await?;
+                        self.shared.own.report_deleted(&node.id);
+                        return Err(operation.node_deleted());
+                    }
+                },
+                Ok(answer) => return Err(operation.unexpected(&answer)),
+                Err(failure) => operation.budget.retry(failure).await?,
+            }
+        }
     }
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        let call = self.call("delete", parent);
-        call.within_budget(self.remove(&call, parent, target)).await
+        let mut operation = self.operation("delete", parent);
+        self.shared.own.remove(target.id());
+        let (mut name, may_have_another) = match target {
+            Target::Node(node) => (Some(node.name.clone()), node.label != Label::Lock),
+            Target::Id(_) => (None, true),
+        };
+        loop {
+            if let Some(name) = name {
+                let request = || Request::Delete { parent: parent.clone(), name: name.as_str().into() };
+                match operation.ask(request).await?.1 {
+                    Answer::Done => return Ok(Deletion::Deleted),
+                    Answer::NoNode if !may_have_another => return Ok(operation.deletion()),
+                    Answer::NoNode => {}
+                    answer => return Err(operation.unexpected(&answer)),
+                }
+            }
+            match operation.find(target.id()).await? {
+                Some(node) => name = Some(node.name),
+                None => return Ok(operation.deletion()),
+            }
+        }
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-        let call = self.call("data", parent);
-        let read = call.within_budget(self.read(&call, parent, node, || None)).await?;
+        let read = self.operation("data", parent).read(node, || None).await?;
         Ok(read.map(|(_, data)| data))
     }
 
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        let call = self.call("data_with_watch", parent);
         let mut armed = Arming::default();
         let watcher = || Some(armed.renew(&self.shared.server));
-        let read = call.within_budget(self.read(&call, parent, node, watcher)).await?;
+        let read = self.operation("data_with_watch", parent).read(node, watcher).await?;
         Ok(read.map(|(session, node)| (node.data, armed.watch(&self.shared, session))))
     }
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        let call = self.call("set_data", parent);
-        call.within_budget(self.write(&call, parent, node, data)).await
+        let mut operation = self.operation("set_data", parent);
+        let mut name = node.name.clone();
+        loop {
+            let request =
+                || Request::SetData { parent: parent.clone(), name: name.as_str().into(), data: data.into() };
+            match operation.ask(request).await?.1 {
+                Answer::Done => return Ok(()),
+                Answer::NoNode => match operation.renamed(node).await? {
+                    Some(now) => name = now,
+                    None => return Err(operation.node_deleted()),
+                },
+                answer => return Err(operation.unexpected(&answer)),
+            }
+        }
     }
 
     fn session_events(&self) -> SessionEvents {
-        self.shared.events()
+        self.shared.sessions.publisher().subscribe()
     }
 
     fn background(&self) -> Background {
@@ -325,11 +232,12 @@ impl CoordinationBackend for MemBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        let had_session = self.shared.publisher.current().epoch > 0;
+        let had_session = self.shared.sessions.publisher().last_seen().epoch > 0;
         let ended = match self.shared.close() {
             // If it does not come, the session ends by itself.
             Some(answer) => {
-                timeout(self.shared.options.operation_timeout, answer).await.is_ok_and(|a| a.is_ok())
+                let limit = self.shared.options.kit.operation_timeout;
+                timeout(limit, answer).await.is_ok_and(|answer| answer.is_ok())
             }
             None => !had_session,
         };

@@ -1,129 +1,108 @@
 //! The create that leaves exactly one node, whatever gets lost on the way.
 
+use std::time::Duration;
+
+use zlock_core::kit::SessionKey;
 use zlock_core::{
     Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
-    Session, SessionId,
 };
 
-use crate::call::{Call, ParentDelays};
+use crate::error::Failure;
+use crate::operation::Operation;
 use crate::request::{Answer, Request};
-use crate::session::{Asked, Shared};
+use crate::session::pending_once;
 use crate::tree::Child;
 
 /// What a create is asked to make.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    pub(crate) parent: &'a LockPath,
     pub(crate) label: Label,
     pub(crate) node_id: &'a NodeId,
     pub(crate) data: &'a [u8],
 }
 
-/// What came of one attempt.
-enum Attempt {
-    Made(Created),
-    NoParent,
-    /// The node may be there, as long as the session lives.
-    Uncertain,
-    /// It is not there.
-    Absent,
-    /// The session is over, and so is whatever was made in it.
-    Over,
-}
-
-pub(crate) async fn create(shared: &Shared, call: &Call<'_>, wanted: Wanted<'_>) -> Result<Created> {
+pub(crate) async fn create(mut operation: Operation<'_>, wanted: Wanted<'_>) -> Result<Created> {
     if !wanted.node_id.is_uuid() {
         let why = format!("the node ID {} is no UUID", Excerpt::of(wanted.node_id.as_str()));
-        return Err(call.error(ErrorKind::InvalidArgument).with_message(why));
+        return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
-    let (mut retries, mut delays) = (call.retries(), ParentDelays::new());
-    // The session in which a create was sent that may have taken effect.
-    let mut uncertain: Option<SessionId> = None;
+    let mut delay = Duration::ZERO;
+    // The session of the last attempt.
+    let mut last = None;
     loop {
-        let session = call.session().await;
-        let attempt = if uncertain == Some(session.id) {
-            look_up(shared, call, session, wanted).await?
-        } else {
-            send(shared, call, session, wanted).await?
-        };
-        match attempt {
-            Attempt::Made(created) => return Ok(created),
-            Attempt::Absent => {
-                uncertain = None;
-                continue;
-            }
-            Attempt::NoParent => {
-                delays.wait().await;
+        let session = operation.budget.session().await?;
+        // What was made in an earlier session went with it.
+        operation.budget.ambiguous &= last == Some(session);
+        last = Some(session);
+        match attempt(&mut operation, session, wanted).await {
+            Ok(Some(created)) => return Ok(created),
+            Ok(None) => {
+                // No policy counts how often the parent vanishes.
+                operation.pause(delay).await?;
+                delay = (delay * 2).clamp(Duration::from_millis(1), Duration::from_millis(64));
                 // The next create goes out right behind it: whether the parent was made shows there.
-                drop(shared.send(session, Request::CreateParents { parent: wanted.parent.clone() }));
-                continue;
+                let parent = operation.budget.path().clone();
+                drop(operation.shared.send(session, Request::CreateParents { parent }));
             }
-            Attempt::Uncertain => uncertain = Some(session.id),
-            Attempt::Over => {}
+            Err(failure) => operation.budget.retry(failure).await?,
         }
-        call.again(&mut retries).await?;
     }
 }
 
-/// Sends the create and the listing behind it: one round trip.
-async fn send(shared: &Shared, call: &Call<'_>, session: Session, wanted: Wanted<'_>) -> Result<Attempt> {
-    let create = Request::Create {
-        parent: wanted.parent.clone(),
-        prefix: NodeName::prefix(wanted.node_id, wanted.label),
-        data: wanted.data.to_vec(),
-    };
-    let create = shared.send(session, create);
-    call.note_sent(true);
-    let listing = shared.send(session, list(wanted.parent));
-    let asked = shared.answer(create).await;
-    call.note_answered(true, &asked);
-    match asked {
-        Asked::Answer(Answer::Created { name, transaction }) => {
-            // The node is there, and until the listing has come the caller does not know it: the time may be
-            // over before that.
-            call.note_sent(true);
-            match shared.answer(listing).await {
-                Asked::Answer(Answer::Children(children)) => {
-                    made(shared, call, session, &name, transaction, children)
+/// One attempt: after one whose outcome is not known, looks what that came to. `None` if there is no parent.
+async fn attempt(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    wanted: Wanted<'_>,
+) -> Result<Option<Created>, Failure> {
+    let parent = operation.budget.path();
+    if operation.budget.ambiguous {
+        let children = match operation.ask_in(session, list(parent)).await? {
+            Answer::Children(children) => children,
+            answer => return Err(Failure::unexpected(&answer)),
+        };
+        let own = |child: &&Child| child.is_of(session.id) && child.has_id(wanted.node_id);
+        if let Some(Child { name, transaction, .. }) = children.iter().find(own).cloned() {
+            return made(operation, session, &name, transaction, children).map(Some);
+        }
+        operation.budget.ambiguous = false;
+    }
+    let prefix = NodeName::prefix(wanted.node_id, wanted.label);
+    let create = Request::Create { parent: parent.clone(), prefix, data: wanted.data.to_vec() };
+    // The listing goes out right behind it: one round trip.
+    let (shared, until) = (operation.shared, operation.budget.deadline());
+    let (create, listing) = (shared.send(session, create), shared.send(session, list(parent)));
+    pending_once().await;
+    let created = shared.answer(session, until, create?).await;
+    match operation.budget.record(created)? {
+        Answer::Created { name, transaction } => {
+            // The node is there, and until the listing has come the caller does not know it.
+            operation.budget.ambiguous = true;
+            match shared.answer(session, until, listing?).await? {
+                Answer::Children(children) => {
+                    made(operation, session, &name, transaction, children).map(Some)
                 }
-                _ => Ok(Attempt::Uncertain),
+                answer => Err(Failure::unexpected(&answer)),
             }
         }
-        Asked::Answer(Answer::NoNode) => Ok(Attempt::NoParent),
-        Asked::Answer(answer) => Err(call.unexpected(&answer)),
-        Asked::Lost => Ok(Attempt::Uncertain),
-        Asked::Over => Ok(Attempt::Over),
-    }
-}
-
-/// Looks whether a create without an answer took effect in this session.
-async fn look_up(shared: &Shared, call: &Call<'_>, session: Session, wanted: Wanted<'_>) -> Result<Attempt> {
-    let Asked::Answer(Answer::Children(children)) = call.ask(session, list(wanted.parent)).await else {
-        return Ok(Attempt::Uncertain);
-    };
-    let own = |child: &&Child| child.is_of(session.id) && child.has_id(wanted.node_id);
-    match children.iter().find(own).cloned() {
-        Some(child) => made(shared, call, session, &child.name, child.transaction, children),
-        None => Ok(Attempt::Absent),
+        Answer::NoNode => Ok(None),
+        answer => Err(Failure::unexpected(&answer)),
     }
 }
 
 fn made(
-    shared: &Shared,
-    call: &Call<'_>,
-    session: Session,
+    operation: &Operation<'_>,
+    session: SessionKey,
     name: &str,
     transaction: u64,
     children: Vec<Child>,
-) -> Result<Attempt> {
-    let Some(mut node) = Node::listed(name) else {
-        return Err(call.error(ErrorKind::Unexpected).with_message(format!("the name {name}")));
-    };
+) -> Result<Created, Failure> {
+    let mut node = Node::listed(name).ok_or_else(|| Failure::Unexpected(format!("the name {name}")))?;
     node.session = Some(session.id);
     node.fencing_token = Some(FencingToken::new(transaction));
-    let deletion = shared.own.insert(&node.id);
+    let deletion = operation.shared.own.insert(&node.id);
     let queue = Queue::listed(children).with_own(node.clone());
-    Ok(Attempt::Made(Created { node, queue, epoch: session.epoch, deletion }))
+    Ok(Created { node, queue, epoch: session.epoch, deletion })
 }
 
 fn list(parent: &LockPath) -> Request {

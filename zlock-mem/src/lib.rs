@@ -2,11 +2,13 @@
 
 mod armed;
 mod backend;
-mod call;
 mod control;
 mod create;
+mod error;
 mod fault;
 mod link;
+mod manager;
+mod operation;
 mod options;
 mod request;
 mod server;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use zlock_core::RetryPolicy;
+use zlock_core::kit::Options;
 
 /// The longest time that an option takes: the clock cannot tell any duration.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -15,19 +16,14 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 pub struct MemOptions {
     pub(crate) session_timeout: Duration,
     pub(crate) margin: Option<Duration>,
-    pub(crate) operation_timeout: Duration,
-    pub(crate) retry: RetryPolicy,
+    pub(crate) kit: Options,
 }
 
 impl Default for MemOptions {
     fn default() -> Self {
-        MemOptions {
-            session_timeout: Duration::from_secs(10),
-            margin: None,
-            operation_timeout: Duration::from_secs(15),
-            retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30)
-                .with_seed(0),
-        }
+        let mut kit = Options::new(["mem"]);
+        kit.retry = kit.retry.with_seed(0);
+        MemOptions { session_timeout: Duration::from_secs(10), margin: None, kit }
     }
 }
 
@@ -51,14 +47,14 @@ impl MemOptions {
     /// most a year.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout.min(LONGEST);
+        self.kit.operation_timeout = timeout.min(LONGEST);
         self
     }
 
     /// Sets how one operation tries its request again when no answer came.
     #[must_use]
     pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
-        self.retry = retry;
+        self.kit.retry = retry;
         self
     }
 

@@ -1,8 +1,7 @@
 //! Building blocks for backends.
 //!
-//! [`CoordinationBackend`](crate::CoordinationBackend) says what a store must offer. This module is what backends of
-//! remote stores have in common below that trait: sessions that follow each other, and operations that retry within
-//! a limited time.
+//! [`CoordinationBackend`](crate::CoordinationBackend) says what a store must offer. This module is what backends
+//! have in common below that trait: sessions that follow each other, and operations that retry within a limited time.
 //!
 //! - [`Sessions`] has the current session: operations wait for it and run until it ends.
 //! - [`Budget`] is one operation's: it waits for a session, retries, and makes the error.

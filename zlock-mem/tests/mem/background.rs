@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use zlock_core::{CoordinationBackend, Job, Label, NodeIds, SessionState};
 use zlock_mem::{MemOptions, MemServer};
 
@@ -214,6 +214,7 @@ fn session_of_a_runtime_that_is_not_driven_ends() {
         let token = NodeIds::seeded(1).next();
         backend.create_ephemeral_sequential(&path(), Label::Lock, &token, b"").await.unwrap();
         push(&backend, &log, "pending", Duration::ZERO);
+        let (_, watch) = backend.children_with_watch(&path()).await.unwrap();
         for _ in 0..10 {
             sleep(SECOND).await;
             // Fails once the session is lost.
@@ -221,6 +222,7 @@ fn session_of_a_runtime_that_is_not_driven_ends() {
         }
         assert!(other.children(&path()).await.unwrap().is_empty());
         assert!(said(&log).is_empty());
+        assert!(timeout(SECOND, watch).await.is_ok(), "the watch ends with the session");
     });
 }
 

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::{MS, T, create, limit, path, try_create};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{
     CoordinationBackend, ErrorKind, Existence, Label, NodeIds, NodeName, RetryPolicy, Sequence, SessionState,
     Target, WatchEvent,
@@ -223,6 +223,24 @@ async fn a_parent_that_always_vanishes_uses_up_the_time_not_the_processor() {
         assert!(server.requests(Operation::Create) < 300);
     })
     .await;
+}
+
+/// On the real clock: no time passes on a paused one while every answer is there at once.
+#[tokio::test]
+async fn a_label_that_changes_before_each_look_uses_up_the_time() {
+    let server = MemServer::new();
+    let a = server.connect_with(MemOptions::default().with_operation_timeout(100 * MS));
+    let seen = try_create(&a, Label::Write).await.unwrap().node;
+    let (written, read) = (seen.name.clone(), NodeName::of(&seen.id, Label::Read, seen.sequence));
+    server.on_request(move |server, arrival| {
+        let (from, to) =
+            if arrival.operation == Operation::Watch { (&written, &read) } else { (&read, &written) };
+        server.remove(&path(), from.as_str());
+        server.put(&path(), to.as_str(), b"");
+        Fate::Pass
+    });
+    let error = timeout(T, a.exists_with_watch(&path(), &seen)).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,52 @@
+//! Why a request has no answer that its caller can use.
+
+use zlock_core::kit::{self, FailureClass, Interrupted};
+use zlock_core::{Error, ErrorKind};
+
+use crate::request::Answer;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// There is no connection: nothing was sent.
+    NotSent,
+    /// The request was sent, and no answer will come.
+    Lost,
+    /// The answer makes no sense.
+    Unexpected(String),
+    /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
+    Interrupted(Interrupted),
+}
+
+impl Failure {
+    /// An answer that does not belong to the request.
+    pub(crate) fn unexpected(answer: &Answer) -> Self {
+        Failure::Unexpected(format!("{answer:?}"))
+    }
+}
+
+impl kit::Failure for Failure {
+    fn classify(&self) -> FailureClass {
+        let (kind, ambiguous, retryable) = match self {
+            Failure::NotSent => (ErrorKind::Unavailable, false, true),
+            Failure::Lost => (ErrorKind::Unavailable, true, true),
+            Failure::Unexpected(_) => (ErrorKind::Unexpected, false, false),
+            Failure::Interrupted(interrupted) => return interrupted.classify(),
+        };
+        FailureClass { kind, ambiguous, retryable }
+    }
+
+    fn explain(self, error: Error) -> Error {
+        match self {
+            Failure::NotSent => error.with_message("not connected to the server"),
+            Failure::Lost => error.with_message("no answer"),
+            Failure::Unexpected(what) => error.with_message(what),
+            Failure::Interrupted(interrupted) => interrupted.explain(error),
+        }
+    }
+}
+
+impl From<Interrupted> for Failure {
+    fn from(interrupted: Interrupted) -> Self {
+        Failure::Interrupted(interrupted)
+    }
+}

@@ -1,0 +1,160 @@
+//! The session task: opens sessions, keeps them alive, and notices their end.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use zlock_core::SessionId;
+use zlock_core::kit::SessionKey;
+
+use crate::request::{Answer, Request};
+use crate::session::Shared;
+use crate::state::Refused;
+
+/// How long a client waits before it connects again when an attempt was lost without a sign of why.
+const RECONNECT: Duration = Duration::from_millis(100);
+
+/// How long a connection takes. Not nothing, so that whoever watches the session sees the outage.
+const DIAL: Duration = Duration::from_millis(1);
+
+impl Shared {
+    /// Connects without waiting, if the server answers at once.
+    pub(crate) fn connect_now(&self) {
+        let sent = Instant::now();
+        if let Ok(mut answer) = self.server.send(self.client, None, self.connect_request())
+            && let Ok(Answer::Session(id)) = answer.try_recv()
+        {
+            self.begin(id, sent);
+        }
+    }
+
+    /// Keeps sessions until the backend is closed. The first one may have begun before.
+    pub(crate) async fn keep_sessions(&self) {
+        let events = self.sessions.publisher().subscribe();
+        let keep = async {
+            loop {
+                let session = self.sessions.publisher().current();
+                if session.epoch > 0 {
+                    self.keep(SessionKey { epoch: session.epoch, id: session.id }).await;
+                }
+                self.establish().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = events.closed() => {}
+            () = keep => {}
+        }
+    }
+
+    fn connect_request(&self) -> Request {
+        Request::Connect { timeout: self.options.session_timeout }
+    }
+
+    /// Opens the next session; the server closes the one before.
+    async fn establish(&self) {
+        loop {
+            let sent = Instant::now();
+            match self.connect(None, self.connect_request()).await {
+                Some(Answer::Session(id)) => return self.begin(id, sent),
+                Some(_) => sleep(RECONNECT).await,
+                None => {}
+            }
+        }
+    }
+
+    /// Keeps one session alive until it is over.
+    async fn keep(&self, session: SessionKey) {
+        let mut events = self.sessions.publisher().subscribe();
+        tokio::select! {
+            biased;
+            _ = events.over(session.epoch) => {}
+            () = self.beat(session) => {}
+        }
+        tracing::debug!(session = %session.id, epoch = session.epoch, "session over");
+        self.end(session);
+    }
+
+    async fn beat(&self, session: SessionKey) {
+        let interval = self.options.interval();
+        let mut next = Instant::now() + interval;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.signal.notified() => {}
+                () = sleep_until(next) => {}
+            }
+            let mut connected = self.is_connected();
+            if connected && Instant::now() >= next {
+                next = Instant::now() + interval;
+                connected = self.heartbeat(session).await;
+            }
+            if !connected && !self.resume(session).await {
+                return;
+            }
+        }
+    }
+
+    /// One heartbeat; `false` if it was not answered in time.
+    async fn heartbeat(&self, session: SessionKey) -> bool {
+        let (mark, sent) = (self.own.mark(), Instant::now());
+        match self.ask(session, sent + self.options.interval(), Request::Heartbeat).await {
+            Ok(Answer::NodeIds(node_ids)) => {
+                self.own.compare(mark, &node_ids);
+                self.sessions.publisher().extend(session.epoch, sent + self.options.certain())
+            }
+            _ => false,
+        }
+    }
+
+    /// Connects again with the same session; `false` if it is over.
+    async fn resume(&self, session: SessionKey) -> bool {
+        let (publisher, epoch) = (self.sessions.publisher(), session.epoch);
+        tracing::debug!(session = %session.id, "connection lost");
+        publisher.suspend(epoch);
+        loop {
+            let sent = Instant::now();
+            match self.connect(Some(session.id), Request::Resume).await {
+                Some(Answer::Done) => {
+                    return publisher.extend(epoch, sent + self.options.certain()) && publisher.resume(epoch);
+                }
+                Some(_) => {
+                    publisher.lose(epoch);
+                    return false;
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// One attempt at a new connection, after the old one is given up. `None`: try again.
+    async fn connect(&self, session: Option<SessionId>, request: Request) -> Option<Answer> {
+        self.hang_up();
+        sleep(DIAL).await;
+        match self.server.send(self.client, session, request) {
+            Err(Refused) => {
+                self.signal.notified().await;
+                None
+            }
+            Ok(answer) => match timeout(self.options.interval(), answer).await {
+                Ok(Ok(answer)) => Some(answer),
+                Ok(Err(_)) => {
+                    sleep(RECONNECT).await;
+                    None
+                }
+                Err(_) => None,
+            },
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.server.lock().links.get(&self.client).is_some_and(|link| link.connected)
+    }
+
+    fn hang_up(&self) {
+        self.server.with(|state, _| {
+            if let Some(link) = state.links.get_mut(&self.client) {
+                link.hang_up();
+            }
+        });
+    }
+}

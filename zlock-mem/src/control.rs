@@ -175,9 +175,9 @@ impl MemServer {
     /// Has `hook` asked about every request that no [`Fault`] takes, when it arrives and before it takes
     /// effect. It may call the server (remove a node, end a session ..): what it does comes before the
     /// request. It replaces the hook before it.
-    pub fn on_request(&self, mut hook: impl FnMut(&MemServer, &Arrival) -> Fate + Send + 'static) {
-        // The server keeps the hook.
-        let server = Arc::downgrade(&self.0);
+    pub fn on_request(&self, hook: impl FnMut(&MemServer, &Arrival) -> Fate + Send + 'static) {
+        // Weak: the server keeps the hook.
+        let (server, mut hook) = (Arc::downgrade(&self.0), hook);
         self.0.faults.set_hook(Box::new(move |arrival| {
             server.upgrade().map_or(Fate::Pass, |server| hook(&MemServer(server), arrival))
         }));

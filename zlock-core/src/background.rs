@@ -9,12 +9,15 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::backend::CoordinationBackend;
 use crate::session::SessionPublisher;
+
+/// The number of jobs that have a [turn](Background::turn) at once.
+const TURNS: usize = 16;
 
 /// The pause before a job that panicked is run again.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -23,6 +26,9 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 #[async_trait]
 pub trait Job: Debug + Send + Sync + 'static {
     /// Does the work, retrying until it is done or pointless. `backend` is the one that the job was pushed with.
+    ///
+    /// All jobs run at once. Each takes a [turn](Background::turn) while it asks the store for something, and gives it
+    /// back before it waits: after an outage there may be thousands of jobs.
     ///
     /// # Cancel safety
     /// The future may be dropped at any await point, with the runtime that it ran on. The job is then run again
@@ -37,10 +43,25 @@ pub trait Job: Debug + Send + Sync + 'static {
 #[derive(Clone, Debug, Default)]
 pub struct Background(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     changed: Notify,
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        let turns = Arc::new(Semaphore::new(TURNS));
+        Shared { state: Mutex::default(), changed: Notify::new(), turns }
+    }
+}
+
+/// The right of a job to ask the store for something, until it is dropped. Returned by [`Background::turn`].
+#[derive(Debug)]
+pub struct Turn {
+    /// Never `None`: the turns are not closed.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug, Default)]
@@ -125,6 +146,14 @@ impl Background {
         let (job, kept) = (Box::new(job), Some(backend.clone()));
         let entry = Entry { job, backend: Arc::downgrade(&backend), kept, panicked: false };
         self.0.add(entry, Place::Back);
+    }
+
+    /// Waits until fewer than 16 jobs have a turn, and takes one. Jobs get theirs in the order of their calls.
+    ///
+    /// # Cancel safety
+    /// Safe, but the place in the order is lost.
+    pub async fn turn(&self) -> Turn {
+        Turn { _permit: self.0.turns.clone().acquire_owned().await.ok() }
     }
 
     /// The number of jobs that are not done yet.

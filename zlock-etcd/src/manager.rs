@@ -247,6 +247,9 @@ async fn keep_alive(shared: &Shared, session: &Kept) {
 async fn look_through(shared: &Shared, session: &Kept) -> Infallible {
     loop {
         sleep(session.granted.ttl / 3).await;
+        if shared.sessions.is_connected(session.lease) != Ok(true) {
+            continue;
+        }
         if let Err(failure) = lease::look_through(shared, session.lease).await {
             tracing::debug!(?failure, "the session's nodes could not be listed");
         }

@@ -112,13 +112,14 @@ impl Shared {
         self.within(lease, until, self.endpoints.ask(self.options.answer_time(), call)).await
     }
 
-    /// Waits for an answer as long as the session and the time last.
+    /// Asks as soon as the session is connected, and waits for the answer as long as the session and the time last.
     pub(crate) async fn within<T>(
         &self,
         lease: SessionKey,
         until: Instant,
         answer: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
+        self.sessions.connected(lease, until).await?;
         let answer = self.sessions.run_until_ended(lease, until, answer).await?;
         // An operation may hear of the session's end before the manager does; until that one runs, nobody may
         // try again in vain.

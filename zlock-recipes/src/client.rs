@@ -164,6 +164,7 @@ impl ClientBuilder {
             node_ids: self.node_ids,
             operation_timeout: self.operation_timeout,
             node_data: self.node_data,
+            abandoned: Arc::default(),
             holds: Mutex::default(),
             backend: self.backend,
         }))

@@ -8,12 +8,15 @@ use std::time::Duration;
 use tokio::task::Id as TaskId;
 use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
 
+use crate::abandoned::Abandoned;
+
 pub(crate) struct ClientInner {
     pub(crate) backend: Arc<dyn CoordinationBackend>,
     pub(crate) session: SessionEvents,
     pub(crate) node_ids: NodeIds,
     pub(crate) operation_timeout: Duration,
     pub(crate) node_data: Arc<[u8]>,
+    pub(crate) abandoned: Arc<Abandoned>,
     pub(crate) holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
 }
 

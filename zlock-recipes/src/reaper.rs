@@ -1,13 +1,16 @@
 //! Removes nodes in the background: those of dropped guards, cancelled waiters and releases that could not
 //! reach the server. Relabels those of semaphores, and of downgrades that the server did not confirm.
 
-use std::sync::{Arc, Weak};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::sleep;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 use zlock_core::{
-    CoordinationBackend, ErrorKind, Job, LockPath, Result, SessionEvents, SessionState, Target,
+    CoordinationBackend, Error, ErrorKind, Job, LastFailure, LockPath, Result, Session, SessionEvents,
+    SessionState, Target,
 };
 
 use crate::client_inner::ClientInner;
@@ -16,6 +19,65 @@ use crate::hold::Hold;
 /// Between two tries at a node when the first failed although the session is connected.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
+
+/// While more creates than this were given up and are not cleaned up, no other is begun.
+const MAX_ABANDONED: usize = 16;
+
+/// The creates of the client that were given up, in its latest session, and whose nodes are not known to be gone.
+#[derive(Debug, Default)]
+pub(crate) struct Abandoned {
+    count: Mutex<Count>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    epoch: u64,
+    creates: usize,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+struct AbandonedCreate {
+    all: Arc<Abandoned>,
+    epoch: u64,
+}
+
+impl Abandoned {
+    fn count(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(self: &Arc<Self>, epoch: u64) -> AbandonedCreate {
+        let mut count = self.count();
+        if count.epoch < epoch {
+            *count = Count { epoch, creates: 0 };
+        }
+        count.creates += usize::from(count.epoch == epoch);
+        AbandonedCreate { all: self.clone(), epoch }
+    }
+
+    fn are_many(&self, epoch: u64) -> bool {
+        let count = self.count();
+        count.epoch == epoch && count.creates > MAX_ABANDONED
+    }
+}
+
+impl Drop for AbandonedCreate {
+    fn drop(&mut self) {
+        let is_few = {
+            let mut count = self.all.count();
+            if count.epoch != self.epoch {
+                return;
+            }
+            count.creates -= 1;
+            count.creates == MAX_ABANDONED
+        };
+        if is_few {
+            self.all.changed.notify_waiters();
+        }
+    }
+}
 
 /// A node to work on. Once the epoch is over the store has removed it by itself.
 #[derive(Debug)]
@@ -26,6 +88,8 @@ struct NodeJob {
     session: SessionEvents,
     /// Gone when nobody is left who could mend what the store refuses.
     client: Weak<ClientInner>,
+    /// If it is not known whether there is a node.
+    _abandoned: Option<AbandonedCreate>,
 }
 
 #[derive(Debug)]
@@ -45,8 +109,47 @@ impl ClientInner {
 
     fn push(self: &Arc<Self>, path: &LockPath, work: Work, epoch: u64) {
         let (path, session, client) = (path.clone(), self.session.clone(), Arc::downgrade(self));
-        let job = NodeJob { path, work, epoch, session, client };
+        let is_abandoned = matches!(work, Work::Remove(Target::Id(_)));
+        let _abandoned = is_abandoned.then(|| self.abandoned.add(epoch));
+        let job = NodeJob { path, work, epoch, session, client, _abandoned };
         self.backend.background().push(self.backend.clone(), job);
+    }
+
+    /// Waits until a create may be begun. Each one that is given up leaves work for the background, even if it was never
+    /// sent. So none is begun while its request would have to wait for the connection, or while requests seem to get no
+    /// answers. What there is to do after an outage then does not grow with the number of attempts.
+    ///
+    /// Returns at once if the session is over: there is nothing to clean up in a session that has not begun.
+    pub(crate) async fn may_create(&self, path: &LockPath) -> Result<()> {
+        let Some(why) = self.obstacle() else { return Ok(()) };
+        let error = |why| Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why);
+        let mut session = self.session.clone();
+        let free = async {
+            loop {
+                let mut changed = pin!(self.abandoned.changed.notified());
+                changed.as_mut().enable();
+                let Some(why) = self.obstacle() else { return };
+                LastFailure::note(|| error(why));
+                tokio::select! {
+                    biased;
+                    () = changed => {}
+                    _ = session.changed() => {}
+                }
+            }
+        };
+        timeout(self.operation_timeout, free).await.map_err(|_| error(self.obstacle().unwrap_or(why)))
+    }
+
+    /// Why no create may be begun at this moment.
+    fn obstacle(&self) -> Option<&'static str> {
+        let Session { state, epoch, .. } = self.session.current();
+        match state {
+            SessionState::Suspended => Some("there is no connection at the moment"),
+            SessionState::Connected if self.abandoned.are_many(epoch) => {
+                Some("too many creates before were given up and are not cleaned up yet")
+            }
+            _ => None,
+        }
     }
 }
 
@@ -67,16 +170,19 @@ impl Job for NodeJob {
     /// Tries until it is done or the epoch is over: each means that no node is left.
     async fn run(&self, backend: &dyn CoordinationBackend) {
         let (path, mut session, mut delay) = (&self.path, self.session.clone(), FIRST_DELAY);
+        let background = backend.background();
         loop {
-            let now = session.current();
-            if now.epoch != self.epoch || !now.is_live() {
+            // Before its turn: once its epoch is over there is nothing to wait for.
+            if !self.is_due(&mut session).await {
                 return;
             }
-            if now.state == SessionState::Suspended {
-                session.changed().await;
+            let turn = background.turn().await;
+            let now = session.current();
+            if now.epoch != self.epoch || now.state != SessionState::Connected {
                 continue;
             }
             let Err(e) = self.attempt(backend).await else { return };
+            drop(turn);
             if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost | ErrorKind::NodeDeleted) {
                 return;
             }
@@ -96,6 +202,20 @@ impl Job for NodeJob {
 }
 
 impl NodeJob {
+    /// Waits until the session is connected; `false` if it is over.
+    async fn is_due(&self, session: &mut SessionEvents) -> bool {
+        loop {
+            let now = session.current();
+            if now.epoch != self.epoch || !now.is_live() {
+                return false;
+            }
+            if now.state == SessionState::Connected {
+                return true;
+            }
+            session.changed().await;
+        }
+    }
+
     /// One try. `Ok` means that nothing is left to do.
     async fn attempt(&self, backend: &dyn CoordinationBackend) -> Result<()> {
         match &self.work {

@@ -34,7 +34,8 @@ pub(crate) async fn read_armed<T: Send + 'static>(
         session.sessions.run_until_ended(lease, operation.budget.deadline(), reservation.client()).await?;
     let client = client.map_err(|failure| ended(session, failure))?;
     let (is_other, gate) = (client.is_some(), session.gate.clone());
-    let call = session.begin(lease, move |live| async move {
+    let until = operation.budget.deadline();
+    let call = session.begin(lease, until, move |live| async move {
         let path = reservation.path();
         let (synced, read) = match &client {
             None => tokio::join!(catch_up(&live, Freshness::Told), read(&live.client, path)),
@@ -50,8 +51,8 @@ pub(crate) async fn read_armed<T: Send + 'static>(
             (told, Watching { changed: Box::pin(watcher.changed()), _reservation: reservation, gate, ahead })
         });
         synced.and(read)
-    })?;
-    let answer = call.seen_through().answer(operation.budget.deadline()).await?;
+    });
+    let answer = call.await?.seen_through().answer(until).await?;
     answer
         .map_err(|error| if is_other { to_failure(session, error) } else { session.to_failure(lease, error) })
 }

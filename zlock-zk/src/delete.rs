@@ -1,7 +1,13 @@
 //! Removing a node.
 
-use zlock_core::kit::SessionKey;
-use zlock_core::{Deletion, Label, LockPath, NodeName, Result, Target};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::timeout_at;
+use zlock_core::kit::{Interrupted, SessionKey};
+use zlock_core::{Deletion, Label, LockPath, NodeName, Queue, Result, Target};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
@@ -54,7 +60,7 @@ async fn once(
     for _ in 0..2 {
         // Requests of one session take effect in the order in which they were sent: after this listing no earlier
         // create of this session can come to light.
-        let queue = operation.list(lease, Freshness::Latest).await?;
+        let queue = listed_together(operation, lease).await?;
         let mut renamed = false;
         for name in queue.names_of(target.id()) {
             let found = by_name(operation, lease, &name).await?;
@@ -67,6 +73,57 @@ async fn once(
     }
     // The next try comes after a pause.
     Err(Failure::ServersDisagree)
+}
+
+/// The listings that deletes wait for, by path.
+#[derive(Debug, Default)]
+pub(crate) struct Listings {
+    /// The number of times that somebody came for a listing or sent one.
+    moments: AtomicU64,
+    latest: Mutex<BTreeMap<String, Weak<AsyncMutex<Latest>>>>,
+}
+
+/// The latest listing of a path.
+#[derive(Debug)]
+struct Latest {
+    lease: SessionKey,
+    /// The moment before it was sent.
+    asked: u64,
+    queue: Arc<Queue>,
+}
+
+impl Listings {
+    fn moment(&self) -> u64 {
+        self.moments.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn of(&self, path: String, lease: SessionKey) -> Arc<AsyncMutex<Latest>> {
+        let mut all = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(latest) = all.get(&path).and_then(Weak::upgrade) {
+            return latest;
+        }
+        all.retain(|_, latest| latest.strong_count() > 0);
+        let none = Latest { lease, asked: 0, queue: Arc::default() };
+        let latest = Arc::new(AsyncMutex::new(none));
+        all.insert(path, Arc::downgrade(&latest));
+        latest
+    }
+}
+
+/// Lists the queue with all that any server was told before the call. One listing of a path is under way at a time, and
+/// the next one serves everybody who came meanwhile: after an outage there may be a thousand nodes to look for.
+async fn listed_together(operation: &Operation<'_>, lease: SessionKey) -> Result<Arc<Queue>, Failure> {
+    let listings = &operation.session.listings;
+    let came = listings.moment();
+    let latest = listings.of(operation.server_path(), lease);
+    let turn = timeout_at(operation.budget.deadline(), latest.lock()).await;
+    let mut latest = turn.map_err(|_| Interrupted::TimedOut)?;
+    if latest.lease != lease || latest.asked <= came {
+        let asked = listings.moment();
+        let queue = Arc::new(operation.list(lease, Freshness::Latest).await?);
+        *latest = Latest { lease, asked, queue };
+    }
+    Ok(latest.queue.clone())
 }
 
 /// Deletes the node of this name; `false` if there is none.

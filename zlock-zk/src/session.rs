@@ -15,6 +15,7 @@ use zookeeper_client::Client;
 use crate::call::{Call, Calls};
 use crate::config::ZkOptions;
 use crate::contents::Contents;
+use crate::delete::Listings;
 use crate::error::Failure;
 use crate::home::Gate;
 use crate::watchers::Watchers;
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) own: OwnNodes,
     /// By [`own_id`], of nodes whose label may be changed.
     pub(crate) contents: OwnContents<Contents>,
+    /// For deletes of nodes whose names are not known.
+    pub(crate) listings: Listings,
     calls: Calls,
 }
 
@@ -95,6 +98,7 @@ impl Shared {
             background: Background::new(),
             own: OwnNodes::default(),
             contents: OwnContents::default(),
+            listings: Listings::default(),
             calls: Calls::default(),
         }
     }
@@ -120,10 +124,10 @@ impl Shared {
         self.contents.retain(&self.own);
     }
 
-    /// Sends what `call` asks for in this session, and waits for its answer. The library would wait for ever
-    /// while it is not connected, and send the request whenever it is again.
+    /// Sends what `call` asks for in this session, and waits for its answer.
     ///
-    /// The request is sent at the first poll, so that the order of polls is the order on the wire.
+    /// While the session is connected the request is sent at the first poll, so that the order of polls is the order on
+    /// the wire.
     ///
     /// # Cancel safety
     /// The request may still take effect.
@@ -137,7 +141,7 @@ impl Shared {
         T: Send + 'static,
         F: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
-        let answer = self.begin(lease, call)?.answer(until).await?;
+        let answer = self.begin(lease, until, call).await?.answer(until).await?;
         answer.map_err(|error| self.to_failure(lease, error))
     }
 
@@ -147,23 +151,30 @@ impl Shared {
         Ok(live.map(|live| live.watchers.clone()).ok_or_else(|| self.sessions.interrupted())?)
     }
 
-    /// Begins a call in this session.
-    pub(crate) fn begin<T, F>(
+    /// Begins a call in this session, as soon as that is connected: the library would queue what is asked of it meanwhile,
+    /// without a limit, and send all of it at its reconnection.
+    pub(crate) async fn begin<T, F>(
         &self,
         lease: SessionKey,
+        until: Instant,
         call: impl FnOnce(Arc<Live>) -> F,
     ) -> Result<UnderWay<'_, T>, Failure>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let begun = self.calls.begin(|| {
-            // Past its deadline it is no longer ours to use, even if the manager has not come to end it yet.
-            self.sessions.get(lease).filter(|_| self.sessions.is_live(lease)).map(call)
-        });
-        match begun {
-            Some(call) => Ok(UnderWay { shared: self, lease, call: Some(call), see_through: false }),
-            None => Err(self.sessions.interrupted().into()),
+        let mut call = Some(call);
+        loop {
+            let begun = self.calls.begin(|| {
+                // Past its deadline it is no longer ours to use, even if the manager has not come to end it yet.
+                let live =
+                    self.sessions.get(lease).filter(|_| self.sessions.is_connected(lease) == Ok(true))?;
+                call.take().map(|call| call(live))
+            });
+            if let Some(call) = begun {
+                return Ok(UnderWay { shared: self, lease, call: Some(call), see_through: false });
+            }
+            self.sessions.connected(lease, until).await?;
         }
     }
 

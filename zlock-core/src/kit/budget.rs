@@ -106,18 +106,18 @@ impl<'a, T> Budget<'a, T> {
         self.deadline
     }
 
-    /// Waits for a live session.
+    /// Waits for a session that is connected.
     ///
     /// # Errors
-    /// - [`ErrorKind::Unavailable`] if there is none by the deadline. Its source is the error of the last attempt at
-    ///   a session.
+    /// - [`ErrorKind::Unavailable`] if there is none by the deadline. Its message says whether there is no session or
+    ///   no connection; its source is the error of the last attempt at a session.
     /// - [`ErrorKind::Closed`] or [`ErrorKind::NotAuthorized`] if the backend is closed.
     ///
     /// # Cancel safety
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled, if there is no live session.
+    /// Outside a tokio runtime with time enabled, if no session is connected.
     pub async fn session(&self) -> Result<SessionKey> {
         let session = self.sessions.wait(self.deadline, || LastFailure::note(|| self.no_session("")));
         session.await.map_err(|interrupted| match interrupted {
@@ -126,9 +126,10 @@ impl<'a, T> Budget<'a, T> {
         })
     }
 
-    /// The error while there is no session.
+    /// The error while no session is connected.
     fn no_session(&self, within: &str) -> Error {
-        let message = format!("no session with {}{within}", self.options.hosts_text());
+        let what = if self.sessions.publisher().current().is_live() { "connection" } else { "session" };
+        let message = format!("no {what} with {}{within}", self.options.hosts_text());
         let error = self.error(ErrorKind::Unavailable).with_message(message);
         match self.sessions.last_attempt() {
             Some(cause) => error.with_source(cause),
@@ -303,9 +304,14 @@ mod tests {
         let cause = "no session with one,two within the operation timeout: connect: no server available";
         assert_eq!(error.unwrap_err().to_string(), format!("create /app: no server available: {cause}"));
         let budget = Budget::new(&sessions, &options, "create", &path);
-        let deadline = Instant::now() + HALF_A_SECOND;
+        let deadline = Instant::now() + 2 * options.operation_timeout;
         let (key, _) = sessions.begin(SessionId::new(1), deadline, |_| ()).unwrap();
         assert_eq!(budget.session().await.unwrap(), key);
+        sessions.publisher().suspend(key.epoch);
+        let error = budget.session().await.unwrap_err();
+        let text =
+            "create /app: no server available: no connection with one,two within the operation timeout";
+        assert_eq!(error.to_string(), text);
         sessions.close(CloseReason::AuthFailed);
         let error = budget.session().await.unwrap_err();
         assert_eq!(error.to_string(), "create /app: not authorized: the server refused us");

@@ -43,6 +43,8 @@ pub enum Interrupted {
     AuthFailed(&'static str),
     /// The operation's time is used up.
     TimedOut,
+    /// The operation's time is used up, and the request was not sent, since there was no connection.
+    NotConnected,
 }
 
 impl Failure for Interrupted {
@@ -52,9 +54,9 @@ impl Failure for Interrupted {
             Interrupted::Disconnected => (ErrorKind::Unavailable, true),
             Interrupted::Closed => (ErrorKind::Closed, false),
             Interrupted::AuthFailed(_) => (ErrorKind::NotAuthorized, false),
-            Interrupted::TimedOut => (ErrorKind::Unavailable, false),
+            Interrupted::TimedOut | Interrupted::NotConnected => (ErrorKind::Unavailable, false),
         };
-        FailureClass { kind, ambiguous: true, retryable }
+        FailureClass { kind, ambiguous: self != &Interrupted::NotConnected, retryable }
     }
 
     fn explain(self, error: Error) -> Error {
@@ -62,6 +64,7 @@ impl Failure for Interrupted {
             Interrupted::AuthFailed(message) => error.with_message(message),
             Interrupted::Disconnected => error.with_message("the connection broke"),
             Interrupted::TimedOut => error.with_message("no answer within the operation timeout"),
+            Interrupted::NotConnected => error.with_message("there is no connection at the moment"),
             Interrupted::SessionLost | Interrupted::Closed => error,
         }
     }

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::failure::Interrupted;
-use crate::error::Error;
+use super::failure::{Failure as _, Interrupted};
+use crate::error::{Error, ErrorKind};
+use crate::failure::LastFailure;
 use crate::session::{CloseReason, SessionId, SessionPublisher, SessionState};
 
 /// The identity of a session that a backend has begun.
@@ -25,8 +26,9 @@ pub struct SessionKey {
 /// The sessions of a backend, which has one at a time.
 ///
 /// The task that keeps the session alive calls [`begin`](Self::begin) and [`end`](Self::end). Operations wait for
-/// the current session and keep its [`SessionKey`], so that an answer from one session is never used in another. `T`
-/// is what the backend needs in order to use a session, such as a connection; it is released when the session ends.
+/// the current session and keep its [`SessionKey`], so that an answer from one session is never used in another. They
+/// send only while it is [`connected`](Self::connected). `T` is what the backend needs in order to use a session, such
+/// as a connection; it is released when the session ends.
 ///
 /// The session's state and deadline are in [`publisher`](Self::publisher). A session whose deadline has passed is
 /// not live, but stays current until `end` is called.
@@ -270,6 +272,47 @@ impl<T> Sessions<T> {
         }
     }
 
+    /// Returns whether a session is connected, and not suspended.
+    ///
+    /// # Errors
+    /// [`interrupted`](Self::interrupted) if it is over.
+    pub fn is_connected(&self, key: SessionKey) -> Result<bool, Interrupted> {
+        let session = self.publisher.current();
+        if session.epoch != key.epoch || !session.is_live() {
+            return Err(self.interrupted());
+        }
+        Ok(session.state == SessionState::Connected)
+    }
+
+    /// Waits until a session is connected. A backend calls it right before it sends a request, so that nothing is sent
+    /// while the session is suspended: a client library may keep what it cannot send, and send all of it later.
+    ///
+    /// What keeps the session alive must not wait: only its answer says that there is a connection again.
+    ///
+    /// # Errors
+    /// [`Interrupted::NotConnected`] at the deadline; [`interrupted`](Self::interrupted) when the session has ended.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled, if the session is suspended.
+    pub async fn connected(&self, key: SessionKey, deadline: Instant) -> Result<(), Interrupted> {
+        if self.is_connected(key)? {
+            return Ok(());
+        }
+        let mut events = self.publisher.subscribe();
+        while !self.is_connected(key)? {
+            LastFailure::note(|| {
+                Interrupted::NotConnected.explain(Error::new(ErrorKind::Unavailable, "session"))
+            });
+            if timeout_at(deadline, events.changed()).await.is_err() {
+                return Err(Interrupted::NotConnected);
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until a session is no longer the current one.
     ///
     /// # Cancel safety
@@ -355,8 +398,6 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::error::ErrorKind;
-
     const ID: SessionId = SessionId::new(7);
 
     fn after(seconds: u64) -> Instant {
@@ -384,6 +425,31 @@ mod tests {
         advance(Duration::from_secs(10)).await;
         assert_eq!(sessions.wait(after(1), || ()).await, Err(Interrupted::TimedOut));
         assert!(sessions.get(key).is_some(), "it is current until it is ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_suspended_session_is_waited_for_until_it_is_connected() {
+        let (sessions, key) = begun();
+        sessions.publisher().suspend(key.epoch);
+        assert_eq!(sessions.wait(after(1), || ()).await, Err(Interrupted::TimedOut));
+        let last = LastFailure::default();
+        let connected = last.observe(sessions.connected(key, after(1))).await;
+        assert_eq!(connected, Err(Interrupted::NotConnected));
+        assert!(last.take().unwrap().to_string().contains("no connection"));
+        let resume = async {
+            tokio::task::yield_now().await;
+            assert!(sessions.publisher().resume(key.epoch));
+        };
+        let both = (sessions.wait(after(1), || ()), sessions.connected(key, after(1)));
+        let (waited, connected, ()) = tokio::join!(both.0, both.1, resume);
+        assert_eq!((waited, connected), (Ok(key), Ok(())));
+        sessions.publisher().suspend(key.epoch);
+        let end = async {
+            tokio::task::yield_now().await;
+            sessions.end(key);
+        };
+        let (connected, ()) = tokio::join!(sessions.connected(key, after(1)), end);
+        assert_eq!(connected, Err(Interrupted::SessionLost));
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,6 +28,7 @@ mod log;
 mod macros;
 mod mutual;
 mod occupied;
+pub mod outage;
 
 pub use case::{Case, Process, run};
 pub use cut::{Cut, Drop, sweep, sweep_together};

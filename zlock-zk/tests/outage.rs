@@ -1,0 +1,56 @@
+//! An outage that the session outlives: what it costs the server does not depend on how often was tried meanwhile.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{names, observer, options};
+use zlock_recipes::Client;
+use zlock_recipes::suite::outage::{Outage, outage, paths};
+use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to};
+use zlock_zk::ZkBackend;
+
+/// For each node and each grant. A node in a queue takes five: create, list, watch, list again, delete. One that was
+/// given up is listed once more, with a sync, and its watch removed.
+const REQUESTS: usize = 8;
+
+async fn requests_after(how: Outage, break_link: impl AsyncFnOnce(&FaultProxy)) {
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(Duration::from_secs(300), async {
+        let server = ZooKeeper::start().await;
+        let proxy = FaultProxy::start_zookeeper(server.addr()).await;
+        let options = options(&proxy.connect_string()).with_session_timeout(Duration::from_secs(15));
+        let client = Client::new(ZkBackend::connect(options).await.unwrap());
+        let observer = observer(&server.connect_string()).await;
+        let counted = outage(
+            &client,
+            how,
+            async || break_link(&proxy).await,
+            async || proxy.heal().await,
+            async || server.mntr().await["packets_received"] as u64,
+        );
+        let counted = counted.await;
+        for path in paths() {
+            assert!(names(&observer, &path).await.is_empty());
+        }
+        counted.check(REQUESTS);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_is_cut() {
+    let cut = async |proxy: &FaultProxy| {
+        proxy.refuse().await;
+        proxy.cut(Cut::Reset);
+    };
+    requests_after(Outage::Cut, cut).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_falls_silent() {
+    requests_after(Outage::Mute, async |proxy: &FaultProxy| proxy.freeze().await).await;
+}

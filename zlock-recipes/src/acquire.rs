@@ -163,7 +163,7 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     async fn create(request: Request<'a>) -> Result<Self> {
         let Request { client, path, label, data } = request;
-        client.may_create(path).await?;
+        client.time_to_create(path).await;
         let node_id = client.node_ids.next();
         // Armed before the create goes out: from here on every way out leaves no node behind.
         let mut cleanup =

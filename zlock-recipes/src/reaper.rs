@@ -115,21 +115,25 @@ impl ClientInner {
         self.backend.background().push(self.backend.clone(), job);
     }
 
-    /// Waits until a create may be begun. Each one that is given up leaves work for the background, even if it was never
+    /// Waits until it is time for a create. Each one that is given up leaves work for the background, even if it was never
     /// sent. So none is begun while its request would have to wait for the connection, or while requests seem to get no
-    /// answers. What there is to do after an outage then does not grow with the number of attempts.
+    /// answers: what there is to do after an outage then does not grow with the number of attempts.
     ///
-    /// Returns at once if the session is over: there is nothing to clean up in a session that has not begun.
-    pub(crate) async fn may_create(&self, path: &LockPath) -> Result<()> {
-        let Some(why) = self.obstacle() else { return Ok(()) };
-        let error = |why| Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why);
+    /// Returns at once if the session is over, since its end cleans up; and after the operation timeout: the backend has
+    /// a limit of its own, and the error for it.
+    pub(crate) async fn time_to_create(&self, path: &LockPath) {
+        if self.obstacle().is_none() {
+            return;
+        }
         let mut session = self.session.clone();
         let free = async {
             loop {
                 let mut changed = pin!(self.abandoned.changed.notified());
                 changed.as_mut().enable();
                 let Some(why) = self.obstacle() else { return };
-                LastFailure::note(|| error(why));
+                LastFailure::note(|| {
+                    Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
+                });
                 tokio::select! {
                     biased;
                     () = changed => {}
@@ -137,7 +141,8 @@ impl ClientInner {
                 }
             }
         };
-        timeout(self.operation_timeout, free).await.map_err(|_| error(self.obstacle().unwrap_or(why)))
+        // An error if there is an obstacle still.
+        let _ = timeout(self.operation_timeout, free).await;
     }
 
     /// Why no create may be begun at this moment.

@@ -4,6 +4,7 @@
 
 mod bounds;
 mod faults;
+mod outage;
 mod outside;
 mod requests;
 mod runtime;

@@ -282,3 +282,31 @@ impl Drop for Active {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+        std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[tokio::test]
+    async fn turns_are_few_and_come_in_order() {
+        let background = Background::new();
+        let mut turns = Vec::new();
+        for _ in 0..TURNS {
+            turns.push(background.turn().await);
+        }
+        let (mut first, mut second) = (pin!(background.turn()), pin!(background.turn()));
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        turns.pop();
+        assert!(poll(&mut second).is_pending());
+        assert!(poll(&mut first).is_ready(), "who came first");
+        assert!(poll(&mut second).is_ready(), "the turn was given back at once");
+    }
+}

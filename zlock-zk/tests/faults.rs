@@ -192,11 +192,18 @@ async fn an_operation_ends_with_its_time() {
         .await;
         let path = path("time");
         let made = create(&l.backend, &path, Label::Write).await;
-        l.proxy.refuse().await;
-        l.proxy.cut(Cut::Reset);
-        let (token, target) = (token(), Target::Node(made.node.clone()));
-        for round in 0..2 {
-            let began = Instant::now();
+        let target = Target::Node(made.node.clone());
+        for is_cut in [false, true] {
+            if is_cut {
+                l.proxy.heal().await;
+                l.proxy.refuse().await;
+                l.proxy.cut(Cut::Reset);
+                let session = l.backend.session_events();
+                until("suspended", async || session.current().state == SessionState::Suspended).await;
+            } else {
+                l.proxy.freeze().await;
+            }
+            let (began, token) = (Instant::now(), token());
             let (create, list, watch, relabel, delete) = tokio::join!(
                 l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b""),
                 l.backend.children(&path),
@@ -205,13 +212,20 @@ async fn an_operation_ends_with_its_time() {
                 l.backend.delete(&path, &target),
             );
             let took = began.elapsed();
-            assert!(took >= second && took < second * 3 / 2, "round {round}: {took:?}");
-            assert!(create.as_ref().is_err_and(|e| e.is_ambiguous()), "{create:?}");
-            assert!(delete.as_ref().is_err_and(|e| e.is_ambiguous()), "{delete:?}");
-            // It reads first: nothing was written yet.
-            let (watch, relabel) = (watch.unwrap_err(), relabel.unwrap_err());
-            for error in [create.unwrap_err(), list.unwrap_err(), watch, relabel, delete.unwrap_err()] {
+            assert!(took >= second && took < second * 3 / 2, "cut: {is_cut}, {took:?}");
+            // The relabel reads first: nothing was written yet.
+            let writes = [create.unwrap_err(), delete.unwrap_err()];
+            let reads = [list.unwrap_err(), watch.unwrap_err(), relabel.unwrap_err()];
+            for error in &writes {
+                assert_eq!(
+                    error.is_ambiguous(),
+                    !is_cut,
+                    "sent only while there seems to be a connection: {error}"
+                );
+            }
+            for error in writes.iter().chain(&reads) {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                assert!(!is_cut || error.to_string().contains("no connection"), "{error}");
             }
         }
     })

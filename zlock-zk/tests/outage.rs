@@ -3,9 +3,12 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{names, observer, options};
+use common::{create, mkdir, names, observer, options, path, token};
+use tokio::task::JoinSet;
+use zlock_core::{CoordinationBackend, Deletion, Label, Target};
 use zlock_recipes::Client;
 use zlock_recipes::suite::outage::{Outage, outage, paths};
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to};
@@ -53,4 +56,39 @@ async fn a_link_that_is_cut() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_that_falls_silent() {
     requests_after(Outage::Mute, async |proxy: &FaultProxy| proxy.freeze().await).await;
+}
+
+#[tokio::test]
+async fn one_listing_serves_many_deletes() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(Duration::from_secs(60), async {
+        let server = ZooKeeper::start().await;
+        let backend = Arc::new(ZkBackend::connect(options(&server.connect_string())).await.unwrap());
+        let observer = observer(&server.connect_string()).await;
+        let path = path("many");
+        mkdir(&observer, &path).await;
+        let mut targets = Vec::new();
+        for _ in 0..10 {
+            targets.push((create(&backend, &path, Label::Lock).await.node.id, Deletion::Deleted));
+        }
+        targets.extend((0..990).map(|_| (token(), Deletion::AlreadyDeleted)));
+        let before = server.mntr().await["packets_received"];
+        let mut deletes = JoinSet::new();
+        for (id, deletion) in targets {
+            let (backend, path) = (backend.clone(), path.clone());
+            deletes.spawn(async move {
+                assert_eq!(backend.delete(&path, &Target::Id(id)).await.unwrap(), deletion);
+            });
+        }
+        while let Some(delete) = deletes.join_next().await {
+            delete.unwrap();
+        }
+        let requests = server.mntr().await["packets_received"] - before;
+        // 10 deletes; for the first and for all others a sync and a list; a heartbeat.
+        assert!(requests < 40.0, "{requests}");
+        assert!(names(&observer, &path).await.is_empty());
+    })
+    .await;
 }

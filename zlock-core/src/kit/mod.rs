@@ -3,7 +3,7 @@
 //! [`CoordinationBackend`](crate::CoordinationBackend) says what a store must offer. This module is what backends
 //! have in common below that trait: sessions that follow each other, and operations that retry within a limited time.
 //!
-//! - [`Sessions`] has the current session: operations wait for it and run until it ends.
+//! - [`Sessions`] has the current session: operations wait until it is connected, and run until it ends.
 //! - [`Budget`] is one operation's: it waits for a session, retries, and makes the error.
 //! - [`Task`] is the backend's own task, which keeps the sessions; [`Closing`] tells it when to end.
 //! - [`Failure`] and [`Interrupted`] say why a request brought no usable answer, and what follows from that.

@@ -77,7 +77,7 @@ pub async fn outage(
     let is_mended = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let mutex = InterProcessMutex::new(client, &format!("/outage/{}", task % PATHS)).unwrap();
+        let mutex = InterProcessMutex::new(client, format!("/outage/{}", task % PATHS)).unwrap();
         let (attempts, granted, is_mended) = (attempts.clone(), granted.clone(), is_mended.clone());
         tasks.spawn(async move {
             loop {

@@ -9,7 +9,7 @@ use common::{connected, create, linked, linked_with, names, observer, options, p
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{CoordinationBackend, ErrorKind, Label, NodeId, RetryPolicy, Target};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, NodeId, RetryPolicy, SessionState, Target};
 use zlock_etcd::EtcdBackend;
 use zlock_testkit::{Cut, FaultProxy, Flow, Lose, etcd_or_skip, limit};
 
@@ -245,13 +245,17 @@ async fn an_operation_ends_with_its_time() {
         .await;
         let path = path("time");
         let made = create(&l.backend, &path, Label::Write).await;
-        for silent in [false, true] {
-            if silent {
-                l.proxy.freeze().await;
-            } else {
+        for is_cut in [false, true] {
+            if is_cut {
+                l.proxy.heal().await;
+                connected(&l.backend, 1).await;
                 l.proxy.refuse().await;
+                l.proxy.cut(Cut::Reset);
+                let session = l.backend.session_events();
+                until("suspended", async || session.current().state == SessionState::Suspended).await;
+            } else {
+                l.proxy.freeze().await;
             }
-            l.proxy.cut(Cut::Reset);
             let began = Instant::now();
             let (token, target) = (token(), Target::Node(made.node.clone()));
             let (create, list, watch, relabel, delete) = tokio::join!(
@@ -263,13 +267,16 @@ async fn an_operation_ends_with_its_time() {
             );
             let took = began.elapsed();
             // A delay that would take it beyond its time is not waited for.
-            assert!(took + delay >= time && took < time * 3 / 2, "silent {silent}: {took:?}");
-            assert!(create.as_ref().is_err_and(|e| e.is_ambiguous()), "{create:?}");
-            assert!(delete.as_ref().is_err_and(|e| e.is_ambiguous()), "{delete:?}");
-            assert!(relabel.as_ref().is_err_and(|e| e.is_ambiguous()), "{relabel:?}");
-            let (watch, relabel) = (watch.unwrap_err(), relabel.unwrap_err());
-            for error in [create.unwrap_err(), list.unwrap_err(), watch, relabel, delete.unwrap_err()] {
+            assert!(took + delay >= time && took < time * 3 / 2, "cut: {is_cut}, {took:?}");
+            let writes = [create.unwrap_err(), delete.unwrap_err(), relabel.unwrap_err()];
+            let reads = [list.unwrap_err(), watch.unwrap_err()];
+            for error in &writes {
+                let why = "sent only while there seems to be a connection";
+                assert_eq!(error.is_ambiguous(), !is_cut, "{why}: {error}");
+            }
+            for error in writes.iter().chain(&reads) {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                assert!(!is_cut || error.to_string().contains("no connection"), "{error}");
             }
         }
     })

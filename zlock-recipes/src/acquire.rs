@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use zlock_core::{
     Created, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Phase, Queue, Result,
-    SessionState, Target, Watch,
+    Session, SessionState, Target, Watch,
 };
 
 use crate::client_inner::ClientInner;
@@ -47,7 +47,7 @@ pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Resu
 /// Takes the lock if it is free. Writes nothing if it is seen not to be.
 pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
     let last = LastFailure::default();
-    match tokio::time::timeout(request.client.operation_timeout, last.observe(try_once(request))).await {
+    match timeout(request.client.operation_timeout, last.observe(try_once(request))).await {
         Ok(result) => result,
         Err(_) => Err(timed_out(request, "try_acquire", false, &last)),
     }
@@ -163,7 +163,7 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     async fn create(request: Request<'a>) -> Result<Self> {
         let Request { client, path, label, data } = request;
-        client.time_to_create(path).await;
+        time_to_create(client, path).await;
         let node_id = client.node_ids.next();
         // Armed before the create goes out: from here on every way out leaves no node behind.
         let mut cleanup =
@@ -285,5 +285,46 @@ fn timed_out(request: Request<'_>, operation: &'static str, queued: bool, last: 
     match last.take().or_else(suspended) {
         Some(cause) => error.with_source(cause),
         None => error,
+    }
+}
+
+/// Waits until it is time for a create. Each one that is given up leaves work for the background, even if it was never
+/// sent. So none is begun while its request would have to wait for the connection, or while requests seem to get no
+/// answers: what there is to do after an outage then does not grow with the number of attempts.
+///
+/// Returns at once if the session is over, since its end cleans up; and after the operation timeout: the backend has
+/// a limit of its own, and the error for it.
+async fn time_to_create(client: &ClientInner, path: &LockPath) {
+    if obstacle(client).is_none() {
+        return;
+    }
+    let mut session = client.session.clone();
+    let free = async {
+        loop {
+            let changed = client.abandoned.changed();
+            let Some(why) = obstacle(client) else { return };
+            LastFailure::note(|| {
+                Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
+            });
+            tokio::select! {
+                biased;
+                () = changed => {}
+                _ = session.changed() => {}
+            }
+        }
+    };
+    // An error if there is an obstacle still.
+    let _ = timeout(client.operation_timeout, free).await;
+}
+
+/// Why no create may be begun at this moment.
+fn obstacle(client: &ClientInner) -> Option<&'static str> {
+    let Session { state, epoch, .. } = client.session.current();
+    match state {
+        SessionState::Suspended => Some("there is no connection at the moment"),
+        SessionState::Connected if client.abandoned.are_many(epoch) => {
+            Some("too many creates before were given up and are not cleaned up yet")
+        }
+        _ => None,
     }
 }

@@ -1,83 +1,22 @@
 //! Removes nodes in the background: those of dropped guards, cancelled waiters and releases that could not
 //! reach the server. Relabels those of semaphores, and of downgrades that the server did not confirm.
 
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use zlock_core::{
-    CoordinationBackend, Error, ErrorKind, Job, LastFailure, LockPath, Result, Session, SessionEvents,
-    SessionState, Target,
+    CoordinationBackend, ErrorKind, Job, LockPath, Result, SessionEvents, SessionState, Target,
 };
 
+use crate::abandoned::AbandonedCreate;
 use crate::client_inner::ClientInner;
 use crate::hold::Hold;
 
 /// Between two tries at a node when the first failed although the session is connected.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
-
-/// While more creates than this were given up and are not cleaned up, no other is begun.
-const MAX_ABANDONED: usize = 16;
-
-/// The creates of the client that were given up, in its latest session, and whose nodes are not known to be gone.
-#[derive(Debug, Default)]
-pub(crate) struct Abandoned {
-    count: Mutex<Count>,
-    changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Count {
-    epoch: u64,
-    creates: usize,
-}
-
-/// One of them, until it is dropped.
-#[derive(Debug)]
-struct AbandonedCreate {
-    all: Arc<Abandoned>,
-    epoch: u64,
-}
-
-impl Abandoned {
-    fn count(&self) -> MutexGuard<'_, Count> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(self: &Arc<Self>, epoch: u64) -> AbandonedCreate {
-        let mut count = self.count();
-        if count.epoch < epoch {
-            *count = Count { epoch, creates: 0 };
-        }
-        count.creates += usize::from(count.epoch == epoch);
-        AbandonedCreate { all: self.clone(), epoch }
-    }
-
-    fn are_many(&self, epoch: u64) -> bool {
-        let count = self.count();
-        count.epoch == epoch && count.creates > MAX_ABANDONED
-    }
-}
-
-impl Drop for AbandonedCreate {
-    fn drop(&mut self) {
-        let is_few = {
-            let mut count = self.all.count();
-            if count.epoch != self.epoch {
-                return;
-            }
-            count.creates -= 1;
-            count.creates == MAX_ABANDONED
-        };
-        if is_few {
-            self.all.changed.notify_waiters();
-        }
-    }
-}
 
 /// A node to work on. Once the epoch is over the store has removed it by itself.
 #[derive(Debug)]
@@ -113,48 +52,6 @@ impl ClientInner {
         let _abandoned = is_abandoned.then(|| self.abandoned.add(epoch));
         let job = NodeJob { path, work, epoch, session, client, _abandoned };
         self.backend.background().push(self.backend.clone(), job);
-    }
-
-    /// Waits until it is time for a create. Each one that is given up leaves work for the background, even if it was never
-    /// sent. So none is begun while its request would have to wait for the connection, or while requests seem to get no
-    /// answers: what there is to do after an outage then does not grow with the number of attempts.
-    ///
-    /// Returns at once if the session is over, since its end cleans up; and after the operation timeout: the backend has
-    /// a limit of its own, and the error for it.
-    pub(crate) async fn time_to_create(&self, path: &LockPath) {
-        if self.obstacle().is_none() {
-            return;
-        }
-        let mut session = self.session.clone();
-        let free = async {
-            loop {
-                let mut changed = pin!(self.abandoned.changed.notified());
-                changed.as_mut().enable();
-                let Some(why) = self.obstacle() else { return };
-                LastFailure::note(|| {
-                    Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
-                });
-                tokio::select! {
-                    biased;
-                    () = changed => {}
-                    _ = session.changed() => {}
-                }
-            }
-        };
-        // An error if there is an obstacle still.
-        let _ = timeout(self.operation_timeout, free).await;
-    }
-
-    /// Why no create may be begun at this moment.
-    fn obstacle(&self) -> Option<&'static str> {
-        let Session { state, epoch, .. } = self.session.current();
-        match state {
-            SessionState::Suspended => Some("there is no connection at the moment"),
-            SessionState::Connected if self.abandoned.are_many(epoch) => {
-                Some("too many creates before were given up and are not cleaned up yet")
-            }
-            _ => None,
-        }
     }
 }
 

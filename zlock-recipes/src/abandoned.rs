@@ -1,0 +1,73 @@
+//! Creates that were given up before they were answered.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// While more creates than this were given up and are not cleaned up, no other is begun.
+const MAX_ABANDONED: usize = 16;
+
+/// The creates of the client that were given up, in its latest session, and whose nodes are not known to be gone.
+#[derive(Debug, Default)]
+pub(crate) struct Abandoned {
+    count: Mutex<Count>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    epoch: u64,
+    creates: usize,
+}
+
+/// One of them. Counts until it is dropped.
+#[derive(Debug)]
+pub(crate) struct AbandonedCreate {
+    all: Arc<Abandoned>,
+    epoch: u64,
+}
+
+impl Abandoned {
+    fn count(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(self: &Arc<Self>, epoch: u64) -> AbandonedCreate {
+        let mut count = self.count();
+        if count.epoch < epoch {
+            *count = Count { epoch, creates: 0 };
+        }
+        count.creates += usize::from(count.epoch == epoch);
+        AbandonedCreate { all: self.clone(), epoch }
+    }
+
+    /// Whether there are too many for another create.
+    pub(crate) fn are_many(&self, epoch: u64) -> bool {
+        let count = self.count();
+        count.epoch == epoch && count.creates > MAX_ABANDONED
+    }
+
+    /// Completes when there may be few enough again.
+    ///
+    /// # Cancel safety
+    /// Safe. What happens after the call is not missed.
+    pub(crate) fn changed(&self) -> impl Future<Output = ()> + '_ {
+        self.changed.notified()
+    }
+}
+
+impl Drop for AbandonedCreate {
+    fn drop(&mut self) {
+        let is_few = {
+            let mut count = self.all.count();
+            if count.epoch != self.epoch {
+                return;
+            }
+            count.creates -= 1;
+            count.creates == MAX_ABANDONED
+        };
+        if is_few {
+            self.all.changed.notify_waiters();
+        }
+    }
+}

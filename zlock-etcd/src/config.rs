@@ -54,6 +54,11 @@ pub struct EtcdOptions {
 }
 
 impl EtcdOptions {
+    /// In front of all keys.
+    pub(crate) fn prefix(&self) -> &str {
+        self.prefix.as_ref().map_or("", LockPath::as_str)
+    }
+
     /// Options for a cluster of these hosts, each `host:port` or `host` (port 2379); an IPv6 address in
     /// brackets. All else is as the `with_` methods say.
     #[must_use]
@@ -185,7 +190,7 @@ impl EtcdOptions {
     /// ```
     #[must_use]
     pub fn node_key(&self, lock: &LockPath, node: &NodeName) -> String {
-        Keys::new(self, lock).of(node)
+        Keys::new(self.prefix(), lock).of(node)
     }
 
     /// The host of this number, counted round and round, with its port.

@@ -6,8 +6,9 @@ use zlock_core::{Created, ErrorKind, Excerpt, Label, LockPath, NodeId, Result};
 
 use crate::contents::Contents;
 use crate::error::Failure;
-use crate::operation::{Operation, get, gets, revision};
+use crate::operation::Operation;
 use crate::session::{Shared, lease_id, own_id};
+use crate::txn::{get, gets, revision};
 use crate::write::check_size;
 use crate::{fence, value};
 

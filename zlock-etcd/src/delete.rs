@@ -6,8 +6,9 @@ use zlock_core::{Deletion, LockPath, Result, Target};
 
 use crate::error::Failure;
 use crate::fence;
-use crate::operation::{Operation, is_still};
+use crate::operation::Operation;
 use crate::session::{Shared, own_id};
+use crate::txn::is_still;
 
 /// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {

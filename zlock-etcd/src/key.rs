@@ -10,7 +10,6 @@
 use etcd_client::KeyValue;
 use zlock_core::{FencingToken, LockPath, Node, NodeId, NodeName, Queue, Sequence, SessionId};
 
-use crate::config::EtcdOptions;
 use crate::value;
 
 /// The keys that a queue's are among: from the first to the one after the last.
@@ -29,8 +28,9 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(options: &EtcdOptions, path: &LockPath) -> Self {
-        Keys { prefix: format!("{}{path}/", prefix(options)) }
+    /// The keys of the queue of `path`, below the backend's prefix.
+    pub(crate) fn new(prefix: &str, path: &LockPath) -> Self {
+        Keys { prefix: format!("{prefix}{path}/") }
     }
 
     /// The key of a place.
@@ -89,22 +89,19 @@ fn is_place(name: &str, lease: i64, value: &[u8]) -> bool {
 }
 
 /// The key that a session raises to make its older creates void; see `fence.rs`.
-pub(crate) fn fence(options: &EtcdOptions, session: SessionId) -> String {
-    format!("{}//fence/{:x}", prefix(options), session.get())
-}
-
-fn prefix(options: &EtcdOptions) -> &str {
-    options.prefix.as_ref().map_or("", LockPath::as_str)
+pub(crate) fn fence(prefix: &str, session: SessionId) -> String {
+    format!("{prefix}//fence/{:x}", session.get())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::EtcdOptions;
 
     #[test]
     fn direct_children_only() {
         let options = EtcdOptions::new(["h"]).with_prefix(LockPath::new("/prod").unwrap());
-        let keys = Keys::new(&options, &LockPath::new("/app").unwrap());
+        let keys = Keys::new(options.prefix(), &LockPath::new("/app").unwrap());
         assert_eq!(keys.of("x"), "/prod/app/x");
         let range = Range { start: "/prod/app/".into(), end: Some("/prod/app0".into()) };
         assert_eq!(keys.range(), range);
@@ -143,11 +140,11 @@ mod tests {
     #[test]
     fn the_fence_is_below_no_lock() {
         let options = EtcdOptions::new(["h"]);
-        assert_eq!(fence(&options, SessionId::new(0xab)), "//fence/ab");
+        assert_eq!(fence(options.prefix(), SessionId::new(0xab)), "//fence/ab");
         let options = options.with_prefix(LockPath::new("/prod").unwrap());
-        let fence = fence(&options, SessionId::new(0xab));
+        let fence = fence(options.prefix(), SessionId::new(0xab));
         assert_eq!(fence, "/prod//fence/ab");
-        let whole = Keys::new(&EtcdOptions::new(["h"]), &LockPath::new("/prod").unwrap());
+        let whole = Keys::new("", &LockPath::new("/prod").unwrap());
         assert_eq!(whole.name(fence.as_bytes()), None);
     }
 }

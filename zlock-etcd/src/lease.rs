@@ -15,8 +15,8 @@ use zlock_core::{ErrorKind, NodeId};
 use crate::connect::{Endpoint, Endpoints, kv};
 use crate::error::Failure;
 use crate::key::Range;
-use crate::operation::gets;
 use crate::session::{Shared, lease_id, own_id};
+use crate::txn::gets;
 
 /// The most reads that fit into a transaction: the server's own limit is 128.
 const MAX_READS: usize = 100;

@@ -13,12 +13,14 @@ mod lease;
 mod listings;
 mod manager;
 mod operation;
+mod pace;
 mod read;
 mod relabel;
 mod session;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
+mod txn;
 mod value;
 mod watch;
 mod write;

@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn only_what_was_listed_as_it_was_seen_is_found() {
         let options = EtcdOptions::new(["h"]);
-        let keys = |path: &str| Keys::new(&options, &LockPath::new(path).unwrap());
+        let keys = |path: &str| Keys::new(options.prefix(), &LockPath::new(path).unwrap());
         let (listings, a, b) = (Listings::default(), keys("/a"), keys("/b"));
         let pair = queue(&[Label::Write, Label::Lock]);
         listings.note(&a, &pair, 7);
@@ -103,7 +103,7 @@ mod tests {
     fn the_number_of_queues_is_bounded() {
         let (options, listings) = (EtcdOptions::new(["h"]), Listings::default());
         for n in 0..2 * MAX_QUEUES {
-            let keys = Keys::new(&options, &LockPath::new(format!("/{n}")).unwrap());
+            let keys = Keys::new(options.prefix(), &LockPath::new(format!("/{n}")).unwrap());
             listings.note(&keys, &queue(&[Label::Lock; 2]), 1);
         }
         assert_eq!(listings.0.lock().unwrap().len(), MAX_QUEUES);

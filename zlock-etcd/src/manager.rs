@@ -202,7 +202,7 @@ impl Manager {
 async fn keep_alive(shared: &Shared, session: &Kept) {
     let Kept { lease: SessionKey { epoch, id }, granted } = *session;
     let limit = shared.options.keep_alive_time();
-    let key = key::fence(&shared.options, id);
+    let key = key::fence(shared.options.prefix(), id);
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
     // The first at once: its stream tells when the server goes.
     let mut next = Instant::now();

@@ -3,11 +3,9 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use etcd_client::{
-    Client, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
-};
+use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
 use zlock_core::kit::{Budget, SessionKey};
-use zlock_core::{LockPath, Node, Queue, Result};
+use zlock_core::{LockPath, Queue, Result};
 
 use crate::connect::kv;
 use crate::error::Failure;
@@ -26,7 +24,7 @@ pub(crate) struct Operation<'a> {
 impl<'a> Operation<'a> {
     pub(crate) fn new(session: &'a Shared, name: &'static str, path: &'a LockPath) -> Self {
         let budget = Budget::new(&session.sessions, &session.options.kit, name, path);
-        Operation { session, keys: Keys::new(&session.options, path), budget }
+        Operation { session, keys: Keys::new(session.options.prefix(), path), budget }
     }
 
     /// Sends what `call` asks for, and waits for the answer.
@@ -73,25 +71,4 @@ impl<'a> Operation<'a> {
         let result = self.ask(lease, |client| async move { kv(&client).txn(txn).await }).await;
         self.budget.record(result)
     }
-}
-
-/// That the key is still this node, and not another of the same name.
-pub(crate) fn is_still(key: &str, node: &Node) -> Compare {
-    Compare::create_revision(key, CompareOp::Equal, node.sequence.get())
-}
-
-/// Reads the range of a queue, as a part of a transaction.
-pub(crate) fn get(range: Range) -> TxnOp {
-    TxnOp::get(range.start, range.end.map(|end| GetOptions::new().with_range(end)))
-}
-
-/// The answers to the reads of a transaction, in order.
-pub(crate) fn gets(answer: &TxnResponse) -> Vec<GetResponse> {
-    let get = |answer| if let TxnOpResponse::Get(get) = answer { Some(get) } else { None };
-    answer.op_responses().into_iter().filter_map(get).collect()
-}
-
-/// The revision of a transaction's answer.
-pub(crate) fn revision(answer: &TxnResponse) -> i64 {
-    answer.header().map_or(0, etcd_client::ResponseHeader::revision)
 }

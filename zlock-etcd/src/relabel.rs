@@ -7,8 +7,9 @@ use zlock_core::{ErrorKind, Label, LockPath, Node, Result};
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::lease;
-use crate::operation::{Operation, gets, is_still, revision};
+use crate::operation::Operation;
 use crate::session::{Shared, own_id};
+use crate::txn::{gets, is_still, revision};
 use crate::value;
 
 /// Writes the node's value anew, with `label` and the data that is there. The key keeps its create revision, and

@@ -16,8 +16,8 @@ use crate::connect::Endpoints;
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::listings::Listings;
+use crate::pace::Pace;
 use crate::stream::Watches;
-use crate::watch::Pace;
 
 /// The ID of a session as the client library takes it: that of its lease.
 pub(crate) fn lease_id(lease: SessionKey) -> i64 {

@@ -9,7 +9,7 @@
 //! *A watch that is made while something is being written may end up in that loop all the same*: the server
 //! looks up what "now" is, and is overtaken before it has put the watch in place. In a queue that moves fast that
 //! is one watch in thirty, and holds everybody up. After at most one turn of the loop it is as fast as any. So
-//! where waits are shorter than half of that ([`Pace`]) a second watch is made: both are hardly ever
+//! where waits are shorter than half of that (see [`Pace`](crate::pace::Pace)) a second watch is made: both are hardly ever
 //! overtaken. A read after which nothing was written since shows that the first was not.
 //!
 //! | waits are | written in between | the node is | messages |
@@ -21,8 +21,6 @@
 //! | short | yes | the first in line | watch, read; watch if anything was written since |
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use etcd_client::{GetResponse, ResponseHeader};
 use tokio::time::{Instant, sleep_until};
@@ -34,26 +32,10 @@ use crate::key::{Keys, Range};
 use crate::lease;
 use crate::listings::Listed;
 use crate::operation::Operation;
+use crate::pace::LOOP;
 use crate::session::Shared;
 use crate::stream::{Armed, Change};
 use crate::value;
-
-/// One turn of the server's loop.
-const LOOP: Duration = Duration::from_millis(100);
-
-/// Whether the last wait was over in half a turn of the server's loop.
-#[derive(Debug, Default)]
-pub(crate) struct Pace(AtomicBool);
-
-impl Pace {
-    fn is_fast(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn waited(&self, time: Duration) {
-        self.0.store(time < LOOP / 2, Ordering::Relaxed);
-    }
-}
 
 /// Arms a watch on `seen`, if it is still as it was seen.
 pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {

@@ -6,8 +6,9 @@ use zlock_core::{ErrorKind, Label, LockPath, Node, Result};
 
 use crate::error::Failure;
 use crate::lease;
-use crate::operation::{Operation, gets, is_still};
+use crate::operation::Operation;
 use crate::session::Shared;
+use crate::txn::{gets, is_still};
 use crate::value;
 
 /// What one request takes besides the data is well below the rest of the server's 1.5 MB.

@@ -10,7 +10,7 @@ use zlock_core::kit::SessionKey;
 use zookeeper_client::{Client, Error, EventType, OneshotWatcher, WatchedEvent};
 
 use crate::error::{Failure, classify};
-use crate::home::Gate;
+use crate::gate::Gate;
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared, Staleness, catch_up};
 use crate::watchers::Watched;

@@ -9,7 +9,8 @@ use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{ConnectUrl, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
 use zookeeper_client::{Acl, Acls};
 
-use crate::heartbeat::HEARTBEATS;
+/// How many are sent in the time of a session timeout.
+pub(crate) const HEARTBEATS: u32 = 5;
 
 /// ZooKeeper's own client port.
 const DEFAULT_PORT: u16 = 2181;

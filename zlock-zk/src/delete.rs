@@ -1,16 +1,14 @@
 //! Removing a node.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
-use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout_at;
 use zlock_core::kit::{Interrupted, SessionKey};
 use zlock_core::{Deletion, Label, LockPath, NodeName, Queue, Result, Target};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
+use crate::listings::Latest;
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 
@@ -73,41 +71,6 @@ async fn once(
     }
     // The next try comes after a pause.
     Err(Failure::ServersDisagree)
-}
-
-/// The listings that deletes wait for, by path.
-#[derive(Debug, Default)]
-pub(crate) struct Listings {
-    /// The number of times that somebody came for a listing or sent one.
-    moments: AtomicU64,
-    latest: Mutex<BTreeMap<String, Weak<AsyncMutex<Latest>>>>,
-}
-
-/// The latest listing of a path.
-#[derive(Debug)]
-struct Latest {
-    lease: SessionKey,
-    /// The moment before it was sent.
-    asked: u64,
-    queue: Arc<Queue>,
-}
-
-impl Listings {
-    fn moment(&self) -> u64 {
-        self.moments.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn of(&self, path: String, lease: SessionKey) -> Arc<AsyncMutex<Latest>> {
-        let mut all = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(latest) = all.get(&path).and_then(Weak::upgrade) {
-            return latest;
-        }
-        all.retain(|_, latest| latest.strong_count() > 0);
-        let none = Latest { lease, asked: 0, queue: Arc::default() };
-        let latest = Arc::new(AsyncMutex::new(none));
-        all.insert(path, Arc::downgrade(&latest));
-        latest
-    }
 }
 
 /// Lists the queue with all that any server was told before the call. One listing of a path is under way at a time, and

@@ -13,9 +13,6 @@ use zookeeper_client::{Client, Error};
 use crate::pages::pages;
 use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 
-/// How many are sent in the time of a session timeout.
-pub(crate) const HEARTBEATS: u32 = 5;
-
 /// One request under way. Its answer tells that the session lived when it was *sent*; the client library's own
 /// pings say nothing that we can see.
 pub(crate) struct Heartbeat {

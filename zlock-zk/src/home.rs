@@ -1,51 +1,14 @@
 //! The tokio runtime that a backend lives on, and the client library's tasks there.
 
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use spawns_core::{Spawn, Task, enter};
 use zlock_core::CloseReason;
 
 use crate::session::Shared;
-
-/// Open while none of the library's tasks has been dropped before its end, which only the end of their runtime does: a
-/// task that panics ends like any other, since `spawns_core` catches the panic.
-///
-/// The library's watchers panic when they are polled after either, and others may poll them on another runtime. So they
-/// are polled through the gate. It is closed before a task is dropped, and catches what it cannot foresee.
-#[derive(Debug)]
-pub(crate) struct Gate(RwLock<bool>);
-
-impl Default for Gate {
-    fn default() -> Self {
-        Gate(RwLock::new(true))
-    }
-}
-
-impl Gate {
-    /// Polls if the gate is open, and keeps it open meanwhile; `None` once it is closed, or if `poll` panics.
-    pub(crate) fn poll<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<Option<T>> {
-        let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if !*open {
-            return Poll::Ready(None);
-        }
-        match catch_unwind(AssertUnwindSafe(poll)) {
-            Ok(polled) => polled.map(Some),
-            Err(_) => {
-                tracing::error!("a task of the client library has panicked");
-                Poll::Ready(None)
-            }
-        }
-    }
-
-    /// Waits for polls under way: these do not block.
-    fn close(&self) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = false;
-    }
-}
 
 /// Lets `connecting` spawn the library's tasks on the backend's runtime, whichever one polls it.
 pub(crate) async fn at_home<F: Future>(shared: &Arc<Shared>, connecting: F) -> F::Output {
@@ -110,20 +73,5 @@ mod tests {
         assert!(at_home(&shared, task).await.unwrap_err().is_panic());
         assert!(shared.sessions.closed().is_none());
         assert_eq!(shared.gate.poll(|| Poll::Ready(1)), Poll::Ready(Some(1)));
-    }
-
-    /// As the library's watchers do after such a panic.
-    #[test]
-    fn a_watcher_that_panics_is_at_its_end() {
-        assert_eq!(Gate::default().poll(|| -> Poll<u32> { panic!("no sender") }), Poll::Ready(None));
-    }
-
-    #[test]
-    fn nothing_is_polled_behind_a_closed_gate() {
-        let gate = Gate::default();
-        assert_eq!(gate.poll(|| Poll::<u32>::Pending), Poll::Pending);
-        assert_eq!(gate.poll(|| Poll::Ready(1)), Poll::Ready(Some(1)));
-        gate.close();
-        assert_eq!(gate.poll(|| -> Poll<u32> { unreachable!("closed") }), Poll::Ready(None));
     }
 }

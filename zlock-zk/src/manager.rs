@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::kit::{Closing, SessionKey, Task};
-use zlock_core::{Close, CloseReason, ErrorKind, RetryPolicy, SessionId};
+use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
+use crate::config::HEARTBEATS;
 use crate::connect::{Established, reconnect};
-use crate::heartbeat::{HEARTBEATS, Heartbeat};
+use crate::heartbeat::Heartbeat;
 use crate::session::{Live, Shared};
 use crate::watchers::Watchers;
 
@@ -53,7 +54,15 @@ impl Manager {
         let id = SessionId::new(client.session_id().0.cast_unsigned());
         let life = timeout.saturating_sub(self.shared.options.margin(timeout));
         let states = client.state_watcher();
-        let live = |lease| Live::new(lease, client, Watchers::new(&self.shared));
+        let shared = Arc::downgrade(&self.shared);
+        let watchers = Watchers::new(self.shared.runtime.clone(), move || {
+            let shared = shared.clone();
+            async move {
+                let shared = shared.upgrade().ok_or_else(|| Error::new(ErrorKind::Closed, "connect"))?;
+                Ok(reconnect(&shared).await?.client)
+            }
+        });
+        let live = |lease| Live::new(lease, client, watchers);
         let (SessionKey { epoch, .. }, live) = self.shared.sessions.begin(id, sent + life, live)?;
         tracing::info!(session = %id, epoch, ?timeout, "session established");
         Some(Kept { live, states, timeout, life })

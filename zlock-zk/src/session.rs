@@ -15,9 +15,9 @@ use zookeeper_client::Client;
 use crate::call::{Call, Calls};
 use crate::config::ZkOptions;
 use crate::contents::Contents;
-use crate::delete::Listings;
 use crate::error::Failure;
-use crate::home::Gate;
+use crate::gate::Gate;
+use crate::listings::Listings;
 use crate::watchers::Watchers;
 
 /// A live session and the client object that is it.

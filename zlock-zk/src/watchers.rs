@@ -9,17 +9,17 @@
 //! own no node.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use zlock_core::Error;
 use zlock_core::kit::Interrupted;
 use zookeeper_client::Client;
 
-use crate::connect::reconnect;
 use crate::error::Failure;
-use crate::session::Shared;
 
 /// The bytes of paths that the session's own client watches at most. It has a wide margin: it must not be lost.
 const OWN: usize = 64 * 1024;
@@ -200,17 +200,26 @@ impl Drop for Connection {
     }
 }
 
+/// Opens a watch connection.
+type Open = dyn Fn() -> Pin<Box<dyn Future<Output = Result<Client, Error>> + Send>> + Send + Sync;
+
 /// The watches of one session of a backend.
 pub(crate) struct Watchers {
-    shared: Weak<Shared>,
+    runtime: Handle,
+    open: Box<Open>,
     /// `None` when the session is over.
     loads: Mutex<Option<Loads<Connection>>>,
 }
 
 impl Watchers {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Arc<Self> {
+    /// `open` is called for each watch connection, and what it returns is run on `runtime`.
+    pub(crate) fn new<F>(runtime: Handle, open: impl Fn() -> F + Send + Sync + 'static) -> Arc<Self>
+    where
+        F: Future<Output = Result<Client, Error>> + Send + 'static,
+    {
         let limits = Limits { own: OWN, other: OTHER, connections: CONNECTIONS };
-        Arc::new(Watchers { shared: Arc::downgrade(shared), loads: Mutex::new(Some(Loads::new(limits))) })
+        let open = Box::new(move || Box::pin(open()) as _);
+        Arc::new(Watchers { runtime, open, loads: Mutex::new(Some(Loads::new(limits))) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Loads<Connection>>> {
@@ -225,8 +234,7 @@ impl Watchers {
             let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
             // Their watches have fired, or failed.
             lost = loads.others.extract_if(.., |(_, _, connection)| connection.is_lost()).collect();
-            let shared = self.shared.upgrade().ok_or(Interrupted::Closed)?;
-            loads.add(&watched, |number| self.open(shared, number))?
+            loads.add(&watched, |number| self.open(number))?
         };
         // Outside the lock.
         drop(lost);
@@ -234,17 +242,16 @@ impl Watchers {
     }
 
     /// Begins to open a connection. All who come meanwhile wait for the same.
-    fn open(self: &Arc<Self>, shared: Arc<Shared>, number: u64) -> Connection {
+    fn open(self: &Arc<Self>, number: u64) -> Connection {
         let (tell, outcome) = watch::channel(None);
-        let (runtime, watchers) = (shared.runtime.clone(), Arc::downgrade(self));
-        let opening = runtime.spawn(async move {
-            let opened = reconnect(&shared).await;
-            drop(shared);
+        let (opening, watchers) = ((self.open)(), Arc::downgrade(self));
+        let opening = self.runtime.spawn(async move {
+            let opened = opening.await;
             let Some(watchers) = watchers.upgrade() else { return };
             let outcome = match opened {
-                Ok(established) => {
-                    tracing::debug!(session = %established.client.session_id(), "one more connection to watch with");
-                    watchers.opened(number, established.client);
+                Ok(client) => {
+                    tracing::debug!(session = %client.session_id(), "one more connection to watch with");
+                    watchers.opened(number, client);
                     Ok(())
                 }
                 Err(error) => {

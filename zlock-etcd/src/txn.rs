@@ -1,0 +1,27 @@
+//! Parts of transactions, and of the answers to them.
+
+use etcd_client::{Compare, CompareOp, GetOptions, GetResponse, TxnOp, TxnOpResponse, TxnResponse};
+use zlock_core::Node;
+
+use crate::key::Range;
+
+/// That the key is still this node, and not another of the same name.
+pub(crate) fn is_still(key: &str, node: &Node) -> Compare {
+    Compare::create_revision(key, CompareOp::Equal, node.sequence.get())
+}
+
+/// Reads the range of a queue, as a part of a transaction.
+pub(crate) fn get(range: Range) -> TxnOp {
+    TxnOp::get(range.start, range.end.map(|end| GetOptions::new().with_range(end)))
+}
+
+/// The answers to the reads of a transaction, in order.
+pub(crate) fn gets(answer: &TxnResponse) -> Vec<GetResponse> {
+    let get = |answer| if let TxnOpResponse::Get(get) = answer { Some(get) } else { None };
+    answer.op_responses().into_iter().filter_map(get).collect()
+}
+
+/// The revision of a transaction's answer.
+pub(crate) fn revision(answer: &TxnResponse) -> i64 {
+    answer.header().map_or(0, etcd_client::ResponseHeader::revision)
+}

@@ -1,10 +1,15 @@
-//! An outage that the session outlives: what it costs the server does not depend on how often was tried meanwhile.
+//! An outage that the session outlives: what it costs the server does not depend on how often was tried meanwhile. And
+//! the background, which has much to do then.
 
 use std::time::Duration;
 
-use zlock::Client;
+use tokio::time::sleep;
 use zlock::mem::{MemLink, MemOptions, MemServer};
+use zlock::{Client, ErrorKind, Guard, InterProcessMutex};
 use zlock_recipes::suite::outage::{Outage, outage, paths};
+use zlock_recipes::suite::{Call, Case, Process, Side, run};
+
+use crate::store::MemStore;
 
 /// For each node and each grant. A node in a queue takes five: create, list, watch, list again, delete. The watch of one
 /// that is given up is removed.
@@ -13,7 +18,7 @@ const REQUESTS: usize = 6;
 async fn requests_after(how: Outage, break_link: impl FnOnce(&MemLink)) {
     let server = MemServer::new();
     // Silence is noticed after two thirds of a session.
-    let options = MemOptions::default().with_session_timeout(Duration::from_secs(12));
+    let options = MemOptions::default().with_session_timeout(Duration::from_secs(7));
     let options = options.with_margin(Duration::from_millis(100));
     let client = Client::new(server.connect_with(options));
     let link = server.link_of(client.session_events().current().id).unwrap();
@@ -39,4 +44,48 @@ async fn a_link_that_falls_silent() {
 #[tokio::test(start_paused = true)]
 async fn a_link_on_which_no_answers_come() {
     requests_after(Outage::Mute, MemLink::mute).await;
+}
+
+const GUARDS: usize = 100;
+
+async fn guards(case: &Case<'_>, process: &Process) -> Vec<Guard> {
+    let mut guards = Vec::new();
+    for number in 0..GUARDS {
+        let path = case.path(&number.to_string());
+        guards.push(InterProcessMutex::new(&process.client, path).unwrap().acquire().await.unwrap());
+    }
+    guards
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_background_asks_for_few_things_at_once() {
+    let store = MemStore::default();
+    let server = store.server.clone();
+    run(Some(store), true, "few", async |case: &Case<'_>| {
+        let a = case.process().await;
+        let guards = guards(case, &a).await;
+        let link = server.link_of(a.session().id).unwrap();
+        link.delay(Duration::from_millis(5), Duration::ZERO);
+        drop(guards);
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!((a.client.pending_cleanups(), a.faults.under_way()), (GUARDS, 16));
+        link.delay(Duration::ZERO, Duration::ZERO);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_up_that_is_refused_holds_up_no_other() {
+    run(Some(MemStore::default()), true, "refused", async |case: &Case<'_>| {
+        let a = case.process().await;
+        let mut guards = guards(case, &a).await;
+        let last = guards.pop();
+        a.faults.fail(Call::Delete, Side::Before, GUARDS - 1, ErrorKind::Unavailable);
+        drop(guards);
+        drop(last);
+        // They are tried again after 50 ms.
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(a.client.pending_cleanups(), GUARDS - 1);
+    })
+    .await;
 }

@@ -1,7 +1,7 @@
 //! The suites on the example of a backend, in paused time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-#![allow(missing_debug_implementations, unreachable_pub, reason = "an example has no users")]
+#![allow(unreachable_pub, reason = "an example has no users")]
 
 #[path = "../examples/toy_store/backend.rs"]
 mod backend;

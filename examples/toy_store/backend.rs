@@ -1,7 +1,6 @@
 //! The backend: what zlock needs from the store, built on `zlock::backend::kit`.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock::backend::kit::{Budget, Closing, Interrupted, Options, SessionKey, Sessions, Task};
 use zlock::backend::{
     Background, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData, NodeId,
-    NodeName, OwnNodes, Queue, Sequence, Target, Watch, WatchEvent, async_trait,
+    NodeName, Queue, Sequence, Target, Watch, WatchEvent, async_trait,
 };
 use zlock::{Close, CloseReason, Error, ErrorKind, FencingToken, Result, SessionEvents};
 
@@ -25,18 +24,18 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// A client of a [`Server`].
+#[derive(Debug)]
 pub struct ToyBackend {
     shared: Arc<Shared>,
     task: Task,
 }
 
 /// What the operations share with the task that keeps the sessions.
+#[derive(Debug)]
 struct Shared {
     connection: Arc<Connection>,
     options: Options,
     sessions: Sessions<()>,
-    background: Background,
-    own: OwnNodes,
 }
 
 impl ToyBackend {
@@ -46,11 +45,8 @@ impl ToyBackend {
             connection: Arc::new(Connection::new(server)),
             options: Options::new(["toy"]),
             sessions: Sessions::new("the server refused the credentials"),
-            background: Background::new(),
-            own: OwnNodes::default(),
         });
-        let publisher = shared.sessions.publisher();
-        let task = Task::spawn(&shared.background, publisher, |closing| shared.clone().run(closing));
+        let task = Task::spawn(&shared.sessions, |closing| shared.clone().run(closing));
         ToyBackend { shared, task }
     }
 
@@ -64,8 +60,6 @@ impl Shared {
     /// Closes the backend for its callers, at once. The task tells the server.
     fn close(&self) {
         self.sessions.close(CloseReason::Requested);
-        self.background.close();
-        self.own.clear();
     }
 
     async fn run(self: Arc<Self>, mut closing: Closing) -> Close {
@@ -96,7 +90,6 @@ impl Shared {
                     if let Some((session, _)) = self.sessions.begin(id, sent + CERTAIN, |_| ()) {
                         self.keep(session).await;
                         self.sessions.end(session);
-                        self.own.clear();
                     }
                 }
                 Err(Disconnected) => {
@@ -117,11 +110,11 @@ impl Shared {
             is_live.then(|| table.rows.iter().filter_map(node).filter(own).map(|node| node.id).collect())
         };
         loop {
-            let (sent, mark) = (Instant::now(), self.own.mark());
+            let (sent, mark) = (Instant::now(), self.sessions.own().mark());
             let pause = match timeout(KEEP_ALIVE, self.connection.transaction(keep)).await {
                 Ok(Ok(None)) => return,
                 Ok(Ok(Some(own))) => {
-                    self.own.compare(mark, &own);
+                    self.sessions.own().compare(mark, &own);
                     publisher.extend(session.epoch, sent + CERTAIN);
                     publisher.resume(session.epoch);
                     KEEP_ALIVE
@@ -201,8 +194,7 @@ impl Shared {
 
 /// The node of a row, unless that is something else.
 fn node(row: &Row) -> Option<Node> {
-    let node = Node::listed(row.name.as_str())?;
-    Some(Node { session: row.session, fencing_token: Some(FencingToken::new(row.created)), ..node })
+    Some(Node::listed(row.name.as_str())?.with_owner(row.session, FencingToken::new(row.created)))
 }
 
 fn queue(table: &Table, parent: &LockPath) -> Queue {
@@ -259,7 +251,7 @@ impl CoordinationBackend for ToyBackend {
         };
         let (session, (node, queue)) = self.shared.transaction(&mut budget, true, append).await?;
         let node = node.ok_or_else(|| budget.error(ErrorKind::Unexpected))?;
-        Ok(Created { node, queue, epoch: session.epoch, deletion: self.shared.own.insert(id) })
+        Ok(Created::new(node, queue, session.epoch, self.shared.sessions.own().insert(id)))
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
@@ -305,7 +297,7 @@ impl CoordinationBackend for ToyBackend {
     }
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        self.shared.own.remove(target.id());
+        self.shared.sessions.own().remove(target.id());
         let mut budget = self.shared.budget("delete", parent);
         let delete = |table: &mut Table, _| table.delete(|row| is_it(row, parent, target.id()));
         let (_, deleted) = self.shared.transaction(&mut budget, true, delete).await?;
@@ -343,7 +335,7 @@ impl CoordinationBackend for ToyBackend {
     }
 
     fn background(&self) -> Background {
-        self.shared.background.clone()
+        self.shared.sessions.background().clone()
     }
 
     async fn close(&self) -> Result<Close> {
@@ -355,11 +347,5 @@ impl CoordinationBackend for ToyBackend {
 impl Drop for ToyBackend {
     fn drop(&mut self) {
         self.shared.close();
-    }
-}
-
-impl fmt::Debug for ToyBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToyBackend").field("session", &self.shared.sessions.publisher().last_seen()).finish()
     }
 }

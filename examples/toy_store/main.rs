@@ -2,7 +2,7 @@
 //!
 //! `server.rs` is the store, `backend.rs` the backend. `tests/toy_store.rs` runs the suites on it.
 
-#![allow(missing_docs, missing_debug_implementations, unreachable_pub, reason = "an example has no users")]
+#![allow(missing_docs, unreachable_pub, reason = "an example has no users")]
 
 mod backend;
 mod server;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use zlock::SessionId;
 use zlock::backend::LockPath;
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Row {
     pub parent: LockPath,
     pub name: String,
@@ -22,7 +22,7 @@ pub struct Row {
     pub changed: u64,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Table {
     pub rows: Vec<Row>,
     /// When each session expires.
@@ -74,7 +74,7 @@ impl Table {
 }
 
 /// The server. Its clones are the same server.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Server(Arc<(Mutex<Table>, watch::Sender<u64>)>);
 
 impl Server {
@@ -88,7 +88,7 @@ impl Server {
 }
 
 /// What a client's connection to the server is like. The tests change it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Up,
     /// Every request fails at once.
@@ -100,6 +100,7 @@ pub enum Mode {
 }
 
 /// A client's connection.
+#[derive(Debug)]
 pub struct Connection {
     server: Server,
     pub mode: watch::Sender<Mode>,

@@ -185,7 +185,8 @@ pub enum Close {
     Pending,
 }
 
-/// A node just made.
+/// The answer of [`create_ephemeral_sequential`](CoordinationBackend::create_ephemeral_sequential).
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Created {
     /// The node, with session and fencing token filled.
@@ -198,7 +199,16 @@ pub struct Created {
     pub deletion: DeletionNotice,
 }
 
+impl Created {
+    /// Creates the answer. The fields say what the arguments are.
+    #[must_use]
+    pub fn new(node: Node, queue: Queue, epoch: u64, deletion: DeletionNotice) -> Self {
+        Created { node, queue, epoch, deletion }
+    }
+}
+
 /// The answer of [`exists_with_watch`](CoordinationBackend::exists_with_watch).
+#[non_exhaustive]
 #[derive(Debug)]
 pub enum Existence {
     /// There is no such node, and no watch is left.
@@ -210,6 +220,7 @@ pub enum Existence {
 }
 
 /// The answer of [`delete`](CoordinationBackend::delete).
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deletion {
     /// This call deleted the node, or most likely did: the answer to one of its requests was lost, and there is no

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::label::Label;
-use crate::name::{NodeName, is_uuid};
+use crate::name::{NodeName, ParsedName, is_uuid};
 use crate::sequence::Sequence;
 use crate::session::SessionId;
 
@@ -176,6 +176,7 @@ impl fmt::Display for FencingToken {
 }
 
 /// One place in a lock's queue.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its name under the lock's path (on etcd: the last part of its key).
@@ -193,19 +194,32 @@ pub struct Node {
 }
 
 impl Node {
-    /// Reads a listed name; `None` for a foreign one. Owner and fencing token are left open.
+    /// Creates a node whose owner and fencing token are not known.
     #[must_use]
-    pub fn listed(name: impl Into<Arc<str>>) -> Option<Node> {
+    pub fn new(name: NodeName, id: NodeId, label: Label, sequence: Sequence) -> Self {
+        Node { name, id, label, sequence, session: None, fencing_token: None }
+    }
+
+    /// Parses a name as a store lists it. Returns `None` for a name that is no place in a queue.
+    #[must_use]
+    pub fn listed(name: impl Into<Arc<str>>) -> Option<Self> {
         let name = NodeName::new(name);
-        let parsed = NodeName::parse(name.as_str())?;
-        Some(Node {
-            name,
-            id: parsed.id,
-            label: parsed.label,
-            sequence: parsed.sequence,
-            session: None,
-            fencing_token: None,
-        })
+        let ParsedName { id, label, sequence } = NodeName::parse(name.as_str())?;
+        Some(Node::new(name, id, label, sequence))
+    }
+
+    /// Sets the session that owns the node, if any, and the node's fencing token.
+    #[must_use]
+    pub fn with_owner(mut self, session: Option<SessionId>, fencing_token: FencingToken) -> Self {
+        (self.session, self.fencing_token) = (session, Some(fencing_token));
+        self
+    }
+
+    /// Sets the name and the label, which a relabel changes.
+    #[must_use]
+    pub fn relabelled(mut self, name: NodeName, label: Label) -> Self {
+        (self.name, self.label) = (name, label);
+        self
     }
 }
 

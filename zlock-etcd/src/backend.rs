@@ -45,7 +45,7 @@ impl EtcdBackend {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
         let first = manager::connect(&shared).await?;
-        let task = Task::spawn(&shared.background, shared.sessions.publisher(), |closing| {
+        let task = Task::spawn(&shared.sessions, |closing| {
             let manager = Manager::new(shared.clone(), closing);
             let session = manager.begin(first);
             manager.run(session)
@@ -103,7 +103,7 @@ impl CoordinationBackend for EtcdBackend {
     }
 
     fn background(&self) -> Background {
-        self.shared.background.clone()
+        self.shared.sessions.background().clone()
     }
 
     async fn close(&self) -> Result<Close> {

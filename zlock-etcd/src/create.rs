@@ -111,6 +111,6 @@ fn finish(
         operation.session.contents.insert(&id, Contents::of(kv));
     }
     operation.session.listings.note(&operation.keys, &queue, revision);
-    let deletion = operation.session.own.insert(&id);
-    Some(Created { node, queue, epoch: lease.epoch, deletion })
+    let deletion = operation.session.sessions.own().insert(&id);
+    Some(Created::new(node, queue, lease.epoch, deletion))
 }

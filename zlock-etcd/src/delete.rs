@@ -14,7 +14,7 @@ use crate::txn::is_still;
 pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = Operation::new(session, "delete", parent);
     let key = operation.keys.of(target.id());
-    session.own.remove(&own_id(&key));
+    session.sessions.own().remove(&own_id(&key));
     session.contents.remove(&own_id(&key));
     loop {
         if let Target::Node(node) = target

@@ -59,15 +59,9 @@ impl Keys {
         if !is_place(name, kv.lease(), kv.value()) {
             return None;
         }
-        let revision = kv.create_revision();
-        Some(Node {
-            name: NodeName::new(name),
-            id: NodeId::new(name),
-            label: value::read(kv.value()).label,
-            sequence: Sequence::new(revision),
-            session: owner(kv),
-            fencing_token: Some(FencingToken::new(revision.cast_unsigned())),
-        })
+        let (label, sequence) = (value::read(kv.value()).label, Sequence::new(kv.create_revision()));
+        let node = Node::new(NodeName::new(name), NodeId::new(name), label, sequence);
+        Some(node.with_owner(owner(kv), FencingToken::new(kv.create_revision().cast_unsigned())))
     }
 
     /// Reads a listing of the range.

@@ -184,14 +184,14 @@ impl Stream {
 /// asked for by name before it is reported, since the leader that lists may be behind the member that
 /// answered our create.
 pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(), Failure> {
-    let mark = shared.own.mark();
-    shared.contents.retain(&shared.own);
-    if shared.own.is_empty() {
+    let mark = shared.sessions.own().mark();
+    shared.contents.retain(shared.sessions.own());
+    if shared.sessions.own().is_empty() {
         return Ok(());
     }
     let listed = list(shared, lease).await?;
     let keys = listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
-    let missing = shared.own.missing(mark, &keys.map(own_id).collect());
+    let missing = shared.sessions.own().missing(mark, &keys.map(own_id).collect());
     let mut gone = Vec::new();
     for some in missing.chunks(MAX_READS) {
         gone.extend(absent(shared, some).await?);
@@ -208,7 +208,7 @@ pub(crate) async fn compare(
     kvs: &[KeyValue],
 ) -> Result<(), Failure> {
     let keys = kvs.iter().filter_map(|kv| kv.key_str().ok());
-    let mut missing = shared.own.missing(mark, &keys.map(own_id).collect());
+    let mut missing = shared.sessions.own().missing(mark, &keys.map(own_id).collect());
     missing.retain(|key| key.as_str().starts_with(&range.start));
     report(shared, lease, missing).await
 }
@@ -216,7 +216,7 @@ pub(crate) async fn compare(
 /// A key was read and is not there: if it was an own node's, somebody deleted it, or the session is over.
 pub(crate) async fn missed(shared: &Shared, lease: SessionKey, key: &str) -> Result<(), Failure> {
     let id = own_id(key);
-    if shared.own.contains(&id) { report(shared, lease, vec![id]).await } else { Ok(()) }
+    if shared.sessions.own().contains(&id) { report(shared, lease, vec![id]).await } else { Ok(()) }
 }
 
 /// Reports own nodes that are certainly gone, unless the lease is, with which all of them go.
@@ -230,7 +230,7 @@ async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>) -> Result
     }
     for key in gone {
         tracing::warn!(%key, "an own node was deleted by somebody else");
-        shared.own.report_deleted(&key);
+        shared.sessions.own().report_deleted(&key);
     }
     Ok(())
 }

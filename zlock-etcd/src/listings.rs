@@ -68,13 +68,9 @@ mod tests {
     use crate::config::EtcdOptions;
 
     fn queue(labels: &[Label]) -> Queue {
-        let node = |(n, &label): (usize, &Label)| Node {
-            name: NodeName::new(n.to_string()),
-            id: NodeId::new(n.to_string()),
-            label,
-            sequence: Sequence::new(n as i64),
-            session: None,
-            fencing_token: None,
+        let node = |(n, &label): (usize, &Label)| {
+            let name = NodeName::new(n.to_string());
+            Node::new(name, NodeId::new(n.to_string()), label, Sequence::new(n as i64))
         };
         Queue::linear(labels.iter().enumerate().map(node).collect())
     }
@@ -89,9 +85,10 @@ mod tests {
         assert_eq!(listings.find(&a, &pair[0]), Some(Listed { revision: 7, is_first: true }));
         assert_eq!(listings.find(&a, &pair[1]), Some(Listed { revision: 7, is_first: false }));
         assert_eq!(listings.find(&b, &pair[0]), None);
-        let relabelled = Node { label: Label::Read, ..pair[0].clone() };
+        let relabelled = pair[0].clone().relabelled(pair[0].name.clone(), Label::Read);
         assert_eq!(listings.find(&a, &relabelled), None);
-        let another = Node { sequence: Sequence::new(9), ..pair[0].clone() };
+        let mut another = pair[0].clone();
+        another.sequence = Sequence::new(9);
         assert_eq!(listings.find(&a, &another), None);
         listings.note(&a, &queue(&[Label::Lock]), 8);
         assert_eq!(listings.find(&a, &pair[0]), None, "nobody waits there any more");

@@ -57,7 +57,7 @@ impl<'a> Operation<'a> {
 
     /// The keys of the queue; also finds out, at no cost, whether one of ours is not among them any more.
     pub(crate) async fn list(&self, lease: SessionKey) -> Result<Queue, Failure> {
-        let (mark, range) = (self.session.own.mark(), self.keys.range());
+        let (mark, range) = (self.session.sessions.own().mark(), self.keys.range());
         let listed = self.read(lease, range.clone()).await?;
         lease::compare(self.session, lease, mark, &range, listed.kvs()).await?;
         let queue = self.keys.queue(listed.kvs());

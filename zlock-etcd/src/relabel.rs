@@ -16,7 +16,7 @@ use crate::value;
 /// with that its place.
 pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
     let mut operation = Operation::new(session, "relabel", parent);
-    let relabelled = Node { label, ..node.clone() };
+    let relabelled = node.clone().relabelled(node.name.clone(), label);
     loop {
         let lease = operation.budget.session().await?;
         if node.session.is_some_and(|id| id != lease.id) {

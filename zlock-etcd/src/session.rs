@@ -9,7 +9,7 @@ use etcd_client::Client;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, OwnContents, SessionKey, Sessions};
-use zlock_core::{Background, CloseReason, ErrorKind, NodeId, OwnNodes};
+use zlock_core::{CloseReason, ErrorKind, NodeId};
 
 use crate::config::EtcdOptions;
 use crate::connect::Endpoints;
@@ -35,9 +35,6 @@ pub(crate) struct Fence {
 pub(crate) struct Shared {
     pub(crate) options: EtcdOptions,
     pub(crate) sessions: Sessions<Fence>,
-    pub(crate) background: Background,
-    /// By whole key, since that is what a lease lists.
-    pub(crate) own: OwnNodes,
     /// Of nodes whose label may be changed.
     pub(crate) contents: OwnContents<Contents>,
     pub(crate) endpoints: Arc<Endpoints>,
@@ -49,7 +46,7 @@ pub(crate) struct Shared {
 /// What operations say when the manager has given up.
 const REFUSED: &str = "the server refused the credentials, or a permission that the session needs";
 
-/// What an own node is known by in [`Shared::own`].
+/// What an own node is known by in `Sessions::own`: the whole key, since that is what a lease lists.
 pub(crate) fn own_id(key: &str) -> NodeId {
     NodeId::new(key)
 }
@@ -59,8 +56,6 @@ impl Shared {
         let endpoints = Arc::new(Endpoints::new(options.clone(), runtime.clone()));
         Shared {
             sessions: Sessions::new(REFUSED),
-            background: Background::new(),
-            own: OwnNodes::default(),
             contents: OwnContents::default(),
             watches: Watches::new(endpoints.clone(), options.answer_time(), runtime),
             listings: Listings::default(),
@@ -73,14 +68,11 @@ impl Shared {
     /// Ends a session for the operations.
     pub(crate) fn end(&self, lease: SessionKey) {
         self.sessions.end(lease);
-        self.own.clear();
     }
 
     /// The whole of the end of the backend, as far as it is local.
     pub(crate) fn close(&self, reason: CloseReason) {
         self.sessions.close(reason);
-        self.background.close();
-        self.own.clear();
     }
 
     /// The fence as it was last seen in this session.
@@ -142,7 +134,7 @@ impl fmt::Debug for Shared {
         f.debug_struct("Shared")
             .field("options", &self.options)
             .field("session", &self.sessions.publisher().current())
-            .field("own", &self.own.len())
+            .field("own", &self.sessions.own().len())
             .finish_non_exhaustive()
     }
 }

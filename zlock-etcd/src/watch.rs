@@ -124,7 +124,7 @@ pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue,
 
 async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queue, Watch), Failure> {
     let (session, range) = (operation.session, operation.keys.range());
-    let mark = session.own.mark();
+    let mark = session.sessions.own().mark();
     let (mut armed, read) = arm_and_read(operation, lease, range.clone()).await?;
     lease::compare(session, lease, mark, &range, read.kvs()).await?;
     let (queue, seen, keys) = (operation.keys.queue(read.kvs()), revision(&read), operation.keys.clone());
@@ -310,7 +310,7 @@ async fn told(
                         Ok(Existence::Watching(_)) => continue,
                         Ok(Existence::Deleted) => return WatchEvent::Deleted,
                         Ok(Existence::Changed(_)) => return WatchEvent::Relabelled,
-                        Err(_) => return WatchEvent::Changed,
+                        _ => return WatchEvent::Changed,
                     }
                 }
             },

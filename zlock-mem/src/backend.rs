@@ -78,12 +78,11 @@ impl MemBackend {
             return;
         }
         let shared = self.shared.clone();
-        *task =
-            Some(Task::spawn(&self.shared.background, self.shared.sessions.publisher(), |_| async move {
-                shared.keep_sessions().await;
-                // The session is ended by whoever closes it: that needs no task.
-                Close::Pending
-            }));
+        *task = Some(Task::spawn(&self.shared.sessions, |_| async move {
+            shared.keep_sessions().await;
+            // The session is ended by whoever closes it: that needs no task.
+            Close::Pending
+        }));
     }
 
     fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
@@ -148,7 +147,7 @@ impl CoordinationBackend for MemBackend {
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
         let mut operation = self.operation("relabel", parent);
         let to = NodeName::of(&node.id, label, node.sequence);
-        let done = Node { name: to.clone(), label, ..node.clone() };
+        let done = node.clone().relabelled(to.clone(), label);
         let mut from = node.name.clone();
         // Not hidden from the heartbeat: that lists IDs, and a relabel keeps the ID.
         loop {
@@ -162,7 +161,7 @@ impl CoordinationBackend for MemBackend {
                     Some(found) => from = found.name,
                     None => {
                         operation.session_of(node).await?;
-                        self.shared.own.report_deleted(&node.id);
+                        self.shared.sessions.own().report_deleted(&node.id);
                         return Err(operation.node_deleted());
                     }
                 },
@@ -174,7 +173,7 @@ impl CoordinationBackend for MemBackend {
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         let mut operation = self.operation("delete", parent);
-        self.shared.own.remove(target.id());
+        self.shared.sessions.own().remove(target.id());
         let (mut name, may_have_another) = match target {
             Target::Node(node) => (Some(node.name.clone()), node.label != Label::Lock),
             Target::Id(_) => (None, true),
@@ -230,7 +229,7 @@ impl CoordinationBackend for MemBackend {
     }
 
     fn background(&self) -> Background {
-        self.shared.background.clone()
+        self.shared.sessions.background().clone()
     }
 
     async fn close(&self) -> Result<Close> {

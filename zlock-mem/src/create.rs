@@ -100,9 +100,9 @@ fn made(
     let mut node = Node::listed(name).ok_or_else(|| Failure::Unexpected(format!("the name {name}")))?;
     node.session = Some(session.id);
     node.fencing_token = Some(FencingToken::new(transaction));
-    let deletion = operation.shared.own.insert(&node.id);
+    let deletion = operation.shared.sessions.own().insert(&node.id);
     let queue = Queue::listed(children).with_own(node.clone());
-    Ok(Created { node, queue, epoch: session.epoch, deletion })
+    Ok(Created::new(node, queue, session.epoch, deletion))
 }
 
 fn list(parent: &LockPath) -> Request {

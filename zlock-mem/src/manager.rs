@@ -96,10 +96,10 @@ impl Shared {
 
     /// One heartbeat; `false` if it was not answered in time.
     async fn heartbeat(&self, session: SessionKey) -> bool {
-        let (mark, sent) = (self.own.mark(), Instant::now());
+        let (mark, sent) = (self.sessions.own().mark(), Instant::now());
         match self.ask(session, sent + self.options.interval(), Request::Heartbeat).await {
             Ok(Answer::NodeIds(node_ids)) => {
-                self.own.compare(mark, &node_ids);
+                self.sessions.own().compare(mark, &node_ids);
                 self.sessions.publisher().extend(session.epoch, sent + self.options.certain())
             }
             _ => false,

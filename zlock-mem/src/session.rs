@@ -8,7 +8,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use zlock_core::kit::{SessionKey, Sessions};
-use zlock_core::{Background, CloseReason, OwnNodes, SessionId};
+use zlock_core::{CloseReason, SessionId};
 
 use crate::error::Failure;
 use crate::link::ClientId;
@@ -24,8 +24,6 @@ pub(crate) struct Shared {
     pub(crate) client: ClientId,
     pub(crate) options: MemOptions,
     pub(crate) sessions: Sessions<()>,
-    pub(crate) background: Background,
-    pub(crate) own: OwnNodes,
     /// Notified when the connection breaks, or when another attempt may be worth it.
     pub(crate) signal: Arc<Notify>,
 }
@@ -34,15 +32,7 @@ impl Shared {
     pub(crate) fn new(server: Arc<Server>, options: MemOptions) -> Self {
         let signal = Arc::new(Notify::new());
         let client = server.with(|state, _| state.add_client(signal.clone()));
-        Shared {
-            server,
-            client,
-            options,
-            sessions: Sessions::new("the server refuses nobody"),
-            background: Background::new(),
-            own: OwnNodes::default(),
-            signal,
-        }
+        Shared { server, client, options, sessions: Sessions::new("the server refuses nobody"), signal }
     }
 
     /// Begins a session whose connect was sent at this instant.
@@ -55,15 +45,12 @@ impl Shared {
     /// Ends a session for the operations.
     pub(crate) fn end(&self, session: SessionKey) {
         self.sessions.end(session);
-        self.own.clear();
     }
 
     /// Closes the view, and the session if the server can be told. Needs neither a runtime nor a clock.
     pub(crate) fn close(&self) -> Option<oneshot::Receiver<Answer>> {
         let session = self.sessions.publisher().last_seen();
         self.sessions.close(CloseReason::Requested);
-        self.background.close();
-        self.own.clear();
         if session.epoch == 0 {
             return None;
         }

@@ -127,7 +127,7 @@ async fn ask(Request { client, path, .. }: Request<'_>, step: Step) -> Result<(E
     Ok(match step {
         Step::Arm(node) => match client.backend.exists_with_watch(path, &node).await? {
             Existence::Watching(armed) => (Event::Armed, Some(armed)),
-            Existence::Deleted | Existence::Changed(_) => (Event::NotArmed, None),
+            _ => (Event::NotArmed, None),
         },
         Step::ListAndArm => {
             let (queue, armed) = client.backend.children_with_watch(path).await?;

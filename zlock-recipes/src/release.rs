@@ -43,7 +43,7 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
             rest.done = true;
             match deletion {
                 Deletion::Deleted => Ok(unless_lost(Release::Released)),
-                Deletion::AlreadyDeleted => Ok(Release::AlreadyLost),
+                _ => Ok(Release::AlreadyLost),
             }
         }
         Ok(Err(e)) => match e.kind() {

@@ -47,7 +47,7 @@ impl ZkBackend {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
         let first = connect(&shared).await?;
-        let task = Task::spawn(&shared.background, shared.sessions.publisher(), |closing| {
+        let task = Task::spawn(&shared.sessions, |closing| {
             let manager = Manager::new(shared.clone(), closing);
             let session = manager.begin(first);
             manager.run(session)
@@ -105,7 +105,7 @@ impl CoordinationBackend for ZkBackend {
     }
 
     fn background(&self) -> Background {
-        self.shared.background.clone()
+        self.shared.sessions.background().clone()
     }
 
     async fn close(&self) -> Result<Close> {

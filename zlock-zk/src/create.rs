@@ -164,8 +164,7 @@ async fn append(
         Ok(((stat, sequence), listed)) => {
             let sequence = Sequence::new(sequence.into_i64());
             let name = NodeName::of(node_id, label, sequence);
-            let node =
-                Node { name, id: node_id.clone(), label, sequence, session: None, fencing_token: None };
+            let node = Node::new(name, node_id.clone(), label, sequence);
             // A list that failed is repeated; the create stands.
             Ok(Some(Place { node: own(lease, node, &stat), queue: listed.ok().map(Queue::listed) }))
         }
@@ -199,7 +198,7 @@ async fn recover(
 /// Completes the answer: from here on the backend answers for the node.
 async fn finish(operation: &mut Operation<'_>, lease: SessionKey, place: Place) -> Result<Created, Failure> {
     let Place { node, queue } = place;
-    let deletion = operation.session.own.insert(&operation.own_id(&node.id));
+    let deletion = operation.session.sessions.own().insert(&operation.own_id(&node.id));
     let mut queue = match queue {
         Some(queue) => queue,
         None => operation.list(lease, Freshness::Told).await?,
@@ -212,13 +211,12 @@ async fn finish(operation: &mut Operation<'_>, lease: SessionKey, place: Place) 
         }
         queue = operation.list(lease, Freshness::Told).await?;
     }
-    Ok(Created { queue: queue.with_own(node.clone()), node, epoch: lease.epoch, deletion })
+    Ok(Created::new(node.clone(), queue.with_own(node), lease.epoch, deletion))
 }
 
 /// An own node, with what a listing does not tell.
 fn own(lease: SessionKey, node: Node, stat: &Stat) -> Node {
-    let fencing_token = FencingToken::new(stat.czxid.cast_unsigned());
-    Node { session: Some(lease.id), fencing_token: Some(fencing_token), ..node }
+    node.with_owner(Some(lease.id), FencingToken::new(stat.czxid.cast_unsigned()))
 }
 
 /// The session that an ephemeral node belongs to.

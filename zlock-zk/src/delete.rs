@@ -16,7 +16,7 @@ use crate::session::{Freshness, Shared};
 pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = Operation::new(session, "delete", parent);
     let id = operation.own_id(target.id());
-    session.own.remove(&id);
+    session.sessions.own().remove(&id);
     session.contents.remove(&id);
     let mut removed = false;
     loop {

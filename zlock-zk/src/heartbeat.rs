@@ -44,9 +44,9 @@ impl Heartbeat {
 /// The leader has to answer, too, by the `sync`: a follower answers while its leader stands still, which ends
 /// sessions when it wakes, before it hears from its followers that they were alive.
 async fn beat(live: &Live, shared: &Shared) -> Result<(), Error> {
-    let mark = shared.own.mark();
-    shared.contents.retain(&shared.own);
-    let (pages, end) = pages(&shared.own.node_ids(), live.listed_up_to().as_ref());
+    let mark = shared.sessions.own().mark();
+    shared.contents.retain(shared.sessions.own());
+    let (pages, end) = pages(&shared.sessions.own().node_ids(), live.listed_up_to().as_ref());
     let synced = catch_up(live, Freshness::Latest);
     // Sent with the `sync`: the order of calls is the order on the wire.
     let listings: Vec<_> = pages.iter().map(|page| live.client.list_ephemerals(page.prefix())).collect();
@@ -60,7 +60,7 @@ async fn beat(live: &Live, shared: &Shared) -> Result<(), Error> {
             Err(error) => return Err(error),
         }
     }
-    shared.own.compare_part(mark, &present, |id| pages.iter().any(|page| page.lists(id)));
+    shared.sessions.own().compare_part(mark, &present, |id| pages.iter().any(|page| page.lists(id)));
     live.set_listed_up_to(end);
     Ok(())
 }

@@ -239,7 +239,7 @@ mod tests {
             let proxy = FaultProxy::start_zookeeper(server.addr()).await;
             let shared = Arc::new(Shared::new(ZkOptions::new([proxy.connect_string()]), Handle::current()));
             let mut manager = None;
-            let _task = Task::spawn(&shared.background, shared.sessions.publisher(), |closing| {
+            let _task = Task::spawn(&shared.sessions, |closing| {
                 manager = Some(Manager::new(shared.clone(), closing));
                 pending()
             });

@@ -12,9 +12,9 @@ use crate::session::{Freshness, Shared};
 /// Renames the node so that its name has `label`, in one transaction: nobody sees the queue without it.
 pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
     let mut operation = Operation::new(session, "relabel", parent);
-    let relabelled = Node { name: NodeName::of(&node.id, label, node.sequence), label, ..node.clone() };
+    let relabelled = node.clone().relabelled(NodeName::of(&node.id, label, node.sequence), label);
     let id = operation.own_id(&node.id);
-    let _hidden = session.own.hide(&id);
+    let _hidden = session.sessions.own().hide(&id);
     // The name that the node has by now, for all we know.
     let mut name = node.name.clone();
     loop {

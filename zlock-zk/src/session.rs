@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, OwnContents, SessionKey, Sessions};
-use zlock_core::{Background, CloseReason, ErrorKind, NodeId, OwnNodes};
+use zlock_core::{CloseReason, ErrorKind, NodeId};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
 
@@ -79,8 +79,6 @@ pub(crate) struct Shared {
     pub(crate) runtime: Handle,
     pub(crate) gate: Arc<Gate>,
     pub(crate) sessions: Sessions<Live>,
-    pub(crate) background: Background,
-    pub(crate) own: OwnNodes,
     /// By [`own_id`], of nodes whose label may be changed.
     pub(crate) contents: OwnContents<Contents>,
     /// For deletes of nodes whose names are not known.
@@ -95,8 +93,6 @@ impl Shared {
             runtime,
             gate: Arc::default(),
             sessions: Sessions::new("the server refused the credentials"),
-            background: Background::new(),
-            own: OwnNodes::default(),
             contents: OwnContents::default(),
             listings: Listings::default(),
             calls: Calls::default(),
@@ -111,7 +107,6 @@ impl Shared {
     /// The whole of the end of the backend, as far as it is local.
     pub(crate) fn close(&self, reason: CloseReason) {
         let ended = self.sessions.close(reason);
-        self.background.close();
         self.clean_up(ended);
     }
 
@@ -120,8 +115,7 @@ impl Shared {
         if let Some(ended) = ended {
             ended.watchers.close();
         }
-        self.own.clear();
-        self.contents.retain(&self.own);
+        self.contents.retain(self.sessions.own());
     }
 
     /// Sends what `call` asks for in this session, and waits for its answer.
@@ -270,7 +264,7 @@ impl fmt::Debug for Shared {
         f.debug_struct("Shared")
             .field("options", &self.options)
             .field("session", &self.sessions.publisher().current())
-            .field("own", &self.own.len())
+            .field("own", &self.sessions.own().len())
             .finish_non_exhaustive()
     }
 }

@@ -10,8 +10,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::failure::{Failure as _, Interrupted};
+use crate::background::Background;
 use crate::error::{Error, ErrorKind};
 use crate::failure::LastFailure;
+use crate::own_nodes::OwnNodes;
 use crate::session::{CloseReason, SessionId, SessionPublisher, SessionState};
 
 /// The identity of a session that a backend has begun.
@@ -35,6 +37,8 @@ pub struct SessionKey {
 pub struct Sessions<T> {
     publisher: SessionPublisher,
     auth_failed: &'static str,
+    own: OwnNodes,
+    background: Background,
     state: Mutex<State<T>>,
     /// Notified at each change of `state`.
     changed: Notify,
@@ -91,6 +95,8 @@ impl<T> Sessions<T> {
         Sessions {
             publisher: SessionPublisher::new(),
             auth_failed,
+            own: OwnNodes::default(),
+            background: Background::new(),
             state: Mutex::new(state),
             changed: Notify::new(),
         }
@@ -107,6 +113,19 @@ impl<T> Sessions<T> {
     #[must_use]
     pub fn publisher(&self) -> &SessionPublisher {
         &self.publisher
+    }
+
+    /// Returns the nodes of the current session that the backend answers for. None are left when it ends.
+    #[must_use]
+    pub fn own(&self) -> &OwnNodes {
+        &self.own
+    }
+
+    /// Returns the jobs for [`CoordinationBackend::background`](crate::CoordinationBackend::background), which the
+    /// backend's [`Task`](super::Task) runs until the backend is closed.
+    #[must_use]
+    pub fn background(&self) -> &Background {
+        &self.background
     }
 
     /// Begins a session and makes it the current one. Returns `None` if the backend is closed.
@@ -144,6 +163,7 @@ impl<T> Sessions<T> {
             state.past.drain(..surplus);
             state.current.take_if(|current| current.key == key)
         };
+        self.own.clear();
         self.wake(ended)
     }
 
@@ -152,7 +172,9 @@ impl<T> Sessions<T> {
     /// Returns what was kept for the session, for the caller to clean up. Needs neither a runtime nor a clock.
     pub fn close(&self, reason: CloseReason) -> Option<Arc<T>> {
         self.publisher.close(reason);
+        self.background.close();
         let ended = self.lock().current.take();
+        self.own.clear();
         self.wake(ended)
     }
 

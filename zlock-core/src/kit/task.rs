@@ -6,12 +6,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::sessions::Sessions;
 use crate::backend::Close;
-use crate::background::Background;
-use crate::session::SessionPublisher;
 
-/// The task behind a backend: it keeps the backend's sessions alive, and beside that runs the jobs of its
-/// [`Background`].
+/// The task behind a backend: it keeps the backend's sessions alive, and beside that runs the jobs of
+/// [`Sessions::background`].
 ///
 /// Dropping the handle tells the task to end, without waiting for that.
 pub struct Task {
@@ -47,18 +46,14 @@ impl Task {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn spawn<F>(
-        background: &Background,
-        publisher: &SessionPublisher,
-        run: impl FnOnce(Closing) -> F,
-    ) -> Self
+    pub fn spawn<T, F>(sessions: &Sessions<T>, run: impl FnOnce(Closing) -> F) -> Self
     where
         F: Future<Output = Close> + Send + 'static,
     {
         let (closing, closing_seen) = watch::channel(false);
         let (end, ended) = watch::channel(None);
         let run = run(Closing(closing_seen));
-        let background = background.run(publisher);
+        let background = sessions.background().run(sessions.publisher());
         tokio::spawn(async move {
             let close = tokio::select! {
                 biased;
@@ -113,7 +108,7 @@ mod tests {
     where
         F: Future<Output = Close> + Send + 'static,
     {
-        Task::spawn(&Background::new(), &SessionPublisher::new(), run)
+        Task::spawn(&Sessions::<()>::new("refused"), run)
     }
 
     #[tokio::test(start_paused = true)]

@@ -77,9 +77,11 @@ impl Cluster {
     pub(crate) fn version(&self) -> String {
         let (name, versions): (_, BTreeSet<_>) = match self {
             Cluster::Zk(ensemble) => {
-                ("ZooKeeper", ensemble.members().iter().map(ZooKeeper::version).collect())
+                ("ZooKeeper", ensemble.members().iter().map(|member| member.version()).collect())
             }
-            Cluster::Etcd(cluster) => ("etcd", cluster.members().iter().map(Etcd::version).collect()),
+            Cluster::Etcd(cluster) => {
+                ("etcd", cluster.members().iter().map(|member| member.version()).collect())
+            }
         };
         format!("{name} {}", versions.into_iter().collect::<Vec<_>>().join(" and "))
     }

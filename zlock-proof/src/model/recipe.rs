@@ -72,7 +72,7 @@ impl Nodes {
             let id = NodeId::new(format!("{client:08}-0000-0000-0000-000000000000"));
             let sequence = Sequence::new(client.into());
             let name = NodeName::of(&id, label, sequence);
-            Node { name, id, label, sequence, session: None, fencing_token: None }
+            Node::new(name, id, label, sequence)
         };
         Nodes((0..clients).map(|c| labels.clone().map(|label| node(c, label)).collect()).collect())
     }

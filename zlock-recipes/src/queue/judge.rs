@@ -136,19 +136,9 @@ mod tests {
                 .chars()
                 .enumerate()
                 .map(|(i, c)| {
-                    let name = zlock_core::NodeName::of(
-                        &NodeId::new(i.to_string()),
-                        label(c),
-                        zlock_core::Sequence::new(i as i64),
-                    );
-                    Node {
-                        id: NodeId::new(i.to_string()),
-                        label: label(c),
-                        sequence: zlock_core::Sequence::new(i as i64),
-                        name,
-                        session: None,
-                        fencing_token: None,
-                    }
+                    let (id, sequence) = (NodeId::new(i.to_string()), zlock_core::Sequence::new(i as i64));
+                    let name = zlock_core::NodeName::of(&id, label(c), sequence);
+                    Node::new(name, id, label(c), sequence)
                 })
                 .collect(),
         )

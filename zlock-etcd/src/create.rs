@@ -14,13 +14,13 @@ use crate::{fence, value};
 
 /// Creates the node with this ID, or finds it if an earlier try made it.
 pub(crate) async fn create(
-    session: &Shared,
+    shared: &Shared,
     parent: &LockPath,
     label: Label,
     node_id: &NodeId,
     data: &[u8],
 ) -> Result<Created> {
-    let mut operation = Operation::new(session, "create", parent);
+    let mut operation = Operation::new(shared, "create", parent);
     if !node_id.is_uuid() {
         let why = format!("the node ID {} is no UUID", Excerpt::of(node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
@@ -61,7 +61,7 @@ async fn append(
 ) -> Result<Option<Created>, Failure> {
     let (key, range) = (operation.keys.of(node_id), operation.keys.range());
     let (unused, known) =
-        (Compare::create_revision(key.as_str(), CompareOp::Equal, 0), operation.session.fence(lease));
+        (Compare::create_revision(key.as_str(), CompareOp::Equal, 0), operation.shared.fence(lease));
     let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease_id(lease))));
     let txn = Txn::new()
         .when([unused, fence::is(operation, lease, known)])
@@ -75,12 +75,12 @@ async fn append(
     }
     if known != 0 && got.kvs().is_empty() {
         // The fence goes with the lease. The manager has not heard of it yet.
-        operation.session.sessions.publisher().lose(lease.epoch);
+        operation.shared.sessions.publisher().lose(lease.epoch);
         return Err(Interrupted::SessionLost.into());
     }
     fence::saw(operation, lease, got);
     // Not the fence, so the key.
-    if operation.session.fence(lease) == known { Err(Failure::NodeIdInUse) } else { Ok(None) }
+    if operation.shared.fence(lease) == known { Err(Failure::NodeIdInUse) } else { Ok(None) }
 }
 
 /// Makes sure that no create of unknown outcome takes effect from now on, and looks whether one has.
@@ -108,9 +108,9 @@ fn finish(
     if node.label != Label::Lock
         && let Some(kv) = kvs.iter().find(|kv| kv.key() == key.as_bytes())
     {
-        operation.session.contents.insert(&id, Contents::of(kv));
+        operation.shared.contents.insert(&id, Contents::of(kv));
     }
-    operation.session.listings.note(&operation.keys, &queue, revision);
-    let deletion = operation.session.sessions.own().insert(&id);
+    operation.shared.listings.note(&operation.keys, &queue, revision);
+    let deletion = operation.shared.sessions.own().insert(&id);
     Some(Created::new(node, queue, lease.epoch, deletion))
 }

@@ -11,15 +11,15 @@ use crate::session::{Shared, own_id};
 use crate::txn::is_still;
 
 /// Removes the node with the target's ID, and says whether it did.
-pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
-    let mut operation = Operation::new(session, "delete", parent);
+pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
+    let mut operation = Operation::new(shared, "delete", parent);
     let key = operation.keys.of(target.id());
-    session.sessions.own().remove(&own_id(&key));
-    session.contents.remove(&own_id(&key));
+    shared.sessions.own().remove(&own_id(&key));
+    shared.contents.remove(&own_id(&key));
     loop {
         if let Target::Node(node) = target
-            && session.sessions.closed().is_none()
-            && node.session.is_some_and(|id| session.sessions.is_past(id))
+            && shared.sessions.closed().is_none()
+            && node.session.is_some_and(|id| shared.sessions.is_past(id))
         {
             return Ok(deletion(&operation, false));
         }

@@ -21,22 +21,18 @@ use crate::txn::revision;
 
 /// The condition of a create: the fence was last raised at this revision.
 pub(crate) fn is(operation: &Operation<'_>, lease: SessionKey, revision: i64) -> Compare {
-    Compare::mod_revision(
-        key::fence(operation.session.options.prefix(), lease.id),
-        CompareOp::Equal,
-        revision,
-    )
+    Compare::mod_revision(key::fence(operation.shared.options.prefix(), lease.id), CompareOp::Equal, revision)
 }
 
 /// Reads the fence, as a part of a create that fails.
 pub(crate) fn get(operation: &Operation<'_>, lease: SessionKey) -> TxnOp {
-    TxnOp::get(key::fence(operation.session.options.prefix(), lease.id), None)
+    TxnOp::get(key::fence(operation.shared.options.prefix(), lease.id), None)
 }
 
 /// Takes notice of a fence that was read.
 pub(crate) fn saw(operation: &Operation<'_>, lease: SessionKey, fence: &GetResponse) {
     if let Some(fence) = fence.kvs().first() {
-        operation.session.saw_fence(lease, fence.mod_revision());
+        operation.shared.saw_fence(lease, fence.mod_revision());
     }
 }
 
@@ -47,9 +43,9 @@ pub(crate) async fn raise(
     lease: SessionKey,
     then: TxnOp,
 ) -> Result<TxnResponse, Failure> {
-    let key = key::fence(operation.session.options.prefix(), lease.id);
+    let key = key::fence(operation.shared.options.prefix(), lease.id);
     let put = TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease_id(lease))));
     let answer = operation.write(lease, Txn::new().and_then([put, then])).await?;
-    operation.session.saw_fence(lease, revision(&answer));
+    operation.shared.saw_fence(lease, revision(&answer));
     Ok(answer)
 }

@@ -29,7 +29,7 @@ enum End {
 }
 
 /// The session that is kept.
-pub(crate) struct Kept {
+pub(crate) struct ActiveSession {
     lease: SessionKey,
     granted: Granted,
 }
@@ -79,17 +79,17 @@ impl Manager {
     }
 
     /// Makes a new session the current one; `None` if the backend is closed.
-    pub(crate) fn begin(&self, granted: Granted) -> Option<Kept> {
+    pub(crate) fn begin(&self, granted: Granted) -> Option<ActiveSession> {
         let id = SessionId::new(granted.id.cast_unsigned());
         let deadline = granted.sent + granted.life();
         let (lease, _) = self.shared.sessions.begin(id, deadline, |_| Fence::default())?;
         tracing::info!(session = %id, epoch = lease.epoch, ttl = ?granted.ttl, "session established");
-        Some(Kept { lease, granted })
+        Some(ActiveSession { lease, granted })
     }
 
     /// Keeps sessions until the backend is closed or the credentials are refused. Returns whether the cluster
     /// has confirmed the end of the last one.
-    pub(crate) async fn run(mut self, first: Option<Kept>) -> Close {
+    pub(crate) async fn run(mut self, first: Option<ActiveSession>) -> Close {
         let mut next = first;
         while let Some(session) = next {
             let id = session.granted.id;
@@ -105,7 +105,7 @@ impl Manager {
     }
 
     /// Keeps one session to its end.
-    async fn serve(&mut self, session: Kept) -> End {
+    async fn serve(&mut self, session: ActiveSession) -> End {
         let end = self.keep(&session).await;
         let SessionKey { epoch, id } = session.lease;
         match end {
@@ -117,7 +117,7 @@ impl Manager {
         end
     }
 
-    async fn keep(&mut self, session: &Kept) -> End {
+    async fn keep(&mut self, session: &ActiveSession) -> End {
         let epoch = session.lease.epoch;
         let shared = self.shared.clone();
         let mut events = shared.sessions.publisher().subscribe();
@@ -199,8 +199,8 @@ impl Manager {
 }
 
 /// Keeps the lease alive; returns when it is gone.
-async fn keep_alive(shared: &Shared, session: &Kept) {
-    let Kept { lease: SessionKey { epoch, id }, granted } = *session;
+async fn keep_alive(shared: &Shared, session: &ActiveSession) {
+    let ActiveSession { lease: SessionKey { epoch, id }, granted } = *session;
     let limit = shared.options.keep_alive_time();
     let key = key::fence(shared.options.prefix(), id);
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
@@ -244,7 +244,7 @@ async fn keep_alive(shared: &Shared, session: &Kept) {
 }
 
 /// Finds own nodes that somebody deleted, for ever.
-async fn look_through(shared: &Shared, session: &Kept) -> Infallible {
+async fn look_through(shared: &Shared, session: &ActiveSession) -> Infallible {
     loop {
         sleep(session.granted.ttl / 3).await;
         if shared.sessions.is_connected(session.lease) != Ok(true) {

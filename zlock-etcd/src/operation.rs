@@ -16,15 +16,15 @@ use crate::session::{Fence, Shared};
 /// A running operation on the queue of one path.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
-    pub(crate) session: &'a Shared,
+    pub(crate) shared: &'a Shared,
     pub(crate) keys: Keys,
     pub(crate) budget: Budget<'a, Fence>,
 }
 
 impl<'a> Operation<'a> {
-    pub(crate) fn new(session: &'a Shared, name: &'static str, path: &'a LockPath) -> Self {
-        let budget = Budget::new(&session.sessions, &session.options.kit, name, path);
-        Operation { session, keys: Keys::new(session.options.prefix(), path), budget }
+    pub(crate) fn new(shared: &'a Shared, name: &'static str, path: &'a LockPath) -> Self {
+        let budget = Budget::new(&shared.sessions, &shared.options.kit, name, path);
+        Operation { shared, keys: Keys::new(shared.options.prefix(), path), budget }
     }
 
     /// Sends what `call` asks for, and waits for the answer.
@@ -37,7 +37,7 @@ impl<'a> Operation<'a> {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        self.session.request(lease, self.budget.deadline(), call).await
+        self.shared.request(lease, self.budget.deadline(), call).await
     }
 
     /// Waits for an answer that does not come by [`ask`](Self::ask).
@@ -46,7 +46,7 @@ impl<'a> Operation<'a> {
         lease: SessionKey,
         answer: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        self.session.within(lease, self.budget.deadline(), answer).await
+        self.shared.within(lease, self.budget.deadline(), answer).await
     }
 
     /// Reads keys: all that any server was told of before.
@@ -57,12 +57,12 @@ impl<'a> Operation<'a> {
 
     /// The keys of the queue; also finds out, at no cost, whether one of ours is not among them any more.
     pub(crate) async fn list(&self, lease: SessionKey) -> Result<Queue, Failure> {
-        let (mark, range) = (self.session.sessions.own().mark(), self.keys.range());
+        let (mark, range) = (self.shared.sessions.own().mark(), self.keys.range());
         let listed = self.read(lease, range.clone()).await?;
-        lease::compare(self.session, lease, mark, &range, listed.kvs()).await?;
+        lease::compare(self.shared, lease, mark, &range, listed.kvs()).await?;
         let queue = self.keys.queue(listed.kvs());
         let revision = listed.header().map_or(0, etcd_client::ResponseHeader::revision);
-        self.session.listings.note(&self.keys, &queue, revision);
+        self.shared.listings.note(&self.keys, &queue, revision);
         Ok(queue)
     }
 

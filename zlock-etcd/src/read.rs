@@ -12,8 +12,8 @@ use crate::session::Shared;
 use crate::value;
 
 /// The queue of a path.
-pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queue> {
-    let mut operation = Operation::new(session, "children", parent);
+pub(crate) async fn children(shared: &Shared, parent: &LockPath) -> Result<Queue> {
+    let mut operation = Operation::new(shared, "children", parent);
     loop {
         let lease = operation.budget.session().await?;
         match operation.list(lease).await {
@@ -24,8 +24,8 @@ pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queu
 }
 
 /// The data of a node.
-pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-    let mut operation = Operation::new(session, "data", parent);
+pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
+    let mut operation = Operation::new(shared, "data", parent);
     loop {
         let lease = operation.budget.session().await?;
         match content(&operation, lease, node).await {
@@ -44,7 +44,7 @@ async fn content(
     let answer = operation.read(lease, Range { start: key.clone(), end: None }).await?;
     let kv = answer.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get());
     if kv.is_none() {
-        lease::missed(operation.session, lease, &key).await?;
+        lease::missed(operation.shared, lease, &key).await?;
     }
     let told = |kv: &KeyValue| NodeData::new(value::read(kv.value()).data.to_owned(), key::owner(kv));
     Ok(kv.map(told))

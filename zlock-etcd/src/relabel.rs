@@ -14,8 +14,8 @@ use crate::value;
 
 /// Writes the node's value anew, with `label` and the data that is there. The key keeps its create revision, and
 /// with that its place.
-pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-    let mut operation = Operation::new(session, "relabel", parent);
+pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
+    let mut operation = Operation::new(shared, "relabel", parent);
     let relabelled = node.clone().relabelled(node.name.clone(), label);
     loop {
         let lease = operation.budget.session().await?;
@@ -44,7 +44,7 @@ enum Outcome {
 /// One transaction: write if the node contains what we know, else read it.
 async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> Result<Outcome, Failure> {
     let key = operation.keys.of(&node.name);
-    let (id, contents) = (own_id(&key), &operation.session.contents);
+    let (id, contents) = (own_id(&key), &operation.shared.contents);
     // No key was written at revision 0.
     let unknown = Contents { label: node.label, data: [].into(), revision: 0 };
     let known = contents.get(&id).filter(|known| known.label != node.label).unwrap_or(unknown);
@@ -65,7 +65,7 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> 
     let gets = gets(&answer);
     let now = gets.first().and_then(|get| get.kvs().first());
     let Some(now) = now.filter(|kv| kv.create_revision() == node.sequence.get()).map(Contents::of) else {
-        lease::missed(operation.session, lease, &key).await?;
+        lease::missed(operation.shared, lease, &key).await?;
         return Ok(Outcome::Gone);
     };
     let outcome = if now.label == node.label { Outcome::Done } else { Outcome::Unknown };

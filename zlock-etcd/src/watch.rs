@@ -38,11 +38,11 @@ use crate::stream::{Armed, Change};
 use crate::value;
 
 /// Arms a watch on `seen`, if it is still as it was seen.
-pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
-    let mut operation = Operation::new(session, "exists_with_watch", parent);
+pub(crate) async fn node(shared: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
+    let mut operation = Operation::new(shared, "exists_with_watch", parent);
     loop {
         let lease = operation.budget.session().await?;
-        match arm_node(&operation, session, lease, seen).await {
+        match arm_node(&operation, shared, lease, seen).await {
             Ok(existence) => return Ok(existence),
             Err(failure) => operation.budget.retry(failure).await?,
         }
@@ -51,18 +51,18 @@ pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) 
 
 async fn arm_node(
     operation: &Operation<'_>,
-    session: &Arc<Shared>,
+    shared: &Arc<Shared>,
     lease: SessionKey,
     seen: &Node,
 ) -> Result<Existence, Failure> {
     let range = Range { start: operation.keys.of(&seen.name), end: None };
-    let listed = session.listings.find(&operation.keys, seen);
-    let (armed, since) = operation.within(lease, session.watches.arm(range.clone())).await?;
+    let listed = shared.listings.find(&operation.keys, seen);
+    let (armed, since) = operation.within(lease, shared.watches.arm(range.clone())).await?;
     let mut watching = Watching { armed: vec![armed], revision: since, look_at: None };
-    match plan(listed, since, session.pace.is_fast()) {
+    match plan(listed, since, shared.pace.is_fast()) {
         Plan::Enough => {}
         Plan::Again { look_later } => {
-            watching.armed.push(session.watches.arm_again(range.clone()));
+            watching.armed.push(shared.watches.arm_again(range.clone()));
             watching.look_at = look_later.then(|| Instant::now() + LOOP);
         }
         Plan::Look => {
@@ -72,18 +72,12 @@ async fn arm_node(
                 other => return Ok(other),
             }
             watching.revision = revision(&read);
-            if watching.revision > since && session.pace.is_fast() {
-                watching.armed.push(session.watches.arm_again(range.clone()));
+            if watching.revision > since && shared.pace.is_fast() {
+                watching.armed.push(shared.watches.arm_again(range.clone()));
             }
         }
     }
-    Ok(Existence::Watching(watch_node(
-        session.clone(),
-        operation.keys.clone(),
-        lease,
-        watching,
-        seen.clone(),
-    )))
+    Ok(Existence::Watching(watch_node(shared.clone(), operation.keys.clone(), lease, watching, seen.clone())))
 }
 
 /// What follows a watch on a node that was armed.
@@ -111,8 +105,8 @@ fn plan(listed: Option<Listed>, since: i64, fast: bool) -> Plan {
 }
 
 /// The queue and a watch on its changes.
-pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue, Watch)> {
-    let mut operation = Operation::new(session, "children_with_watch", parent);
+pub(crate) async fn queue(shared: &Shared, parent: &LockPath) -> Result<(Queue, Watch)> {
+    let mut operation = Operation::new(shared, "children_with_watch", parent);
     loop {
         let lease = operation.budget.session().await?;
         match arm_queue(&operation, lease).await {
@@ -123,12 +117,12 @@ pub(crate) async fn queue(session: &Shared, parent: &LockPath) -> Result<(Queue,
 }
 
 async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queue, Watch), Failure> {
-    let (session, range) = (operation.session, operation.keys.range());
-    let mark = session.sessions.own().mark();
+    let (shared, range) = (operation.shared, operation.keys.range());
+    let mark = shared.sessions.own().mark();
     let (mut armed, read) = arm_and_read(operation, lease, range.clone()).await?;
-    lease::compare(session, lease, mark, &range, read.kvs()).await?;
+    lease::compare(shared, lease, mark, &range, read.kvs()).await?;
     let (queue, seen, keys) = (operation.keys.queue(read.kvs()), revision(&read), operation.keys.clone());
-    let mut events = session.sessions.publisher().subscribe();
+    let mut events = shared.sessions.publisher().subscribe();
     let watch = Watch::new(async move {
         let changed = async {
             while let Some(change) = armed.next_after(seen).await {
@@ -150,11 +144,11 @@ async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queu
 
 /// The data of a node and a watch on its changes.
 pub(crate) async fn data(
-    session: &Shared,
+    shared: &Shared,
     parent: &LockPath,
     node: &Node,
 ) -> Result<Option<(Vec<u8>, Watch)>> {
-    let mut operation = Operation::new(session, "data_with_watch", parent);
+    let mut operation = Operation::new(shared, "data_with_watch", parent);
     loop {
         let lease = operation.budget.session().await?;
         match arm_data(&operation, lease, node).await {
@@ -172,12 +166,12 @@ async fn arm_data(
     let range = Range { start: operation.keys.of(&node.name), end: None };
     let (mut armed, read) = arm_and_read(operation, lease, range.clone()).await?;
     let Some(kv) = read.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get()) else {
-        lease::missed(operation.session, lease, &range.start).await?;
+        lease::missed(operation.shared, lease, &range.start).await?;
         return Ok(None);
     };
     let now = value::read(kv.value());
     let (data, label, seen) = (now.data.to_owned(), now.label, revision(&read));
-    let mut events = operation.session.sessions.publisher().subscribe();
+    let mut events = operation.shared.sessions.publisher().subscribe();
     let watch = Watch::new(async move {
         tokio::select! {
             biased;
@@ -199,7 +193,7 @@ async fn arm_and_read(
     lease: SessionKey,
     range: Range,
 ) -> Result<(Armed, GetResponse), Failure> {
-    let arm = operation.within(lease, operation.session.watches.arm(range.clone()));
+    let arm = operation.within(lease, operation.shared.watches.arm(range.clone()));
     let (armed, read) = tokio::join!(arm, operation.read(lease, range.clone()));
     // If the read is refused, that says why the watch is.
     let (read, (armed, since)) = (read?, armed?);
@@ -271,19 +265,19 @@ impl Watching {
 
 /// Fires with the first change that means something, when the stream breaks, or when its session ends here.
 fn watch_node(
-    session: Arc<Shared>,
+    shared: Arc<Shared>,
     keys: Keys,
     lease: SessionKey,
     mut watching: Watching,
     seen: Node,
 ) -> Watch {
-    let mut events = session.sessions.publisher().subscribe();
+    let mut events = shared.sessions.publisher().subscribe();
     Watch::new(async move {
         let armed_at = Instant::now();
         tokio::select! {
             biased;
-            event = told(&session, &keys, lease, &mut watching, &seen) => {
-                session.pace.waited(armed_at.elapsed());
+            event = told(&shared, &keys, lease, &mut watching, &seen) => {
+                shared.pace.waited(armed_at.elapsed());
                 event
             }
             _ = events.over(lease.epoch) => WatchEvent::Changed,
@@ -292,7 +286,7 @@ fn watch_node(
 }
 
 async fn told(
-    session: &Shared,
+    shared: &Shared,
     keys: &Keys,
     lease: SessionKey,
     watching: &mut Watching,
@@ -306,7 +300,7 @@ async fn told(
                 change = watching.next() => change,
                 () = sleep_until(time) => {
                     watching.look_at = None;
-                    match look_now(session, keys, lease, seen).await {
+                    match look_now(shared, keys, lease, seen).await {
                         Ok(Existence::Watching(_)) => continue,
                         Ok(Existence::Deleted) => return WatchEvent::Deleted,
                         Ok(Existence::Changed(_)) => return WatchEvent::Relabelled,
@@ -327,13 +321,13 @@ async fn told(
 
 /// One try: who waits looks again anyway.
 async fn look_now(
-    session: &Shared,
+    shared: &Shared,
     keys: &Keys,
     lease: SessionKey,
     seen: &Node,
 ) -> Result<Existence, Failure> {
-    let (key, until) = (keys.of(&seen.name), Instant::now() + session.options.kit.operation_timeout);
-    let read = session
+    let (key, until) = (keys.of(&seen.name), Instant::now() + shared.options.kit.operation_timeout);
+    let read = shared
         .request(lease, until, |client| async move { crate::connect::kv(&client).get(key, None).await })
         .await?;
     Ok(look(keys, &read, seen))

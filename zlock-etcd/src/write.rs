@@ -24,8 +24,8 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
 }
 
 /// Writes the data of a node. Its label stays what it is at that moment.
-pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-    let mut operation = Operation::new(session, "set_data", parent);
+pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+    let mut operation = Operation::new(shared, "set_data", parent);
     check_size(&operation, data)?;
     let mut now = Now::Labelled(node.label);
     loop {
@@ -89,7 +89,7 @@ async fn write(
     let kv = gets.first().and_then(|get| get.kvs().first());
     Ok(match kv.filter(|kv| kv.create_revision() == node.sequence.get()) {
         None => {
-            lease::missed(operation.session, lease, &key).await?;
+            lease::missed(operation.shared, lease, &key).await?;
             Outcome::Gone
         }
         Some(kv) => {

@@ -24,18 +24,18 @@ type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<(T, OneshotWatcher), Er
 /// The request is answered, and its watch removed, all the same: it has its room until then.
 pub(crate) async fn read_armed<T: Send + 'static>(
     operation: &Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     watched: Watched,
     read: for<'a> fn(&'a Client, &'a str) -> Reading<'a, T>,
 ) -> Result<(T, Watching), Failure> {
-    let session = operation.session;
-    let reservation = session.watchers(lease)?.reserve(watched).map_err(|failure| ended(session, failure))?;
+    let shared = operation.shared;
+    let reservation = shared.watchers(session)?.reserve(watched).map_err(|failure| ended(shared, failure))?;
     let client =
-        session.sessions.run_until_ended(lease, operation.budget.deadline(), reservation.client()).await?;
-    let client = client.map_err(|failure| ended(session, failure))?;
-    let (is_other, gate) = (client.is_some(), session.gate.clone());
+        shared.sessions.run_until_ended(session, operation.budget.deadline(), reservation.client()).await?;
+    let client = client.map_err(|failure| ended(shared, failure))?;
+    let (is_other, gate) = (client.is_some(), shared.gate.clone());
     let until = operation.budget.deadline();
-    let call = session.begin(lease, until, move |live| async move {
+    let call = shared.begin(session, until, move |live| async move {
         let path = reservation.path();
         let (synced, read) = match &client {
             None => tokio::join!(catch_up(&live, Freshness::Told), read(&live.client, path)),
@@ -54,20 +54,20 @@ pub(crate) async fn read_armed<T: Send + 'static>(
     });
     let answer = call.await?.seen_through().answer(until).await?;
     answer
-        .map_err(|error| if is_other { to_failure(session, error) } else { session.to_failure(lease, error) })
+        .map_err(|error| if is_other { to_failure(shared, error) } else { shared.to_failure(session, error) })
 }
 
 /// The backend may have been closed, which says more.
-fn ended(session: &Shared, failure: Failure) -> Failure {
+fn ended(shared: &Shared, failure: Failure) -> Failure {
     match failure {
-        Failure::Interrupted(_) => session.sessions.interrupted().into(),
+        Failure::Interrupted(_) => shared.sessions.interrupted().into(),
         failure => failure,
     }
 }
 
 /// Turns an error on a watch connection into a failure. The end of that connection is not the end of the session.
-fn to_failure(session: &Shared, error: Error) -> Failure {
-    if let Some(closed) = session.sessions.closed() {
+fn to_failure(shared: &Shared, error: Error) -> Failure {
+    if let Some(closed) = shared.sessions.closed() {
         return closed.into();
     }
     if classify(&error).kind == ErrorKind::SessionLost {

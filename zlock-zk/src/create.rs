@@ -15,13 +15,13 @@ use crate::session::{Freshness, Shared};
 
 /// Creates the node with this ID, or finds it if an earlier try made it.
 pub(crate) async fn create(
-    session: &Shared,
+    shared: &Shared,
     parent: &LockPath,
     label: Label,
     node_id: &NodeId,
     data: &[u8],
 ) -> Result<Created> {
-    let mut operation = Operation::new(session, "create", parent);
+    let mut operation = Operation::new(shared, "create", parent);
     if !node_id.is_uuid() {
         let why = format!("the node ID {} is no UUID", Excerpt::of(node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
@@ -30,18 +30,18 @@ pub(crate) async fn create(
     let wanted = Wanted { label, node_id, data };
     let mut progress = Progress::default();
     loop {
-        let lease = operation.budget.session().await?;
-        if progress.lost_in != Some(lease) {
+        let session = operation.budget.session().await?;
+        if progress.lost_in != Some(session) {
             // What was made in an earlier session of ours goes with it.
             (progress.lost_in, progress.made, operation.budget.ambiguous) = (None, None, false);
         }
-        match attempt(&mut operation, lease, &wanted, &mut progress).await {
+        match attempt(&mut operation, session, &wanted, &mut progress).await {
             Ok(Some(created)) => return Ok(created),
             Ok(None) => {}
             Err(failure) => {
-                progress.lost_in = operation.budget.ambiguous.then_some(lease);
+                progress.lost_in = operation.budget.ambiguous.then_some(session);
                 if let Err(error) = operation.budget.retry(failure).await {
-                    undo_create(&mut operation, lease, progress.made).await;
+                    undo_create(&mut operation, session, progress.made).await;
                     return Err(error);
                 }
             }
@@ -62,9 +62,9 @@ struct Progress {
 }
 
 /// Nobody but us knows the name of a node whose maker could not see the queue.
-async fn undo_create(operation: &mut Operation<'_>, lease: SessionKey, made: Option<NodeName>) {
+async fn undo_create(operation: &mut Operation<'_>, session: SessionKey, made: Option<NodeName>) {
     if let Some(name) = made
-        && let Err(failure) = crate::delete::by_name(operation, lease, &name).await
+        && let Err(failure) = crate::delete::by_name(operation, session, &name).await
     {
         tracing::debug!(%name, ?failure, "the node could not be deleted");
     }
@@ -74,53 +74,53 @@ async fn undo_create(operation: &mut Operation<'_>, lease: SessionKey, made: Opt
 /// been made (it may be gone again by then), or it is to count from 0.
 async fn attempt(
     operation: &mut Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     wanted: &Wanted<'_>,
     progress: &mut Progress,
 ) -> Result<Option<Created>, Failure> {
     let recovering = progress.lost_in.is_some();
-    let found = if recovering { recover(operation, lease, wanted.node_id).await? } else { None };
+    let found = if recovering { recover(operation, session, wanted.node_id).await? } else { None };
     operation.budget.ambiguous = false;
     let place = match found {
         Some(place) => Some(place),
         None => {
             if let Some(used_up) = &mut progress.used_up {
-                used_up.wait(operation, lease).await?;
+                used_up.wait(operation, session).await?;
                 progress.used_up = None;
             }
-            append(operation, lease, wanted).await?
+            append(operation, session, wanted).await?
         }
     };
     let Some(place) = place else { return Ok(None) };
     progress.made = Some(place.node.name.clone());
     // Until the caller knows the node by name.
     operation.budget.ambiguous = true;
-    if !is_kept(operation, lease, &place, progress).await? {
+    if !is_kept(operation, session, &place, progress).await? {
         (progress.made, operation.budget.ambiguous) = (None, false);
         return Ok(None);
     }
     if wanted.label != Label::Lock {
         let id = operation.own_id(wanted.node_id);
-        operation.session.contents.insert(&id, Contents::new(wanted.data));
+        operation.shared.contents.insert(&id, Contents::new(wanted.data));
     }
-    finish(operation, lease, place).await.map(Some)
+    finish(operation, session, place).await.map(Some)
 }
 
 /// Whether the node stays. If its number is no good, or there are few left and it is alone, it is deleted.
 async fn is_kept(
     operation: &mut Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     place: &Place,
     progress: &mut Progress,
 ) -> Result<bool, Failure> {
     let name = &place.node.name;
     match Worth::of(place.node.sequence) {
         Worth::Late if place.queue.as_ref().is_some_and(|queue| queue.len() == 1) => {
-            Ok(!start_over(operation, lease, name).await?)
+            Ok(!start_over(operation, session, name).await?)
         }
         Worth::Place | Worth::Late => Ok(true),
         Worth::Nothing => {
-            progress.used_up = UsedUp::delete_node(operation, lease, name).await?;
+            progress.used_up = UsedUp::delete_node(operation, session, name).await?;
             if !std::mem::replace(&mut progress.has_warned, true) {
                 operation
                     .warn("the server's numbers for this path are used up: waiting until it has no nodes");
@@ -146,14 +146,14 @@ struct Place {
 /// Sends create and list back to back: one round trip. `None` if there was no parent, which now is.
 async fn append(
     operation: &mut Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     wanted: &Wanted<'_>,
 ) -> Result<Option<Place>, Failure> {
     let Wanted { label, node_id, data } = *wanted;
     let parent = operation.server_path();
     let prefix = format!("{parent}/{}", NodeName::prefix(node_id, label));
-    let (data, acls) = (data.to_owned(), operation.session.options.acls.clone());
-    let sent = operation.write(lease, move |live| async move {
+    let (data, acls) = (data.to_owned(), operation.shared.options.acls.clone());
+    let sent = operation.write(session, move |live| async move {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
         let create = live.client.create(&prefix, &data, &options);
         let list = live.client.list_children(&parent);
@@ -166,10 +166,10 @@ async fn append(
             let name = NodeName::of(node_id, label, sequence);
             let node = Node::new(name, node_id.clone(), label, sequence);
             // A list that failed is repeated; the create stands.
-            Ok(Some(Place { node: own(lease, node, &stat), queue: listed.ok().map(Queue::listed) }))
+            Ok(Some(Place { node: own(session, node, &stat), queue: listed.ok().map(Queue::listed) }))
         }
         Err(Failure::Zk(Error::NoNode)) => {
-            crate::parents::make(operation, lease).await?;
+            crate::parents::make(operation, session).await?;
             Ok(None)
         }
         Err(failure) => Err(failure),
@@ -179,44 +179,48 @@ async fn append(
 /// Looks for what a create of unknown outcome left behind in the session in which it was sent.
 async fn recover(
     operation: &Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     node_id: &NodeId,
 ) -> Result<Option<Place>, Failure> {
-    let queue = operation.list(lease, Freshness::Latest).await?;
+    let queue = operation.list(session, Freshness::Latest).await?;
     for node in queue.iter().filter(|node| node.id == *node_id) {
         let path = operation.node_path(&node.name);
         let stat =
-            operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
+            operation.ask(session, move |live| async move { live.client.check_stat(&path).await }).await?;
         // A node of an earlier session of ours would die under us.
-        if let Some(stat) = stat.filter(|stat| owner(stat) == lease.id.get()) {
-            return Ok(Some(Place { node: own(lease, node.clone(), &stat), queue: Some(queue) }));
+        if let Some(stat) = stat.filter(|stat| owner(stat) == session.id.get()) {
+            return Ok(Some(Place { node: own(session, node.clone(), &stat), queue: Some(queue) }));
         }
     }
     Ok(None)
 }
 
 /// Completes the answer: from here on the backend answers for the node.
-async fn finish(operation: &mut Operation<'_>, lease: SessionKey, place: Place) -> Result<Created, Failure> {
+async fn finish(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    place: Place,
+) -> Result<Created, Failure> {
     let Place { node, queue } = place;
-    let deletion = operation.session.sessions.own().insert(&operation.own_id(&node.id));
+    let deletion = operation.shared.sessions.own().insert(&operation.own_id(&node.id));
     let mut queue = match queue {
         Some(queue) => queue,
-        None => operation.list(lease, Freshness::Told).await?,
+        None => operation.list(session, Freshness::Told).await?,
     };
     // A create of unknown outcome in an earlier session may have come to light only now. Its node is about to
     // go; until then it must not be taken for ours.
     while let Some(name) = queue.names_of(&node.id).into_iter().find(|name| *name != node.name) {
-        if !crate::delete::by_name(operation, lease, &name).await? {
+        if !crate::delete::by_name(operation, session, &name).await? {
             return Err(Failure::ServersDisagree);
         }
-        queue = operation.list(lease, Freshness::Told).await?;
+        queue = operation.list(session, Freshness::Told).await?;
     }
-    Ok(Created::new(node.clone(), queue.with_own(node), lease.epoch, deletion))
+    Ok(Created::new(node.clone(), queue.with_own(node), session.epoch, deletion))
 }
 
 /// An own node, with what a listing does not tell.
-fn own(lease: SessionKey, node: Node, stat: &Stat) -> Node {
-    node.with_owner(Some(lease.id), FencingToken::new(stat.czxid.cast_unsigned()))
+fn own(session: SessionKey, node: Node, stat: &Stat) -> Node {
+    node.with_owner(Some(session.id), FencingToken::new(stat.czxid.cast_unsigned()))
 }
 
 /// The session that an ephemeral node belongs to.

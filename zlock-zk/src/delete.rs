@@ -13,21 +13,21 @@ use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 
 /// Removes the node with the target's ID, and says whether it did.
-pub(crate) async fn delete(session: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
-    let mut operation = Operation::new(session, "delete", parent);
+pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
+    let mut operation = Operation::new(shared, "delete", parent);
     let id = operation.own_id(target.id());
-    session.sessions.own().remove(&id);
-    session.contents.remove(&id);
+    shared.sessions.own().remove(&id);
+    shared.contents.remove(&id);
     let mut removed = false;
     loop {
         if let Target::Node(node) = target
-            && session.sessions.closed().is_none()
-            && node.session.is_some_and(|id| session.sessions.is_past(id))
+            && shared.sessions.closed().is_none()
+            && node.session.is_some_and(|id| shared.sessions.is_past(id))
         {
             return Ok(deletion(&operation, removed));
         }
-        let lease = operation.budget.session().await?;
-        match once(&mut operation, lease, target, &mut removed).await {
+        let session = operation.budget.session().await?;
+        match once(&mut operation, session, target, &mut removed).await {
             Ok(()) => return Ok(deletion(&operation, removed)),
             Err(failure) => operation.budget.retry(failure).await?,
         }
@@ -42,12 +42,12 @@ fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
 /// One try; sets `removed` when a request was answered that removed the node.
 async fn once(
     operation: &mut Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     target: &Target,
     removed: &mut bool,
 ) -> Result<(), Failure> {
     if let Target::Node(node) = target {
-        let found = by_name(operation, lease, &node.name).await?;
+        let found = by_name(operation, session, &node.name).await?;
         *removed |= found;
         // A label that is never changed: there is no other name that the node could have by now.
         if found || node.label == Label::Lock {
@@ -58,10 +58,10 @@ async fn once(
     for _ in 0..2 {
         // Requests of one session take effect in the order in which they were sent: after this listing no earlier
         // create of this session can come to light.
-        let queue = listed_together(operation, lease).await?;
+        let queue = listed_together(operation, session).await?;
         let mut renamed = false;
         for name in queue.names_of(target.id()) {
-            let found = by_name(operation, lease, &name).await?;
+            let found = by_name(operation, session, &name).await?;
             *removed |= found;
             renamed |= !found;
         }
@@ -75,16 +75,16 @@ async fn once(
 
 /// Lists the queue with all that any server was told before the call. One listing of a path is under way at a time, and
 /// the next one serves everybody who came meanwhile: after an outage there may be a thousand nodes to look for.
-async fn listed_together(operation: &Operation<'_>, lease: SessionKey) -> Result<Arc<Queue>, Failure> {
-    let listings = &operation.session.listings;
+async fn listed_together(operation: &Operation<'_>, session: SessionKey) -> Result<Arc<Queue>, Failure> {
+    let listings = &operation.shared.listings;
     let came = listings.moment();
-    let latest = listings.of(operation.server_path(), lease);
+    let latest = listings.of(operation.server_path(), session);
     let turn = timeout_at(operation.budget.deadline(), latest.lock()).await;
     let mut latest = turn.map_err(|_| Interrupted::TimedOut)?;
-    if latest.lease != lease || latest.asked <= came {
+    if latest.session != session || latest.asked <= came {
         let asked = listings.moment();
-        let queue = Arc::new(operation.list(lease, Freshness::Latest).await?);
-        *latest = Latest { lease, asked, queue };
+        let queue = Arc::new(operation.list(session, Freshness::Latest).await?);
+        *latest = Latest { session, asked, queue };
     }
     Ok(latest.queue.clone())
 }
@@ -92,11 +92,11 @@ async fn listed_together(operation: &Operation<'_>, lease: SessionKey) -> Result
 /// Deletes the node of this name; `false` if there is none.
 pub(crate) async fn by_name(
     operation: &mut Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     name: &NodeName,
 ) -> Result<bool, Failure> {
     let path = operation.node_path(name);
-    match operation.write(lease, move |live| async move { live.client.delete(&path, None).await }).await {
+    match operation.write(session, move |live| async move { live.client.delete(&path, None).await }).await {
         Ok(()) => Ok(true),
         Err(Failure::Zk(Error::NoNode)) => Ok(false),
         Err(failure) => Err(failure),

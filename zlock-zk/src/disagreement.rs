@@ -34,26 +34,26 @@ const ANY_VERSION: i32 = -1;
 
 /// The nodes that a watch waits for, which are checked while it stays silent.
 pub(crate) struct Suspects {
-    session: Arc<Shared>,
-    lease: SessionKey,
+    shared: Arc<Shared>,
+    session: SessionKey,
     parent: LockPath,
     nodes: Vec<Node>,
 }
 
 impl Suspects {
     pub(crate) fn new<'a>(
-        session: &Arc<Shared>,
-        lease: SessionKey,
+        shared: &Arc<Shared>,
+        session: SessionKey,
         parent: &LockPath,
         nodes: impl IntoIterator<Item = &'a Node>,
     ) -> Self {
         let nodes = nodes.into_iter().take(ASKED).cloned().collect();
-        Suspects { session: session.clone(), lease, parent: parent.clone(), nodes }
+        Suspects { shared: shared.clone(), session, parent: parent.clone(), nodes }
     }
 
     /// Asks the leader again and again, ever more rarely, and logs what only the connected server has. Never completes.
     pub(crate) async fn watch(self) -> Infallible {
-        let mut silence = self.session.options.session_timeout.saturating_mul(SILENCE);
+        let mut silence = self.shared.options.session_timeout.saturating_mul(SILENCE);
         loop {
             sleep(silence).await;
             // Boxed: rarely needed, and otherwise part of the size of every watch.
@@ -72,10 +72,10 @@ impl Suspects {
 
     /// Returns the path of a node that the connected server lists and the leader does not have.
     async fn find(&self) -> Result<Option<String>, Failure> {
-        let operation = Operation::new(&self.session, "exists_with_watch", &self.parent);
+        let operation = Operation::new(&self.shared, "exists_with_watch", &self.parent);
         let Some(gone) = self.unknown_to_the_leader(&operation).await? else { return Ok(None) };
         // The server has answered that transaction, so it has applied all transactions before it.
-        let queue = operation.list(self.lease, Freshness::Latest).await?;
+        let queue = operation.list(self.session, Freshness::Latest).await?;
         let listed = queue.iter().any(|node| node.name == gone.name);
         Ok(listed.then(|| operation.node_path(&gone.name)))
     }
@@ -83,7 +83,7 @@ impl Suspects {
     /// Returns the first of the nodes that the leader does not have.
     async fn unknown_to_the_leader(&self, operation: &Operation<'_>) -> Result<Option<&Node>, Failure> {
         let paths: Vec<_> = self.nodes.iter().map(|node| operation.node_path(&node.name)).collect();
-        let asked = operation.ask(self.lease, move |live| async move {
+        let asked = operation.ask(self.session, move |live| async move {
             let mut transaction = live.client.new_multi_writer();
             for path in &paths {
                 transaction.add_check_version(path, ANY_VERSION)?;

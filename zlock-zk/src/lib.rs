@@ -2,7 +2,6 @@
 
 mod arm;
 mod backend;
-mod call;
 mod config;
 mod connect;
 mod contents;
@@ -13,6 +12,7 @@ mod error;
 mod gate;
 mod heartbeat;
 mod home;
+mod in_flight;
 mod listings;
 mod manager;
 mod numbers;

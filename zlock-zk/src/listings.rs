@@ -19,7 +19,7 @@ pub(crate) struct Listings {
 /// The latest listing of a path.
 #[derive(Debug)]
 pub(crate) struct Latest {
-    pub(crate) lease: SessionKey,
+    pub(crate) session: SessionKey,
     /// The moment before it was sent.
     pub(crate) asked: u64,
     pub(crate) queue: Arc<Queue>,
@@ -30,13 +30,13 @@ impl Listings {
         self.moments.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn of(&self, path: String, lease: SessionKey) -> Arc<AsyncMutex<Latest>> {
+    pub(crate) fn of(&self, path: String, session: SessionKey) -> Arc<AsyncMutex<Latest>> {
         let mut all = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(latest) = all.get(&path).and_then(Weak::upgrade) {
             return latest;
         }
         all.retain(|_, latest| latest.strong_count() > 0);
-        let none = Latest { lease, asked: 0, queue: Arc::default() };
+        let none = Latest { session, asked: 0, queue: Arc::default() };
         let latest = Arc::new(AsyncMutex::new(none));
         all.insert(path, Arc::downgrade(&latest));
         latest

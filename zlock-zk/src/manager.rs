@@ -28,7 +28,7 @@ enum End {
 }
 
 /// The session that is kept.
-pub(crate) struct Kept {
+pub(crate) struct ActiveSession {
     live: Arc<Live>,
     states: StateWatcher,
     /// The timeout that the server granted.
@@ -48,7 +48,7 @@ impl Manager {
     }
 
     /// Makes a new session the current one; `None` if the backend is closed.
-    pub(crate) fn begin(&self, established: Established) -> Option<Kept> {
+    pub(crate) fn begin(&self, established: Established) -> Option<ActiveSession> {
         let Established { client, sent } = established;
         let timeout = client.session_timeout();
         let id = SessionId::new(client.session_id().0.cast_unsigned());
@@ -62,15 +62,15 @@ impl Manager {
                 Ok(reconnect(&shared).await?.client)
             }
         });
-        let live = |lease| Live::new(lease, client, watchers);
+        let live = |session| Live::new(session, client, watchers);
         let (SessionKey { epoch, .. }, live) = self.shared.sessions.begin(id, sent + life, live)?;
         tracing::info!(session = %id, epoch, ?timeout, "session established");
-        Some(Kept { live, states, timeout, life })
+        Some(ActiveSession { live, states, timeout, life })
     }
 
     /// Keeps sessions until the backend is closed or the credentials are refused. Returns whether the server
     /// has confirmed the end of the last one.
-    pub(crate) async fn run(mut self, first: Option<Kept>) -> Close {
+    pub(crate) async fn run(mut self, first: Option<ActiveSession>) -> Close {
         let mut next = first;
         while let Some(session) = next {
             next = match self.serve(session).await {
@@ -83,14 +83,14 @@ impl Manager {
     }
 
     /// Keeps one session to its end, and lets go of its client.
-    async fn serve(&mut self, mut session: Kept) -> End {
+    async fn serve(&mut self, mut session: ActiveSession) -> End {
         let end = match self.keep(&mut session).await {
             // Another thread may have closed the backend at any moment.
             End::Lost if self.shared.sessions.closed().is_some() => End::Closed(Close::Pending),
             end => end,
         };
-        let Kept { live, states, .. } = session;
-        let SessionKey { epoch, id } = live.lease;
+        let ActiveSession { live, states, .. } = session;
+        let SessionKey { epoch, id } = live.session;
         match end {
             End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
             End::AuthFailed => {
@@ -100,7 +100,7 @@ impl Manager {
             }
             End::Closed(_) => tracing::info!(session = %id, epoch, "session closed"),
         }
-        self.shared.end(live.lease);
+        self.shared.end(live.session);
         // With its last owner gone the client closes the session at the server as soon as it can reach one:
         // the nodes of a lost session go at once when the link is mended. Requests under way let go by
         // themselves, now that the session is no longer the current one.
@@ -115,9 +115,9 @@ impl Manager {
         end
     }
 
-    async fn keep(&mut self, session: &mut Kept) -> End {
-        let Kept { live, states, timeout, life } = session;
-        let epoch = live.lease.epoch;
+    async fn keep(&mut self, session: &mut ActiveSession) -> End {
+        let ActiveSession { live, states, timeout, life } = session;
+        let epoch = live.session.epoch;
         let shared = self.shared.clone();
         let mut events = shared.sessions.publisher().subscribe();
         let interval = *timeout / HEARTBEATS;

@@ -63,11 +63,11 @@ impl Worth {
 /// be done.
 pub(crate) async fn start_over(
     operation: &mut Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     node: &NodeName,
 ) -> Result<bool, Failure> {
     let (node, parent) = (operation.node_path(node), operation.server_path());
-    let sent = operation.write(lease, move |live| async move {
+    let sent = operation.write(session, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_delete(&node, None)?;
         transaction.add_delete(&parent, None)?;
@@ -95,12 +95,12 @@ impl UsedUp {
     /// Deletes a node of ours that got a number at the edge. `None` if it was gone, and perhaps its parent with it.
     pub(crate) async fn delete_node(
         operation: &mut Operation<'_>,
-        lease: SessionKey,
+        session: SessionKey,
         node: &NodeName,
     ) -> Result<Option<Self>, Failure> {
         // As long as the node is there, so is the parent that gave the number.
-        let czxid = czxid_and_children(operation, lease).await?.map(|(czxid, _)| czxid);
-        let deleted = crate::delete::by_name(operation, lease, node).await?;
+        let czxid = czxid_and_children(operation, session).await?.map(|(czxid, _)| czxid);
+        let deleted = crate::delete::by_name(operation, session, node).await?;
         Ok(czxid.filter(|_| deleted).map(|czxid| UsedUp { czxid, delay: Self::FIRST_DELAY }))
     }
 
@@ -109,10 +109,10 @@ impl UsedUp {
     pub(crate) async fn wait(
         &mut self,
         operation: &mut Operation<'_>,
-        lease: SessionKey,
+        session: SessionKey,
     ) -> Result<(), Failure> {
-        while !self.is_over(operation, lease).await? {
-            operation.session.sessions.sleep_until(Instant::now() + self.delay).await?;
+        while !self.is_over(operation, session).await? {
+            operation.shared.sessions.sleep_until(Instant::now() + self.delay).await?;
             operation.budget.restart();
             self.delay = Self::LONGEST_DELAY.min(self.delay * 2);
         }
@@ -120,8 +120,8 @@ impl UsedUp {
         Ok(())
     }
 
-    async fn is_over(&self, operation: &Operation<'_>, lease: SessionKey) -> Result<bool, Failure> {
-        match czxid_and_children(operation, lease).await? {
+    async fn is_over(&self, operation: &Operation<'_>, session: SessionKey) -> Result<bool, Failure> {
+        match czxid_and_children(operation, session).await? {
             Some((czxid, children)) if czxid == self.czxid => {
                 if children > 0 {
                     return Ok(false);
@@ -130,7 +130,7 @@ impl UsedUp {
             _ => return Ok(true),
         }
         let path = operation.server_path();
-        match operation.ask(lease, move |live| async move { live.client.delete(&path, None).await }).await {
+        match operation.ask(session, move |live| async move { live.client.delete(&path, None).await }).await {
             Ok(()) | Err(Failure::Zk(Error::NoNode)) => Ok(true),
             // Without the permission, the server removes empty containers by itself.
             Err(Failure::Zk(Error::NotEmpty | Error::NoAuth)) => Ok(false),
@@ -142,10 +142,10 @@ impl UsedUp {
 /// What identifies the parent, and how many children it has; `None` if there is none.
 async fn czxid_and_children(
     operation: &Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
 ) -> Result<Option<(i64, i32)>, Failure> {
     let path = operation.server_path();
-    let stat = operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
+    let stat = operation.ask(session, move |live| async move { live.client.check_stat(&path).await }).await?;
     Ok(stat.map(|stat| (stat.czxid, stat.num_children)))
 }
 

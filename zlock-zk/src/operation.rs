@@ -13,25 +13,25 @@ use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 /// A running operation on the queue of one path.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
-    pub(crate) session: &'a Shared,
+    pub(crate) shared: &'a Shared,
     pub(crate) budget: Budget<'a, Live>,
 }
 
 impl<'a> Operation<'a> {
-    pub(crate) fn new(session: &'a Shared, name: &'static str, path: &'a LockPath) -> Self {
-        let budget = Budget::new(&session.sessions, &session.options.kit, name, path);
-        Operation { session, budget }
+    pub(crate) fn new(shared: &'a Shared, name: &'static str, path: &'a LockPath) -> Self {
+        let budget = Budget::new(&shared.sessions, &shared.options.kit, name, path);
+        Operation { shared, budget }
     }
 
     /// The path as the server has it. The chroot is put in front here, and not by the client library, which
     /// would not make it when it is missing.
     pub(crate) fn server_path(&self) -> String {
-        self.session.options.server_path(self.budget.path())
+        self.shared.options.server_path(self.budget.path())
     }
 
     /// The path of a node in the queue, as the server has it.
     pub(crate) fn node_path(&self, name: &NodeName) -> String {
-        self.session.options.node_path(self.budget.path(), name)
+        self.shared.options.node_path(self.budget.path(), name)
     }
 
     /// What the session knows the node of this ID by.
@@ -42,34 +42,34 @@ impl<'a> Operation<'a> {
     /// Sends what `call` asks for, and waits for the answer.
     pub(crate) async fn ask<T, F>(
         &self,
-        lease: SessionKey,
+        session: SessionKey,
         call: impl FnOnce(Arc<Live>) -> F,
     ) -> Result<T, Failure>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
-        self.session.request(lease, self.budget.deadline(), call).await
+        self.shared.request(session, self.budget.deadline(), call).await
     }
 
     /// [`ask`](Self::ask) for a write: remembers that its outcome is not known, if so.
     pub(crate) async fn write<T, F>(
         &mut self,
-        lease: SessionKey,
+        session: SessionKey,
         call: impl FnOnce(Arc<Live>) -> F,
     ) -> Result<T, Failure>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
-        let result = self.ask(lease, call).await;
+        let result = self.ask(session, call).await;
         self.budget.record(result)
     }
 
     /// The queue of the path. A missing one is empty.
-    pub(crate) async fn list(&self, lease: SessionKey, freshness: Freshness) -> Result<Queue, Failure> {
+    pub(crate) async fn list(&self, session: SessionKey, freshness: Freshness) -> Result<Queue, Failure> {
         let path = self.server_path();
-        let listed = self.ask(lease, move |live| async move {
+        let listed = self.ask(session, move |live| async move {
             let (synced, names) = tokio::join!(catch_up(&live, freshness), live.client.list_children(&path));
             synced.and(names)
         });
@@ -81,12 +81,16 @@ impl<'a> Operation<'a> {
     }
 
     /// The name by now of a node that is not there under the one that we knew; `None` if it is gone.
-    pub(crate) async fn renamed(&self, lease: SessionKey, node: &Node) -> Result<Option<NodeName>, Failure> {
+    pub(crate) async fn renamed(
+        &self,
+        session: SessionKey,
+        node: &Node,
+    ) -> Result<Option<NodeName>, Failure> {
         // A label that is never changed: there is no other name that the node could have by now.
         if node.label == Label::Lock {
             return Ok(None);
         }
-        let queue = self.list(lease, Freshness::Told).await?;
+        let queue = self.list(session, Freshness::Told).await?;
         Ok(queue.find(&node.id).map(|found| found.name.clone()))
     }
 

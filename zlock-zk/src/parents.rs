@@ -11,12 +11,12 @@ use crate::operation::Operation;
 ///
 /// It begins at the bottom and goes up only while the server says that there is nothing to hang the node on. So an
 /// ancestor that exists needs no permission of ours, and one that vanishes meanwhile is made again.
-pub(crate) async fn make(operation: &Operation<'_>, lease: SessionKey) -> Result<(), Failure> {
+pub(crate) async fn make(operation: &Operation<'_>, session: SessionKey) -> Result<(), Failure> {
     let path = operation.server_path();
     let mut end = path.len();
     loop {
-        let (ancestor, acls) = (path[..end].to_owned(), operation.session.options.acls.clone());
-        let made = operation.ask(lease, move |live| async move {
+        let (ancestor, acls) = (path[..end].to_owned(), operation.shared.options.acls.clone());
+        let made = operation.ask(session, move |live| async move {
             let options = CreateMode::Container.with_acls(Acls::new(&acls));
             live.client.create(&ancestor, b"", &options).await
         });

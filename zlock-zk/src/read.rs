@@ -11,11 +11,11 @@ use crate::operation::Operation;
 use crate::session::{Freshness, Shared, catch_up};
 
 /// The queue of a path.
-pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queue> {
-    let mut operation = Operation::new(session, "children", parent);
+pub(crate) async fn children(shared: &Shared, parent: &LockPath) -> Result<Queue> {
+    let mut operation = Operation::new(shared, "children", parent);
     loop {
-        let lease = operation.budget.session().await?;
-        match operation.list(lease, Freshness::Told).await {
+        let session = operation.budget.session().await?;
+        match operation.list(session, Freshness::Told).await {
             Ok(queue) => return Ok(queue),
             Err(failure) => operation.budget.retry(failure).await?,
         }
@@ -23,15 +23,15 @@ pub(crate) async fn children(session: &Shared, parent: &LockPath) -> Result<Queu
 }
 
 /// The data of a node, under whatever name it has by now.
-pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-    let mut operation = Operation::new(session, "data", parent);
+pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
+    let mut operation = Operation::new(shared, "data", parent);
     let mut name = node.name.clone();
     loop {
-        let lease = operation.budget.session().await?;
+        let session = operation.budget.session().await?;
         let path = operation.node_path(&name);
-        let failure = match read(&operation, lease, path).await {
+        let failure = match read(&operation, session, path).await {
             Ok(Some(data)) => return Ok(Some(data)),
-            Ok(None) => match operation.renamed(lease, node).await {
+            Ok(None) => match operation.renamed(session, node).await {
                 Ok(Some(now)) => {
                     name = now;
                     continue;
@@ -47,10 +47,10 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node) -> Re
 
 async fn read(
     operation: &Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     path: String,
 ) -> Result<Option<NodeData>, Failure> {
-    let read = operation.ask(lease, move |live| async move {
+    let read = operation.ask(session, move |live| async move {
         let (synced, read) = tokio::join!(catch_up(&live, Freshness::Told), live.client.get_data(&path));
         synced.and(read)
     });

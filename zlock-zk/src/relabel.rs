@@ -10,27 +10,27 @@ use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 
 /// Renames the node so that its name has `label`, in one transaction: nobody sees the queue without it.
-pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-    let mut operation = Operation::new(session, "relabel", parent);
+pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
+    let mut operation = Operation::new(shared, "relabel", parent);
     let relabelled = node.clone().relabelled(NodeName::of(&node.id, label, node.sequence), label);
     let id = operation.own_id(&node.id);
-    let _hidden = session.sessions.own().hide(&id);
+    let _hidden = shared.sessions.own().hide(&id);
     // The name that the node has by now, for all we know.
     let mut name = node.name.clone();
     loop {
-        let lease = operation.budget.session().await?;
-        if node.session.is_some_and(|id| id != lease.id) {
+        let session = operation.budget.session().await?;
+        if node.session.is_some_and(|id| id != session.id) {
             return Err(operation.budget.error(ErrorKind::SessionLost));
         }
         let renamed = if name == relabelled.name {
-            exists(&operation, lease, &name).await
+            exists(&operation, session, &name).await
         } else {
-            rename(&mut operation, lease, &id, &name, &relabelled.name).await
+            rename(&mut operation, session, &id, &name, &relabelled.name).await
         };
         let failure = match renamed {
             Ok(true) => return Ok(relabelled),
             // Gone, or an earlier relabel took effect: the ID tells.
-            Ok(false) => match operation.list(lease, Freshness::Latest).await {
+            Ok(false) => match operation.list(session, Freshness::Latest).await {
                 Ok(queue) => match queue.find(&node.id) {
                     Some(found) => {
                         name = found.name.clone();
@@ -49,31 +49,31 @@ pub(crate) async fn relabel(session: &Shared, parent: &LockPath, node: &Node, la
     }
 }
 
-async fn exists(operation: &Operation<'_>, lease: SessionKey, name: &NodeName) -> Result<bool, Failure> {
+async fn exists(operation: &Operation<'_>, session: SessionKey, name: &NodeName) -> Result<bool, Failure> {
     let path = operation.node_path(name);
-    let stat = operation.ask(lease, move |live| async move { live.client.check_stat(&path).await }).await?;
+    let stat = operation.ask(session, move |live| async move { live.client.check_stat(&path).await }).await?;
     Ok(stat.is_some())
 }
 
 /// One transaction: create the one, delete the other. `false` if the node was not as we knew it.
 async fn rename(
     operation: &mut Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     id: &NodeId,
     from: &NodeName,
     to: &NodeName,
 ) -> Result<bool, Failure> {
     let (from, to) = (operation.node_path(from), operation.node_path(to));
-    let known = operation.session.contents.get(id);
+    let known = operation.shared.contents.get(id);
     let contents = match known {
         Some(contents) => contents,
-        None => match read(operation, lease, from.clone()).await? {
+        None => match read(operation, session, from.clone()).await? {
             Some(contents) => contents,
             None => return Ok(false),
         },
     };
-    let (acls, Contents { data, version }) = (operation.session.options.acls.clone(), contents.clone());
-    let sent = operation.write(lease, move |live| async move {
+    let (acls, Contents { data, version }) = (operation.shared.options.acls.clone(), contents.clone());
+    let sent = operation.write(session, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_create(&to, &data, &CreateMode::Ephemeral.with_acls(Acls::new(&acls)))?;
         // The version: what somebody wrote in between, a revocation, must not get lost.
@@ -82,11 +82,11 @@ async fn rename(
     });
     match sent.await {
         Ok(_) => {
-            operation.session.contents.insert(id, Contents::new(contents.data));
+            operation.shared.contents.insert(id, Contents::new(contents.data));
             Ok(true)
         }
         Err(Failure::Zk(Error::NoNode | Error::NodeExists | Error::BadVersion)) => {
-            operation.session.contents.remove(id);
+            operation.shared.contents.remove(id);
             Ok(false)
         }
         Err(failure) => Err(failure),
@@ -95,10 +95,10 @@ async fn rename(
 
 async fn read(
     operation: &Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     path: String,
 ) -> Result<Option<Contents>, Failure> {
-    match operation.ask(lease, move |live| async move { live.client.get_data(&path).await }).await {
+    match operation.ask(session, move |live| async move { live.client.get_data(&path).await }).await {
         Ok((data, stat)) => Ok(Some(Contents { data: data.into(), version: stat.version })),
         Err(Failure::Zk(Error::NoNode)) => Ok(None),
         Err(failure) => Err(failure),

@@ -12,11 +12,11 @@ use zlock_core::{CloseReason, ErrorKind, NodeId};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
 
-use crate::call::{Call, Calls};
 use crate::config::ZkOptions;
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::gate::Gate;
+use crate::in_flight::{Call, InFlight};
 use crate::listings::Listings;
 use crate::watchers::Watchers;
 
@@ -25,7 +25,7 @@ use crate::watchers::Watchers;
 /// Only the manager and requests under way own the client: the session ends when the last owner lets go of
 /// it. So an operation keeps a [`SessionKey`] between its requests, never this.
 pub(crate) struct Live {
-    pub(crate) lease: SessionKey,
+    pub(crate) session: SessionKey,
     pub(crate) client: Client,
     pub(crate) staleness: Arc<Staleness>,
     pub(crate) watchers: Arc<Watchers>,
@@ -57,10 +57,10 @@ pub(crate) fn own_id(parent: &str, node_id: &NodeId) -> NodeId {
 }
 
 impl Live {
-    pub(crate) fn new(lease: SessionKey, client: Client, watchers: Arc<Watchers>) -> Self {
-        let first = u64::from(lease.epoch > 1);
+    pub(crate) fn new(session: SessionKey, client: Client, watchers: Arc<Watchers>) -> Self {
+        let first = u64::from(session.epoch > 1);
         let staleness = Staleness { suspicions: AtomicU64::new(first), synced: AtomicU64::new(0) };
-        Live { lease, client, staleness: Arc::new(staleness), watchers, listed_up_to: Mutex::default() }
+        Live { session, client, staleness: Arc::new(staleness), watchers, listed_up_to: Mutex::default() }
     }
 
     pub(crate) fn listed_up_to(&self) -> Option<NodeId> {
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
     pub(crate) contents: OwnContents<Contents>,
     /// For deletes of nodes whose names are not known.
     pub(crate) listings: Listings,
-    calls: Calls,
+    in_flight: InFlight,
 }
 
 impl Shared {
@@ -95,13 +95,13 @@ impl Shared {
             sessions: Sessions::new("the server refused the credentials"),
             contents: OwnContents::default(),
             listings: Listings::default(),
-            calls: Calls::default(),
+            in_flight: InFlight::default(),
         }
     }
 
     /// Ends a session for the operations.
-    pub(crate) fn end(&self, lease: SessionKey) {
-        self.clean_up(self.sessions.end(lease));
+    pub(crate) fn end(&self, session: SessionKey) {
+        self.clean_up(self.sessions.end(session));
     }
 
     /// The whole of the end of the backend, as far as it is local.
@@ -111,7 +111,7 @@ impl Shared {
     }
 
     fn clean_up(&self, ended: Option<Arc<Live>>) {
-        self.calls.cancel_all();
+        self.in_flight.cancel_all();
         if let Some(ended) = ended {
             ended.watchers.close();
         }
@@ -127,7 +127,7 @@ impl Shared {
     /// The request may still take effect.
     pub(crate) async fn request<T, F>(
         &self,
-        lease: SessionKey,
+        session: SessionKey,
         until: Instant,
         call: impl FnOnce(Arc<Live>) -> F,
     ) -> Result<T, Failure>
@@ -135,13 +135,13 @@ impl Shared {
         T: Send + 'static,
         F: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
-        let answer = self.begin(lease, until, call).await?.answer(until).await?;
-        answer.map_err(|error| self.to_failure(lease, error))
+        let answer = self.begin(session, until, call).await?.answer(until).await?;
+        answer.map_err(|error| self.to_failure(session, error))
     }
 
     /// The watches of this session.
-    pub(crate) fn watchers(&self, lease: SessionKey) -> Result<Arc<Watchers>, Failure> {
-        let live = self.sessions.get(lease);
+    pub(crate) fn watchers(&self, session: SessionKey) -> Result<Arc<Watchers>, Failure> {
+        let live = self.sessions.get(session);
         Ok(live.map(|live| live.watchers.clone()).ok_or_else(|| self.sessions.interrupted())?)
     }
 
@@ -149,7 +149,7 @@ impl Shared {
     /// without a limit, and send all of it at its reconnection.
     pub(crate) async fn begin<T, F>(
         &self,
-        lease: SessionKey,
+        session: SessionKey,
         until: Instant,
         call: impl FnOnce(Arc<Live>) -> F,
     ) -> Result<UnderWay<'_, T>, Failure>
@@ -159,29 +159,29 @@ impl Shared {
     {
         let mut call = Some(call);
         loop {
-            let begun = self.calls.begin(|| {
+            let begun = self.in_flight.begin(|| {
                 // Past its deadline it is no longer ours to use, even if the manager has not come to end it yet.
                 let live =
-                    self.sessions.get(lease).filter(|_| self.sessions.is_connected(lease) == Ok(true))?;
+                    self.sessions.get(session).filter(|_| self.sessions.is_connected(session) == Ok(true))?;
                 call.take().map(|call| call(live))
             });
             if let Some(call) = begun {
-                return Ok(UnderWay { shared: self, lease, call: Some(call), see_through: false });
+                return Ok(UnderWay { shared: self, session, call: Some(call), see_through: false });
             }
-            self.sessions.connected(lease, until).await?;
+            self.sessions.connected(session, until).await?;
         }
     }
 
     /// Turns an error of the client library into a failure. If it says that the session is over, that is published at
     /// once: until the manager runs, nobody may try again in vain.
-    pub(crate) fn to_failure(&self, lease: SessionKey, error: zk::Error) -> Failure {
+    pub(crate) fn to_failure(&self, session: SessionKey, error: zk::Error) -> Failure {
         // What the library says when its runtime ends is no answer.
         if let Some(closed) = self.sessions.closed() {
             return closed.into();
         }
         let failure = Failure::Zk(error);
         if failure.classify().kind == ErrorKind::SessionLost {
-            self.sessions.publisher().lose(lease.epoch);
+            self.sessions.publisher().lose(session.epoch);
         }
         failure
     }
@@ -190,7 +190,7 @@ impl Shared {
 /// A call that was begun in a session.
 pub(crate) struct UnderWay<'a, T: Send + 'static> {
     shared: &'a Shared,
-    lease: SessionKey,
+    session: SessionKey,
     call: Option<Call<T>>,
     see_through: bool,
 }
@@ -207,7 +207,7 @@ impl<T: Send + 'static> UnderWay<'_, T> {
     pub(crate) async fn answer(mut self, until: Instant) -> Result<T, Failure> {
         let sessions = &self.shared.sessions;
         let Some(call) = &self.call else { return Err(sessions.interrupted().into()) };
-        let answer = sessions.run_until_ended(self.lease, until, poll_fn(|cx| call.poll(cx))).await?;
+        let answer = sessions.run_until_ended(self.session, until, poll_fn(|cx| call.poll(cx))).await?;
         self.call = None;
         Ok(answer)
     }
@@ -218,7 +218,7 @@ impl<T: Send + 'static> Drop for UnderWay<'_, T> {
         if self.see_through
             && let Some(call) = self.call.take()
         {
-            let ended = self.shared.sessions.ended(self.lease);
+            let ended = self.shared.sessions.ended(self.session);
             self.shared.runtime.spawn(async move {
                 tokio::select! {
                     biased;

@@ -16,11 +16,11 @@ use crate::session::{Freshness, Shared};
 use crate::watchers::Watched;
 
 /// Arms a watch on `seen`, if it is still as it was seen.
-pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
-    let mut operation = Operation::new(session, "exists_with_watch", parent);
+pub(crate) async fn node(shared: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
+    let mut operation = Operation::new(shared, "exists_with_watch", parent);
     loop {
-        let lease = operation.budget.session().await?;
-        match arm(&operation, session, lease, seen).await {
+        let session = operation.budget.session().await?;
+        match arm(&operation, shared, session, seen).await {
             Ok(existence) => return Ok(existence),
             Err(failure) => operation.budget.retry(failure).await?,
         }
@@ -29,19 +29,19 @@ pub(crate) async fn node(session: &Arc<Shared>, parent: &LockPath, seen: &Node) 
 
 async fn arm(
     operation: &Operation<'_>,
-    session: &Arc<Shared>,
-    lease: SessionKey,
+    shared: &Arc<Shared>,
+    session: SessionKey,
     seen: &Node,
 ) -> Result<Existence, Failure> {
-    match read_and_watch(operation, lease, &seen.name).await? {
+    match read_and_watch(operation, session, &seen.name).await? {
         Some((_, watching)) => {
-            let suspects = Suspects::new(session, lease, operation.budget.path(), [seen]);
-            Ok(Existence::Watching(watch(session, lease, watching, seen.label, suspects.watch())))
+            let suspects = Suspects::new(shared, session, operation.budget.path(), [seen]);
+            Ok(Existence::Watching(watch(shared, session, watching, seen.label, suspects.watch())))
         }
         None if seen.label == Label::Lock => Ok(Existence::Deleted),
         // Gone, or renamed: only a listing can tell.
         None => {
-            let queue = operation.list(lease, Freshness::Told).await?;
+            let queue = operation.list(session, Freshness::Told).await?;
             Ok(match queue.find(&seen.id) {
                 None => Existence::Deleted,
                 Some(node) => Existence::Changed(node.clone()),
@@ -52,19 +52,19 @@ async fn arm(
 
 /// The data of a node, under whatever name it has by now, and a watch on its change.
 pub(crate) async fn data(
-    session: &Shared,
+    shared: &Shared,
     parent: &LockPath,
     node: &Node,
 ) -> Result<Option<(Vec<u8>, Watch)>> {
-    let mut operation = Operation::new(session, "data_with_watch", parent);
+    let mut operation = Operation::new(shared, "data_with_watch", parent);
     let mut name = node.name.clone();
     loop {
-        let lease = operation.budget.session().await?;
-        let failure = match read_and_watch(&operation, lease, &name).await {
+        let session = operation.budget.session().await?;
+        let failure = match read_and_watch(&operation, session, &name).await {
             Ok(Some((data, watching))) => {
-                return Ok(Some((data, watch(session, lease, watching, node.label, pending()))));
+                return Ok(Some((data, watch(shared, session, watching, node.label, pending()))));
             }
-            Ok(None) => match operation.renamed(lease, node).await {
+            Ok(None) => match operation.renamed(session, node).await {
                 Ok(Some(now)) => {
                     name = now;
                     continue;
@@ -82,11 +82,11 @@ pub(crate) async fn data(
 /// `exists` would leave one.
 async fn read_and_watch(
     operation: &Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     name: &NodeName,
 ) -> Result<Option<(Vec<u8>, Watching)>, Failure> {
     let watched = Watched::Node(operation.node_path(name).into());
-    let read = read_armed(operation, lease, watched, |client, path| {
+    let read = read_armed(operation, session, watched, |client, path| {
         Box::pin(async move {
             let (data, _, watcher) = client.get_and_watch_data(path).await?;
             Ok((data, watcher))
@@ -100,11 +100,11 @@ async fn read_and_watch(
 }
 
 /// The queue and a watch on its changes.
-pub(crate) async fn queue(session: &Arc<Shared>, parent: &LockPath) -> Result<(Queue, Watch)> {
-    let mut operation = Operation::new(session, "children_with_watch", parent);
+pub(crate) async fn queue(shared: &Arc<Shared>, parent: &LockPath) -> Result<(Queue, Watch)> {
+    let mut operation = Operation::new(shared, "children_with_watch", parent);
     loop {
-        let lease = operation.budget.session().await?;
-        match list_and_watch(&operation, session, lease).await {
+        let session = operation.budget.session().await?;
+        match list_and_watch(&operation, shared, session).await {
             Ok(Some(answer)) => return Ok(answer),
             Ok(None) => {}
             Err(failure) => operation.budget.retry(failure).await?,
@@ -115,67 +115,67 @@ pub(crate) async fn queue(session: &Arc<Shared>, parent: &LockPath) -> Result<(Q
 /// `None` if the parent came to be in between.
 async fn list_and_watch(
     operation: &Operation<'_>,
-    session: &Arc<Shared>,
-    lease: SessionKey,
+    shared: &Arc<Shared>,
+    session: SessionKey,
 ) -> Result<Option<(Queue, Watch)>, Failure> {
     let path: Arc<str> = operation.server_path().into();
-    let listed = read_armed(operation, lease, Watched::Children(path.clone()), |client, path| {
+    let listed = read_armed(operation, session, Watched::Children(path.clone()), |client, path| {
         Box::pin(client.list_and_watch_children(path))
     });
     match listed.await {
         Ok((names, watching)) => {
             let queue = Queue::listed(names);
-            let suspects = Suspects::new(session, lease, operation.budget.path(), &*queue);
-            let watch = watch_children(session, lease, watching, suspects.watch());
+            let suspects = Suspects::new(shared, session, operation.budget.path(), &*queue);
+            let watch = watch_children(shared, session, watching, suspects.watch());
             return Ok(Some((queue, watch)));
         }
         Err(Failure::Zk(Error::NoNode)) => {}
         Err(failure) => return Err(failure),
     }
     // No parent, no children to watch: watch for the parent.
-    let watched = read_armed(operation, lease, Watched::Missing(path), |client, path| {
+    let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
         Box::pin(client.check_and_watch_stat(path))
     });
     let (stat, watching) = watched.await?;
-    Ok(stat.is_none().then(|| (Queue::default(), watch_children(session, lease, watching, pending()))))
+    Ok(stat.is_none().then(|| (Queue::default(), watch_children(shared, session, watching, pending()))))
 }
 
 /// A node that is gone by this event may be there under another name, if its label is one that is changed.
 fn watch(
-    session: &Shared,
-    lease: SessionKey,
+    shared: &Shared,
+    session: SessionKey,
     watching: Watching,
     label: Label,
     suspects: impl Future<Output = Infallible> + Send + 'static,
 ) -> Watch {
-    one_shot(session, lease, watching, suspects, move |event| match event {
+    one_shot(shared, session, watching, suspects, move |event| match event {
         EventType::NodeDeleted if label == Label::Lock => WatchEvent::Deleted,
         _ => WatchEvent::Changed,
     })
 }
 
 fn watch_children(
-    session: &Shared,
-    lease: SessionKey,
+    shared: &Shared,
+    session: SessionKey,
     watching: Watching,
     suspects: impl Future<Output = Infallible> + Send + 'static,
 ) -> Watch {
-    one_shot(session, lease, watching, suspects, |_| WatchEvent::Changed)
+    one_shot(shared, session, watching, suspects, |_| WatchEvent::Changed)
 }
 
 /// Fires with its event, or when its session ends here: the client library would report that much later.
 fn one_shot(
-    session: &Shared,
-    lease: SessionKey,
+    shared: &Shared,
+    session: SessionKey,
     watching: Watching,
     suspects: impl Future<Output = Infallible> + Send + 'static,
     meaning: impl Fn(EventType) -> WatchEvent + Send + 'static,
 ) -> Watch {
-    let mut events = session.sessions.publisher().subscribe();
+    let mut events = shared.sessions.publisher().subscribe();
     Watch::new(async move {
         tokio::select! {
             biased;
-            _ = events.over(lease.epoch) => WatchEvent::Changed,
+            _ = events.over(session.epoch) => WatchEvent::Changed,
             event = watching => event.map_or(WatchEvent::Changed, meaning),
             never = suspects => match never {},
         }

@@ -21,16 +21,16 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
 }
 
 /// Writes the data of a node, under whatever name it has by now.
-pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-    let mut operation = Operation::new(session, "set_data", parent);
+pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+    let mut operation = Operation::new(shared, "set_data", parent);
     check_size(&operation, data)?;
     let mut name = node.name.clone();
     loop {
-        let lease = operation.budget.session().await?;
+        let session = operation.budget.session().await?;
         let path = operation.node_path(&name);
-        let failure = match write(&mut operation, lease, path, data).await {
+        let failure = match write(&mut operation, session, path, data).await {
             Ok(true) => return Ok(()),
-            Ok(false) => match operation.renamed(lease, node).await {
+            Ok(false) => match operation.renamed(session, node).await {
                 Ok(Some(now)) => {
                     name = now;
                     continue;
@@ -50,13 +50,13 @@ pub(crate) async fn data(session: &Shared, parent: &LockPath, node: &Node, data:
 /// `false` if there is no such node.
 async fn write(
     operation: &mut Operation<'_>,
-    lease: SessionKey,
+    session: SessionKey,
     path: String,
     data: &[u8],
 ) -> Result<bool, Failure> {
     let data = data.to_owned();
     let written =
-        operation.write(lease, move |live| async move { live.client.set_data(&path, &data, None).await });
+        operation.write(session, move |live| async move { live.client.set_data(&path, &data, None).await });
     match written.await {
         Ok(_) => Ok(true),
         Err(Failure::Zk(Error::NoNode)) => Ok(false),

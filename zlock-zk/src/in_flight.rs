@@ -47,9 +47,9 @@ impl<T> Cancel for Slot<T> {
 
 /// All calls of the current session.
 #[derive(Default)]
-pub(crate) struct Calls(Mutex<Vec<Weak<dyn Cancel>>>);
+pub(crate) struct InFlight(Mutex<Vec<Weak<dyn Cancel>>>);
 
-impl Calls {
+impl InFlight {
     /// Begins a call. `begin` looks for the session under the lock that [`cancel_all`](Self::cancel_all) takes after
     /// the session's end: it finds either a session whose end will cancel this call, or none.
     pub(crate) fn begin<T: 'static, F>(&self, begin: impl FnOnce() -> Option<F>) -> Option<Call<T>>
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn an_answered_call_lets_go_of_what_it_has() {
         let client = Arc::new(());
-        let (calls, has) = (Calls::default(), client.clone());
+        let (calls, has) = (InFlight::default(), client.clone());
         let call = calls.begin(|| Some(async move { Arc::strong_count(&has) })).unwrap();
         assert_eq!(poll(&call), Poll::Ready(2));
         assert_eq!(Arc::strong_count(&client), 1);
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_call_that_is_kept_and_not_polled_lets_go_when_it_is_cancelled() {
         let client = Arc::new(());
-        let (calls, has) = (Calls::default(), client.clone());
+        let (calls, has) = (InFlight::default(), client.clone());
         let call = calls
             .begin(|| {
                 Some(async move {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn calls_that_are_done_do_not_pile_up() {
-        let calls = Calls::default();
+        let calls = InFlight::default();
         let kept = calls.begin(|| Some(pending::<()>())).unwrap();
         for _ in 0..1000 {
             assert!(poll(&calls.begin(|| Some(ready(()))).unwrap()).is_ready());

@@ -21,6 +21,7 @@ mod queue;
 mod retry;
 mod sequence;
 mod session;
+mod session_listener;
 mod url;
 mod watch;
 
@@ -41,8 +42,7 @@ pub use path::LockPath;
 pub use queue::{Predecessor, Queue};
 pub use retry::{Retry, RetryPolicy};
 pub use sequence::Sequence;
-pub use session::{
-    CloseReason, Session, SessionEvents, SessionId, SessionListener, SessionPublisher, SessionState,
-};
+pub use session::{CloseReason, Session, SessionEvents, SessionId, SessionPublisher, SessionState};
+pub use session_listener::SessionListener;
 pub use url::{ConnectUrl, Host};
 pub use watch::{Watch, WatchEvent};

@@ -248,7 +248,7 @@ impl Drop for SessionPublisher {
 #[derive(Clone, Debug)]
 pub struct SessionEvents {
     shared: Arc<Shared>,
-    seen: (u64, SessionState),
+    pub(crate) seen: (u64, SessionState),
 }
 
 impl SessionEvents {
@@ -335,57 +335,6 @@ impl SessionEvents {
             changed.await;
         }
     }
-
-    /// A stream for listeners that want to see every loss: it puts a skipped `Lost` back in.
-    #[must_use]
-    pub fn listen(&self) -> SessionListener {
-        SessionListener { events: self.clone(), last: None, next: None }
-    }
-}
-
-/// Tells of session changes one by one, and of `Lost` for every epoch that ended before it tells of the
-/// next epoch. Made by [`SessionEvents::listen`].
-#[derive(Debug)]
-pub struct SessionListener {
-    events: SessionEvents,
-    last: Option<Session>,
-    /// Held back while a skipped `Lost` is told first.
-    next: Option<Session>,
-}
-
-impl SessionListener {
-    /// The next change; the first call returns the session as it stands. `None` after `Closed`.
-    ///
-    /// # Cancel safety
-    /// Safe: nothing is skipped.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with time enabled.
-    pub async fn next(&mut self) -> Option<Session> {
-        if let Some(session) = self.next.take() {
-            self.last = Some(session);
-            return Some(session);
-        }
-        let session = match self.last {
-            None => {
-                let session = self.events.current();
-                self.events.seen = (session.epoch, session.state);
-                session
-            }
-            Some(Session { state: SessionState::Closed(_), .. }) => return None,
-            Some(_) => self.events.changed().await,
-        };
-        if let Some(last) = self.last
-            && last.epoch < session.epoch
-            && last.is_live()
-        {
-            let lost = Session { state: SessionState::Lost, ..last };
-            (self.last, self.next) = (Some(lost), Some(session));
-            return Some(lost);
-        }
-        self.last = Some(session);
-        Some(session)
-    }
 }
 
 #[cfg(test)]
@@ -435,39 +384,6 @@ mod tests {
         assert!(!publisher.extend(old, after(60)));
         let session = publisher.current();
         assert_eq!((session.epoch, session.state), (new, SessionState::Connected));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_listener_sees_every_loss() {
-        let publisher = SessionPublisher::new();
-        publisher.establish(ID, after(10));
-        let mut listener = publisher.subscribe().listen();
-        let mut told = Vec::new();
-        let mut next = async || {
-            let s = listener.next().await?;
-            Some((s.epoch, s.state))
-        };
-        told.push(next().await);
-        publisher.establish(ID, after(10));
-        told.push(next().await);
-        told.push(next().await);
-        publisher.suspend(2);
-        told.push(next().await);
-        drop(publisher);
-        told.push(next().await);
-        told.push(next().await);
-        use SessionState::*;
-        assert_eq!(
-            told,
-            [
-                Some((1, Connected)),
-                Some((1, Lost)),
-                Some((2, Connected)),
-                Some((2, Suspended)),
-                Some((2, Closed(CloseReason::Requested))),
-                None
-            ]
-        );
     }
 
     /// Found by the simulation: a seed was not the same run twice.

@@ -6,7 +6,8 @@ use tokio::time::sleep;
 
 use crate::conformance::Case;
 use crate::label::Label;
-use crate::session::{SessionListener, SessionState};
+use crate::session::SessionState;
+use crate::session_listener::SessionListener;
 
 /// The next state that is not `Suspended`: an outage may be seen or not.
 async fn next_settled(listener: &mut SessionListener) -> (u64, SessionState) {

@@ -125,6 +125,7 @@ impl Shared {
                 }
             };
             tokio::select! {
+                biased;
                 _ = events.over(session.epoch) => return,
                 () = sleep(pause) => {}
             }

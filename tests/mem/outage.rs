@@ -89,3 +89,37 @@ async fn a_clean_up_that_is_refused_holds_up_no_other() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn clean_ups_without_an_answer_hold_up_others_for_a_second() {
+    run(Some(MemStore::default()), true, "silent", async |case: &Case<'_>| {
+        let a = case.process().await;
+        let mut guards = guards(case, &a).await;
+        let others = guards.split_off(20);
+        let gates: Vec<_> = (0..20).map(|_| a.faults.hold(Call::Delete, Side::Before)).collect();
+        drop(guards);
+        drop(others);
+        sleep(Duration::from_millis(2500)).await;
+        assert_eq!(a.client.pending_cleanups(), 20);
+        drop(gates);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn creates_whose_clean_up_is_refused_hold_up_no_other() {
+    run(Some(MemStore::default()), true, "forbidden", async |case: &Case<'_>| {
+        let a = case.process().await;
+        let mutex = |name: &str| InterProcessMutex::new(&a.client, case.path(name)).unwrap();
+        a.faults.fail(Call::Create, Side::After, 20, ErrorKind::NotAuthorized);
+        a.faults.fail(Call::Delete, Side::Before, 100, ErrorKind::NotAuthorized);
+        for _ in 0..20 {
+            let error = mutex("forbidden").acquire().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAuthorized);
+        }
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(a.client.pending_cleanups(), 20);
+        drop(mutex("other").acquire_timeout(Duration::from_millis(100)).await.unwrap());
+    })
+    .await;
+}

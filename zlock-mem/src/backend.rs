@@ -225,6 +225,8 @@ impl CoordinationBackend for MemBackend {
     }
 
     fn session_events(&self) -> SessionEvents {
+        // Whoever waits for a session or a connection needs somebody who restores it.
+        self.keep_task();
         self.shared.sessions.publisher().subscribe()
     }
 
@@ -236,10 +238,7 @@ impl CoordinationBackend for MemBackend {
         let had_session = self.shared.sessions.publisher().last_seen().epoch > 0;
         let ended = match self.shared.close() {
             // If it does not come, the session ends by itself.
-            Some(answer) => {
-                let limit = self.shared.options.kit.operation_timeout;
-                timeout(limit, answer).await.is_ok_and(|answer| answer.is_ok())
-            }
+            Some(answer) => timeout(Task::CLOSE_TIMEOUT, answer).await.is_ok_and(|answer| answer.is_ok()),
             None => !had_session,
         };
         let ended = self.ended.fetch_or(ended, Ordering::Relaxed) || ended;

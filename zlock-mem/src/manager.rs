@@ -100,7 +100,10 @@ impl Shared {
         match self.ask(session, sent + self.options.interval(), Request::Heartbeat).await {
             Ok(Answer::NodeIds(node_ids)) => {
                 self.sessions.own().compare(mark, &node_ids);
-                self.sessions.publisher().extend(session.epoch, sent + self.options.certain())
+                let publisher = self.sessions.publisher();
+                // The answer to a request to resume may have been lost with its runtime.
+                publisher.extend(session.epoch, sent + self.options.certain())
+                    && publisher.resume(session.epoch)
             }
             _ => false,
         }

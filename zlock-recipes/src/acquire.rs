@@ -298,7 +298,8 @@ async fn time_to_create(client: &ClientInner, path: &LockPath) {
     if obstacle(client).is_none() {
         return;
     }
-    let mut session = client.session.clone();
+    // Asked for anew: a backend whose runtime has ended may go on with this one.
+    let mut session = client.backend.session_events();
     let free = async {
         loop {
             let changed = client.abandoned.changed();

@@ -68,7 +68,9 @@ impl<K: Kind> LockHandle<K> {
     /// it is entered again at once.
     ///
     /// Only the turn is waited for without a limit. While no server answers, each operation on the store gives up
-    /// after the backend's operation timeout, 15 seconds by default, and the acquisition fails with `Unavailable`.
+    /// after the backend's operation timeout, 15 seconds by default, and the acquisition fails with `Unavailable`. One
+    /// that begins while the connection is interrupted first waits for it, for up to the client's operation timeout, also
+    /// 15 seconds by default.
     ///
     /// # Errors
     /// - [`SessionLost`](zlock_core::ErrorKind::SessionLost), [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted) or

@@ -1,11 +1,12 @@
 //! Removes nodes in the background: those of dropped guards, cancelled waiters and releases that could not
 //! reach the server. Relabels those of semaphores, and of downgrades that the server did not confirm.
 
-use std::sync::{Arc, Weak};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use zlock_core::{
     CoordinationBackend, ErrorKind, Job, LockPath, Result, SessionEvents, SessionState, Target,
 };
@@ -18,6 +19,9 @@ use crate::hold::Hold;
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
+/// How long a job that gets no answer keeps others from asking.
+const TURN: Duration = Duration::from_secs(1);
+
 /// A node to work on. Once the epoch is over the store has removed it by itself.
 #[derive(Debug)]
 struct NodeJob {
@@ -27,8 +31,8 @@ struct NodeJob {
     session: SessionEvents,
     /// Gone when nobody is left who could mend what the store refuses.
     client: Weak<ClientInner>,
-    /// If it is not known whether there is a node.
-    _abandoned: Option<AbandonedCreate>,
+    /// If it is not known whether there is a node, until the store has answered.
+    abandoned: Mutex<Option<AbandonedCreate>>,
 }
 
 #[derive(Debug)]
@@ -49,8 +53,8 @@ impl ClientInner {
     fn push(self: &Arc<Self>, path: &LockPath, work: Work, epoch: u64) {
         let (path, session, client) = (path.clone(), self.session.clone(), Arc::downgrade(self));
         let is_abandoned = matches!(work, Work::Remove(Target::Id(_)));
-        let _abandoned = is_abandoned.then(|| self.abandoned.add(epoch));
-        let job = NodeJob { path, work, epoch, session, client, _abandoned };
+        let abandoned = Mutex::new(is_abandoned.then(|| self.abandoned.add(epoch)));
+        let job = NodeJob { path, work, epoch, session, client, abandoned };
         self.backend.background().push(self.backend.clone(), job);
     }
 }
@@ -83,8 +87,17 @@ impl Job for NodeJob {
             if now.epoch != self.epoch || now.state != SessionState::Connected {
                 continue;
             }
-            let Err(e) = self.attempt(backend).await else { return };
+            let mut attempt = pin!(self.attempt(backend));
+            let attempted = timeout(TURN, &mut attempt).await;
             drop(turn);
+            let attempted = match attempted {
+                Ok(attempted) => attempted,
+                Err(_) => attempt.await,
+            };
+            let Err(e) = attempted else { return };
+            if !e.is_retryable() {
+                drop(self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).take());
+            }
             if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost | ErrorKind::NodeDeleted) {
                 return;
             }

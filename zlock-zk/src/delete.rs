@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use tokio::time::timeout_at;
-use zlock_core::kit::{Interrupted, SessionKey};
+use tokio::sync::watch;
+use zlock_core::kit::SessionKey;
 use zlock_core::{Deletion, Label, LockPath, NodeName, Queue, Result, Target};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
-use crate::listings::Latest;
+use crate::listings::{Listed, Path};
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 
 /// Removes the node with the target's ID, and says whether it did.
-pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
+pub(crate) async fn delete(shared: &Arc<Shared>, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = Operation::new(shared, "delete", parent);
     let id = operation.own_id(target.id());
     shared.sessions.own().remove(&id);
@@ -27,7 +27,7 @@ pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) 
             return Ok(deletion(&operation, removed));
         }
         let session = operation.budget.session().await?;
-        match once(&mut operation, session, target, &mut removed).await {
+        match once(shared, &mut operation, session, target, &mut removed).await {
             Ok(()) => return Ok(deletion(&operation, removed)),
             Err(failure) => operation.budget.retry(failure).await?,
         }
@@ -41,6 +41,7 @@ fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
 
 /// One try; sets `removed` when a request was answered that removed the node.
 async fn once(
+    shared: &Arc<Shared>,
     operation: &mut Operation<'_>,
     session: SessionKey,
     target: &Target,
@@ -58,7 +59,7 @@ async fn once(
     for _ in 0..2 {
         // Requests of one session take effect in the order in which they were sent: after this listing no earlier
         // create of this session can come to light.
-        let queue = listed_together(operation, session).await?;
+        let queue = listed_together(shared, operation, session).await?;
         let mut renamed = false;
         for name in queue.names_of(target.id()) {
             let found = by_name(operation, session, &name).await?;
@@ -75,18 +76,42 @@ async fn once(
 
 /// Lists the queue with all that any server was told before the call. One listing of a path is under way at a time, and
 /// the next one serves everybody who came meanwhile: after an outage there may be a thousand nodes to look for.
-async fn listed_together(operation: &Operation<'_>, session: SessionKey) -> Result<Arc<Queue>, Failure> {
-    let listings = &operation.shared.listings;
-    let came = listings.moment();
-    let latest = listings.of(operation.server_path(), session);
-    let turn = timeout_at(operation.budget.deadline(), latest.lock()).await;
-    let mut latest = turn.map_err(|_| Interrupted::TimedOut)?;
-    if latest.session != session || latest.asked <= came {
-        let asked = listings.moment();
-        let queue = Arc::new(operation.list(session, Freshness::Latest).await?);
-        *latest = Latest { session, asked, queue };
+///
+/// # Cancel safety
+/// Safe. The listing is a task of its own: a caller that is not polled holds up no other.
+async fn listed_together(
+    shared: &Arc<Shared>,
+    operation: &Operation<'_>,
+    session: SessionKey,
+) -> Result<Arc<Queue>, Failure> {
+    let path = shared.listings.of(operation.server_path());
+    let mut listed = path.join_next(session, || list_next(shared, path.clone(), operation, session));
+    let listed = listed.wait_for(Option::is_some);
+    let listed = shared.sessions.run_until_ended(session, operation.budget.deadline(), listed).await?;
+    let queue = listed.ok().and_then(|queue| queue.clone().flatten());
+    match queue {
+        Some(queue) => Ok(queue),
+        // Its failure is for each to find out.
+        None => operation.list(session, Freshness::Latest).await.map(Arc::new),
     }
-    Ok(latest.queue.clone())
+}
+
+fn list_next(
+    shared: &Arc<Shared>,
+    path: Arc<Path>,
+    operation: &Operation<'_>,
+    session: SessionKey,
+) -> Listed {
+    let (tell, listed) = watch::channel(None);
+    let (shared, parent) = (shared.clone(), operation.budget.path().clone());
+    shared.runtime.clone().spawn(async move {
+        let _turn = path.turn.lock().await;
+        path.take_next(session);
+        let operation = Operation::new(&shared, "delete", &parent);
+        let queue = operation.list(session, Freshness::Latest).await;
+        tell.send_replace(Some(queue.ok().map(Arc::new)));
+    });
+    listed
 }
 
 /// Deletes the node of this name; `false` if there is none.

@@ -1,44 +1,56 @@
 //! Listings that several deletes of one path share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use zlock_core::Queue;
 use zlock_core::kit::SessionKey;
 
 /// The listings that deletes wait for, by path.
 #[derive(Debug, Default)]
-pub(crate) struct Listings {
-    /// The number of times that somebody came for a listing or sent one.
-    moments: AtomicU64,
-    latest: Mutex<BTreeMap<String, Weak<AsyncMutex<Latest>>>>,
+pub(crate) struct Listings(Mutex<BTreeMap<String, Weak<Path>>>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Path {
+    /// Held while a listing is under way.
+    pub(crate) turn: AsyncMutex<()>,
+    /// The listing that is to be sent next, and its session.
+    next: Mutex<Option<(SessionKey, Listed)>>,
 }
 
-/// The latest listing of a path.
-#[derive(Debug)]
-pub(crate) struct Latest {
-    pub(crate) session: SessionKey,
-    /// The moment before it was sent.
-    pub(crate) asked: u64,
-    pub(crate) queue: Arc<Queue>,
+/// `None` until there is an answer, which is none if the listing failed.
+pub(crate) type Listed = watch::Receiver<Option<Option<Arc<Queue>>>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Listings {
-    pub(crate) fn moment(&self) -> u64 {
-        self.moments.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn of(&self, path: String) -> Arc<Path> {
+        let mut all = lock(&self.0);
+        if let Some(path) = all.get(&path).and_then(Weak::upgrade) {
+            return path;
+        }
+        all.retain(|_, path| path.strong_count() > 0);
+        let new = Arc::<Path>::default();
+        all.insert(path, Arc::downgrade(&new));
+        new
+    }
+}
+
+impl Path {
+    /// Joins the listing that is to be sent next. `begin` begins one if there is none in this session.
+    pub(crate) fn join_next(&self, session: SessionKey, begin: impl FnOnce() -> Listed) -> Listed {
+        let mut next = lock(&self.next);
+        match &*next {
+            Some((of, listed)) if *of == session => listed.clone(),
+            _ => next.insert((session, begin())).1.clone(),
+        }
     }
 
-    pub(crate) fn of(&self, path: String, session: SessionKey) -> Arc<AsyncMutex<Latest>> {
-        let mut all = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(latest) = all.get(&path).and_then(Weak::upgrade) {
-            return latest;
-        }
-        all.retain(|_, latest| latest.strong_count() > 0);
-        let none = Latest { session, asked: 0, queue: Arc::default() };
-        let latest = Arc::new(AsyncMutex::new(none));
-        all.insert(path, Arc::downgrade(&latest));
-        latest
+    /// The next listing is about to be sent: whoever comes from now on needs a later one.
+    pub(crate) fn take_next(&self, session: SessionKey) {
+        lock(&self.next).take_if(|(of, _)| *of == session);
     }
 }

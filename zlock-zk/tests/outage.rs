@@ -3,11 +3,13 @@
 
 mod common;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{create, mkdir, names, observer, options, path, token};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use zlock_core::{CoordinationBackend, Deletion, Label, Target};
 use zlock_recipes::Client;
 use zlock_recipes::suite::outage::{Outage, outage, paths};
@@ -89,6 +91,27 @@ async fn one_listing_serves_many_deletes() {
         // 10 deletes; for the first and for all others a sync and a list; a heartbeat.
         assert!(requests < 40.0, "{requests}");
         assert!(names(&observer, &path).await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delete_that_is_not_polled_holds_up_no_other() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(Duration::from_secs(60), async {
+        let server = ZooKeeper::start().await;
+        let backend = ZkBackend::connect(options(&server.connect_string())).await.unwrap();
+        let path = path("kept");
+        create(&backend, &path, Label::Lock).await;
+        let (kept, other) = (Target::Id(token()), Target::Id(token()));
+        // It waits for its listing.
+        let mut kept = pin!(backend.delete(&path, &kept));
+        assert!(timeout(Duration::ZERO, &mut kept).await.is_err());
+        let deleted = timeout(Duration::from_secs(5), backend.delete(&path, &other)).await;
+        assert_eq!(deleted.unwrap().unwrap(), Deletion::AlreadyDeleted);
+        assert_eq!(kept.await.unwrap(), Deletion::AlreadyDeleted);
     })
     .await;
 }

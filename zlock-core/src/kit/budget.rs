@@ -150,7 +150,10 @@ impl<'a, T> Budget<'a, T> {
 
     /// Waits before the next attempt, or returns the error if there is none.
     ///
-    /// Returns at once if the session was lost, and takes no retry: [`session`](Self::session) waits for the next one.
+    /// Returns at once if the session was lost, and takes no retry: [`session`](Self::session) waits for the next one. A
+    /// backend that learns of the loss from an answer must publish it first, with
+    /// [`SessionPublisher::lose`](crate::SessionPublisher::lose); otherwise the next attempt is made in the same session
+    /// without a pause.
     ///
     /// # Errors
     /// The error for `failure` if it cannot be retried, the retries are used up, or the next one would be past the

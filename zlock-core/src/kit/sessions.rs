@@ -163,7 +163,9 @@ impl<T> Sessions<T> {
             state.past.drain(..surplus);
             state.current.take_if(|current| current.key == key)
         };
-        self.own.clear();
+        if ended.is_some() {
+            self.own.clear();
+        }
         self.wake(ended)
     }
 

@@ -268,6 +268,41 @@ fn a_client_goes_on_when_its_runtime_has_ended() {
 }
 
 #[test]
+fn a_session_whose_resume_was_not_answered_goes_on_in_the_next_runtime() {
+    let server = MemServer::new();
+    let (a, link) = runtime().block_on(async {
+        let a = server.connect();
+        create(&a).await;
+        let link = a.link();
+        link.delay(Duration::ZERO, 200 * MS);
+        link.reset();
+        sleep(100 * MS).await;
+        (a, link)
+    });
+    assert_eq!(a.session_events().current().state, SessionState::Suspended);
+    runtime().block_on(async {
+        link.delay(Duration::ZERO, Duration::ZERO);
+        assert_eq!(create(&a).await.epoch, 1);
+    });
+}
+
+#[test]
+fn an_acquisition_restores_the_connection_in_the_next_runtime() {
+    let server = MemServer::new();
+    let a = runtime().block_on(async {
+        let a = server.connect();
+        a.link().suspend();
+        sleep(100 * MS).await;
+        a
+    });
+    a.link().heal();
+    runtime().block_on(async {
+        let connected = tokio::time::timeout(2 * T, until(&a, 1, SessionState::Connected)).await;
+        assert_eq!(connected.unwrap().epoch, 1);
+    });
+}
+
+#[test]
 fn a_session_expires_although_its_runtime_has_ended() {
     let server = MemServer::new();
     let (a, node) = runtime().block_on(async {

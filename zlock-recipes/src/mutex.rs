@@ -35,7 +35,7 @@ impl Client {
     /// Returns a handle to the mutex of this path, as [`InterProcessMutex::new`]. Performs no I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    /// [`ErrorKind::InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
     ///
     /// # Examples
     /// ```

@@ -52,7 +52,7 @@ impl Client {
     /// Returns a handle to the read/write lock of this path, as [`ReadWriteLock::new`]. Performs no I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    /// [`ErrorKind::InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
     ///
     /// # Examples
     /// ```

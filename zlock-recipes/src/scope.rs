@@ -16,8 +16,8 @@ tokio::task_local! {
 ///
 /// A thread owns a lock in Curator. An async task is no such thing: two branches of one `join!` run in the
 /// same task and must still exclude each other. So ownership is lexical: code that runs *inside* a held
-/// lock's scope ([`Guard::scope`], [`LockTemplate::execute`](crate::LockTemplate::execute)) enters that lock
-/// again without waiting. Branches inside one scope all enter again: they are parts of one critical section.
+/// lock's scope ([`Guard::scope`](crate::Guard::scope),
+/// [`LockTemplate::execute`](crate::LockTemplate::execute)) enters that lock again without waiting. Branches inside one scope all enter again: they are parts of one critical section.
 ///
 /// `tokio::spawn` does not inherit the scope. Carry it over by hand:
 ///

@@ -477,6 +477,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_late_end_of_a_session_leaves_the_own_nodes_of_the_next() {
+        let (sessions, old) = begun();
+        let (next, _) = sessions.begin(SessionId::new(8), after(10), |_| ()).unwrap();
+        let _deletion = sessions.own().insert(&crate::NodeId::new("node"));
+        sessions.end(old);
+        assert_eq!(sessions.own().len(), 1);
+        sessions.end(next);
+        assert!(sessions.own().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn each_failed_attempt_is_seen_by_who_waits() {
         let sessions = Sessions::<()>::new("refused");
         let seen = Mutex::new(Vec::new());

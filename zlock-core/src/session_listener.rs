@@ -16,7 +16,7 @@ impl SessionEvents {
 pub struct SessionListener {
     events: SessionEvents,
     last: Option<Session>,
-    /// Held back while a skipped `Lost` is told first.
+    /// The session to return next, after a `Lost` that was skipped.
     next: Option<Session>,
 }
 

@@ -74,8 +74,8 @@ async fn once(
     Err(Failure::ServersDisagree)
 }
 
-/// Lists the queue with all that any server was told before the call. One listing of a path is under way at a time, and
-/// the next one serves everybody who came meanwhile: after an outage there may be a thousand nodes to look for.
+/// Lists the queue as it was at some moment after the call. One listing of a path is under way at a time, and the next one
+/// serves all calls that are made in the meantime: after an outage there may be a thousand nodes to look for.
 ///
 /// # Cancel safety
 /// Safe. The listing is a task of its own: a caller that is not polled holds up no other.

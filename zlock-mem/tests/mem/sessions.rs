@@ -287,7 +287,7 @@ fn a_session_whose_resume_was_not_answered_goes_on_in_the_next_runtime() {
 }
 
 #[test]
-fn an_acquisition_restores_the_connection_in_the_next_runtime() {
+fn a_look_at_the_session_restores_the_connection_in_the_next_runtime() {
     let server = MemServer::new();
     let a = runtime().block_on(async {
         let a = server.connect();

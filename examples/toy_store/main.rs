@@ -26,13 +26,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let connection = backend.connection();
         let client = Client::new(backend);
         workers.spawn(async move {
-            // Of this worker's first requests, the answers are lost. It tries again, and has its place once.
+            let mutex = client.mutex("/app/lock")?;
+            // There is a session once this is answered.
+            mutex.participants().await?;
+            // The answer to the create of one worker is lost. It tries again, and has its place only once.
             connection.mode.send_replace(if number == 2 { Mode::Mute } else { Mode::Up });
             let restore = async {
                 sleep(Duration::from_millis(50)).await;
                 connection.mode.send_replace(Mode::Up);
             };
-            let mutex = client.mutex("/app/lock")?;
             let (guard, ()) = tokio::join!(mutex.acquire(), restore);
             let guard = guard?;
             println!("worker {number} holds the lock, with fencing token {}", guard.fencing_token());

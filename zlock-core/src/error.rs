@@ -1,8 +1,7 @@
 //! One error type for every backend and recipe.
 
 use std::fmt;
-
-type Source = Box<dyn std::error::Error + Send + Sync + 'static>;
+use std::sync::Arc;
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -12,15 +11,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Three questions have an answer of their own: *what happened* is [`kind`](Error::kind), *may I try
 /// again* is [`is_retryable`](Error::is_retryable), and *did the server perhaps do it all the same* is
 /// [`is_ambiguous`](Error::is_ambiguous).
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     operation: &'static str,
     path: Option<String>,
     message: Option<String>,
     ambiguous: bool,
-    source: Option<Source>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 /// What happened. The doc of each kind says what to do about it.
@@ -137,8 +138,8 @@ impl Error {
 
     /// Attaches the error underneath.
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
-        self.0.source = Some(source.into());
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into().into());
         self
     }
 

@@ -1,7 +1,5 @@
 //! What the client library's errors mean.
 
-use std::sync::Arc;
-
 use zlock_core::kit::{self, FailureClass, Interrupted};
 use zlock_core::{Error, ErrorKind};
 use zookeeper_client as zk;
@@ -16,7 +14,7 @@ pub(crate) enum Failure {
     /// The connected server keeps listing a node that the leader does not have.
     ServersDisagree,
     /// A watch connection's session is over, or it could not be opened: this says why, if known.
-    NotWatching(Option<Arc<Error>>),
+    NotWatching(Option<Error>),
     /// One more watch, on a path of so many bytes, would be too much.
     TooManyWatches { more: usize, watched: usize, limit: usize },
 }

@@ -182,7 +182,7 @@ struct Connection {
 }
 
 /// The outcome of the opening.
-type Outcome = Result<(), Arc<Error>>;
+type Outcome = Result<(), Error>;
 
 impl Connection {
     /// It cannot be opened, or its session is over.
@@ -256,7 +256,7 @@ impl Watchers {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "no further connection to watch with");
-                    Err(Arc::new(error))
+                    Err(error)
                 }
             };
             tell.send_replace(Some(outcome));

@@ -1,5 +1,6 @@
 //! The time and the retries of one operation.
 
+use std::error::Error as _;
 use std::fmt;
 
 use tokio::time::Instant;
@@ -63,6 +64,8 @@ pub struct Budget<'a, T> {
     path: &'a LockPath,
     deadline: Instant,
     retry: Retry,
+    /// The failure that was retried last.
+    retried: Option<Error>,
     /// Whether a write of the operation may have taken effect although no answer says so. The errors of the operation
     /// are then [ambiguous](Error::is_ambiguous).
     pub ambiguous: bool,
@@ -78,7 +81,7 @@ impl<'a, T> Budget<'a, T> {
         path: &'a LockPath,
     ) -> Self {
         let (deadline, retry) = (Instant::now() + options.operation_timeout, options.retry.start());
-        Budget { sessions, options, operation, path, deadline, retry, ambiguous: false }
+        Budget { sessions, options, operation, path, deadline, retry, retried: None, ambiguous: false }
     }
 
     /// Starts the time and the retries again. For an operation that may wait for any time, as long as the store
@@ -86,6 +89,7 @@ impl<'a, T> Budget<'a, T> {
     pub fn restart(&mut self) {
         self.deadline = Instant::now() + self.options.operation_timeout;
         self.retry = self.options.retry.start();
+        self.retried = None;
     }
 
     /// Returns the name of the operation.
@@ -157,7 +161,8 @@ impl<'a, T> Budget<'a, T> {
     ///
     /// # Errors
     /// The error for `failure` if it cannot be retried, the retries are used up, or the next one would be past the
-    /// deadline; otherwise the error for a backend that is closed during the wait.
+    /// deadline; otherwise the error for a backend that is closed during the wait. If the time ran out during an
+    /// attempt, the source is the failure of the attempt before.
     ///
     /// # Cancel safety
     /// Safe, but the retry is used up.
@@ -167,10 +172,10 @@ impl<'a, T> Budget<'a, T> {
     pub async fn retry(&mut self, failure: impl Failure) -> Result<()> {
         let class = failure.classify();
         if !class.retryable {
-            return Err(self.fail(failure));
+            return Err(self.end(failure));
         }
         if class.kind == ErrorKind::SessionLost {
-            LastFailure::note(|| self.fail(failure));
+            self.note(failure);
             return Ok(());
         }
         let Some(delay) = self.retry.next_delay() else {
@@ -181,8 +186,26 @@ impl<'a, T> Budget<'a, T> {
         if until >= self.deadline {
             return Err(self.fail(failure));
         }
-        LastFailure::note(|| self.fail(failure));
+        self.note(failure);
         self.sessions.sleep_until(until).await.map_err(|interrupted| self.fail(interrupted))
+    }
+
+    /// Keeps a failure that is overcome or waited out, in case that the time runs out.
+    fn note(&mut self, failure: impl Failure) {
+        let error = self.fail(failure);
+        LastFailure::note(|| error.clone());
+        self.retried = Some(error);
+    }
+
+    /// The error for a failure that is not retried.
+    fn end(&self, failure: impl Failure) -> Error {
+        let error = self.fail(failure);
+        match &self.retried {
+            Some(cause) if error.source().is_none() && Instant::now() >= self.deadline => {
+                error.with_source(cause.clone())
+            }
+            _ => error,
+        }
     }
 
     /// Returns the error with which a failure ends the operation.
@@ -279,6 +302,24 @@ mod tests {
         budget.retry(Refused { retryable: true }).await.unwrap_err();
         budget.retry(Refused { retryable: false }).await.unwrap_err();
         assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_is_cut_off_names_the_failure_before_it() {
+        let (sessions, options, path) = (Sessions::<()>::new("refused"), options(), path());
+        let mut budget = Budget::new(&sessions, &options, "delete", &path);
+        budget.retry(Refused { retryable: true }).await.unwrap();
+        let early = budget.retry(Interrupted::Closed).await.unwrap_err();
+        assert!(early.source().is_none());
+        tokio::time::sleep_until(budget.deadline()).await;
+        let cut_off = budget.retry(Interrupted::TimedOut).await.unwrap_err();
+        let text = "delete /app: no server available: no answer within the operation timeout: delete /app: no server \
+                    available: refused";
+        assert_eq!(cut_off.to_string(), text);
+        budget.restart();
+        tokio::time::sleep_until(budget.deadline()).await;
+        let restarted = budget.retry(Interrupted::TimedOut).await.unwrap_err();
+        assert!(restarted.source().is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,7 +47,7 @@ pub struct Sessions<T> {
 struct State<T> {
     current: Option<Current<T>>,
     /// The error of the last attempt at a new session, while there is none.
-    last_attempt: Option<Arc<Error>>,
+    last_attempt: Option<Error>,
     /// The last sessions that ended.
     past: VecDeque<SessionId>,
 }
@@ -191,12 +191,12 @@ impl<T> Sessions<T> {
     /// Reports that an attempt at a new session failed. Operations that run out of time while there is no session
     /// name the last such error as the cause.
     pub fn attempt_failed(&self, error: Error) {
-        self.lock().last_attempt = Some(Arc::new(error));
+        self.lock().last_attempt = Some(error);
         self.changed.notify_waiters();
     }
 
     /// The error of the last attempt at a new session, while there is none.
-    pub(super) fn last_attempt(&self) -> Option<Arc<Error>> {
+    pub(super) fn last_attempt(&self) -> Option<Error> {
         self.lock().last_attempt.clone()
     }
 

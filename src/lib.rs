@@ -21,9 +21,9 @@ pub use zlock_recipes::{
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        Background, CoordinationBackend, Created, Deletion, DeletionNotice, Existence, Hidden, Job, Label,
-        LastFailure, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, OwnNodes, ParsedName, Predecessor,
-        Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait, kit,
+        Background, CoordinationBackend, Created, Deletion, DeletionNotice, Existence, HandOver, Hidden, Job,
+        Label, LastFailure, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, OwnNodes, ParsedName,
+        Predecessor, Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait, kit,
     };
 }
 /// etcd.

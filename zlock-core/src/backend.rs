@@ -118,6 +118,32 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - It never removes another node with the same number.
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion>;
 
+    /// Removes the own node `node` as [`delete`](Self::delete) does, and confirms that each of `next`, own nodes in the
+    /// same queue, was still there when `node` was gone. None of them has a label that may be changed.
+    ///
+    /// A recipe that knows `node` to have held the lock, and one of `next` to be right behind it, then knows that this one
+    /// holds, and sends no request to find out.
+    ///
+    /// The provided method deletes, then lists. A backend whose store deletes and checks in one request has a faster one.
+    ///
+    /// # Behavior
+    /// - The node is removed whether or not this is confirmed.
+    /// - A node of `next` that is gone is not confirmed.
+    /// - A removal of a node that was gone already is not confirmed, nor is one in a later session than that of `node`.
+    /// - An answer that was lost costs a retry, or the confirmation.
+    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
+        let deletion = self.delete(parent, &Target::Node(node.clone())).await?;
+        if deletion == Deletion::Deleted
+            && let Ok(queue) = self.children(parent).await
+            && next
+                .iter()
+                .all(|next| queue.find(&next.id).is_some_and(|found| found.sequence == next.sequence))
+        {
+            return Ok(HandOver::Confirmed);
+        }
+        Ok(HandOver::Unconfirmed(deletion))
+    }
+
     /// The data of a node, whatever its label is by now; `None` if it is gone.
     ///
     /// # Behavior
@@ -230,6 +256,16 @@ pub enum Deletion {
     AlreadyDeleted,
 }
 
+/// The answer of [`hand_over`](CoordinationBackend::hand_over).
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HandOver {
+    /// This call removed the node, and each of the nodes behind it was still there then.
+    Confirmed,
+    /// The node is gone, as by [`delete`](CoordinationBackend::delete) with this answer. Nothing is known of the others.
+    Unconfirmed(Deletion),
+}
+
 /// What to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -283,6 +319,7 @@ macro_rules! forward {
                 exists_with_watch<'a, 'b>(parent: &'a LockPath, seen: &'b Node) -> Existence;
                 relabel<'a, 'b>(parent: &'a LockPath, node: &'b Node, label: Label) -> Node;
                 delete<'a, 'b>(parent: &'a LockPath, target: &'b Target) -> Deletion;
+                hand_over<'a, 'b, 'c>(parent: &'a LockPath, node: &'b Node, next: &'c [Node]) -> HandOver;
                 data<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Option<NodeData>;
                 data_with_watch<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Option<(Vec<u8>, Watch)>;
                 set_data<'a, 'b, 'c>(parent: &'a LockPath, node: &'b Node, data: &'c [u8]) -> ();

@@ -28,7 +28,7 @@ mod watch;
 /// The attribute that implementations of [`CoordinationBackend`] need.
 #[doc(no_inline)]
 pub use async_trait::async_trait;
-pub use backend::{Close, CoordinationBackend, Created, Deletion, Existence, Target};
+pub use backend::{Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Target};
 pub use background::{Background, Job, Turn};
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use excerpt::Excerpt;

@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use zlock_core::kit::Task;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData,
-    NodeId, NodeName, Queue, Result, SessionEvents, Target, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
+    NodeData, NodeId, NodeName, Queue, Result, SessionEvents, Target, Watch,
 };
 
 use crate::armed::Arming;
@@ -174,25 +174,25 @@ impl CoordinationBackend for MemBackend {
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         let mut operation = self.operation("delete", parent);
         self.shared.sessions.own().remove(target.id());
-        let (mut name, may_have_another) = match target {
-            Target::Node(node) => (Some(node.name.clone()), node.label != Label::Lock),
-            Target::Id(_) => (None, true),
-        };
-        loop {
-            if let Some(name) = name {
-                let request = || Request::Delete { parent: parent.clone(), name: name.as_str().into() };
-                match operation.ask(request).await?.1 {
-                    Answer::Done => return Ok(Deletion::Deleted),
-                    Answer::NoNode if !may_have_another => return Ok(operation.deletion()),
-                    Answer::NoNode => {}
-                    answer => return Err(operation.unexpected(&answer)),
-                }
-            }
-            match operation.find(target.id()).await? {
-                Some(node) => name = Some(node.name),
-                None => return Ok(operation.deletion()),
+        operation.delete(target).await
+    }
+
+    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
+        let mut operation = self.operation("delete", parent);
+        self.shared.sessions.own().remove(&node.id);
+        let session = operation.budget.session().await?;
+        if node.session == Some(session.id) {
+            let next = next.iter().map(|next| next.name.as_str().into()).collect();
+            let request = Request::Delete { parent: parent.clone(), name: node.name.as_str().into(), next };
+            match operation.ask_in(session, request).await {
+                Ok(Answer::Done) => return Ok(HandOver::Confirmed),
+                // Nothing was deleted: the node is gone, or one that should follow.
+                Ok(Answer::NoNode) => {}
+                Ok(answer) => return Err(operation.unexpected(&answer)),
+                Err(failure) => operation.budget.retry(failure).await?,
             }
         }
+        operation.delete(&Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zlock_core::kit::{Budget, Interrupted, SessionKey};
 use zlock_core::{
-    Deletion, Error, ErrorKind, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Result,
+    Deletion, Error, ErrorKind, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Result, Target,
 };
 
 use crate::error::Failure;
@@ -118,8 +118,34 @@ impl<'a> Operation<'a> {
         self.shared.sessions.sleep_until(until).await.map_err(|interrupted| self.budget.fail(interrupted))
     }
 
+    /// Deletes the node with the target's ID, and says whether it did.
+    pub(crate) async fn delete(&mut self, target: &Target) -> Result<Deletion> {
+        let parent = self.budget.path();
+        let (mut name, may_have_another) = match target {
+            Target::Node(node) => (Some(node.name.clone()), node.label != Label::Lock),
+            Target::Id(_) => (None, true),
+        };
+        loop {
+            if let Some(name) = name {
+                let name = name.as_str();
+                let request =
+                    || Request::Delete { parent: parent.clone(), name: name.into(), next: Vec::new() };
+                match self.ask(request).await?.1 {
+                    Answer::Done => return Ok(Deletion::Deleted),
+                    Answer::NoNode if !may_have_another => return Ok(self.deletion()),
+                    Answer::NoNode => {}
+                    answer => return Err(self.unexpected(&answer)),
+                }
+            }
+            match self.find(target.id()).await? {
+                Some(node) => name = Some(node.name),
+                None => return Ok(self.deletion()),
+            }
+        }
+    }
+
     /// What a delete has come to that finds no node. A request without an answer may have deleted it.
-    pub(crate) fn deletion(&self) -> Deletion {
+    fn deletion(&self) -> Deletion {
         if self.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
     }
 

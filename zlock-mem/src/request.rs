@@ -29,7 +29,7 @@ pub enum Operation {
     Watch,
     /// Gives a node another label.
     Relabel,
-    /// Deletes a node.
+    /// Deletes a node; if it hands over, only while the nodes behind it are there.
     Delete,
     /// Reads a node's data, with a watch or without.
     Data,
@@ -77,9 +77,11 @@ pub(crate) enum Request {
         from: String,
         to: String,
     },
+    /// Does nothing if the node is not there, or one of `next`.
     Delete {
         parent: LockPath,
         name: String,
+        next: Vec<String>,
     },
     Data {
         parent: LockPath,

@@ -347,7 +347,10 @@ impl State {
                 let changes = self.tree.rename(parent.as_str(), &from, &to);
                 self.done(changes, now)
             }
-            Request::Delete { parent, name } => {
+            Request::Delete { parent, name, next } => {
+                if !next.iter().all(|next| self.tree.has_child(parent.as_str(), next)) {
+                    return Answer::NoNode;
+                }
                 let changes = self.tree.remove(parent.as_str(), &name);
                 self.done(changes, now)
             }

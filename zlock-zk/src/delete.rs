@@ -4,31 +4,85 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use zlock_core::kit::SessionKey;
-use zlock_core::{Deletion, Label, LockPath, NodeName, Queue, Result, Target};
-use zookeeper_client::Error;
+use zlock_core::{Deletion, HandOver, Label, LockPath, Node, NodeId, NodeName, Queue, Result, Target};
+use zookeeper_client::{Error, MultiWriteError};
 
 use crate::error::Failure;
 use crate::listings::{Listed, Path};
-use crate::operation::Operation;
+use crate::operation::{ANY_VERSION, Operation};
 use crate::session::{Freshness, Shared};
 
 /// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(shared: &Arc<Shared>, parent: &LockPath, target: &Target) -> Result<Deletion> {
-    let mut operation = Operation::new(shared, "delete", parent);
-    let id = operation.own_id(target.id());
+    let mut operation = begin(shared, parent, target.id());
+    complete(shared, &mut operation, target).await
+}
+
+/// Removes the node of an own lock, and says whether all of `next` were there then.
+pub(crate) async fn hand_over(
+    shared: &Arc<Shared>,
+    parent: &LockPath,
+    node: &Node,
+    next: &[Node],
+) -> Result<HandOver> {
+    let mut operation = begin(shared, parent, &node.id);
+    let session = operation.budget.session().await?;
+    if node.session == Some(session.id) {
+        match all_or_nothing(&mut operation, session, node, next).await {
+            Ok(true) => return Ok(HandOver::Confirmed),
+            Ok(false) => {}
+            Err(failure) => operation.budget.retry(failure).await?,
+        }
+    }
+    let target = Target::Node(node.clone());
+    complete(shared, &mut operation, &target).await.map(HandOver::Unconfirmed)
+}
+
+/// Begins a delete: from here on the backend does not answer for the node any more.
+fn begin<'a>(shared: &'a Shared, parent: &'a LockPath, node_id: &NodeId) -> Operation<'a> {
+    let operation = Operation::new(shared, "delete", parent);
+    let id = operation.own_id(node_id);
     shared.sessions.own().remove(&id);
     shared.contents.remove(&id);
+    operation
+}
+
+/// Deletes the node if it and all of `next` are there; `false` if one is not.
+async fn all_or_nothing(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    node: &Node,
+    next: &[Node],
+) -> Result<bool, Failure> {
+    let path = operation.node_path(&node.name);
+    let next: Vec<_> = next.iter().map(|next| operation.node_path(&next.name)).collect();
+    let handed = operation.write(session, move |live| async move {
+        let mut transaction = live.client.new_multi_writer();
+        transaction.add_delete(&path, None)?;
+        for next in &next {
+            transaction.add_check_version(next, ANY_VERSION)?;
+        }
+        match transaction.commit().await {
+            Ok(_) => Ok(true),
+            Err(MultiWriteError::OperationFailed { source: Error::NoNode, .. }) => Ok(false),
+            Err(error) => Err(Error::from(error)),
+        }
+    });
+    handed.await
+}
+
+async fn complete(shared: &Arc<Shared>, operation: &mut Operation<'_>, target: &Target) -> Result<Deletion> {
     let mut removed = false;
     loop {
         if let Target::Node(node) = target
             && shared.sessions.closed().is_none()
             && node.session.is_some_and(|id| shared.sessions.is_past(id))
         {
-            return Ok(deletion(&operation, removed));
+            return Ok(deletion(operation, removed));
         }
         let session = operation.budget.session().await?;
-        match once(shared, &mut operation, session, target, &mut removed).await {
-            Ok(()) => return Ok(deletion(&operation, removed)),
+        match once(shared, operation, session, target, &mut removed).await {
+            Ok(()) => return Ok(deletion(operation, removed)),
             Err(failure) => operation.budget.retry(failure).await?,
         }
     }

@@ -19,7 +19,7 @@ use zlock_core::{LockPath, Node};
 use zookeeper_client::{Error, MultiWriteError};
 
 use crate::error::Failure;
-use crate::operation::Operation;
+use crate::operation::{ANY_VERSION, Operation};
 use crate::session::{Freshness, Shared};
 
 /// The number of session timeouts for which a watch is silent before it first asks the leader. The time doubles after each
@@ -28,9 +28,6 @@ const SILENCE: u32 = 3;
 
 /// The most nodes that one transaction checks, from the head of the queue on.
 const ASKED: usize = 100;
-
-/// Makes the check of a version a check of existence.
-const ANY_VERSION: i32 = -1;
 
 /// The nodes that a watch waits for, which are checked while it stays silent.
 pub(crate) struct Suspects {

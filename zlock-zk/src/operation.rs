@@ -10,6 +10,9 @@ use zookeeper_client as zk;
 use crate::error::Failure;
 use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 
+/// Makes the check of a version, in a transaction, a check of existence.
+pub(crate) const ANY_VERSION: i32 = -1;
+
 /// A running operation on the queue of one path.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {

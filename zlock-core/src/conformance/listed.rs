@@ -11,6 +11,7 @@ fn cases(method: &str) -> &'static str {
         "exists_with_watch" => include_str!("cases/exists_with_watch.rs"),
         "relabel" => include_str!("cases/relabel.rs"),
         "delete" => include_str!("cases/delete.rs"),
+        "hand_over" => include_str!("cases/hand_over.rs"),
         "data" => include_str!("cases/data.rs"),
         "data_with_watch" => include_str!("cases/data_with_watch.rs"),
         "set_data" => include_str!("cases/set_data.rs"),

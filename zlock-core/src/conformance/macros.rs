@@ -60,6 +60,7 @@ macro_rules! conformance_group {
                 by_token_finds_what_a_create_left,
                 by_token_after_any_poll_of_a_create,
             ],
+            hand_over: [removes_the_node, gone_successor_is_not_confirmed, gone_node_is_not_confirmed],
             data: [is_what_was_given, owner_is_told, time_of_the_create_stays],
             data_with_watch: [
                 fires_on_a_write_and_on_the_deletion,
@@ -101,6 +102,7 @@ macro_rules! conformance_group {
             create: [lost_answer_leaves_the_returned_node],
             relabel: [lost_answer_is_made_up_for],
             delete: [lost_answer_counts_as_removed, by_token_over_a_harmed_link],
+            hand_over: [lost_answer_costs_no_node],
             set_data: [lost_answer_is_made_up_for],
             session_events: [
                 deadline_is_before_the_end,

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, Label, LockPath,
-    Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, HandOver, Label,
+    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
 };
 
 /// An operation of the contract.
@@ -231,6 +231,10 @@ impl CoordinationBackend for Faulty {
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         self.faults.around(Call::Delete, self.inner.delete(parent, target)).await
+    }
+
+    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
+        self.faults.around(Call::Delete, self.inner.hand_over(parent, node, next)).await
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {

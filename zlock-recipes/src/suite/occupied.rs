@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use zlock_core::conformance::{Connection, Links, Store};
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData,
-    NodeId, NodeIds, Queue, Result, SessionEvents, Target, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
+    NodeData, NodeId, NodeIds, Queue, Result, SessionEvents, Target, Watch,
 };
 
 /// A store on which a client of its own takes some permits on each path before anybody else uses it. Nobody
@@ -162,6 +162,10 @@ impl CoordinationBackend for Occupying {
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         self.backend.delete(parent, target).await
+    }
+
+    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
+        self.backend.hand_over(parent, node, next).await
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {

@@ -9,6 +9,7 @@ pub mod data;
 pub mod data_with_watch;
 pub mod delete;
 pub mod exists_with_watch;
+pub mod hand_over;
 pub mod relabel;
 pub mod session_events;
 pub mod set_data;

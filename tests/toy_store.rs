@@ -166,7 +166,8 @@ mod recipes {
             read_write,
             downgrade,
             semaphore,
-            promotion
+            promotion,
+            succession
         ]
     );
 }

@@ -63,7 +63,8 @@ zlock_recipes::recipe_suite!(
         read_write,
         downgrade,
         semaphore,
-        promotion
+        promotion,
+        succession
     ]
 );
 

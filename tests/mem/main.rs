@@ -87,6 +87,7 @@ zlock_recipes::recipe_suite!(
         read_write,
         downgrade,
         semaphore,
-        promotion
+        promotion,
+        succession
     ]
 );

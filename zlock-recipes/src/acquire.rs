@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 use zlock_core::{
-    Created, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Phase, Queue, Result,
-    Session, SessionState, Target, Watch,
+    Created, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Node, Phase, Queue,
+    Result, Session, SessionState, Target, Watch,
 };
 
 use crate::client_inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::{Entry, Granted, Hold, lost_error, status};
 use crate::queue::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
+use crate::succession::{Link, Predecessor};
 
 /// What to acquire.
 #[derive(Clone, Copy, Debug)]
@@ -98,24 +99,30 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
     let queue = std::mem::take(&mut place.created.queue);
     same_max(request, &queue)?;
     let mut event = Event::Listed(queue);
-    let mut watch = None;
-    let mut waited = false;
+    let mut awaited = None;
+    let (mut waited, mut followed) = (false, false);
     loop {
         // The status is looked up and the step carried out with no await in between: what is granted here
         // was good at this moment.
         match acquisition.next(event, place.status()) {
             Step::Granted { promote } => return Ok(place.grant(promote)),
             Step::Ended(reason) => return Err(lost_error(reason, "acquire", path)),
-            Step::Wait => {
-                place.wait(watch.take()).await;
-                event = Event::Woken;
-            }
+            Step::Wait => event = place.wait(awaited.take()).await,
             asking => {
                 if matches!(asking, Step::Arm(_)) && !waited {
                     waited = true;
                     warn_of_waiting_for_itself(request);
                 }
-                (event, watch) = place.unless_lost(ask(request, asking)).await?;
+                // Once: who was not handed the lock watches from then on.
+                if let Step::Arm(before) = &asking
+                    && !followed
+                    && let Some(link) = place.follow(before)
+                {
+                    followed = true;
+                    (event, awaited) = (Event::Armed, Some(Awaited::Predecessor(link)));
+                    continue;
+                }
+                (event, awaited) = place.unless_lost(ask(request, asking)).await?;
                 LastFailure::overcome();
             }
         }
@@ -123,15 +130,15 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
 }
 
 /// Carries out a step that asks the store.
-async fn ask(Request { client, path, .. }: Request<'_>, step: Step) -> Result<(Event, Option<Watch>)> {
+async fn ask(Request { client, path, .. }: Request<'_>, step: Step) -> Result<(Event, Option<Awaited>)> {
     Ok(match step {
         Step::Arm(node) => match client.backend.exists_with_watch(path, &node).await? {
-            Existence::Watching(armed) => (Event::Armed, Some(armed)),
+            Existence::Watching(armed) => (Event::Armed, Some(Awaited::Watch(armed))),
             _ => (Event::NotArmed, None),
         },
         Step::ListAndArm => {
             let (queue, armed) = client.backend.children_with_watch(path).await?;
-            (Event::ListedAndArmed(queue), Some(armed))
+            (Event::ListedAndArmed(queue), Some(Awaited::Watch(armed)))
         }
         _ => (Event::Listed(client.backend.children(path).await?), None),
     })
@@ -150,6 +157,12 @@ fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Request<'_>) 
     }
 }
 
+/// What a place waits for.
+enum Awaited {
+    Watch(Watch),
+    Predecessor(Link),
+}
+
 /// A place in the queue. Dropped before the grant, it is given up by the reaper.
 struct Place<'a> {
     client: &'a Arc<ClientInner>,
@@ -157,6 +170,8 @@ struct Place<'a> {
     /// That of the first create, for good: a relabel may bring a larger one, which would shut out who was
     /// next.
     fencing_token: FencingToken,
+    /// For those of this client who stand behind it.
+    predecessor: Option<Arc<Predecessor>>,
     cleanup: Cleanup<'a>,
 }
 
@@ -178,7 +193,8 @@ impl<'a> Place<'a> {
                         .with_path(path)
                         .with_message(message));
                 };
-                Ok(Place { client, created, fencing_token, cleanup })
+                let predecessor = client.places.add(&created);
+                Ok(Place { client, created, fencing_token, predecessor, cleanup })
             }
             Err(e) => {
                 if !e.is_ambiguous() {
@@ -193,13 +209,33 @@ impl<'a> Place<'a> {
         status(self.client.session.current(), self.created.epoch, &self.created.deletion)
     }
 
-    /// Waits for the watch, or until the place is lost.
-    async fn wait(&self, watch: Option<Watch>) {
-        let Some(watch) = watch else { return };
+    /// Links the place to the node that stands right before it, if that is one of ours.
+    fn follow(&self, before: &Node) -> Option<Link> {
+        self.client.places.follow(before, &self.created)
+    }
+
+    /// Waits for the watch or the predecessor, or until the place is lost.
+    async fn wait(&self, awaited: Option<Awaited>) -> Event {
+        let Some(awaited) = awaited else { return Event::Woken };
+        let woken = async {
+            match awaited {
+                Awaited::Watch(watch) => {
+                    let event = watch.await;
+                    tracing::trace!(path = %self.cleanup.path, ?event, "woken");
+                    Event::Woken
+                }
+                Awaited::Predecessor(mut link) => {
+                    // A release that is under way and not polled tells nothing, nor does a hold whose node was deleted and
+                    // not looked for.
+                    let granted = timeout(self.client.operation_timeout, link.granted()).await;
+                    if granted == Ok(true) { Event::Succeeded } else { Event::Woken }
+                }
+            }
+        };
         tokio::select! {
             biased;
-            () = self.lost() => {}
-            event = watch => tracing::trace!(path = %self.cleanup.path, ?event, "woken"),
+            () = self.lost() => Event::Woken,
+            event = woken => event,
         }
     }
 
@@ -207,8 +243,8 @@ impl<'a> Place<'a> {
     /// must not hide that.
     async fn unless_lost(
         &self,
-        asked: impl Future<Output = Result<(Event, Option<Watch>)>>,
-    ) -> Result<(Event, Option<Watch>)> {
+        asked: impl Future<Output = Result<(Event, Option<Awaited>)>>,
+    ) -> Result<(Event, Option<Awaited>)> {
         tokio::select! {
             biased;
             () = self.lost() => Ok((Event::Woken, None)),
@@ -231,7 +267,8 @@ impl<'a> Place<'a> {
         let path = self.cleanup.path.clone();
         let Created { node, epoch, deletion, .. } = self.created;
         let entry = Entry::of(node.label);
-        let granted = Granted { node, epoch, fencing_token: self.fencing_token, deletion };
+        let (fencing_token, predecessor) = (self.fencing_token, self.predecessor);
+        let granted = Granted { node, epoch, fencing_token, deletion, predecessor };
         let hold = Hold::new(self.client.clone(), path, granted);
         if promote && hold.promote() {
             // The grant does not wait for it.

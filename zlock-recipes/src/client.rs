@@ -165,6 +165,7 @@ impl ClientBuilder {
             operation_timeout: self.operation_timeout,
             node_data: self.node_data,
             abandoned: Arc::default(),
+            places: Arc::default(),
             holds: Mutex::default(),
             backend: self.backend,
         }))

@@ -9,6 +9,7 @@ use tokio::task::Id as TaskId;
 use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
 
 use crate::abandoned::Abandoned;
+use crate::succession::Places;
 
 pub(crate) struct ClientInner {
     pub(crate) backend: Arc<dyn CoordinationBackend>,
@@ -17,6 +18,7 @@ pub(crate) struct ClientInner {
     pub(crate) operation_timeout: Duration,
     pub(crate) node_data: Arc<[u8]>,
     pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) places: Arc<Places>,
     pub(crate) holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
 }
 

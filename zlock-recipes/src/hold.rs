@@ -12,6 +12,7 @@ use zlock_core::{
 
 use crate::client_inner::{ClientInner, Held};
 use crate::queue::Status;
+use crate::succession::Predecessor;
 
 /// What a grant rests on.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct Granted {
     pub(crate) epoch: u64,
     pub(crate) fencing_token: FencingToken,
     pub(crate) deletion: DeletionNotice,
+    pub(crate) predecessor: Option<Arc<Predecessor>>,
 }
 
 /// What a guard of a hold stands for.
@@ -64,6 +66,8 @@ pub(crate) struct Hold {
     epoch: u64,
     fencing_token: FencingToken,
     deletion: DeletionNotice,
+    /// Hands over at the end.
+    predecessor: Option<Arc<Predecessor>>,
     state: Mutex<State>,
     /// Told when the last guard of a kind has left, and when the node turns out to be gone.
     changed: Notify,
@@ -97,11 +101,12 @@ impl State {
 impl Hold {
     /// A hold with one entry.
     pub(crate) fn new(client: Arc<ClientInner>, path: LockPath, granted: Granted) -> Arc<Self> {
-        let Granted { node, epoch, fencing_token, deletion } = granted;
+        let Granted { node, epoch, fencing_token, deletion, predecessor } = granted;
         let mut state = State { label: node.label, node, owners: 0, readers: 0, removed: false };
         *state.of(Entry::of(state.label)) = 1;
         let (state, changed) = (Mutex::new(state), Notify::new());
-        let hold = Arc::new(Hold { client, path, epoch, fencing_token, deletion, state, changed });
+        let hold =
+            Arc::new(Hold { client, path, epoch, fencing_token, deletion, predecessor, state, changed });
         let held: Weak<Hold> = Arc::downgrade(&hold);
         hold.client.register(&hold.path, held);
         hold
@@ -141,6 +146,10 @@ impl Hold {
     /// delete.
     pub(crate) fn target(&self) -> Target {
         Target::Node(self.state().node.clone())
+    }
+
+    pub(crate) fn predecessor(&self) -> Option<&Arc<Predecessor>> {
+        self.predecessor.as_ref()
     }
 
     /// One more entry, for a lock with this label.

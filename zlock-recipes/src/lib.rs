@@ -18,6 +18,7 @@ mod revocation;
 mod rwlock;
 mod scope;
 mod semaphore;
+mod succession;
 mod template;
 mod write_guard;
 

@@ -14,6 +14,7 @@ use zlock_core::{
 use crate::abandoned::AbandonedCreate;
 use crate::client_inner::ClientInner;
 use crate::hold::Hold;
+use crate::succession::{Predecessor, remove};
 
 /// Between two tries at a node when the first failed although the session is connected.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
@@ -37,7 +38,8 @@ struct NodeJob {
 
 #[derive(Debug)]
 enum Work {
-    Remove(Target),
+    /// Hands over if the node held the lock.
+    Remove(Target, Option<Arc<Predecessor>>),
     /// Weak: the end of the hold is the end of this.
     Relabel(Weak<Hold>),
 }
@@ -47,12 +49,12 @@ enum Work {
 impl ClientInner {
     /// Hands over a node that is to be removed.
     pub(crate) fn remove_in_background(self: &Arc<Self>, path: &LockPath, target: Target, epoch: u64) {
-        self.push(path, Work::Remove(target), epoch);
+        self.push(path, Work::Remove(target, None), epoch);
     }
 
     fn push(self: &Arc<Self>, path: &LockPath, work: Work, epoch: u64) {
         let (path, session, client) = (path.clone(), self.session.clone(), Arc::downgrade(self));
-        let is_abandoned = matches!(work, Work::Remove(Target::Id(_)));
+        let is_abandoned = matches!(work, Work::Remove(Target::Id(_), _));
         let abandoned = Mutex::new(is_abandoned.then(|| self.abandoned.add(epoch)));
         let job = NodeJob { path, work, epoch, session, client, abandoned };
         self.backend.background().push(self.backend.clone(), job);
@@ -62,7 +64,8 @@ impl ClientInner {
 impl Hold {
     /// Hands over the node, which is to be removed.
     pub(crate) fn remove_in_background(self: &Arc<Self>) {
-        self.client().remove_in_background(self.path(), self.target(), self.epoch());
+        let removal = Work::Remove(self.target(), self.predecessor().cloned());
+        self.client().push(self.path(), removal, self.epoch());
     }
 
     /// Hands over the node, which is to get the label that the hold counts as.
@@ -102,7 +105,7 @@ impl Job for NodeJob {
                 return;
             }
             let what = match self.work {
-                Work::Remove(_) => "removed",
+                Work::Remove(..) => "removed",
                 Work::Relabel(_) => "relabelled",
             };
             if self.client.strong_count() == 0 && !e.is_retryable() {
@@ -134,7 +137,10 @@ impl NodeJob {
     /// One try. `Ok` means that nothing is left to do.
     async fn attempt(&self, backend: &dyn CoordinationBackend) -> Result<()> {
         match &self.work {
-            Work::Remove(target) => backend.delete(&self.path, target).await.map(drop),
+            Work::Remove(target, predecessor) => {
+                let next = predecessor.as_ref().and_then(|predecessor| predecessor.next());
+                remove(backend, &self.path, target, next).await.map(drop)
+            }
             Work::Relabel(hold) => {
                 // Not kept meanwhile: a hold keeps its client.
                 let relabelling = hold.upgrade().and_then(|hold| hold.pending_relabel());

@@ -7,6 +7,7 @@ use zlock_core::{Deletion, ErrorKind, Result, SessionState};
 
 use crate::hold::Hold;
 use crate::queue::Status;
+use crate::succession::remove;
 
 /// The outcome of a release.
 #[non_exhaustive]
@@ -32,10 +33,12 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
         return Ok(Release::AlreadyLost);
     }
     let (client, target) = (hold.client(), hold.target());
+    let next = hold.predecessor().and_then(|predecessor| predecessor.next());
+    let removal = remove(&*client.backend, hold.path(), &target, next);
     let deleted = tokio::select! {
         biased;
         () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
-        deleted = timeout(client.operation_timeout, client.backend.delete(hold.path(), &target)) => deleted,
+        deleted = timeout(client.operation_timeout, removal) => deleted,
     };
     match deleted {
         Err(_) => Ok(Release::Pending),

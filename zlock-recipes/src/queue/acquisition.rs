@@ -24,7 +24,7 @@ pub enum Status {
 pub enum Event {
     /// A listing came that was asked for after the last wake-up.
     Listed(Queue),
-    /// The watch on the node to wait for is armed.
+    /// The watch on the node to wait for is armed, or its end will be told in another way.
     Armed,
     /// The node to wait for is gone, or has another label: there is nothing to watch.
     NotArmed,
@@ -32,6 +32,9 @@ pub enum Event {
     ListedAndArmed(Queue),
     /// A watch fired, or the session or the own node changed.
     Woken,
+    /// The node that a listing showed right before the own one held the lock exclusively, and the store has confirmed
+    /// that it was removed while the own one was there.
+    Succeeded,
 }
 
 /// What to do next.
@@ -56,8 +59,8 @@ pub enum Step {
 
 /// The wait for one place in a queue, from the listing that its create brought.
 ///
-/// Rules: only a listing grants, and only one that was asked for after the last wake-up;
-/// every grant is checked against the status at that moment; a watch is armed on a node as it was listed.
+/// Rules: only a listing grants, and only one that was asked for after the last wake-up, or a predecessor of the same
+/// client that hands over; every grant is checked against the status at that moment; a watch is armed on a node as it was listed.
 #[derive(Clone, Debug)]
 pub struct Acquisition {
     me: NodeId,
@@ -80,6 +83,7 @@ impl Acquisition {
         match event {
             Event::Woken | Event::NotArmed => Step::List,
             Event::Armed => Step::Wait,
+            Event::Succeeded => Step::Granted { promote: false },
             Event::Listed(queue) => self.judge(&queue, Step::ListAndArm),
             Event::ListedAndArmed(queue) => self.judge(&queue, Step::Wait),
         }

@@ -299,6 +299,26 @@ macro_rules! recipe_group {
             [uncontended, contended, failed_try, looks_cost_nothing]
         );
     };
+    (succession, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            succession,
+            [],
+            [
+                costs_two_calls,
+                by_a_dropped_guard,
+                others_in_between,
+                who_gives_up_does_not_hand_over,
+                a_deleted_successor_is_passed_over,
+                a_deleted_holder_is_found_out,
+                a_dropped_release,
+                a_release_that_is_not_polled,
+                an_answer_that_fails,
+                a_session_that_ends_meanwhile,
+            ]
+        );
+    };
     (read_write, $time:ident, $store:expr) => {
         $crate::suite_tests!(
             $time,

@@ -18,5 +18,6 @@ pub mod reentry;
 pub mod revocation;
 pub mod safety;
 pub mod semaphore;
+pub mod succession;
 pub mod sweep;
 pub mod template;

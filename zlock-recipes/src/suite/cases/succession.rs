@@ -1,0 +1,194 @@
+//! Waiters behind a place of their own client: its release tells them that they hold.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use zlock_core::{ErrorKind, LockPath, Result};
+
+use crate::suite::case::LONG;
+use crate::suite::{Call, Case, Process, Side};
+use crate::{Guard, InterProcessMutex, Release};
+
+type Waiter = JoinHandle<Result<Guard>>;
+
+fn at(process: &Process, path: &LockPath) -> InterProcessMutex {
+    InterProcessMutex::new(&process.client, path).unwrap()
+}
+
+/// Waits in a task; returns when it knows what is in front of it.
+async fn waiter(case: &Case<'_>, process: &Process, path: &LockPath, places: usize) -> Waiter {
+    let lock = at(process, path);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    case.until_queued(path, places).await;
+    case.until("its requests are answered", async || process.faults.under_way() == 0).await;
+    waiting
+}
+
+async fn release(guard: Guard) {
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+async fn granted(waiter: Waiter) -> Guard {
+    let guard = timeout(LONG, waiter).await.expect("it comes in").unwrap().unwrap();
+    assert!(guard.is_held());
+    guard
+}
+
+/// A process whose releases wait only a second for their answers.
+async fn hasty(case: &Case<'_>) -> Process {
+    case.process_with(|builder| builder.with_operation_timeout(Duration::from_secs(1)).unwrap()).await
+}
+
+fn counts(process: &Process) -> [usize; 4] {
+    [Call::Create, Call::Exists, Call::Children, Call::Delete].map(|call| process.faults.count(call))
+}
+
+/// No watch and no second listing: one create and one removal each.
+pub async fn costs_two_calls(case: &Case<'_>) {
+    let (a, path) = (case.process().await, case.path("lock"));
+    let mut held = at(&a, &path).acquire().await.unwrap();
+    let one = waiter(case, &a, &path, 2).await;
+    let two = waiter(case, &a, &path, 3).await;
+    for next in [one, two] {
+        let before = held.fencing_token();
+        release(held).await;
+        held = granted(next).await;
+        assert!(held.fencing_token() > before);
+    }
+    release(held).await;
+    assert_eq!(counts(&a), [3, 0, 0, 3]);
+}
+
+/// The same where the guard is dropped.
+pub async fn by_a_dropped_guard(case: &Case<'_>) {
+    let (a, path) = (case.process().await, case.path("lock"));
+    let held = at(&a, &path).acquire().await.unwrap();
+    let next = waiter(case, &a, &path, 2).await;
+    drop(held);
+    release(granted(next).await).await;
+    assert_eq!(counts(&a), [2, 0, 0, 2]);
+}
+
+/// A place of another process comes in between, and is not passed over.
+pub async fn others_in_between(case: &Case<'_>) {
+    let ([a, b], path) = (case.processes().await, case.path("lock"));
+    let held = at(&a, &path).acquire().await.unwrap();
+    let own = waiter(case, &a, &path, 2).await;
+    let other = waiter(case, &b, &path, 3).await;
+    let last = waiter(case, &a, &path, 4).await;
+    release(held).await;
+    let own = granted(own).await;
+    assert!(!other.is_finished() && !last.is_finished());
+    release(own).await;
+    let other = granted(other).await;
+    assert!(!last.is_finished());
+    release(other).await;
+    release(granted(last).await).await;
+}
+
+/// Who gives up hands over to nobody: it never held.
+pub async fn who_gives_up_does_not_hand_over(case: &Case<'_>) {
+    let ([a, b], path) = (case.processes().await, case.path("lock"));
+    let held = at(&b, &path).acquire().await.unwrap();
+    let gives_up = waiter(case, &a, &path, 2).await;
+    let last = waiter(case, &a, &path, 3).await;
+    gives_up.abort();
+    case.until_queued(&path, 2).await;
+    case.until("it watches the holder", async || a.faults.under_way() == 0).await;
+    assert!(held.is_held() && !last.is_finished());
+    release(held).await;
+    release(granted(last).await).await;
+}
+
+/// The one that is next was deleted by somebody: the lock goes to the one behind it.
+pub async fn a_deleted_successor_is_passed_over(case: &Case<'_>) {
+    let ([a, b], path) = (case.processes().await, case.path("lock"));
+    let held = at(&a, &path).acquire().await.unwrap();
+    let deleted = waiter(case, &a, &path, 2).await;
+    let mut names = case.store.names(&path).await;
+    names.retain(|name| *name != held.node().to_string());
+    let last = waiter(case, &b, &path, 3).await;
+    case.store.remove(&path, &names[0]).await;
+    release(held).await;
+    let last = granted(last).await;
+    let deleted = timeout(LONG, deleted).await.expect("it hears of it").unwrap();
+    assert_eq!(deleted.unwrap_err().kind(), ErrorKind::NodeDeleted);
+    assert!(last.is_held());
+    release(last).await;
+}
+
+/// The holder was deleted by somebody: the one that is next finds out.
+pub async fn a_deleted_holder_is_found_out(case: &Case<'_>) {
+    let (a, path) = (case.process().await, case.path("lock"));
+    let held = at(&a, &path).acquire().await.unwrap();
+    let next = waiter(case, &a, &path, 2).await;
+    case.store.remove(&path, held.node().as_str()).await;
+    let next = granted(next).await;
+    assert!(!held.is_held());
+    assert_eq!(held.release().await.unwrap(), Release::AlreadyLost);
+    release(next).await;
+}
+
+/// The release is dropped before it is answered.
+pub async fn a_dropped_release(case: &Case<'_>) {
+    for side in [Side::Before, Side::After] {
+        let (a, path) = (case.process().await, case.path("lock"));
+        let held = at(&a, &path).acquire().await.unwrap();
+        let next = waiter(case, &a, &path, 2).await;
+        let gate = a.faults.hold(Call::Delete, side);
+        tokio::select! {
+            biased;
+            released = held.release() => panic!("{released:?} through a closed gate"),
+            () = gate.reached() => {}
+        }
+        release(granted(next).await).await;
+    }
+}
+
+/// The release is neither polled nor dropped when its answer comes: the one that is next looks for itself.
+pub async fn a_release_that_is_not_polled(case: &Case<'_>) {
+    let (a, path) = (hasty(case).await, case.path("lock"));
+    let held = at(&a, &path).acquire().await.unwrap();
+    let next = waiter(case, &a, &path, 2).await;
+    let gate = a.faults.hold(Call::Delete, Side::After);
+    let mut releasing = pin!(held.release());
+    tokio::select! {
+        biased;
+        released = &mut releasing => panic!("{released:?} through a closed gate"),
+        () = gate.reached() => {}
+    }
+    let next = granted(next).await;
+    gate.open();
+    drop(releasing.await);
+    assert!(next.is_held());
+    release(next).await;
+}
+
+/// The answer fails, after the node was removed or before.
+pub async fn an_answer_that_fails(case: &Case<'_>) {
+    for side in [Side::Before, Side::After] {
+        let (a, path) = (case.process().await, case.path("lock"));
+        let held = at(&a, &path).acquire().await.unwrap();
+        let next = waiter(case, &a, &path, 2).await;
+        a.faults.fail(Call::Delete, side, 1, ErrorKind::Unavailable);
+        assert_eq!(held.release().await.unwrap(), Release::Pending);
+        release(granted(next).await).await;
+    }
+}
+
+/// The session ends before the answer comes.
+pub async fn a_session_that_ends_meanwhile(case: &Case<'_>) {
+    let (a, path) = (case.process().await, case.path("lock"));
+    let held = at(&a, &path).acquire().await.unwrap();
+    let next = waiter(case, &a, &path, 2).await;
+    let gate = a.faults.hold(Call::Delete, Side::After);
+    let releasing = tokio::spawn(held.release());
+    gate.reached().await;
+    case.store.expire(&a.connection).await;
+    let next = timeout(2 * case.store.session_timeout() + LONG, next).await.expect("it hears of it").unwrap();
+    assert_eq!(next.unwrap_err().kind(), ErrorKind::SessionLost);
+    gate.open();
+    releasing.await.unwrap().unwrap();
+}

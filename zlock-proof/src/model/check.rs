@@ -13,6 +13,8 @@ use super::state::ANY;
 pub(crate) struct Run {
     pub(crate) recipe: Recipe,
     pub(crate) clients: u8,
+    /// Which of them are places of one process, with one session: a bit for each.
+    pub(crate) together: u8,
     pub(crate) faults: u8,
     pub(crate) delivery: Delivery,
 }
@@ -62,7 +64,7 @@ pub(crate) fn without(rule: Rule, delivery: Delivery) -> (Run, Explored) {
     let mut before = 0;
     let mut last = None;
     for (clients, faults) in (2..=3).flat_map(|clients| [(clients, 0), (clients, 1)]) {
-        let run = Run { recipe: rule.recipe(), clients, faults, delivery };
+        let run = Run { recipe: rule.recipe(), clients, together: rule.together(), faults, delivery };
         let explored = run.first_violation(Some(rule));
         before += explored.states;
         let is_found = explored.found.is_some();
@@ -75,22 +77,37 @@ pub(crate) fn without(rule: Rule, delivery: Delivery) -> (Run, Explored) {
 }
 
 const RECIPES: [Recipe; 3] = [Recipe::Mutex, Recipe::ReadWrite, Recipe::Semaphore { max: 2 }];
+/// All of one process, or one before, between or behind them.
+const TOGETHER: [u8; 4] = [0b111, 0b110, 0b101, 0b011];
+
 const DELIVERIES: [Delivery; 2] = [Delivery::Ordered, Delivery::Unordered];
 
 /// What CI explores: seconds, also where nothing is optimized.
 pub(crate) fn quick() -> Vec<Run> {
-    let run = |recipe| DELIVERIES.map(|delivery| Run { recipe, clients: 3, faults: 1, delivery });
-    RECIPES.into_iter().flat_map(run).collect()
+    let run = |recipe, together| {
+        DELIVERIES.map(|delivery| Run { recipe, clients: 3, together, faults: 1, delivery })
+    };
+    let apart = RECIPES.into_iter().flat_map(|recipe| run(recipe, 0));
+    apart.chain(TOGETHER.into_iter().flat_map(|together| run(Recipe::Mutex, together))).collect()
 }
 
 /// What the command explores: minutes. Four clients only hear in any order, which is any order they could keep.
 pub(crate) fn thorough() -> Vec<Run> {
     let mut runs = Vec::new();
     for delivery in DELIVERIES {
-        runs.extend(RECIPES.map(|recipe| Run { recipe, clients: 3, faults: ANY, delivery }));
-        runs.push(Run { recipe: Recipe::Semaphore { max: 3 }, clients: 3, faults: 1, delivery });
+        let three = |recipe, together, faults| Run { recipe, clients: 3, together, faults, delivery };
+        runs.extend(RECIPES.map(|recipe| three(recipe, 0, ANY)));
+        runs.push(three(Recipe::Semaphore { max: 3 }, 0, 1));
+        runs.extend(TOGETHER.map(|together| three(Recipe::Mutex, together, ANY)));
     }
-    let four = |recipe, faults| Run { recipe, clients: 4, faults, delivery: Delivery::Unordered };
-    runs.extend(RECIPES.map(|recipe| four(recipe, if recipe == Recipe::Mutex { 2 } else { 1 })));
+    let four = |recipe, together, faults| Run {
+        recipe,
+        clients: 4,
+        together,
+        faults,
+        delivery: Delivery::Unordered,
+    };
+    runs.extend(RECIPES.map(|recipe| four(recipe, 0, if recipe == Recipe::Mutex { 2 } else { 1 })));
+    runs.extend([0b0111, 0b1110, 0b1101, 0b1111].map(|together| four(Recipe::Mutex, together, 2)));
     runs
 }

@@ -17,6 +17,10 @@ enum Heard {
     Fired,
     /// The session or the own node is gone.
     Lost,
+    /// It is linked to the place before.
+    Linked,
+    /// The place before has handed over.
+    Succeeded,
 }
 
 impl LockModel {
@@ -32,7 +36,11 @@ impl LockModel {
     pub(crate) fn cancel(&self, state: &mut State, me: u8) {
         let is_unarmed =
             self.left_out == Some(Rule::CleanUpFirst) && state.client(me).phase == Phase::Asking(Ask::Create);
-        leave(state, me);
+        if self.left_out == Some(Rule::PredecessorHeld) {
+            release(state, me);
+        } else {
+            self.leave(state, me);
+        }
         if is_unarmed {
             state.client_mut(me).delete = false;
         }
@@ -56,13 +64,16 @@ impl LockModel {
             Message::Fired => self.hear(state, me, Heard::Fired, Status::Live),
             Message::Relabelled if is_holding => client.phase = Phase::Holding(Label::Read),
             Message::Relabelled => {}
-            Message::Gone if is_holding => leave(state, me),
+            Message::Succeeded | Message::LinkEnded if client.predecessor.is_none() => {}
+            Message::Succeeded => self.unlink(state, me, Heard::Succeeded),
+            Message::LinkEnded => self.unlink(state, me, Heard::Fired),
+            Message::Gone if is_holding => self.leave(state, me),
             Message::Gone if self.left_out == Some(Rule::OwnNode) => {}
             Message::Gone => self.hear(state, me, Heard::Lost, Status::NodeDeleted),
             Message::Ended | Message::Expired => {
                 client.session = Session::Over;
                 if is_holding {
-                    leave(state, me);
+                    self.leave(state, me);
                 } else {
                     self.hear(state, me, Heard::Lost, Status::Live);
                 }
@@ -75,11 +86,11 @@ impl LockModel {
         self.hear(state, me, Heard::Lost, Status::Live);
     }
 
-    /// Tells the state machine, and does what it says. `node` is how the own node stands.
-    fn hear(&self, state: &mut State, me: u8, heard: Heard, node: Status) {
+    /// Tells the state machine, and does what it says.
+    fn hear(&self, state: &mut State, me: u8, heard: Heard, node_status: Status) {
         let status = match state.client(me).session {
-            Session::Live => node,
-            Session::Next if self.left_out == Some(Rule::SessionAtGrant) => node,
+            Session::Live => node_status,
+            Session::Next if self.left_out == Some(Rule::SessionAtGrant) => node_status,
             Session::Over | Session::Next => Status::SessionLost,
         };
         match self.next(state, me, &heard, status) {
@@ -90,16 +101,63 @@ impl LockModel {
                 client.asked = 0;
                 client.last.clear();
             }
-            Step::Ended(_) => leave(state, me),
+            Step::Ended(_) => self.leave(state, me),
             Step::Wait => {
                 let client = state.client_mut(me);
                 client.phase = Phase::Waiting;
                 client.asked = 0;
             }
             Step::List => ask(state, me, Ask::List),
-            Step::Arm(node) => ask(state, me, Ask::Arm(self.nodes.place(&node))),
+            Step::Arm(node) => {
+                let before = self.nodes.place(&node);
+                if self.can_follow(state, me, before) {
+                    self.link(state, me, before.client);
+                    self.hear(state, me, Heard::Linked, node_status);
+                } else {
+                    ask(state, me, Ask::Arm(before));
+                }
+            }
             Step::ListAndArm => ask(state, me, Ask::ListAndArm),
         }
+    }
+
+    /// The guard is lost, or the acquisition has ended: the node is removed in the background, and the lock handed over to
+    /// nobody.
+    pub(crate) fn leave(&self, state: &mut State, me: u8) {
+        release(state, me);
+        if let Some(next) = state.client_mut(me).handing_to.take()
+            && self.left_out != Some(Rule::LinkEndTold)
+        {
+            state.client_mut(next).inbox.push(Message::LinkEnded);
+        }
+    }
+
+    /// Whether the client may wait for the place before to hand over.
+    fn can_follow(&self, state: &State, me: u8, before: Place) -> bool {
+        let predecessor = state.client(before.client);
+        self.are_together(me, before.client)
+            && (self.left_out == Some(Rule::OnlyMutexes) || before.label == Label::Lock)
+            && !state.client(me).followed
+            && !matches!(predecessor.phase, Phase::Asking(Ask::Create) | Phase::Done)
+    }
+
+    fn link(&self, state: &mut State, me: u8, before: u8) {
+        if let Some(other) = state.client_mut(before).successor.replace(me) {
+            state.client_mut(other).inbox.push(Message::LinkEnded);
+        }
+        let client = state.client_mut(me);
+        (client.predecessor, client.followed) = (Some(before), true);
+    }
+
+    /// The client waits for its predecessor no longer.
+    fn unlink(&self, state: &mut State, me: u8, heard: Heard) {
+        forget_predecessor(state, me);
+        self.hear(state, me, heard, Status::Live);
+    }
+
+    /// The predecessor has told nothing for a while.
+    pub(crate) fn look_for_itself(&self, state: &mut State, me: u8) {
+        self.unlink(state, me, Heard::Fired);
     }
 
     /// The next step of the real state machine, bent where a rule is left out.
@@ -111,7 +169,8 @@ impl LockModel {
             Heard::Answer(Answer::ListedAndArmed(queue)) => {
                 (Event::ListedAndArmed(self.nodes.queue(queue)), Some(queue))
             }
-            Heard::Answer(Answer::Armed) => (Event::Armed, None),
+            Heard::Answer(Answer::Armed) | Heard::Linked => (Event::Armed, None),
+            Heard::Succeeded => (Event::Succeeded, None),
             Heard::Answer(Answer::NotArmed) => (Event::NotArmed, None),
             Heard::Fired | Heard::Lost => (Event::Woken, None),
         };
@@ -165,11 +224,19 @@ impl LockModel {
     }
 }
 
-/// The guard is gone, or the acquisition has ended: the node is removed in the background.
-pub(crate) fn leave(state: &mut State, me: u8) {
+/// The guard is gone: the node is removed in the background, and the lock handed over.
+pub(crate) fn release(state: &mut State, me: u8) {
     let client = state.client_mut(me);
     client.phase = Phase::Done;
     client.delete = true;
+    client.handing_to = client.successor.take();
+    forget_predecessor(state, me);
+}
+
+fn forget_predecessor(state: &mut State, me: u8) {
+    if let Some(before) = state.client_mut(me).predecessor.take() {
+        state.client_mut(before).successor.take_if(|next| *next == me);
+    }
 }
 
 fn ask(state: &mut State, me: u8, ask: Ask) {

@@ -54,6 +54,10 @@ pub(crate) enum Action {
     Hear(u8, u8),
     /// The store deletes its node for it.
     Delete(u8),
+    /// The same, and the answer is lost.
+    DeleteUnanswered(u8),
+    /// It no longer waits for the place before to hand over.
+    LookForItself(u8),
     /// The store relabels its node for it.
     Relabel(u8),
     /// Its local deadline passes.
@@ -77,14 +81,30 @@ impl LockModel {
         LockModel { run, left_out, nodes: Nodes::new(run.recipe, run.clients) }
     }
 
+    /// Whether these are places of one process, with one session.
+    pub(crate) fn are_together(&self, one: u8, other: u8) -> bool {
+        let together = |i: u8| self.run.together >> i & 1 == 1;
+        one == other || together(one) && together(other)
+    }
+
+    /// The places whose session is that of this one.
+    fn of_session(&self, me: u8) -> impl Iterator<Item = u8> + '_ {
+        (0..self.run.clients).filter(move |&i| self.are_together(me, i))
+    }
+
     /// What is sure to happen, sooner or later.
     pub(crate) fn pending(&self, state: &State, actions: &mut Vec<Action>) {
         for (i, client) in (0..).zip(&state.clients) {
             if client.is_asking() {
                 actions.push(Action::Serve(i));
             }
-            let audible = if self.run.delivery == Delivery::Ordered { 1 } else { client.inbox.len() };
-            for (at, message) in (0..).zip(client.inbox.iter().take(audible)) {
+            let mut is_next = true;
+            for (at, message) in (0..).zip(&client.inbox) {
+                let is_audible = is_next || self.run.delivery == Delivery::Unordered || message.is_local();
+                is_next &= message.is_local();
+                if !is_audible {
+                    continue;
+                }
                 // The driver looks at a watch when it has it.
                 if *message != Message::Fired || client.phase == Phase::Waiting {
                     actions.push(Action::Hear(i, at));
@@ -117,6 +137,9 @@ impl LockModel {
                 Phase::Asking(_) | Phase::Waiting => {
                     if state.faults > 0 {
                         actions.push(Action::Cancel(i));
+                        if client.predecessor.is_some() {
+                            actions.push(Action::LookForItself(i));
+                        }
                     }
                     // With the rule the next session is the same to an acquisition as none.
                     if client.session == Session::Over && self.left_out == Some(Rule::SessionAtGrant) {
@@ -128,6 +151,9 @@ impl LockModel {
                     if held == zlock_core::Label::Write && client.relabel.is_none() {
                         actions.push(Action::Downgrade(i));
                     }
+                }
+                Phase::Done if client.handing_to.is_some() && state.faults > 0 => {
+                    actions.push(Action::DeleteUnanswered(i));
                 }
                 Phase::Done => {}
             }
@@ -157,16 +183,21 @@ impl LockModel {
                 state.take_fault();
                 self.cancel(state, i);
             }
-            Action::Release(i) => driver::leave(state, i),
+            Action::Release(i) => driver::release(state, i),
             Action::Downgrade(i) => self.downgrade(state, i),
             Action::Serve(i) => store::serve(state, i, self.left_out),
             Action::Hear(i, at) => {
                 let message = state.client_mut(i).inbox.remove(at.into());
                 self.deliver(state, i, message);
             }
-            Action::Delete(i) => {
-                state.client_mut(i).delete = false;
-                store::remove(state, i);
+            Action::Delete(i) => store::release(state, i, true, self.left_out),
+            Action::DeleteUnanswered(i) => {
+                state.take_fault();
+                store::release(state, i, false, self.left_out);
+            }
+            Action::LookForItself(i) => {
+                state.take_fault();
+                self.look_for_itself(state, i);
             }
             Action::Relabel(i) => {
                 if let Some(label) = state.client_mut(i).relabel.take() {
@@ -178,10 +209,12 @@ impl LockModel {
             }
             Action::PassDeadline(i) => {
                 state.take_fault();
-                let client = state.client_mut(i);
-                client.session = Session::Over;
-                if matches!(client.phase, Phase::Holding(_)) {
-                    driver::leave(state, i);
+                for i in self.of_session(i) {
+                    let client = state.client_mut(i);
+                    client.session = Session::Over;
+                    if matches!(client.phase, Phase::Holding(_)) {
+                        self.leave(state, i);
+                    }
                 }
             }
             Action::NoticeLoss(i) => self.notice(state, i),
@@ -190,7 +223,9 @@ impl LockModel {
                 if state.client(i).session == Session::Live {
                     state.take_fault();
                 }
-                store::end_session(state, i, Message::Expired);
+                for i in self.of_session(i) {
+                    store::end_session(state, i, Message::Expired);
+                }
             }
             Action::FireInVain(i) => {
                 state.take_fault();
@@ -205,7 +240,9 @@ impl LockModel {
             }
             Action::OperatorEnds(i) => {
                 state.take_fault();
-                store::end_session(state, i, Message::Ended);
+                for i in self.of_session(i) {
+                    store::end_session(state, i, Message::Ended);
+                }
             }
         }
     }

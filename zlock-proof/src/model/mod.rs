@@ -64,6 +64,7 @@ mod tests {
             | (Rule::LocalDeadline | Rule::WriteEndsFirst, _) => Violation::TwoHolders,
             (Rule::QueueWatchAtomic | Rule::EveryHolder, _)
             | (Rule::Promotion | Rule::PromotionAtOnce, _) => Violation::IdlePermits,
+            (Rule::PredecessorHeld | Rule::SuccessorIsThere, _) => Violation::TwoHolders,
             (Rule::CleanUpFirst, _) => Violation::NodeLeft,
             _ => Violation::StuckWaiter,
         }

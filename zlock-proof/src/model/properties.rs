@@ -78,7 +78,11 @@ fn at_rest(state: &State) -> Option<Violation> {
             let is_permits = matches!(client.label, Label::Permits { .. });
             return Some(if is_permits { Violation::IdlePermits } else { Violation::StuckWaiter });
         }
-        if client.watch.is_none() {
+        let is_told = client.predecessor.is_some_and(|before| {
+            let before = state.client(before);
+            before.phase != Phase::Done && before.successor == Some(i)
+        });
+        if client.watch.is_none() && !is_told {
             return Some(Violation::StuckWaiter);
         }
     }

@@ -22,10 +22,14 @@ pub(crate) enum Rule {
     LocalDeadline,
     CleanUpFirst,
     WriteEndsFirst,
+    PredecessorHeld,
+    SuccessorIsThere,
+    LinkEndTold,
+    OnlyMutexes,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 17] = [
+    pub(crate) const ALL: [Rule; 21] = [
         Rule::ListedAgain,
         Rule::FreshListing,
         Rule::WholeListing,
@@ -43,6 +47,10 @@ impl Rule {
         Rule::LocalDeadline,
         Rule::CleanUpFirst,
         Rule::WriteEndsFirst,
+        Rule::PredecessorHeld,
+        Rule::SuccessorIsThere,
+        Rule::LinkEndTold,
+        Rule::OnlyMutexes,
     ];
 
     /// The rule, and after the colon what is done without it.
@@ -68,7 +76,20 @@ impl Rule {
             Rule::SessionAtGrant => "a grant needs the node's own session: any live one will do",
             Rule::LocalDeadline => "a session is over here before it is there: only when the store tells",
             Rule::CleanUpFirst => "the clean-up is armed before the create is sent: when it is answered",
+            Rule::PredecessorHeld => "only who held hands over: who gave up its place does, too",
+            Rule::SuccessorIsThere => "a hand-over checks the node of who is next: it does not",
+            Rule::LinkEndTold => "who gave up its place says so to who is next: it does not",
+            Rule::OnlyMutexes => "only mutexes hand over: other locks do, too",
             Rule::WriteEndsFirst => "a downgrade ends the write side when it is sent: when it is answered",
+        }
+    }
+
+    /// Which of the places are of one process, a bit for each, to show it.
+    pub(crate) fn together(self) -> u8 {
+        match self {
+            Rule::PredecessorHeld => 0b110,
+            Rule::SuccessorIsThere | Rule::LinkEndTold | Rule::OnlyMutexes => 0b011,
+            _ => 0,
         }
     }
 
@@ -79,7 +100,8 @@ impl Rule {
             | Rule::LabelCompared
             | Rule::NearestWriter
             | Rule::NoLaterWriter
-            | Rule::WriteEndsFirst => Recipe::ReadWrite,
+            | Rule::WriteEndsFirst
+            | Rule::OnlyMutexes => Recipe::ReadWrite,
             Rule::QueueWatchAtomic | Rule::EveryHolder | Rule::Promotion | Rule::PromotionAtOnce => {
                 Recipe::Semaphore { max: 2 }
             }

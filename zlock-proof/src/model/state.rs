@@ -38,6 +38,16 @@ pub(crate) struct Client {
     pub(crate) delete: bool,
     /// The node is to get this label in the background.
     pub(crate) relabel: Option<Label>,
+    /// The place of the same process that is to tell it that it holds.
+    pub(crate) predecessor: Option<u8>,
+    /// It had one before: there is no other.
+    pub(crate) followed: bool,
+    /// The place of the same process that it tells.
+    pub(crate) successor: Option<u8>,
+    /// The removal of the node hands over to this one.
+    pub(crate) handing_to: Option<u8>,
+    /// It was handed the lock when it had no node any more. Only where a rule is left out.
+    pub(crate) is_unfounded: bool,
     /// Requests since the queue last changed.
     pub(crate) asked: u8,
     /// The last listing, or what is left of it; only remembered where a rule is left out that forbids it.
@@ -106,6 +116,10 @@ pub(crate) enum Message {
     Expired,
     /// The relabel is done; only told where a rule is left out that makes it matter.
     Relabelled,
+    /// From the predecessor: the lock was handed over.
+    Succeeded,
+    /// From the predecessor: it was not.
+    LinkEnded,
 }
 
 /// An answer. The states of the queue in it may be old when it arrives.
@@ -118,6 +132,11 @@ pub(crate) enum Answer {
 }
 
 impl Message {
+    /// It comes from a place of the same process: its way has nothing to do with that of the store's messages.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Message::Succeeded | Message::LinkEnded)
+    }
+
     fn rank(&self) -> u8 {
         match self {
             Message::Answer(_) => 0,
@@ -126,6 +145,8 @@ impl Message {
             Message::Ended => 3,
             Message::Expired => 4,
             Message::Relabelled => 5,
+            Message::Succeeded => 6,
+            Message::LinkEnded => 7,
         }
     }
 }
@@ -140,6 +161,11 @@ impl Client {
             inbox: Vec::new(),
             delete: false,
             relabel: None,
+            predecessor: None,
+            followed: false,
+            successor: None,
+            handing_to: None,
+            is_unfounded: false,
             asked: 0,
             last: Vec::new(),
         }
@@ -157,7 +183,7 @@ impl Client {
     /// Whether an operator took the node or the session and the client has not been told yet. No rule can keep
     /// it from believing that it holds.
     pub(crate) fn is_misled(&self) -> bool {
-        self.inbox.iter().any(|m| matches!(m, Message::Gone | Message::Ended))
+        !self.is_unfounded && self.inbox.iter().any(|m| matches!(m, Message::Gone | Message::Ended))
     }
 }
 
@@ -194,14 +220,15 @@ impl State {
             if client.phase == Phase::Done {
                 let session = if client.session == Session::Live { Session::Live } else { Session::Over };
                 let kept = Client { phase: Phase::Done, ..Client::new(client.label) };
-                *client = if has_place {
-                    Client { session, delete: client.delete, relabel: client.relabel, ..kept }
+                *client = if has_place || client.handing_to.is_some() {
+                    let Client { delete, relabel, handing_to, .. } = *client;
+                    Client { session, delete, relabel, handing_to, ..kept }
                 } else {
                     kept
                 };
             }
             if client.session != Session::Live || !has_place {
-                (client.delete, client.relabel) = (false, None);
+                (client.delete, client.relabel) = (client.handing_to.is_some(), None);
             }
             if !keeps_order {
                 client.inbox.sort_by_key(Message::rank);

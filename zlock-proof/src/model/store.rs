@@ -19,6 +19,21 @@ pub(crate) fn remove(state: &mut State, me: u8) {
     }
 }
 
+/// Removes the client's node for it, and hands the lock over if it is to.
+pub(crate) fn release(state: &mut State, me: u8, is_answered: bool, left_out: Option<Rule>) {
+    let client = state.client_mut(me);
+    client.delete = false;
+    let next = client.handing_to.take();
+    let was_there = state.place(me).is_some();
+    remove(state, me);
+    let Some(next) = next.filter(|&next| state.client(next).predecessor == Some(me)) else { return };
+    let is_there = state.place(next).is_some();
+    let is_confirmed = was_there && is_answered && (is_there || left_out == Some(Rule::SuccessorIsThere));
+    let next = state.client_mut(next);
+    next.is_unfounded = is_confirmed && !is_there;
+    next.inbox.push(if is_confirmed { Message::Succeeded } else { Message::LinkEnded });
+}
+
 /// Gives the client's node another label, if it is there.
 pub(crate) fn relabel(state: &mut State, me: u8, label: Label) {
     if let Some(place) = state.place(me) {

@@ -7,16 +7,19 @@ use super::state::ANY;
 
 /// Explores with all rules, a line for each run. Gives whether no state is wrong.
 pub(crate) fn all_rules(is_quick: bool) -> bool {
-    println!("| all rules | clients | faults | messages | states | violations |");
-    println!("|---|---|---|---|---|---|");
+    println!("| all rules | clients | of one process | faults | messages | states | violations |");
+    println!("|---|---|---|---|---|---|---|");
     let mut is_right = true;
     for run in if is_quick { quick() } else { thorough() } {
         let Explored { states, found } = run.explore();
         let faults = if run.faults == ANY { "any".into() } else { format!("up to {}", run.faults) };
         let violations = found.as_ref().map_or("none".into(), |f| f.violation.to_string());
         println!(
-            "| {} | {} | {faults} | {} | {states} | {violations} |",
-            run.recipe, run.clients, run.delivery
+            "| {} | {} | {} | {faults} | {} | {states} | {violations} |",
+            run.recipe,
+            run.clients,
+            together(run),
+            run.delivery
         );
         if let Some(found) = found {
             print_trace(&found.trace);
@@ -52,6 +55,12 @@ pub(crate) fn each_left_out(with_traces: bool) -> bool {
         }
     }
     is_missed
+}
+
+/// The numbers of the places that are of one process.
+fn together(run: Run) -> String {
+    let numbers = (0..run.clients).filter(|i| run.together >> i & 1 == 1).map(|i| (i + 1).to_string());
+    numbers.collect::<Vec<_>>().join(", ")
 }
 
 fn print_trace(trace: &[Action]) {

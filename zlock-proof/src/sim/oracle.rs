@@ -36,6 +36,17 @@ pub(crate) struct Holds {
     highest: BTreeMap<usize, BTreeMap<Mode, u64>>,
 }
 
+impl Holds {
+    /// Whether the client believes that it holds the lock with a node that an operator took. It hears of that with its next
+    /// heartbeat, and until then those of its waiters that are behind this node do not.
+    pub(crate) fn has_untold(&self, client: usize, path: usize) -> bool {
+        self.by_number.iter().any(|(number, hold)| {
+            let is_there = (hold.client, hold.path) == (client, path) && hold.left.is_none() && !hold.lost;
+            is_there && self.taken.contains_key(number)
+        })
+    }
+}
+
 impl World {
     /// A lock was granted, in this poll.
     pub(crate) fn granted(&self, client: usize, path: usize, mode: Mode, held: LockContext) {
@@ -55,7 +66,7 @@ impl World {
         }
         match places.iter().position(|p| p.number == number) {
             Some(at) => self.check_order(path, mode, &places, at),
-            None if self.lock().holds.taken.contains_key(&number) => {}
+            None if self.was_just_taken(number, client) => {}
             None => self.fail("granted without a node", || format!("#{number} on {}", self.paths[path])),
         }
         let hold = Hold { path, client, mode, held, becoming: false, lost: false, left: None };
@@ -116,6 +127,17 @@ impl World {
             // Not under the lock: the last handle of a client ends its session.
             drop(before);
         }
+    }
+
+    /// Whether an operator took the node so short a time ago that what the grant rests on may be older.
+    fn was_just_taken(&self, number: u64, client: usize) -> bool {
+        let state = self.lock();
+        let Some(taken) = state.holds.taken.get(&number).copied() else { return false };
+        let under_way = 2 * Duration::from_millis(self.plan.delay.max(self.plan.latency));
+        let known = &state.clients[client];
+        let is_calm = known.healthy && known.disturbed.is_none_or(|disturbed| disturbed < taken);
+        // Of several locks it had some before it says so.
+        !is_calm || known.together > 0 || taken.elapsed() <= under_way
     }
 
     /// The holder lets go, or was stopped: from now on the node is to vanish.

@@ -133,7 +133,8 @@ impl World {
                     {
                         due(Due::Refusal(place.number, first.number), &BTreeSet::from([client, other]));
                     }
-                    if place.entitled && state.clients[client].together == 0 {
+                    let is_behind_untold = state.holds.has_untold(client, path);
+                    if place.entitled && state.clients[client].together == 0 && !is_behind_untold {
                         let tells = matches!(place.mode, Mode::Permits { .. });
                         due(Due::Grant(place.number), if tells { &in_front } else { &alone });
                     }

@@ -108,7 +108,6 @@ impl Worker {
                 Some(acquired)
             }
         };
-        drop(acquiring);
         match acquired {
             Some(Ok(Some(holding))) => {
                 for held in holding.helds() {
@@ -116,6 +115,7 @@ impl Worker {
                     let (path, kind) = *round.locks.iter().find(is_it).expect("it was asked for");
                     world.granted(client, path, kind.mode(), held);
                 }
+                drop(acquiring);
                 self.stay(&round, holding).await;
             }
             Some(Ok(None)) => world.note(|| format!("c{client} finds it taken")),

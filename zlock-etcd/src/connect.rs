@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,10 +24,10 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How large an answer may be: a queue of many nodes with much data. The library's own limit is 4 MB.
 const MAX_ANSWER: usize = i32::MAX as usize;
 
-/// How many requests are under way at once; others wait for their turn, which does not count as the server's
-/// time. Ten thousand at once would all be late, and so would be the keep-alives, which wait for no turn. Nor may
-/// it be many whose answers are long: each create brings its whole queue.
-const MAX_UNDER_WAY: usize = 64;
+/// How many requests are under way at once, of those that run inside their callers and of the others; these wait for
+/// their turn, which does not count as the server's time. Ten thousand at once would all be late, and so would be the
+/// keep-alives, which wait for no turn. Nor may it be many whose answers are long: each create brings its whole queue.
+const MAX_UNDER_WAY: usize = 32;
 
 /// The server in use.
 pub(crate) struct Endpoint {
@@ -34,6 +35,8 @@ pub(crate) struct Endpoint {
     pub(crate) number: u64,
     /// One for each host.
     connections: Vec<Arc<Connection>>,
+    /// When the request was sent that is the youngest of those that were answered.
+    answered: watch::Sender<Option<Instant>>,
 }
 
 /// A connection to one of the servers, made when it is first needed.
@@ -58,12 +61,31 @@ struct Attempt {
 
 impl Endpoint {
     fn first(hosts: usize) -> Self {
-        Endpoint { number: 0, connections: (0..hosts).map(|_| Arc::default()).collect() }
+        let connections = (0..hosts).map(|_| Arc::default()).collect();
+        Endpoint { number: 0, connections, answered: watch::Sender::default() }
     }
 
     fn next(&self) -> Self {
         let next = |old: &Arc<Connection>| if old.is_pending() { old.clone() } else { Arc::default() };
-        Endpoint { number: self.number + 1, connections: self.connections.iter().map(next).collect() }
+        let connections = self.connections.iter().map(next).collect();
+        Endpoint { number: self.number + 1, connections, answered: watch::Sender::default() }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.connection().client.get().is_some()
+    }
+
+    /// Takes notice of an answer to a request that was sent at this instant.
+    fn has_answered(&self, sent: Instant) {
+        self.answered.send_if_modified(|youngest| {
+            *youngest = (*youngest).max(Some(sent));
+            false
+        });
+    }
+
+    /// Whether a request was answered that was sent after this instant.
+    fn is_answering_since(&self, sent: Instant) -> bool {
+        *self.answered.borrow() > Some(sent)
     }
 
     fn connection(&self) -> &Connection {
@@ -95,12 +117,15 @@ pub(crate) struct Endpoints {
     runtime: Handle,
     current: watch::Sender<Arc<Endpoint>>,
     turns: Semaphore,
+    /// Of requests that run inside their callers. One that is not polled keeps its turn.
+    inside: Semaphore,
 }
 
 impl Endpoints {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
         let current = watch::Sender::new(Arc::new(Endpoint::first(options.kit.hosts.len())));
-        Endpoints { options, runtime, current, turns: Semaphore::new(MAX_UNDER_WAY) }
+        let [turns, inside] = [MAX_UNDER_WAY; 2].map(Semaphore::new);
+        Endpoints { options, runtime, current, turns, inside }
     }
 
     pub(crate) fn current(&self) -> Arc<Endpoint> {
@@ -162,10 +187,14 @@ impl Endpoints {
 
     /// Asks the current endpoint, within a time, and moves on to the next one if it fails.
     ///
-    /// In a task of its own: a caller that does not poll must not keep a turn.
+    /// Inside the caller while few do, since that is cheaper. Otherwise in a task: callers that do not poll must not keep
+    /// all turns.
     ///
     /// # Cancel safety
     /// The request may still take effect.
+    ///
+    /// # Panics
+    /// If the request does.
     pub(crate) async fn ask<T, F>(
         self: &Arc<Self>,
         limit: Duration,
@@ -175,29 +204,52 @@ impl Endpoints {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
+        // Nor may one keep others from the connection while it is made.
+        let endpoint = self.current();
+        if endpoint.is_connected()
+            && let Ok(_turn) = self.inside.try_acquire()
+        {
+            return self.ask_at(&endpoint, limit, call).await;
+        }
         let endpoints = self.clone();
         // Dropped, it takes the task with it.
         let mut asked = JoinSet::new();
-        asked.spawn_on(async move { endpoints.ask_in_turn(limit, call).await }, &self.runtime);
-        asked.join_next().await.and_then(Result::ok).unwrap_or(Err(Interrupted::Closed.into()))
+        let in_turn = async move {
+            let _turn = endpoints.turns.acquire().await;
+            endpoints.ask_at(&endpoints.current(), limit, call).await
+        };
+        asked.spawn_on(in_turn, &self.runtime);
+        match asked.join_next().await {
+            Some(Ok(answer)) => answer,
+            Some(Err(e)) if e.is_panic() => resume_unwind(e.into_panic()),
+            _ => Err(Interrupted::Closed.into()),
+        }
     }
 
-    async fn ask_in_turn<T, F>(
+    async fn ask_at<T, F>(
         &self,
+        endpoint: &Endpoint,
         limit: Duration,
         call: impl FnOnce(Arc<Client>) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let _turn = self.turns.acquire().await;
-        let endpoint = self.current();
+        let sent = Instant::now();
         let answer = timeout(limit, async {
-            let client = self.client(&endpoint).await?;
+            let client = self.client(endpoint).await?;
             call(client).await.map_err(Failure::Etcd)
         });
-        let answer = answer.await.unwrap_or(Err(Failure::Silent));
-        answer.map_err(|failure| self.noted(endpoint.number, failure))
+        match answer.await {
+            Ok(Ok(answer)) => {
+                endpoint.has_answered(sent);
+                Ok(answer)
+            }
+            Ok(Err(failure)) => Err(self.noted(endpoint.number, failure)),
+            // The server is there: it is the request that takes long.
+            Err(_) if endpoint.is_answering_since(sent) => Err(Failure::Silent),
+            Err(_) => Err(self.noted(endpoint.number, Failure::Silent)),
+        }
     }
 
     /// Takes notice of what failed at the endpoint of this number, and says what it means.
@@ -253,6 +305,9 @@ pub(crate) fn kv(client: &Client) -> etcd_client::KvClient {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
     use tokio::net::TcpListener;
 
     use super::*;
@@ -295,6 +350,64 @@ mod tests {
         }
         accept(&first, 1).await;
         accept(&second, 1).await;
+    }
+
+    fn without_user() -> Arc<Endpoints> {
+        Arc::new(Endpoints::new(EtcdOptions::new(["127.0.0.1:1", "127.0.0.1:2"]), Handle::current()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_slow_answer_is_no_reason_to_move_on() {
+        let (endpoints, limit) = (without_user(), Duration::from_secs(1));
+        let slow = async || endpoints.ask(limit, async |_| std::future::pending().await).await;
+        let quick = async |after| {
+            tokio::time::sleep(after).await;
+            endpoints.ask(limit, async |_| Ok(())).await.unwrap();
+        };
+        quick(Duration::ZERO).await;
+        let (answer, ()) = tokio::join!(slow(), quick(limit / 2));
+        let answer: Result<(), _> = answer;
+        assert!(matches!(answer, Err(Failure::Silent)), "{answer:?}");
+        assert_eq!(endpoints.current().number, 0);
+        let answer: Result<(), _> = slow().await;
+        assert!(matches!(answer, Err(Failure::Silent)), "{answer:?}");
+        assert_eq!(endpoints.current().number, 1);
+    }
+
+    #[tokio::test]
+    async fn callers_that_do_not_poll_keep_no_other_waiting() {
+        for connected in [false, true] {
+            let endpoints = without_user();
+            if connected {
+                endpoints.ask(Duration::from_secs(5), async |_| Ok(())).await.unwrap();
+            }
+            let mut kept = Vec::new();
+            for _ in 0..3 * MAX_UNDER_WAY {
+                let endpoints = endpoints.clone();
+                let call = async move |_| Ok(tokio::task::yield_now().await);
+                let mut asking =
+                    Box::pin(async move { endpoints.ask(Duration::from_secs(3600), call).await });
+                poll_fn(|cx| Poll::Ready(assert!(asking.as_mut().poll(cx).is_pending()))).await;
+                kept.push(asking);
+            }
+            let answered =
+                timeout(Duration::from_secs(10), endpoints.ask(Duration::from_secs(5), async |_| Ok(())));
+            answered.await.expect("there is a turn").unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_request_is_the_callers() {
+        for inside in [true, false] {
+            let endpoints = without_user();
+            endpoints.ask(Duration::from_secs(5), async |_| Ok(())).await.unwrap();
+            let others = if inside { 0 } else { MAX_UNDER_WAY as u32 };
+            let _turns = endpoints.inside.acquire_many(others).await.unwrap();
+            let asking = endpoints.clone();
+            let call = async move |_| -> Result<(), etcd_client::Error> { panic!("a bug of the library") };
+            let asked = tokio::spawn(async move { asking.ask(Duration::from_secs(5), call).await });
+            assert!(asked.await.unwrap_err().is_panic(), "inside: {inside}");
+        }
     }
 
     #[tokio::test]

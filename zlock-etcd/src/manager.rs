@@ -205,19 +205,20 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
     let key = key::fence(shared.options.prefix(), id);
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
     // The first at once: its stream tells when the server goes.
-    let mut next = Instant::now();
+    let mut due = Due::now();
     // How many servers in a row have failed to answer.
     let mut failures = 0;
     loop {
         tokio::select! {
             biased;
-            () = sleep_until(next) => {}
-            () = keeper.broken() => {}
+            () = sleep_until(due.at) => {}
+            () = keeper.broken() => sleep_until(due.after_break()).await,
         }
-        let sent = Instant::now();
+        let sent = due.send();
         match keeper.beat().await {
             Ok(true) => {
-                (failures, next) = (0, sent + granted.ttl / 3);
+                failures = 0;
+                due.at = sent + granted.ttl / 3;
                 shared.sessions.publisher().set_refused(epoch, false);
                 if !shared.sessions.publisher().extend(epoch, sent + granted.life())
                     || !shared.sessions.publisher().resume(epoch)
@@ -232,7 +233,7 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
                     .publisher()
                     .set_refused(epoch, failure.classify().kind == ErrorKind::NotAuthorized);
                 failures += 1;
-                next = Instant::now() + PAUSE;
+                due.at = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no answer to a keep-alive");
                 // Somebody else may answer at once: that is no interruption.
                 if failures >= shared.options.kit.hosts.len() {
@@ -240,6 +241,35 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
                 }
             }
         }
+    }
+}
+
+/// When the next keep-alive is due.
+struct Due {
+    at: Instant,
+    /// When the last one was sent.
+    sent: Instant,
+    /// How many were sent early in a row, because their stream had ended.
+    breaks: u32,
+}
+
+impl Due {
+    fn now() -> Self {
+        let now = Instant::now();
+        Due { at: now, sent: now, breaks: 0 }
+    }
+
+    /// When to send the next one after the stream has ended: at once, unless it ends again and again. A proxy may end it
+    /// after each answer.
+    fn after_break(&self) -> Instant {
+        self.at.min(self.sent + PAUSE * ((1 << self.breaks.min(16)) - 1))
+    }
+
+    /// Takes notice that one is sent now.
+    fn send(&mut self) -> Instant {
+        self.sent = Instant::now();
+        self.breaks = if self.sent < self.at { self.breaks + 1 } else { 0 };
+        self.sent
     }
 }
 
@@ -260,5 +290,36 @@ async fn look_through(shared: &Shared, session: &ActiveSession) -> Infallible {
 impl Drop for Manager {
     fn drop(&mut self) {
         self.shared.close(CloseReason::Requested);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many keep-alives are sent in a minute if their stream ends so long after each answer.
+    async fn sent_in_a_minute(stream: Duration) -> u32 {
+        let (began, mut due, mut sent) = (Instant::now(), Due::now(), 0);
+        while began.elapsed() < Duration::from_secs(60) {
+            due.at = due.send() + Duration::from_secs(10);
+            sent += 1;
+            sleep(stream).await;
+            sleep_until(due.after_break()).await;
+        }
+        sent
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_ends_after_each_answer_costs_little() {
+        assert_eq!(sent_in_a_minute(Duration::from_millis(1)).await, 27);
+        assert_eq!(sent_in_a_minute(Duration::from_secs(9)).await, 7);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_ends_is_begun_again_at_once() {
+        let mut due = Due::now();
+        due.at = due.send() + Duration::from_secs(10);
+        sleep(Duration::from_secs(1)).await;
+        assert!(due.after_break() <= Instant::now());
     }
 }

@@ -384,10 +384,14 @@ mod tests {
             let mut kept = Vec::new();
             for _ in 0..3 * MAX_UNDER_WAY {
                 let endpoints = endpoints.clone();
-                let call = async move |_| Ok(tokio::task::yield_now().await);
+                let call = async move |_| {
+                    tokio::task::yield_now().await;
+                    Ok(())
+                };
                 let mut asking =
                     Box::pin(async move { endpoints.ask(Duration::from_secs(3600), call).await });
-                poll_fn(|cx| Poll::Ready(assert!(asking.as_mut().poll(cx).is_pending()))).await;
+                let is_pending = poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx).is_pending())).await;
+                assert!(is_pending);
                 kept.push(asking);
             }
             let answered =

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::drive::{Measured, Sample};
+use crate::workload::GROWTH;
 
 /// The servers' counters as JSON; `null` if there is nobody to ask.
 pub(crate) fn snap(store: &str) -> String {
@@ -30,7 +31,7 @@ pub(crate) fn print(store: &str, workload: &str, measured: &Measured, before: &s
         "{{\"peer\":\"zlock\",\"server\":\"{server}\",\"workload\":\"{workload}\",\"clients\":{},\"ops\":{},\
          \"seconds\":{seconds:.4},\"ops_per_sec\":{:.1},\"p50_us\":{:.1},\"p99_us\":{:.1},\
          \"acq_p50_us\":{:.1},\"rel_p50_us\":{:.1},\"min_per_client\":{},\"max_per_client\":{},\
-         \"violations\":{violations},\"before\":{before},\"after\":{after}}}",
+         \"violations\":{violations},{}\"before\":{before},\"after\":{after}}}",
         per_client.len(),
         samples.len(),
         samples.len() as f64 / seconds,
@@ -40,7 +41,18 @@ pub(crate) fn print(store: &str, workload: &str, measured: &Measured, before: &s
         percentile(samples, 50, |sample| sample.release),
         per_client.iter().min().unwrap_or(&0),
         per_client.iter().max().unwrap_or(&0),
+        if workload == GROWTH { tenths(samples) } else { String::new() },
     );
+}
+
+/// The field `tenths`: operations a second in each tenth of what one task did.
+fn tenths(samples: &[Sample]) -> String {
+    let rate = |tenth: &[Sample]| {
+        let nanoseconds: u64 = tenth.iter().map(|sample| sample.acquire + sample.release).sum();
+        format!("{:.1}", tenth.len() as f64 * 1e9 / nanoseconds as f64)
+    };
+    let rates: Vec<_> = samples.chunks(samples.len().div_ceil(10).max(1)).map(rate).collect();
+    format!("\"tenths\":[{}],", rates.join(","))
 }
 
 /// In microseconds.

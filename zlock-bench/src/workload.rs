@@ -10,7 +10,10 @@ use crate::drive::{Measured, Sample, Task, drive};
 use crate::report::{print, scaled, snap};
 use crate::store::Store;
 
-pub(crate) const ALL: [&str; 8] = ["w1", "w2-8", "w2-32", "w3", "w4", "w5", "w6", "w7"];
+pub(crate) const ALL: [&str; 9] = ["w1", "w2-8", "w2-32", "w3", "w4", "w5", "w6", "w7", GROWTH];
+
+/// Takes minutes: run only if it is named.
+pub(crate) const GROWTH: &str = "growth";
 
 const WAITERS: usize = 500;
 
@@ -37,6 +40,7 @@ pub(crate) async fn run(store: &Store, workload: &str) {
             let permit = client.semaphore(&path, 8).and_then(|semaphore| semaphore.permits(1));
             timed(store, workload, &vec![Task::new(permit.expect("a path"), 8); 32], 4000, true).await;
         }
+        GROWTH => timed(store, workload, &one_lock(store, workload, 1, 1).await, 100_000, true).await,
         _ => queue(store).await,
     }
 }
@@ -69,7 +73,9 @@ async fn timed<L: Lock, R: Lock>(
     shared: bool,
 ) {
     let operations = scaled(operations).max(tasks.len());
-    drive(tasks, (operations / 4).max(tasks.len()), shared).await;
+    if workload != GROWTH {
+        drive(tasks, (operations / 4).max(tasks.len()), shared).await;
+    }
     let before = snap(store.name());
     let measured = drive(tasks, operations, shared).await;
     let after = snap(store.name());

@@ -16,8 +16,9 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    pub(crate) fn of(kv: &KeyValue) -> Self {
-        let value::Value { label, data } = value::read(kv.value());
+    /// What the value of a node with this name contains.
+    pub(crate) fn of(name: &str, kv: &KeyValue) -> Self {
+        let value::Value { label, data, .. } = value::read(name, kv.value());
         Contents { label, data: data.into(), revision: kv.mod_revision() }
     }
 }

@@ -1,16 +1,20 @@
 //! Taking a place in a queue, also when the answer gets lost.
 
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
-use zlock_core::kit::{Interrupted, SessionKey};
+use std::sync::Arc;
+
+use etcd_client::{KeyValue, PutOptions, Txn, TxnOp};
+use zlock_core::kit::SessionKey;
 use zlock_core::{Created, ErrorKind, Excerpt, Label, LockPath, NodeId, Result};
 
 use crate::contents::Contents;
 use crate::error::Failure;
+use crate::fence::Fence;
+use crate::key::PlaceName;
 use crate::operation::Operation;
-use crate::session::{Shared, lease_id, own_id};
-use crate::txn::{get, gets, revision};
+use crate::session::{Live, Shared, lease_id};
+use crate::txn::{get, gets, revision, was_created_at};
+use crate::value;
 use crate::write::check_size;
-use crate::{fence, value};
 
 /// Creates the node with this ID, or finds it if an earlier try made it.
 pub(crate) async fn create(
@@ -26,7 +30,27 @@ pub(crate) async fn create(
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
     check_size(&operation, data)?;
-    let value = value::write(label, data);
+    let value = [&value::head(Some(node_id), label), data].concat();
+    let mut taken = None;
+    let created = tries(&mut operation, node_id, &value, &mut taken).await;
+    if let Some((_, live)) = taken
+        && created.is_err()
+        && !operation.budget.ambiguous
+    {
+        live.names.free(node_id, None);
+    }
+    created
+}
+
+/// The session in which a name was taken for the node.
+type Taken = Option<(SessionKey, Arc<Live>)>;
+
+async fn tries(
+    operation: &mut Operation<'_>,
+    node_id: &NodeId,
+    value: &[u8],
+    taken: &mut Taken,
+) -> Result<Created> {
     // The session in which a create of unknown outcome was sent.
     let mut lost_in: Option<SessionKey> = None;
     loop {
@@ -35,9 +59,10 @@ pub(crate) async fn create(
             // What was made in an earlier session of ours is gone: its lease was revoked before this one began.
             (lost_in, operation.budget.ambiguous) = (None, false);
         }
-        let attempt = match lost_in {
-            Some(_) => recover(&mut operation, lease, node_id).await,
-            None => append(&mut operation, lease, node_id, &value).await,
+        let attempt = match live(operation.shared, lease, node_id, taken) {
+            Err(failure) => Err(failure),
+            Ok(live) if lost_in.is_some() => recover(operation, lease, &live, node_id).await,
+            Ok(live) => append(operation, lease, &live, node_id, value).await,
         };
         match attempt {
             Ok(Some(created)) => return Ok(created),
@@ -51,66 +76,101 @@ pub(crate) async fn create(
     }
 }
 
+/// What is kept of the session. In its first try there the node must be new.
+fn live(
+    shared: &Shared,
+    lease: SessionKey,
+    node_id: &NodeId,
+    taken: &mut Taken,
+) -> Result<Arc<Live>, Failure> {
+    if let Some((_, live)) = taken.as_ref().filter(|(since, _)| *since == lease) {
+        return Ok(live.clone());
+    }
+    let live = shared.live(lease)?;
+    if live.names.contains(node_id) {
+        return Err(Failure::NodeIdInUse);
+    }
+    Ok(taken.insert((lease, live)).1.clone())
+}
+
+/// The key that the node has, or is to have.
+fn key(operation: &Operation<'_>, lease: SessionKey, live: &Live, node_id: &NodeId) -> String {
+    let number = live.names.take(operation.keys.prefix(), node_id);
+    operation.keys.of(PlaceName::new(lease.id, number))
+}
+
 /// One transaction: put the key if it is not there, and read the queue. `None` if the fence was raised in
-/// between.
+/// between, or the name is somebody else's.
 async fn append(
     operation: &mut Operation<'_>,
     lease: SessionKey,
+    live: &Arc<Live>,
     node_id: &NodeId,
     value: &[u8],
 ) -> Result<Option<Created>, Failure> {
-    let (key, range) = (operation.keys.of(node_id), operation.keys.range());
-    let (unused, known) =
-        (Compare::create_revision(key.as_str(), CompareOp::Equal, 0), operation.shared.fence(lease));
-    let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease_id(lease))));
+    let (key, range) = (key(operation, lease, live, node_id), operation.keys.range());
+    let fence = Fence::of(operation.shared, lease, live, &key);
+    let carried = fence.known();
+    let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease_id(lease))));
     let txn = Txn::new()
-        .when([unused, fence::is(operation, lease, known)])
+        .when([was_created_at(&key, 0), fence.is(carried)])
         .and_then([put, get(range)])
-        .or_else([fence::get(operation, lease)]);
+        .or_else([fence.get()]);
     let answer = operation.write(lease, txn).await?;
-    let gets = gets(&answer);
-    let Some(got) = gets.first() else { return Ok(None) };
     if answer.succeeded() {
-        return Ok(finish(operation, lease, node_id, got.kvs(), revision(&answer)));
+        let gets = gets(&answer);
+        let kvs = gets.first().map_or(&[][..], |get| get.kvs());
+        return Ok(finish(operation, lease, live, node_id, &key, kvs, revision(&answer)));
     }
-    if known != 0 && got.kvs().is_empty() {
-        // The fence goes with the lease. The manager has not heard of it yet.
-        operation.shared.sessions.publisher().lose(lease.epoch);
-        return Err(Interrupted::SessionLost.into());
+    if fence.read(operation.shared, carried, &answer)? == carried {
+        // Not the fence, so the key.
+        tracing::warn!(%key, "another client uses this session's lease: the name is taken");
+        live.names.take_another(node_id);
     }
-    fence::saw(operation, lease, got);
-    // Not the fence, so the key.
-    if operation.shared.fence(lease) == known { Err(Failure::NodeIdInUse) } else { Ok(None) }
+    Ok(None)
 }
 
 /// Makes sure that no create of unknown outcome takes effect from now on, and looks whether one has.
 async fn recover(
     operation: &mut Operation<'_>,
     lease: SessionKey,
+    live: &Arc<Live>,
     node_id: &NodeId,
 ) -> Result<Option<Created>, Failure> {
-    let answer = fence::raise(operation, lease, get(operation.keys.range())).await?;
-    Ok(gets(&answer).first().and_then(|get| finish(operation, lease, node_id, get.kvs(), revision(&answer))))
+    let key = key(operation, lease, live, node_id);
+    let fence = Fence::of(operation.shared, lease, live, &key);
+    let txn = Txn::new().and_then([fence.raise(), get(operation.keys.range())]);
+    let answer = operation.write(lease, txn).await?;
+    fence.raised_by(&answer);
+    let gets = gets(&answer);
+    let kvs = gets.first().map_or(&[][..], |get| get.kvs());
+    Ok(finish(operation, lease, live, node_id, &key, kvs, revision(&answer)))
 }
 
 /// Completes the answer, if the node is there: from here on the backend answers for it.
 fn finish(
     operation: &Operation<'_>,
     lease: SessionKey,
+    live: &Live,
     node_id: &NodeId,
+    key: &str,
     kvs: &[KeyValue],
     revision: i64,
 ) -> Option<Created> {
-    let queue = operation.keys.queue(kvs);
-    let node = queue.find(node_id).filter(|node| node.session == Some(lease.id))?.clone();
-    let key = operation.keys.of(node_id);
-    let id = own_id(&key);
-    if node.label != Label::Lock
-        && let Some(kv) = kvs.iter().find(|kv| kv.key() == key.as_bytes())
-    {
-        operation.shared.contents.insert(&id, Contents::of(kv));
+    let kv = kvs.iter().find(|kv| kv.key() == key.as_bytes())?;
+    let name = operation.keys.name(kv.key())?;
+    // A value that somebody has overwritten names no node: then name and lease must do.
+    let is_it = value::read(name, kv.value()).id.is_none_or(|id| id == node_id.as_str());
+    if !is_it || kv.lease() != lease_id(lease) {
+        return None;
+    }
+    live.names.created(node_id, kv.create_revision());
+    let queue = operation.queue(lease, kvs);
+    let node = queue.find(node_id)?.clone();
+    if node.label != Label::Lock {
+        operation.shared.contents.insert(node_id, Contents::of(name, kv));
     }
     operation.shared.listings.note(&operation.keys, &queue, revision);
-    let deletion = operation.shared.sessions.own().insert(&id);
+    let deletion = operation.shared.sessions.own().insert(node_id);
     Some(Created::new(node, queue, lease.epoch, deletion))
 }

@@ -1,21 +1,21 @@
 //! Removing a node.
 
-use etcd_client::{Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Txn, TxnOp, TxnOpResponse, TxnResponse};
 use zlock_core::kit::SessionKey;
 use zlock_core::{Deletion, LockPath, Result, Target};
 
 use crate::error::Failure;
-use crate::fence;
+use crate::fence::Fence;
+use crate::key::PlaceName;
 use crate::operation::Operation;
-use crate::session::{Shared, own_id};
-use crate::txn::is_still;
+use crate::session::Shared;
+use crate::txn::was_created_at;
 
 /// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = Operation::new(shared, "delete", parent);
-    let key = operation.keys.of(target.id());
-    shared.sessions.own().remove(&own_id(&key));
-    shared.contents.remove(&own_id(&key));
+    shared.sessions.own().remove(target.id());
+    shared.contents.remove(target.id());
     loop {
         if let Target::Node(node) = target
             && shared.sessions.closed().is_none()
@@ -24,7 +24,7 @@ pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) 
             return Ok(deletion(&operation, false));
         }
         let lease = operation.budget.session().await?;
-        match once(&mut operation, lease, &key, target).await {
+        match once(&mut operation, lease, target).await {
             Ok(removed) => return Ok(deletion(&operation, removed)),
             Err(failure) => operation.budget.retry(failure).await?,
         }
@@ -36,20 +36,52 @@ fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
     if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
 }
 
-/// One try; `false` if there was no such node.
-async fn once(
+/// One try; `false` if there was no such node. Once it is answered the node's name may be used again.
+async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target) -> Result<bool, Failure> {
+    let live = operation.shared.live(lease)?;
+    let (key, created) = match target {
+        Target::Node(node) => (operation.keys.of(&node.name), Some(node.sequence.get())),
+        Target::Id(node_id) => match live.names.get(operation.keys.prefix(), node_id) {
+            Some((number, created)) => (operation.keys.of(PlaceName::new(lease.id, number)), created),
+            // Not one of this session; those of earlier ones are gone.
+            None => return Ok(false),
+        },
+    };
+    let removed = match created {
+        Some(created) => {
+            let is_it = was_created_at(&key, created);
+            let txn = Txn::new().when([is_it]).and_then([TxnOp::delete(key, None)]);
+            removed(&operation.write(lease, txn).await?)
+        }
+        None => void(operation, lease, &Fence::of(operation.shared, lease, &live, &key), &key).await?,
+    };
+    live.names.free(target.id(), created);
+    Ok(removed)
+}
+
+/// Makes creates of unknown outcome void, and removes what they left under this key.
+async fn void(
     operation: &mut Operation<'_>,
     lease: SessionKey,
+    fence: &Fence,
     key: &str,
-    target: &Target,
 ) -> Result<bool, Failure> {
-    let answer = match target {
-        Target::Node(node) => {
-            let txn = Txn::new().when([is_still(key, node)]).and_then([TxnOp::delete(key, None)]);
-            operation.write(lease, txn).await?
+    loop {
+        let known = fence.known();
+        let txn = Txn::new()
+            .when([fence.is(known)])
+            .and_then([fence.raise(), TxnOp::delete(key, None)])
+            .or_else([fence.get()]);
+        let answer = operation.write(lease, txn).await?;
+        if answer.succeeded() {
+            fence.raised_by(&answer);
+            return Ok(removed(&answer));
         }
-        Target::Id(_) => fence::raise(operation, lease, TxnOp::delete(key, None)).await?,
-    };
+        fence.read(operation.shared, known, &answer)?;
+    }
+}
+
+fn removed(answer: &TxnResponse) -> bool {
     let removed = |response: &TxnOpResponse| matches!(response, TxnOpResponse::Delete(d) if d.deleted() > 0);
-    Ok(answer.op_responses().iter().any(removed))
+    answer.op_responses().iter().any(removed)
 }

@@ -34,7 +34,7 @@ pub(crate) enum Failure {
     Unauthenticated,
     /// The server does not serve the watch.
     Unwatched(String),
-    /// There is a key with this node ID already.
+    /// The session has a node with this ID already.
     NodeIdInUse,
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
     Interrupted(Interrupted),

@@ -1,51 +1,124 @@
-//! The fence: what keeps a create from taking effect after it was given up.
+//! Fences: what keeps a create from taking effect after it was given up.
 //!
 //! A request that nobody waits for any more may reach the store at any later time, and requests have no
 //! order. So each create says "if the fence is as I know it"; who gives creates up raises the fence, and
-//! from the answer on none that was sent before can take effect. The fence is one key of the session,
-//! tied to its lease, and is there only once it was raised. Creates of a session that is over need none:
+//! from the answer on none that was sent before can take effect. A fence is one key of the session, tied
+//! to its lease, and is there only once it was raised. Creates of a session that is over need none:
 //! their lease is gone.
 //!
+//! The delete of a create that was given up says "if the fence is as I know it", too, since the name is used again once
+//! it is answered: a duplicate of it that comes late must not remove the next node of that name. It raises the fence,
+//! so only one of them takes effect. To look for what a create has left raises the fence on no condition: that removes
+//! nothing.
+//!
 //! It costs no message until a create is given up, and then one, which also takes away or brings to light
-//! what the create has left. Creates of the same session that are under way meanwhile fail, and are
-//! repeated with the new fence.
+//! what the create has left. Creates behind the same fence that are under way meanwhile fail, and are
+//! repeated with the new fence. A create that is refused is judged by the fence that it carried: another create may have
+//! learned of a newer one meanwhile.
+//!
+//! A session has eight fences, and the key of a place says which one is its. One would make each abandoned create void
+//! all others; one for each name would have to be kept for every name ever abandoned. A fence is never removed before
+//! its session ends.
 
-use etcd_client::{Compare, CompareOp, GetResponse, PutOptions, Txn, TxnOp, TxnResponse};
-use zlock_core::kit::SessionKey;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp, TxnResponse};
+use zlock_core::kit::{Interrupted, SessionKey};
 
 use crate::error::Failure;
 use crate::key;
-use crate::operation::Operation;
-use crate::session::lease_id;
-use crate::txn::revision;
+use crate::session::{Live, Shared, lease_id};
+use crate::txn::{gets, revision};
 
-/// The condition of a create: the fence was last raised at this revision.
-pub(crate) fn is(operation: &Operation<'_>, lease: SessionKey, revision: i64) -> Compare {
-    Compare::mod_revision(key::fence(operation.shared.options.prefix(), lease.id), CompareOp::Equal, revision)
+const COUNT: usize = 8;
+
+/// What is known of a session's fences: the revisions at which they were last raised, as far as we know; 0 if never.
+#[derive(Debug, Default)]
+pub(crate) struct Fences([AtomicI64; COUNT]);
+
+/// The fence of a place.
+pub(crate) struct Fence {
+    live: Arc<Live>,
+    lease: SessionKey,
+    number: usize,
+    key: String,
 }
 
-/// Reads the fence, as a part of a create that fails.
-pub(crate) fn get(operation: &Operation<'_>, lease: SessionKey) -> TxnOp {
-    TxnOp::get(key::fence(operation.shared.options.prefix(), lease.id), None)
-}
+impl Fence {
+    /// The fence of the place with this key.
+    pub(crate) fn of(shared: &Shared, lease: SessionKey, live: &Arc<Live>, place: &str) -> Self {
+        let number = number(place);
+        let key = key::fence(shared.options.prefix(), lease.id, number);
+        Fence { live: live.clone(), lease, number, key }
+    }
 
-/// Takes notice of a fence that was read.
-pub(crate) fn saw(operation: &Operation<'_>, lease: SessionKey, fence: &GetResponse) {
-    if let Some(fence) = fence.kvs().first() {
-        operation.shared.saw_fence(lease, fence.mod_revision());
+    /// The revision at which it was last raised, as far as we know.
+    pub(crate) fn known(&self) -> i64 {
+        self.raised().load(Ordering::Relaxed)
+    }
+
+    /// That it was last raised at this revision.
+    pub(crate) fn is(&self, revision: i64) -> Compare {
+        Compare::mod_revision(self.key.as_str(), CompareOp::Equal, revision)
+    }
+
+    /// Raises it.
+    pub(crate) fn raise(&self) -> TxnOp {
+        TxnOp::put(self.key.as_str(), "", Some(PutOptions::new().with_lease(lease_id(self.lease))))
+    }
+
+    /// Takes notice of the answer to a transaction that raised it.
+    pub(crate) fn raised_by(&self, answer: &TxnResponse) {
+        self.saw(revision(answer));
+    }
+
+    /// Reads it.
+    pub(crate) fn get(&self) -> TxnOp {
+        TxnOp::get(self.key.as_str(), None)
+    }
+
+    /// Takes notice of a fence that was read because it is not `carried`, or something else is not as it was thought to
+    /// be. Returns when it was raised.
+    pub(crate) fn read(&self, shared: &Shared, carried: i64, answer: &TxnResponse) -> Result<i64, Failure> {
+        let read = gets(answer).first().and_then(|get| Some(get.kvs().first()?.mod_revision())).unwrap_or(0);
+        if read == 0 && carried != 0 {
+            // It goes with the lease. The manager has not heard of it yet.
+            shared.sessions.publisher().lose(self.lease.epoch);
+            return Err(Interrupted::SessionLost.into());
+        }
+        self.saw(read);
+        Ok(read)
+    }
+
+    fn saw(&self, revision: i64) {
+        self.raised().fetch_max(revision, Ordering::Relaxed);
+    }
+
+    fn raised(&self) -> &AtomicI64 {
+        &self.live.fences.0[self.number]
     }
 }
 
-/// Raises the fence, and does `then` in the same transaction: when this is answered, no create that this
-/// session has sent before can take effect any more.
-pub(crate) async fn raise(
-    operation: &mut Operation<'_>,
-    lease: SessionKey,
-    then: TxnOp,
-) -> Result<TxnResponse, Failure> {
-    let key = key::fence(operation.shared.options.prefix(), lease.id);
-    let put = TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease_id(lease))));
-    let answer = operation.write(lease, Txn::new().and_then([put, then])).await?;
-    operation.shared.saw_fence(lease, revision(&answer));
-    Ok(answer)
+/// FNV-1a: the same in every process, and spread evenly.
+fn number(place: &str) -> usize {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = place.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    (hash >> 40) as usize % COUNT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_spread_over_the_fences() {
+        let mut counts = [0; COUNT];
+        for path in 0..100 {
+            for n in 1..=100 {
+                counts[number(&format!("/app/{path}/694d7a3c2f1b5e05.{n}"))] += 1;
+            }
+        }
+        assert!(counts.iter().all(|count| (1000..1500).contains(count)), "{counts:?}");
+    }
 }

@@ -1,14 +1,29 @@
 //! Where things are: keys, and how they are read as places in a queue.
 //!
 //! ```text
-//! <prefix><path>/<node ID>        a place in the queue of <path>, tied to the session's lease
-//! <prefix>//fence/<lease>         the session's fence, made when it is first needed
+//! <prefix><path>/<lease>          the session's first place in the queue of <path>, tied to its lease
+//! <prefix><path>/<lease>.<n>      its further places there at the same time
+//! <prefix>//fence/<lease>.<k>     one of the session's fences, made when it is first needed
 //! ```
 //!
-//! A lock path has no empty segment, so the fence is below no lock.
+//! A lease is written in hexadecimal digits. A lock path has no empty segment, so the fences are below no lock.
+//!
+//! Names are used again (see `names.rs`). So a name alone says nothing about a node: whatever is about one node, and not
+//! about who has the name now, compares the create revision, too.
+//!
+//! | request, event | compares |
+//! |---|---|
+//! | create | the key is not there; fence |
+//! | delete, relabel, write of data | create revision |
+//! | delete of a create of unknown outcome | fence, which it raises |
+//! | watch | create revision: when it is armed, and of each event |
+//! | own node that is not where it was | create revision: of listings, and of each read |
+//! | user's write that is guarded by the lock | create revision, which is the fencing token |
+
+use std::fmt;
 
 use etcd_client::KeyValue;
-use zlock_core::{FencingToken, LockPath, Node, NodeId, NodeName, Queue, Sequence, SessionId};
+use zlock_core::{FencingToken, LockPath, Node, NodeId, NodeName, Sequence, SessionId};
 
 use crate::value;
 
@@ -31,6 +46,11 @@ impl Keys {
     /// The keys of the queue of `path`, below the backend's prefix.
     pub(crate) fn new(prefix: &str, path: &LockPath) -> Self {
         Keys { prefix: format!("{prefix}{path}/") }
+    }
+
+    /// What the keys begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// The key of a place.
@@ -56,17 +76,45 @@ impl Keys {
     /// Reads a key as a place in the queue; `None` if it is none.
     pub(crate) fn node(&self, kv: &KeyValue) -> Option<Node> {
         let name = self.name(kv.key())?;
-        if !is_place(name, kv.lease(), kv.value()) {
+        if !is_place(name, kv.lease(), kv.version(), kv.value()) {
             return None;
         }
-        let (label, sequence) = (value::read(kv.value()).label, Sequence::new(kv.create_revision()));
-        let node = Node::new(NodeName::new(name), NodeId::new(name), label, sequence);
+        let (value, sequence) = (value::read(name, kv.value()), Sequence::new(kv.create_revision()));
+        let node_id = NodeId::new(value.id.unwrap_or(name));
+        let node = Node::new(NodeName::new(name), node_id, value.label, sequence);
         Some(node.with_owner(owner(kv), FencingToken::new(kv.create_revision().cast_unsigned())))
     }
+}
 
-    /// Reads a listing of the range.
-    pub(crate) fn queue(&self, kvs: &[KeyValue]) -> Queue {
-        Queue::linear(kvs.iter().filter_map(|kv| self.node(kv)).collect())
+/// The name of a place: a lease and, from the second place on, a number. Go's `concurrency.Mutex`, which `etcdctl lock`
+/// and the server's lock service are, names its keys like first places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlaceName {
+    pub(crate) lease: SessionId,
+    pub(crate) number: u32,
+}
+
+impl PlaceName {
+    pub(crate) fn new(lease: SessionId, number: u32) -> Self {
+        PlaceName { lease, number }
+    }
+
+    /// Reads a name; `None` if it is none of a place.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let (lease, number) = match name.split_once('.') {
+            None => (name, 0),
+            Some((lease, number)) => (lease, number.parse().ok().filter(|number| *number > 0)?),
+        };
+        let place = PlaceName::new(SessionId::new(u64::from_str_radix(lease, 16).ok()?), number);
+        // Other ways to write the numbers are no names of places.
+        (place.to_string() == name).then_some(place)
+    }
+}
+
+impl fmt::Display for PlaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.lease.get())?;
+        if self.number == 0 { Ok(()) } else { write!(f, ".{}", self.number) }
     }
 }
 
@@ -75,16 +123,28 @@ pub(crate) fn owner(kv: &KeyValue) -> Option<SessionId> {
     (kv.lease() != 0).then(|| SessionId::new(kv.lease().cast_unsigned()))
 }
 
-/// Whether a direct child is a place in a queue: ours by its name, also when an operator has overwritten its
-/// value, or by its value; Go's `concurrency.Mutex`, which `etcdctl lock` and the server's lock service
-/// are, by its name, which is its lease. Whatever else is there is nobody's lock.
-fn is_place(name: &str, lease: i64, value: &[u8]) -> bool {
-    NodeId::new(name).is_uuid() || value::is_ours(value) || (lease != 0 && name == format!("{lease:x}"))
+/// The least lease that servers choose by themselves has 12 digits.
+const MIN_LEASE: u64 = 1 << 44;
+
+/// Whether a direct child is a place in a queue: by its value; or, since somebody may have overwritten that, by its
+/// name, which is that of its lease, or the UUID by which earlier versions named their nodes. Whatever else is there is
+/// nobody's lock.
+///
+/// A key without a lease may have lost it: a `put` that does not name the lease takes it away. Such a key was written
+/// twice, at least. See `detached.rs`.
+fn is_place(name: &str, lease: i64, version: i64, value: &[u8]) -> bool {
+    if value::is_ours(value) || value::is_uuid(name) {
+        return true;
+    }
+    PlaceName::parse(name).is_some_and(|place| match lease {
+        0 => version > 1 && place.lease.get() >= MIN_LEASE,
+        lease => place.lease.get() == lease.cast_unsigned(),
+    })
 }
 
 /// The key that a session raises to make its older creates void; see `fence.rs`.
-pub(crate) fn fence(prefix: &str, session: SessionId) -> String {
-    format!("{prefix}//fence/{:x}", session.get())
+pub(crate) fn fence(prefix: &str, session: SessionId, number: usize) -> String {
+    format!("{prefix}//fence/{:x}.{number}", session.get())
 }
 
 #[cfg(test)]
@@ -115,29 +175,49 @@ mod tests {
 
     #[test]
     fn ours_and_gos_are_places() {
-        let uuid = "0123abcd-4567-89ab-cdef-0123456789ab";
-        for (name, lease, value, is) in [
-            (uuid, 7, "zlock1 lock\nx", true),
-            (uuid, 7, "overwritten", true),
-            ("anything", 7, "zlock1 read\nx", true),
-            ("694d7a3c2f1b5e05", 0x694d_7a3c_2f1b_5e05, "", true),
-            ("694d7a3c2f1b5e05", 7, "", false),
-            ("db", 0, "", false),
-            ("db", 0xdb, "", true),
-            ("0", 0, "", false),
-            ("config", 7, "text", false),
+        let (uuid, lease) = ("0123abcd-4567-89ab-cdef-0123456789ab", 0x694d_7a3c_2f1b_5e05);
+        for (name, lease, version, value, is) in [
+            (uuid, 7, 1, "zlock1 lock\nx", true),
+            (uuid, 7, 2, "overwritten", true),
+            (uuid, 0, 2, "overwritten", true),
+            ("anything", 7, 1, "zlock1 read\nx", true),
+            ("694d7a3c2f1b5e05", lease, 1, "", true),
+            ("694d7a3c2f1b5e05.12", lease, 2, "overwritten", true),
+            ("694d7a3c2f1b5e05", 7, 1, "", false),
+            ("694d7a3c2f1b5e05.12", 7, 1, "", false),
+            // Cut off from its lease, unless it never had one.
+            ("694d7a3c2f1b5e05", 0, 2, "overwritten", true),
+            ("694d7a3c2f1b5e05.12", 0, 2, "overwritten", true),
+            ("694d7a3c2f1b5e05", 0, 1, "text", false),
+            ("694d7a3c2f1b5e05", 0, 1, "zlock1 lock\n", true),
+            ("db", 0, 2, "", false),
+            ("db", 0xdb, 1, "", true),
+            ("0", 0, 2, "", false),
+            ("config", 7, 2, "text", false),
         ] {
-            assert_eq!(is_place(name, lease, value.as_bytes()), is, "{name} {lease:x} {value}");
+            let shown = format!("{name} {lease:x} {version} {value}");
+            assert_eq!(is_place(name, lease, version, value.as_bytes()), is, "{shown}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for (lease, number, text) in [(0xdb, 0, "db"), (0x694d_7a3c_2f1b_5e05, 12, "694d7a3c2f1b5e05.12")] {
+            let name = PlaceName::new(SessionId::new(lease), number);
+            assert_eq!((name.to_string().as_str(), PlaceName::parse(text)), (text, Some(name)));
+        }
+        for text in ["", ".", "db.", ".1", "db.0", "db.01", "0db", "DB", "+db", "db.+1", "db.1.1", "config"] {
+            assert_eq!(PlaceName::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn the_fence_is_below_no_lock() {
         let options = EtcdOptions::new(["h"]);
-        assert_eq!(fence(options.prefix(), SessionId::new(0xab)), "//fence/ab");
+        assert_eq!(fence(options.prefix(), SessionId::new(0xab), 0), "//fence/ab.0");
         let options = options.with_prefix(LockPath::new("/prod").unwrap());
-        let fence = fence(options.prefix(), SessionId::new(0xab));
-        assert_eq!(fence, "/prod//fence/ab");
+        let fence = fence(options.prefix(), SessionId::new(0xab), 7);
+        assert_eq!(fence, "/prod//fence/ab.7");
         let whole = Keys::new("", &LockPath::new("/prod").unwrap());
         assert_eq!(whole.name(fence.as_bytes()), None);
     }

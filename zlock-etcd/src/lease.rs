@@ -1,5 +1,6 @@
 //! The lease that a session is: granted, kept alive, looked through, revoked.
 
+use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +11,13 @@ use etcd_client::{
 };
 use tokio::time::{Instant, timeout};
 use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
-use zlock_core::{ErrorKind, NodeId};
+use zlock_core::{ErrorKind, Node, NodeId};
 
 use crate::connect::{Endpoint, Endpoints, kv};
 use crate::error::Failure;
-use crate::key::Range;
-use crate::session::{Shared, lease_id, own_id};
+use crate::key::PlaceName;
+use crate::operation::Operation;
+use crate::session::{Live, Shared, lease_id};
 use crate::txn::gets;
 
 /// The most reads that fit into a transaction: the server's own limit is 128.
@@ -148,10 +150,8 @@ impl Keeper {
         Ok(Stream { number, term, requests, answers })
     }
 
-    /// The term in which most of the cluster's members, the one that is asked among them, are now.
     async fn term(&self, client: &Client) -> Result<u64, Failure> {
-        let answer = kv(client).get(&*self.key, Some(GetOptions::new().with_count_only())).await?;
-        Ok(answer.header().map_or(0, |header| header.raft_term()))
+        Ok(term(client, &self.key).await?)
     }
 
     /// Waits until the stream breaks, or its server is no longer the one we use; for ever if there is none.
@@ -169,6 +169,12 @@ impl Keeper {
     }
 }
 
+/// The term in which most of the cluster's members, the one that is asked among them, are now: by a read of this key.
+pub(crate) async fn term(client: &Client, key: &str) -> Result<u64, etcd_client::Error> {
+    let answer = kv(client).get(key, Some(GetOptions::new().with_count_only())).await?;
+    Ok(answer.header().map_or(0, |header| header.raft_term()))
+}
+
 impl Stream {
     /// `None` if the lease is gone.
     async fn ask(mut self) -> Result<Option<Stream>, Failure> {
@@ -181,42 +187,55 @@ impl Stream {
 }
 
 /// Finds own nodes that somebody deleted: one request lists all that the lease holds. What is missing is
-/// asked for by name before it is reported, since the leader that lists may be behind the member that
-/// answered our create.
+/// read before it is reported, since the leader that lists may be behind the member that answered our create, and
+/// somebody may have taken a key's lease away.
 pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(), Failure> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());
     if shared.sessions.own().is_empty() {
         return Ok(());
     }
+    let live = shared.live(lease)?;
     let listed = list(shared, lease).await?;
     let keys = listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
-    let missing = shared.sessions.own().missing(mark, &keys.map(own_id).collect());
+    let present = live.names.with_keys(keys.filter_map(|key| {
+        let (prefix, name) = key.split_at(key.rfind('/')? + 1);
+        let place = PlaceName::parse(name).filter(|place| place.lease == lease.id)?;
+        Some((prefix, place.number))
+    }));
+    let missing = shared.sessions.own().missing(mark, &present);
     let mut gone = Vec::new();
     for some in missing.chunks(MAX_READS) {
-        gone.extend(absent(shared, some).await?);
+        gone.extend(absent(shared, lease, &live, some).await?);
     }
     report(shared, lease, gone).await
 }
 
 /// Finds own nodes that somebody deleted in a listing of a queue that was asked for after `mark`.
 pub(crate) async fn compare(
-    shared: &Shared,
+    operation: &Operation<'_>,
     lease: SessionKey,
     mark: u64,
-    range: &Range,
     kvs: &[KeyValue],
 ) -> Result<(), Failure> {
-    let keys = kvs.iter().filter_map(|kv| kv.key_str().ok());
-    let mut missing = shared.sessions.own().missing(mark, &keys.map(own_id).collect());
-    missing.retain(|key| key.as_str().starts_with(&range.start));
-    report(shared, lease, missing).await
+    let (shared, keys) = (operation.shared, &operation.keys);
+    let present = kvs.iter().filter_map(|kv| {
+        let place = PlaceName::parse(keys.name(kv.key())?).filter(|place| place.lease == lease.id)?;
+        Some((place.number, kv.create_revision()))
+    });
+    let missing = shared.live(lease)?.names.missing(keys.prefix(), &present.collect());
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut gone = shared.sessions.own().missing(mark, &BTreeSet::new());
+    gone.retain(|node_id| missing.contains(node_id));
+    report(shared, lease, gone).await
 }
 
-/// A key was read and is not there: if it was an own node's, somebody deleted it, or the session is over.
-pub(crate) async fn missed(shared: &Shared, lease: SessionKey, key: &str) -> Result<(), Failure> {
-    let id = own_id(key);
-    if shared.sessions.own().contains(&id) { report(shared, lease, vec![id]).await } else { Ok(()) }
+/// A node was looked for and is not there: if it was an own one, somebody deleted it, or the session is over.
+pub(crate) async fn missed(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Result<(), Failure> {
+    let (shared, node_id) = (operation.shared, node.id.clone());
+    if shared.sessions.own().contains(&node_id) { report(shared, lease, vec![node_id]).await } else { Ok(()) }
 }
 
 /// Reports own nodes that are certainly gone, unless the lease is, with which all of them go.
@@ -228,9 +247,9 @@ async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>) -> Result
         shared.sessions.publisher().lose(lease.epoch);
         return Err(Interrupted::SessionLost.into());
     }
-    for key in gone {
-        tracing::warn!(%key, "an own node was deleted by somebody else");
-        shared.sessions.own().report_deleted(&key);
+    for node_id in gone {
+        tracing::warn!(%node_id, "an own node was deleted by somebody else");
+        shared.sessions.own().report_deleted(&node_id);
     }
     Ok(())
 }
@@ -243,13 +262,29 @@ async fn list(shared: &Shared, lease: SessionKey) -> Result<LeaseTimeToLiveRespo
     shared.endpoints.ask(shared.options.answer_time(), ask).await
 }
 
-/// Those of the keys that are not there, as the cluster has it.
-async fn absent(shared: &Shared, keys: &[NodeId]) -> Result<Vec<NodeId>, Failure> {
-    let read = |key: &NodeId| TxnOp::get(key.as_str(), Some(GetOptions::new().with_count_only()));
-    let txn = Txn::new().and_then(keys.iter().map(read).collect::<Vec<_>>());
+/// Those of the nodes that are not there, as the cluster has it.
+async fn absent(
+    shared: &Shared,
+    lease: SessionKey,
+    live: &Live,
+    node_ids: &[NodeId],
+) -> Result<Vec<NodeId>, Failure> {
+    // A node that we made and that has no name is one that we have removed.
+    let places: Vec<_> = node_ids.iter().map(|node_id| (node_id, live.names.place(node_id))).collect();
+    let read = |(prefix, number, _): &(Arc<str>, u32, i64)| {
+        let key = format!("{prefix}{}", PlaceName::new(lease.id, *number));
+        TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
+    };
+    let reads: Vec<_> = places.iter().filter_map(|(_, place)| place.as_ref().map(read)).collect();
+    let txn = Txn::new().and_then(reads);
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;
-    let gets = gets(&answer);
-    let absent = keys.iter().zip(&gets).filter(|(_, get)| get.count() == 0);
-    Ok(absent.map(|(key, _)| key.clone()).collect())
+    let mut gets = gets(&answer).into_iter();
+    let is_absent = |(node_id, place): (&NodeId, Option<(Arc<str>, u32, i64)>)| {
+        let is_there = place.is_some_and(|(_, _, created)| {
+            gets.next().is_some_and(|get| get.kvs().first().is_some_and(|kv| kv.create_revision() == created))
+        });
+        (!is_there).then(|| node_id.clone())
+    };
+    Ok(places.into_iter().filter_map(is_absent).collect())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use zlock_core::{Label, Node, NodeId, Queue, Sequence};
+use zlock_core::{Label, Node, NodeName, Queue, Sequence};
 
 use crate::key::Keys;
 
@@ -20,7 +20,7 @@ pub(crate) struct Listings(Mutex<BTreeMap<String, Listing>>);
 #[derive(Debug)]
 struct Listing {
     revision: i64,
-    nodes: Vec<(NodeId, Sequence, Label)>,
+    nodes: Vec<(NodeName, Sequence, Label)>,
 }
 
 /// A node in the last listing of its queue.
@@ -41,7 +41,7 @@ impl Listings {
             listings.remove(&key);
             return;
         }
-        let nodes = queue.iter().map(|node| (node.id.clone(), node.sequence, node.label)).collect();
+        let nodes = queue.iter().map(|node| (node.name.clone(), node.sequence, node.label)).collect();
         listings.insert(key, Listing { revision, nodes });
         if listings.len() > MAX_QUEUES {
             listings.pop_first();
@@ -52,8 +52,8 @@ impl Listings {
     pub(crate) fn find(&self, keys: &Keys, seen: &Node) -> Option<Listed> {
         let listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Listing { revision, nodes } = listings.get(&keys.range().start)?;
-        let is_it = |(node_id, sequence, label): &(NodeId, Sequence, Label)| {
-            *node_id == seen.id && *sequence == seen.sequence && *label == seen.label
+        let is_it = |(name, sequence, label): &(NodeName, Sequence, Label)| {
+            *name == seen.name && *sequence == seen.sequence && *label == seen.label
         };
         let place = nodes.iter().position(is_it)?;
         Some(Listed { revision: *revision, is_first: place == 0 })
@@ -62,7 +62,7 @@ impl Listings {
 
 #[cfg(test)]
 mod tests {
-    use zlock_core::{LockPath, NodeName};
+    use zlock_core::{LockPath, NodeId};
 
     use super::*;
     use crate::config::EtcdOptions;

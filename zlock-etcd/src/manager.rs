@@ -10,7 +10,7 @@ use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
 use crate::key;
 use crate::lease::{self, Granted, Keeper};
-use crate::session::{Fence, Shared};
+use crate::session::{Live, Shared};
 
 /// Between two tries at something that a server has refused or not answered.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -82,7 +82,7 @@ impl Manager {
     pub(crate) fn begin(&self, granted: Granted) -> Option<ActiveSession> {
         let id = SessionId::new(granted.id.cast_unsigned());
         let deadline = granted.sent + granted.life();
-        let (lease, _) = self.shared.sessions.begin(id, deadline, |_| Fence::default())?;
+        let (lease, _) = self.shared.sessions.begin(id, deadline, |_| Live::default())?;
         tracing::info!(session = %id, epoch = lease.epoch, ttl = ?granted.ttl, "session established");
         Some(ActiveSession { lease, granted })
     }
@@ -202,7 +202,7 @@ impl Manager {
 async fn keep_alive(shared: &Shared, session: &ActiveSession) {
     let ActiveSession { lease: SessionKey { epoch, id }, granted } = *session;
     let limit = shared.options.keep_alive_time();
-    let key = key::fence(shared.options.prefix(), id);
+    let key = key::fence(shared.options.prefix(), id, 0);
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
     // The first at once: its stream tells when the server goes.
     let mut due = Due::now();

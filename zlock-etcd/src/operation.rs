@@ -3,22 +3,23 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
+use etcd_client::{Client, GetOptions, GetResponse, KeyValue, Txn, TxnResponse};
 use zlock_core::kit::{Budget, SessionKey};
 use zlock_core::{LockPath, Queue, Result};
 
 use crate::connect::kv;
+use crate::detached::{self, Detached};
 use crate::error::Failure;
 use crate::key::{Keys, Range};
 use crate::lease;
-use crate::session::{Fence, Shared};
+use crate::session::{Live, Shared};
 
 /// A running operation on the queue of one path.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) keys: Keys,
-    pub(crate) budget: Budget<'a, Fence>,
+    pub(crate) budget: Budget<'a, Live>,
 }
 
 impl<'a> Operation<'a> {
@@ -55,15 +56,24 @@ impl<'a> Operation<'a> {
         self.ask(lease, |client| async move { kv(&client).get(range.start, options).await }).await
     }
 
+    /// Reads a listing of the queue's range.
+    pub(crate) fn queue(&self, lease: SessionKey, kvs: &[KeyValue]) -> Queue {
+        Queue::linear(kvs.iter().filter_map(|kv| self.shared.node(lease, &self.keys, kv)).collect())
+    }
+
     /// The keys of the queue; also finds out, at no cost, whether one of ours is not among them any more.
     pub(crate) async fn list(&self, lease: SessionKey) -> Result<Queue, Failure> {
-        let (mark, range) = (self.shared.sessions.own().mark(), self.keys.range());
-        let listed = self.read(lease, range.clone()).await?;
-        lease::compare(self.shared, lease, mark, &range, listed.kvs()).await?;
-        let queue = self.keys.queue(listed.kvs());
-        let revision = listed.header().map_or(0, etcd_client::ResponseHeader::revision);
-        self.shared.listings.note(&self.keys, &queue, revision);
-        Ok(queue)
+        loop {
+            let (mark, range) = (self.shared.sessions.own().mark(), self.keys.range());
+            let listed = self.read(lease, range).await?;
+            lease::compare(self, lease, mark, listed.kvs()).await?;
+            let queue = self.queue(lease, listed.kvs());
+            if detached::clear(self, lease, &queue).await? != Detached::Removed {
+                let revision = listed.header().map_or(0, etcd_client::ResponseHeader::revision);
+                self.shared.listings.note(&self.keys, &queue, revision);
+                return Ok(queue);
+            }
+        }
     }
 
     /// A transaction; remembers that its outcome is not known, if so.

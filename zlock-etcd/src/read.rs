@@ -41,11 +41,13 @@ async fn content(
     node: &Node,
 ) -> Result<Option<NodeData>, Failure> {
     let key = operation.keys.of(&node.name);
-    let answer = operation.read(lease, Range { start: key.clone(), end: None }).await?;
+    let answer = operation.read(lease, Range { start: key, end: None }).await?;
     let kv = answer.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get());
     if kv.is_none() {
-        lease::missed(operation.shared, lease, &key).await?;
+        lease::missed(operation, lease, node).await?;
     }
-    let told = |kv: &KeyValue| NodeData::new(value::read(kv.value()).data.to_owned(), key::owner(kv));
+    let told = |kv: &KeyValue| {
+        NodeData::new(value::read(node.name.as_str(), kv.value()).data.to_owned(), key::owner(kv))
+    };
     Ok(kv.map(told))
 }

@@ -8,7 +8,7 @@ use crate::contents::Contents;
 use crate::error::Failure;
 use crate::lease;
 use crate::operation::Operation;
-use crate::session::{Shared, own_id};
+use crate::session::Shared;
 use crate::txn::{gets, is_still, revision};
 use crate::value;
 
@@ -44,31 +44,36 @@ enum Outcome {
 /// One transaction: write if the node contains what we know, else read it.
 async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> Result<Outcome, Failure> {
     let key = operation.keys.of(&node.name);
-    let (id, contents) = (own_id(&key), &operation.shared.contents);
+    let (name, contents) = (node.name.as_str(), &operation.shared.contents);
     // No key was written at revision 0.
     let unknown = Contents { label: node.label, data: [].into(), revision: 0 };
-    let known = contents.get(&id).filter(|known| known.label != node.label).unwrap_or(unknown);
+    let known = contents.get(&node.id).filter(|known| known.label != node.label).unwrap_or(unknown);
     // What somebody wrote in between, a revocation, must not get lost.
     let unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, known.revision);
     // A put that does not say "as it is" of the lease would untie the key from it.
     let options = PutOptions::new().with_ignore_lease();
-    let put = TxnOp::put(key.as_str(), value::write(node.label, &known.data), Some(options));
+    let node_id = (node.id.as_str() != name).then_some(&node.id);
+    let value = [&value::head(node_id, node.label), &*known.data].concat();
+    let put = TxnOp::put(key.as_str(), value, Some(options));
     let txn = Txn::new()
         .when([is_still(&key, node), unchanged])
         .and_then([put])
         .or_else([TxnOp::get(key.as_str(), None)]);
     let answer = operation.write(lease, txn).await?;
     if answer.succeeded() {
-        contents.insert(&id, Contents { label: node.label, data: known.data, revision: revision(&answer) });
+        contents
+            .insert(&node.id, Contents { label: node.label, data: known.data, revision: revision(&answer) });
         return Ok(Outcome::Done);
     }
     let gets = gets(&answer);
     let now = gets.first().and_then(|get| get.kvs().first());
-    let Some(now) = now.filter(|kv| kv.create_revision() == node.sequence.get()).map(Contents::of) else {
-        lease::missed(operation.shared, lease, &key).await?;
+    let Some(now) =
+        now.filter(|kv| kv.create_revision() == node.sequence.get()).map(|kv| Contents::of(name, kv))
+    else {
+        lease::missed(operation, lease, node).await?;
         return Ok(Outcome::Gone);
     };
     let outcome = if now.label == node.label { Outcome::Done } else { Outcome::Unknown };
-    contents.insert(&id, now);
+    contents.insert(&node.id, now);
     Ok(outcome)
 }

@@ -3,19 +3,21 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
-use etcd_client::Client;
+use etcd_client::{Client, KeyValue};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, OwnContents, SessionKey, Sessions};
-use zlock_core::{CloseReason, ErrorKind, NodeId};
+use zlock_core::{CloseReason, ErrorKind, Node};
 
 use crate::config::EtcdOptions;
 use crate::connect::Endpoints;
 use crate::contents::Contents;
 use crate::error::Failure;
+use crate::fence::Fences;
+use crate::key::{Keys, PlaceName};
 use crate::listings::Listings;
+use crate::names::Names;
 use crate::pace::Pace;
 use crate::stream::Watches;
 
@@ -24,17 +26,17 @@ pub(crate) fn lease_id(lease: SessionKey) -> i64 {
     lease.id.get().cast_signed()
 }
 
-/// What is known of the current session's fence.
+/// What is kept of the current session.
 #[derive(Debug, Default)]
-pub(crate) struct Fence {
-    /// The revision at which it was last raised, as far as we know; 0 if never.
-    raised: AtomicI64,
+pub(crate) struct Live {
+    pub(crate) fences: Fences,
+    pub(crate) names: Names,
 }
 
 /// What the backend and its manager share.
 pub(crate) struct Shared {
     pub(crate) options: EtcdOptions,
-    pub(crate) sessions: Sessions<Fence>,
+    pub(crate) sessions: Sessions<Live>,
     /// Of nodes whose label may be changed.
     pub(crate) contents: OwnContents<Contents>,
     pub(crate) endpoints: Arc<Endpoints>,
@@ -45,11 +47,6 @@ pub(crate) struct Shared {
 
 /// What operations say when the manager has given up.
 const REFUSED: &str = "the server refused the credentials, or a permission that the session needs";
-
-/// What an own node is known by in `Sessions::own`: the whole key, since that is what a lease lists.
-pub(crate) fn own_id(key: &str) -> NodeId {
-    NodeId::new(key)
-}
 
 impl Shared {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
@@ -75,16 +72,23 @@ impl Shared {
         self.sessions.close(reason);
     }
 
-    /// The fence as it was last seen in this session.
-    pub(crate) fn fence(&self, lease: SessionKey) -> i64 {
-        self.sessions.get(lease).map_or(0, |fence| fence.raised.load(Ordering::Relaxed))
+    /// What is kept of a session.
+    pub(crate) fn live(&self, lease: SessionKey) -> Result<Arc<Live>, Failure> {
+        self.sessions.get(lease).ok_or_else(|| self.sessions.interrupted().into())
     }
 
-    /// The fence was seen to have been raised at this revision.
-    pub(crate) fn saw_fence(&self, lease: SessionKey, revision: i64) {
-        if let Some(fence) = self.sessions.get(lease) {
-            fence.raised.fetch_max(revision, Ordering::Relaxed);
+    /// Reads a key as a place in the queue; `None` if it is none.
+    pub(crate) fn node(&self, lease: SessionKey, keys: &Keys, kv: &KeyValue) -> Option<Node> {
+        let mut node = keys.node(kv)?;
+        // The value of an own node, which names it, may have been overwritten.
+        if node.id.as_str() == node.name.as_str()
+            && let Some(place) = PlaceName::parse(node.name.as_str()).filter(|place| place.lease == lease.id)
+            && let Some(live) = self.sessions.get(lease)
+            && let Some(node_id) = live.names.find(keys.prefix(), place.number, node.sequence.get())
+        {
+            node.id = node_id;
         }
+        Some(node)
     }
 
     /// Sends what `call` asks for in this session, to one server, and waits for its answer.

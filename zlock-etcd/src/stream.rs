@@ -17,10 +17,11 @@ use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
+use zlock_core::SessionId;
 
 use crate::connect::{Endpoint, Endpoints};
 use crate::error::Failure;
-use crate::key::Range;
+use crate::key::{self, Range};
 
 const MAX_ARMED: i64 = 64;
 const LINGER: Duration = Duration::from_secs(1);
@@ -66,8 +67,17 @@ pub(crate) struct Change {
     pub(crate) key: Vec<u8>,
     /// When.
     pub(crate) revision: i64,
-    /// The new value; `None` if the key was deleted.
-    pub(crate) value: Option<Vec<u8>>,
+    /// `None` if the key was deleted.
+    pub(crate) put: Option<Put>,
+}
+
+/// What a key has since it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Put {
+    /// When the key was created: another node of the same name has another one.
+    pub(crate) created: i64,
+    pub(crate) owner: Option<SessionId>,
+    pub(crate) value: Vec<u8>,
 }
 
 /// An armed watch. Dropping it ends it at the server.
@@ -306,13 +316,17 @@ impl Task {
         let Some(entry) = self.watches.get(&id) else { return };
         for event in answer.events() {
             let Some(kv) = event.kv() else { continue };
-            let value = match event.event_type() {
-                EventType::Put => Some(kv.value().to_owned()),
+            let put = match event.event_type() {
+                EventType::Put => Some(Put {
+                    created: kv.create_revision(),
+                    owner: key::owner(kv),
+                    value: kv.value().to_owned(),
+                }),
                 EventType::Delete => None,
             };
+            let change = Change { key: kv.key().to_owned(), revision: kv.mod_revision(), put };
             // Only fails if nobody waits any more.
-            let _ =
-                entry.changes.send(Change { key: kv.key().to_owned(), revision: kv.mod_revision(), value });
+            let _ = entry.changes.send(change);
         }
     }
 }

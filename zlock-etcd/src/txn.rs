@@ -5,9 +5,14 @@ use zlock_core::Node;
 
 use crate::key::Range;
 
-/// That the key is still this node, and not another of the same name.
+/// That the key is still this node, and not a later one of the same name.
 pub(crate) fn is_still(key: &str, node: &Node) -> Compare {
-    Compare::create_revision(key, CompareOp::Equal, node.sequence.get())
+    was_created_at(key, node.sequence.get())
+}
+
+/// That the key was created at this revision; 0 says that it is not there.
+pub(crate) fn was_created_at(key: &str, revision: i64) -> Compare {
+    Compare::create_revision(key, CompareOp::Equal, revision)
 }
 
 /// Reads the range of a queue, as a part of a transaction.

@@ -1,21 +1,24 @@
-//! What a key's value says: the label, and the data that the user gave.
+//! What a key's value says: the label, the node's ID, and the data that the user gave.
 //!
 //! ```text
-//! zlock1 <label>\n<data>
+//! zlock1 <label>\nid <node ID>\n<data>
 //! ```
 //!
-//! One line that an operator can read, then the data as it is. A value that does not begin so is somebody
-//! else's: a mutex, whose value is its data.
+//! Lines that an operator can read, then the data as it is. A value that does not begin so is somebody
+//! else's: a mutex, whose value is its data. Earlier versions named the key by the node's ID, and wrote no line for it.
 
 use etcd_client::{Compare, CompareOp};
-use zlock_core::Label;
+use zlock_core::{Label, NodeId};
 
 const MARK: &[u8] = b"zlock1 ";
+const ID: &[u8] = b"id ";
 
 /// A value, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value<'a> {
     pub(crate) label: Label,
+    /// `None` if the value does not say it: the node is then known by its name.
+    pub(crate) id: Option<&'a str>,
     pub(crate) data: &'a [u8],
 }
 
@@ -24,34 +27,41 @@ pub(crate) fn is_ours(bytes: &[u8]) -> bool {
     bytes.starts_with(MARK)
 }
 
-/// Reads a value. A label that this version does not know keeps everybody out.
-pub(crate) fn read(bytes: &[u8]) -> Value<'_> {
-    let Some(rest) = bytes.strip_prefix(MARK) else { return Value { label: Label::Lock, data: bytes } };
-    let end = rest.iter().position(|&b| b == b'\n');
-    let (text, data) = end.map_or((rest, &[][..]), |at| (&rest[..at], &rest[at + 1..]));
+/// Whether a node's name, or what a value says, is the ID that a client gave to a node.
+pub(crate) fn is_uuid(text: &str) -> bool {
+    text.len() == 36 && NodeId::new(text).is_uuid()
+}
+
+/// Reads the value of a node with this name. A label that this version does not know keeps everybody out.
+pub(crate) fn read<'a>(name: &str, bytes: &'a [u8]) -> Value<'a> {
+    let Some(rest) = bytes.strip_prefix(MARK) else {
+        return Value { label: Label::Lock, id: None, data: bytes };
+    };
+    let (text, rest) = split_line(rest);
     let label = std::str::from_utf8(text).ok().and_then(label).unwrap_or(Label::Lock);
-    Value { label, data }
+    // The data of a node that is named by its ID may begin like anything.
+    if !is_uuid(name)
+        && let (line, data) = split_line(rest)
+        && let Some(id) = line.strip_prefix(ID).and_then(|id| std::str::from_utf8(id).ok())
+        && is_uuid(id)
+    {
+        return Value { label, id: Some(id), data };
+    }
+    Value { label, id: None, data: rest }
 }
 
-/// What stands before the data: the line with its end, or nothing.
-pub(crate) fn line(bytes: &[u8]) -> &[u8] {
-    bytes.strip_suffix(read(bytes).data).unwrap_or(bytes)
+fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let end = bytes.iter().position(|&b| b == b'\n');
+    end.map_or((bytes, &[]), |at| (&bytes[..at], &bytes[at + 1..]))
 }
 
-/// The value of a node with this label and data.
-pub(crate) fn write(label: Label, data: &[u8]) -> Vec<u8> {
-    [&head(label), &b"\n"[..], data].concat()
+/// What stands before the data of a node with this name: lines with their ends, or nothing.
+pub(crate) fn lines<'a>(name: &str, bytes: &'a [u8]) -> &'a [u8] {
+    bytes.strip_suffix(read(name, bytes).data).unwrap_or(bytes)
 }
 
-/// That the value of a key is ours and has this label, whatever the data: it is behind the line without its end,
-/// and before the line with an end that is one more.
-pub(crate) fn has_label(key: &str, label: Label) -> [Compare; 2] {
-    let (from, to) = (head(label), [&head(label), &b"\x0b"[..]].concat());
-    [Compare::value(key, CompareOp::Greater, from), Compare::value(key, CompareOp::Less, to)]
-}
-
-/// The line without its end.
-fn head(label: Label) -> Vec<u8> {
+/// What stands before the data in the value of a node with this label, and this ID unless that is its name.
+pub(crate) fn head(node_id: Option<&NodeId>, label: Label) -> Vec<u8> {
     let label = match label {
         Label::Write => "write".to_owned(),
         Label::Read => "read".to_owned(),
@@ -60,7 +70,19 @@ fn head(label: Label) -> Vec<u8> {
         // A label that this version does not know is written as one that keeps everybody out.
         _ => "lock".to_owned(),
     };
-    [MARK, label.as_bytes()].concat()
+    let head = [MARK, label.as_bytes(), b"\n"].concat();
+    match node_id {
+        Some(node_id) => [&head, ID, node_id.as_str().as_bytes(), b"\n"].concat(),
+        None => head,
+    }
+}
+
+/// That the value of a key begins with this head, whatever the data: it is behind the head without its last byte, a line's
+/// end, and before the head with an end that is one more.
+pub(crate) fn has_head(key: &str, head: &[u8]) -> [Compare; 2] {
+    let from = &head[..head.len() - 1];
+    let to = [from, b"\x0b"].concat();
+    [Compare::value(key, CompareOp::Greater, from), Compare::value(key, CompareOp::Less, to)]
 }
 
 fn label(text: &str) -> Option<Label> {
@@ -84,6 +106,9 @@ fn label(text: &str) -> Option<Label> {
 mod tests {
     use super::*;
 
+    const NAME: &str = "694d7a3c2f1b5e05.1";
+    const UUID: &str = "0123abcd-4567-89ab-cdef-0123456789ab";
+
     #[test]
     fn what_is_written_reads_back() {
         for label in [
@@ -93,16 +118,19 @@ mod tests {
             Label::Permits { weight: 3, max: 10, granted: false },
             Label::Permits { weight: 1, max: u32::MAX, granted: true },
         ] {
-            for data in [&b""[..], b"host 7", b"\n\nzlock1 read\n", &[0, 255]] {
-                let value = write(label, data);
-                assert_eq!(read(&value), Value { label, data });
-                assert_eq!([line(&value), data].concat(), value);
+            let like_an_id = format!("id {UUID}\nmore");
+            for data in [&b""[..], b"host 7", b"\n\nzlock1 read\n", &[0, 255], like_an_id.as_bytes()] {
+                for (name, id) in [(NAME, Some(UUID)), (UUID, None)] {
+                    let value = [&head(id.map(NodeId::new).as_ref(), label), data].concat();
+                    assert_eq!(read(name, &value), Value { label, id, data });
+                    assert_eq!([lines(name, &value), data].concat(), value);
+                }
             }
         }
-        assert_eq!(
-            write(Label::Permits { weight: 2, max: 5, granted: false }, b"x"),
-            b"zlock1 permits 2of5\nx"
-        );
+        let permits = Label::Permits { weight: 2, max: 5, granted: false };
+        assert_eq!(head(None, permits), b"zlock1 permits 2of5\n");
+        let id = NodeId::new(UUID);
+        assert_eq!(head(Some(&id), Label::Read), format!("zlock1 read\nid {UUID}\n").as_bytes());
     }
 
     #[test]
@@ -114,9 +142,11 @@ mod tests {
             (b"zlock1 novelty\nx", b"x"),
             (b"zlock1 permits 1\nx", b"x"),
             (b"zlock1 lock", b""),
+            (b"zlock1 lock\nid 7\nx", b"id 7\nx"),
         ] {
-            assert_eq!(read(bytes), Value { label: Label::Lock, data }, "{bytes:?}");
-            assert_eq!([line(bytes), data].concat(), bytes, "{bytes:?}");
+            let value = Value { label: Label::Lock, id: None, data };
+            assert_eq!(read(NAME, bytes), value, "{bytes:?}");
+            assert_eq!([lines(NAME, bytes), data].concat(), bytes, "{bytes:?}");
         }
     }
 }

@@ -23,10 +23,11 @@
 use std::sync::Arc;
 
 use etcd_client::{GetResponse, ResponseHeader};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use zlock_core::kit::SessionKey;
-use zlock_core::{Existence, LockPath, Node, Queue, Result, Watch, WatchEvent};
+use zlock_core::{Existence, Label, LockPath, Node, Queue, Result, Watch, WatchEvent};
 
+use crate::detached::{self, Detached};
 use crate::error::Failure;
 use crate::key::{Keys, Range};
 use crate::lease;
@@ -34,7 +35,7 @@ use crate::listings::Listed;
 use crate::operation::Operation;
 use crate::pace::LOOP;
 use crate::session::Shared;
-use crate::stream::{Armed, Change};
+use crate::stream::{Armed, Change, Put};
 use crate::value;
 
 /// Arms a watch on `seen`, if it is still as it was seen.
@@ -55,6 +56,11 @@ async fn arm_node(
     lease: SessionKey,
     seen: &Node,
 ) -> Result<Existence, Failure> {
+    let Detached::Owned { look_again } =
+        detached::clear(operation, lease, std::slice::from_ref(seen)).await?
+    else {
+        return Ok(Existence::Deleted);
+    };
     let range = Range { start: operation.keys.of(&seen.name), end: None };
     let listed = shared.listings.find(&operation.keys, seen);
     let (armed, since) = operation.within(lease, shared.watches.arm(range.clone())).await?;
@@ -67,7 +73,7 @@ async fn arm_node(
         }
         Plan::Look => {
             let read = not_before(operation, lease, &range, since).await?;
-            match look(&operation.keys, &read, seen) {
+            match look(shared, lease, &operation.keys, &read, seen) {
                 Existence::Watching(_) => {}
                 other => return Ok(other),
             }
@@ -77,7 +83,14 @@ async fn arm_node(
             }
         }
     }
-    Ok(Existence::Watching(watch_node(shared.clone(), operation.keys.clone(), lease, watching, seen.clone())))
+    let watch = watch_node(shared.clone(), operation.keys.clone(), lease, watching, seen.clone());
+    Ok(Existence::Watching(until(look_again, watch)))
+}
+
+/// The watch, which fires at this time if it has not before.
+fn until(time: Option<Instant>, watch: Watch) -> Watch {
+    let Some(time) = time else { return watch };
+    Watch::new(async move { timeout_at(time, watch).await.unwrap_or(WatchEvent::Changed) })
 }
 
 /// What follows a watch on a node that was armed.
@@ -117,11 +130,16 @@ pub(crate) async fn queue(shared: &Shared, parent: &LockPath) -> Result<(Queue, 
 }
 
 async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queue, Watch), Failure> {
-    let (shared, range) = (operation.shared, operation.keys.range());
+    let shared = operation.shared;
     let mark = shared.sessions.own().mark();
-    let (mut armed, read) = arm_and_read(operation, lease, range.clone()).await?;
-    lease::compare(shared, lease, mark, &range, read.kvs()).await?;
-    let (queue, seen, keys) = (operation.keys.queue(read.kvs()), revision(&read), operation.keys.clone());
+    let (mut armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
+    lease::compare(operation, lease, mark, read.kvs()).await?;
+    let (queue, seen, keys) = (operation.queue(lease, read.kvs()), revision(&read), operation.keys.clone());
+    let look_again = match detached::clear(operation, lease, &queue).await? {
+        Detached::Owned { look_again } => look_again,
+        // The watch tells.
+        Detached::Removed => None,
+    };
     let mut events = shared.sessions.publisher().subscribe();
     let watch = Watch::new(async move {
         let changed = async {
@@ -139,7 +157,7 @@ async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queu
         }
         WatchEvent::Changed
     });
-    Ok((queue, watch))
+    Ok((queue, until(look_again, watch)))
 }
 
 /// The data of a node and a watch on its changes.
@@ -166,19 +184,18 @@ async fn arm_data(
     let range = Range { start: operation.keys.of(&node.name), end: None };
     let (mut armed, read) = arm_and_read(operation, lease, range.clone()).await?;
     let Some(kv) = read.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get()) else {
-        lease::missed(operation.shared, lease, &range.start).await?;
+        lease::missed(operation, lease, node).await?;
         return Ok(None);
     };
-    let now = value::read(kv.value());
-    let (data, label, seen) = (now.data.to_owned(), now.label, revision(&read));
+    let now = value::read(node.name.as_str(), kv.value());
+    let (data, label, seen, node) = (now.data.to_owned(), now.label, revision(&read), node.clone());
     let mut events = operation.shared.sessions.publisher().subscribe();
     let watch = Watch::new(async move {
         tokio::select! {
             biased;
             change = armed.next_after(seen) => match change {
-                Some(Change { value: None, .. }) => WatchEvent::Deleted,
-                Some(Change { value: Some(now), .. }) if value::read(&now).label != label => WatchEvent::Relabelled,
-                Some(_) | None => WatchEvent::Changed,
+                Some(Change { put, .. }) => event(put.as_ref(), &node, label).unwrap_or(WatchEvent::Changed),
+                None => WatchEvent::Changed,
             },
             _ = events.over(lease.epoch) => WatchEvent::Changed,
         }
@@ -222,12 +239,12 @@ fn revision(read: &GetResponse) -> i64 {
 }
 
 /// What was read of a node. `Watching` says that it is as it was seen; its watch is none.
-fn look(keys: &Keys, read: &GetResponse, seen: &Node) -> Existence {
-    let node = read.kvs().first().and_then(|kv| keys.node(kv));
-    // Another node may have the name by now: a Go client's, which waits again.
+fn look(shared: &Shared, lease: SessionKey, keys: &Keys, read: &GetResponse, seen: &Node) -> Existence {
+    let node = read.kvs().first().and_then(|kv| shared.node(lease, keys, kv));
+    // Another node may have the name by now.
     match node.filter(|node| node.sequence == seen.sequence) {
         None => Existence::Deleted,
-        Some(node) if node.label != seen.label => Existence::Changed(node),
+        Some(node) if (node.label, node.session) != (seen.label, seen.session) => Existence::Changed(node),
         Some(_) => Existence::Watching(Watch::new(std::future::pending())),
     }
 }
@@ -309,14 +326,25 @@ async fn told(
                 }
             },
         };
-        match change {
-            None => return WatchEvent::Changed,
-            Some(Change { value: None, .. }) => return WatchEvent::Deleted,
-            // Data alone is no news.
-            Some(Change { value: Some(now), .. }) if value::read(&now).label == seen.label => {}
-            Some(_) => return WatchEvent::Relabelled,
+        let Some(Change { put, .. }) = change else { return WatchEvent::Changed };
+        // Data alone is no news.
+        if let Some(event) = event(put.as_ref(), seen, seen.label) {
+            return event;
         }
     }
+}
+
+/// What a change of the node's key means for the node, which had this label; `None` if only its data was written.
+fn event(put: Option<&Put>, node: &Node, label: Label) -> Option<WatchEvent> {
+    // Another node may have the name by now, and the change in which this one went was missed.
+    let Some(put) = put.filter(|put| put.created == node.sequence.get()) else {
+        return Some(WatchEvent::Deleted);
+    };
+    if value::read(node.name.as_str(), &put.value).label != label {
+        return Some(WatchEvent::Relabelled);
+    }
+    // It does not go with its session any more.
+    (put.owner != node.session).then_some(WatchEvent::Changed)
 }
 
 /// One try: who waits looks again anyway.
@@ -330,11 +358,13 @@ async fn look_now(
     let read = shared
         .request(lease, until, |client| async move { crate::connect::kv(&client).get(key, None).await })
         .await?;
-    Ok(look(keys, &read, seen))
+    Ok(look(shared, lease, keys, &read, seen))
 }
 
 #[cfg(test)]
 mod tests {
+    use zlock_core::{FencingToken, NodeId, NodeName, Sequence, SessionId};
+
     use super::*;
 
     #[test]
@@ -351,5 +381,21 @@ mod tests {
         ] {
             assert_eq!((plan(node, since, false), plan(node, since, true)), (slow, fast), "{node:?} {since}");
         }
+    }
+    #[test]
+    fn a_change_of_another_node_of_the_name_is_the_end_of_this_one() {
+        let (name, id) = ("694d7a3c2f1b5e05", NodeId::new("0123abcd-4567-89ab-cdef-0123456789ab"));
+        let owner = Some(SessionId::new(0x694d_7a3c_2f1b_5e05));
+        let node = Node::new(NodeName::new(name), id.clone(), Label::Read, Sequence::new(7));
+        let node = node.with_owner(owner, FencingToken::new(7));
+        let put = |created, owner, label| {
+            let put = Put { created, owner, value: value::head(Some(&id), label) };
+            event(Some(&put), &node, Label::Read)
+        };
+        assert_eq!(event(None, &node, Label::Read), Some(WatchEvent::Deleted));
+        assert_eq!(put(9, owner, Label::Read), Some(WatchEvent::Deleted));
+        assert_eq!(put(7, owner, Label::Read), None);
+        assert_eq!(put(7, owner, Label::Write), Some(WatchEvent::Relabelled));
+        assert_eq!(put(7, None, Label::Read), Some(WatchEvent::Changed));
     }
 }

@@ -2,7 +2,7 @@
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use zlock_core::kit::SessionKey;
-use zlock_core::{ErrorKind, Label, LockPath, Node, Result};
+use zlock_core::{ErrorKind, LockPath, Node, Result};
 
 use crate::error::Failure;
 use crate::lease;
@@ -27,7 +27,7 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
 pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
     let mut operation = Operation::new(shared, "set_data", parent);
     check_size(&operation, data)?;
-    let mut now = Now::Labelled(node.label);
+    let mut now = Now::of(node);
     loop {
         let lease = operation.budget.session().await?;
         match write(&mut operation, lease, node, &now, data).await {
@@ -44,11 +44,22 @@ pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: 
 
 /// What stands in a node's key, as far as we know.
 enum Now {
-    /// A value of ours with this label.
-    Labelled(Label),
-    /// A value that begins with this line, written at this revision. The line is empty if the value is somebody
+    /// A value of ours that begins with these lines.
+    Lines(Vec<u8>),
+    /// A value that begins with these lines, written at this revision. There are none if the value is somebody
     /// else's.
-    Read { line: Vec<u8>, revision: i64 },
+    Read { lines: Vec<u8>, revision: i64 },
+}
+
+impl Now {
+    fn of(node: &Node) -> Self {
+        let is_named_by_id = node.id.as_str() == node.name.as_str();
+        if is_named_by_id && !value::is_uuid(node.name.as_str()) {
+            // The value did not say the ID: it is somebody else's. No key was written at revision 0.
+            return Now::Read { lines: Vec::new(), revision: 0 };
+        }
+        Now::Lines(value::head((!is_named_by_id).then_some(&node.id), node.label))
+    }
 }
 
 enum Outcome {
@@ -69,13 +80,13 @@ async fn write(
     let key = operation.keys.of(&node.name);
     let mut conditions = vec![is_still(&key, node)];
     let value = match now {
-        Now::Labelled(label) => {
-            conditions.extend(value::has_label(&key, *label));
-            value::write(*label, data)
+        Now::Lines(lines) => {
+            conditions.extend(value::has_head(&key, lines));
+            [lines, data].concat()
         }
-        Now::Read { line, revision } => {
+        Now::Read { lines, revision } => {
             conditions.push(Compare::mod_revision(key.as_str(), CompareOp::Equal, *revision));
-            [line, data].concat()
+            [lines, data].concat()
         }
     };
     // A put that does not say "as it is" of the lease would untie the key from it.
@@ -89,12 +100,12 @@ async fn write(
     let kv = gets.first().and_then(|get| get.kvs().first());
     Ok(match kv.filter(|kv| kv.create_revision() == node.sequence.get()) {
         None => {
-            lease::missed(operation.shared, lease, &key).await?;
+            lease::missed(operation, lease, node).await?;
             Outcome::Gone
         }
         Some(kv) => {
-            let line = value::line(kv.value()).to_owned();
-            Outcome::Is(Now::Read { line, revision: kv.mod_revision() })
+            let lines = value::lines(node.name.as_str(), kv.value()).to_owned();
+            Outcome::Is(Now::Read { lines, revision: kv.mod_revision() })
         }
     })
 }

@@ -5,18 +5,24 @@ mod common;
 
 use std::time::Duration;
 
-use common::{connected, create, linked, linked_with, names, observer, options, path, revoke, token, until};
+use common::{
+    connected, create, give_up, linked, linked_with, names, observer, options, path, revoke, token, until,
+};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::{CoordinationBackend, ErrorKind, Label, NodeId, RetryPolicy, SessionState, Target};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, LockPath, Node, RetryPolicy, SessionState, Target};
 use zlock_etcd::EtcdBackend;
 use zlock_testkit::{Cut, FaultProxy, Flow, Lose, etcd_or_skip, limit};
 
-/// Accepts bytes in which this token's key stands.
-fn about(token: &NodeId) -> impl Fn(&[u8]) -> bool + Send + 'static {
-    let token = token.to_string();
-    move |bytes| bytes.windows(token.len()).any(|window| window == token.as_bytes())
+/// Accepts bytes in which this stands.
+fn about(text: impl ToString) -> impl Fn(&[u8]) -> bool + Send + 'static {
+    let text = text.to_string();
+    move |bytes| bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+fn key(path: &LockPath, node: &Node) -> String {
+    format!("{path}/{}", node.name)
 }
 
 /// One test for each combination of what is lost and how.
@@ -65,7 +71,7 @@ async fn lost_delete(lose: Lose, cut: Cut) {
     let path = path("delete");
     let keep = create(&l.backend, &path, Label::Lock).await;
     let made = create(&l.backend, &path, Label::Lock).await;
-    let staged = l.proxy.lose_next(lose, about(&made.node.id), cut);
+    let staged = l.proxy.lose_next(lose, about(key(&path, &made.node)), cut);
     l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [keep.node.name.to_string()]);
@@ -77,7 +83,7 @@ async fn lost_relabel(lose: Lose, cut: Cut) {
     let l = linked(server).await;
     let path = path("relabel");
     let made = create(&l.backend, &path, Label::Write).await;
-    let staged = l.proxy.lose_next(lose, about(&made.node.id), cut);
+    let staged = l.proxy.lose_next(lose, about(key(&path, &made.node)), cut);
     let now = l.backend.relabel(&path, &made.node, Label::Read).await.unwrap();
     staged.happened().await;
     assert_eq!(now.label, Label::Read);
@@ -161,7 +167,7 @@ async fn creates_survive_that_others_are_given_up() {
             let (backend, path) = (backend.clone(), path.clone());
             tasks.spawn(async move {
                 if n % 3 == 0 {
-                    backend.delete(&path, &Target::Id(token())).await.unwrap();
+                    give_up(&backend, &path).await;
                     None
                 } else {
                     Some(create(&backend, &path, Label::Lock).await.node.id)
@@ -206,7 +212,7 @@ async fn a_lease_revoked_after_a_create_was_given_up() {
         let Some(server) = etcd_or_skip().await else { return };
         let l = linked(server).await;
         let path = path("revoked");
-        l.backend.delete(&path, &Target::Id(token())).await.unwrap();
+        give_up(&l.backend, &path).await;
         revoke(&l.observer, &l.backend).await;
         let made = create(&l.backend, &path, Label::Lock).await;
         assert_eq!(made.epoch, 2);
@@ -225,7 +231,7 @@ async fn a_create_that_gives_up_says_that_it_may_have_happened() {
         let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
         let error = create.await.unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, true), "{error}");
-        assert_eq!(names(&l.observer, &path).await, [token.to_string()]);
+        assert_eq!(names(&l.observer, &path).await.len(), 1);
         l.proxy.heal().await;
         until("deleted", async || l.backend.delete(&path, &Target::Id(token.clone())).await.is_ok()).await;
         assert!(names(&l.observer, &path).await.is_empty());

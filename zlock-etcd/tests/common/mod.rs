@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions};
+use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 use zlock_core::{
-    CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeId, NodeIds, SessionState, Watch,
+    CoordinationBackend, Created, Existence, Label, LockPath, Node, NodeId, NodeIds, SessionState, Target,
+    Watch,
 };
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_testkit::{Etcd, FaultProxy};
@@ -46,6 +48,14 @@ pub fn token() -> NodeId {
 
 pub async fn create(backend: &EtcdBackend, path: &LockPath, label: Label) -> Created {
     backend.create_ephemeral_sequential(path, label, &token(), b"data").await.unwrap()
+}
+
+/// Begins a create and gives it up, as an acquisition that is cancelled does.
+pub async fn give_up(backend: &EtcdBackend, path: &LockPath) {
+    let token = token();
+    let create = backend.create_ephemeral_sequential(path, Label::Lock, &token, b"");
+    assert!(create.now_or_never().is_none());
+    backend.delete(path, &Target::Id(token)).await.unwrap();
 }
 
 pub async fn watch(backend: &EtcdBackend, path: &LockPath, node: &Node) -> Watch {

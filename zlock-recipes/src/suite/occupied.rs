@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use zlock_core::conformance::{Connection, Links, Store};
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
-    NodeData, NodeId, NodeIds, Queue, Result, SessionEvents, Target, Watch,
+    NodeData, NodeId, NodeIds, NodeName, Queue, Result, SessionEvents, Target, Watch,
 };
 
 /// A store on which a client of its own takes some permits on each path before anybody else uses it. Nobody
@@ -25,7 +25,7 @@ struct Occupant {
     backend: Arc<dyn CoordinationBackend>,
     label: Label,
     node_ids: NodeIds,
-    taken: Mutex<BTreeMap<LockPath, NodeId>>,
+    taken: Mutex<BTreeMap<LockPath, NodeName>>,
 }
 
 impl Occupant {
@@ -37,8 +37,10 @@ impl Occupant {
             let mut taken = this.taken.lock().await;
             if let Entry::Vacant(place) = taken.entry(path) {
                 let (path, node_id) = (place.key(), this.node_ids.next());
-                this.backend.create_ephemeral_sequential(path, this.label, &node_id, b"occupant").await?;
-                place.insert(node_id);
+                let create =
+                    this.backend.create_ephemeral_sequential(path, this.label, &node_id, b"occupant");
+                let name = create.await?.node.name;
+                place.insert(name);
             }
             Ok(())
         });
@@ -75,8 +77,8 @@ impl<S: Store> Store for Occupied<S> {
 
     async fn names(&self, parent: &LockPath) -> Vec<String> {
         let mut names = self.store.names(parent).await;
-        if let Some(node_id) = self.occupant.taken.lock().await.get(parent) {
-            names.retain(|name| !name.contains(node_id.as_str()));
+        if let Some(occupant) = self.occupant.taken.lock().await.get(parent) {
+            names.retain(|name| name != occupant.as_str());
         }
         names
     }

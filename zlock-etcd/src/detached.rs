@@ -1,0 +1,88 @@
+//! Places that have lost their lease.
+//!
+//! A `put` that does not name the lease, such as an operator's, takes it away from a key. The session goes on to hold, or
+//! to wait: the key is there, and keeps its place. But it does not go with the session any more. So it counts as long
+//! as the lease that its name says is alive; after that whoever would wait behind it removes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use tokio::time::Instant;
+use zlock_core::kit::SessionKey;
+use zlock_core::{Node, SessionId};
+
+use crate::connect::kv;
+use crate::error::Failure;
+use crate::key::{self, PlaceName};
+use crate::lease::term;
+use crate::operation::Operation;
+use crate::txn::is_still;
+
+/// What became of the places without a lease in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detached {
+    /// Some belonged to nobody, and are gone.
+    Removed,
+    /// Those that there are have a living owner. None of these leases ends before this time; then look again.
+    Owned { look_again: Option<Instant> },
+}
+
+/// Removes those of the places that have no lease, and whose owner's session is over.
+pub(crate) async fn clear(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    nodes: &[Node],
+) -> Result<Detached, Failure> {
+    let (mut removed, mut look_again) = (false, None);
+    for node in nodes.iter().filter(|node| node.session.is_none()) {
+        let Some(place) = PlaceName::parse(node.name.as_str()) else { continue };
+        match left(operation, lease, place.lease).await? {
+            None => {
+                remove(operation, lease, node).await?;
+                removed = true;
+            }
+            Some(left) => {
+                let at = Instant::now() + left;
+                look_again = Some(look_again.map_or(at, |other: Instant| other.min(at)));
+            }
+        }
+    }
+    Ok(if removed { Detached::Removed } else { Detached::Owned { look_again } })
+}
+
+/// How long a lease lives, unless it is kept alive; `None` if there is no such lease.
+///
+/// A leader that was replaced, or is new, may not know a lease. So its answer counts only between two reads in one term.
+async fn left(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    session: SessionId,
+) -> Result<Option<Duration>, Failure> {
+    let key = key::fence(operation.shared.options.prefix(), lease.id, 0);
+    let number = session.get().cast_signed();
+    loop {
+        let key = key.clone();
+        let ask = move |client: Arc<Client>| async move {
+            let before = term(&client, &key).await?;
+            let answer = client.lease_client().time_to_live(number, None).await?;
+            Ok((answer, before == term(&client, &key).await?))
+        };
+        let (answer, is_one_term) = operation.ask(lease, ask).await?;
+        if answer.granted_ttl() > 0 {
+            return Ok(Some(Duration::from_secs(answer.ttl().max(1).cast_unsigned())));
+        }
+        if is_one_term {
+            return Ok(None);
+        }
+    }
+}
+
+async fn remove(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Result<(), Failure> {
+    let key = operation.keys.of(&node.name);
+    tracing::warn!(%key, "removing a place that lost its lease, and whose session is over");
+    let has_no_lease = Compare::lease(key.as_str(), CompareOp::Equal, 0);
+    let txn = Txn::new().when([is_still(&key, node), has_no_lease]).and_then([TxnOp::delete(key, None)]);
+    operation.ask(lease, |client| async move { kv(&client).txn(txn).await }).await?;
+    Ok(())
+}

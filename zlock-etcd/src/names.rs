@@ -1,0 +1,229 @@
+//! The names of the session's places.
+//!
+//! etcd's index keeps every name ever used until it is compacted, and a listing visits them all. So a session uses its
+//! names again: at any time it has as many on a path as it had places there at once, and what has been acquired
+//! before costs nothing.
+//!
+//! A name belongs to one create at a time. It is taken before the create is sent, and free again when a delete of the
+//! node is answered, whatever the answer, or when the create has failed for certain. A name whose delete was given up
+//! stays taken until a later delete is answered, or for the rest of the session.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zlock_core::NodeId;
+
+/// The names that a session uses at present.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    places: BTreeMap<NodeId, Place>,
+    /// Only paths on which a number is used.
+    paths: BTreeMap<Arc<str>, Numbers>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    /// What the keys of its queue begin with.
+    prefix: Arc<str>,
+    number: u32,
+    created: Option<i64>,
+}
+
+/// The numbers of one path.
+#[derive(Debug, Default)]
+struct Numbers {
+    used: BTreeMap<u32, NodeId>,
+    /// Used before, and free again.
+    free: BTreeSet<u32>,
+    /// The first that was never used.
+    next: u32,
+}
+
+impl Numbers {
+    fn take(&mut self, node_id: &NodeId) -> u32 {
+        let number = self.free.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        self.used.insert(number, node_id.clone());
+        number
+    }
+}
+
+impl Names {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of the node with this ID in the queue whose keys begin with `prefix`: the smallest that is
+    /// free, unless it has one already.
+    pub(crate) fn take(&self, prefix: &str, node_id: &NodeId) -> u32 {
+        let state = &mut *self.lock();
+        if let Some(place) = state.places.get(node_id) {
+            return place.number;
+        }
+        let prefix: Arc<str> =
+            state.paths.get_key_value(prefix).map_or_else(|| prefix.into(), |(known, _)| known.clone());
+        let number = state.paths.entry(prefix.clone()).or_default().take(node_id);
+        state.places.insert(node_id.clone(), Place { prefix, number, created: None });
+        number
+    }
+
+    /// Gives the node another number: somebody else has a key of that name. The old number is used no more until all
+    /// places of the path are free.
+    pub(crate) fn take_another(&self, node_id: &NodeId) {
+        let state = &mut *self.lock();
+        if let Some(place) = state.places.get_mut(node_id)
+            && let Some(numbers) = state.paths.get_mut(&place.prefix)
+        {
+            numbers.used.remove(&place.number);
+            place.number = numbers.take(node_id);
+        }
+    }
+
+    /// Returns `true` if there is a name for the node with this ID.
+    pub(crate) fn contains(&self, node_id: &NodeId) -> bool {
+        self.lock().places.contains_key(node_id)
+    }
+
+    /// Records the revision at which the node was created.
+    pub(crate) fn created(&self, node_id: &NodeId, revision: i64) {
+        if let Some(place) = self.lock().places.get_mut(node_id) {
+            place.created = Some(revision);
+        }
+    }
+
+    /// Returns the number of a node in this queue, and the revision at which it was created, if that is known.
+    pub(crate) fn get(&self, prefix: &str, node_id: &NodeId) -> Option<(u32, Option<i64>)> {
+        let state = self.lock();
+        let place = state.places.get(node_id).filter(|place| *place.prefix == *prefix)?;
+        Some((place.number, place.created))
+    }
+
+    /// Returns what the keys of the node's queue begin with, its number, and the revision at which it was created.
+    pub(crate) fn place(&self, node_id: &NodeId) -> Option<(Arc<str>, u32, i64)> {
+        let place = self.lock().places.get(node_id)?.clone();
+        Some((place.prefix, place.number, place.created?))
+    }
+
+    /// Frees the name of a node that was created at this revision, or whose create failed or was made void. A name
+    /// whose last use is another one stays taken.
+    pub(crate) fn free(&self, node_id: &NodeId, created: Option<i64>) {
+        let state = &mut *self.lock();
+        if state.places.get(node_id).is_none_or(|place| place.created != created) {
+            return;
+        }
+        let Some(Place { prefix, number, .. }) = state.places.remove(node_id) else { return };
+        let Some(numbers) = state.paths.get_mut(&prefix) else { return };
+        numbers.used.remove(&number);
+        numbers.free.insert(number);
+        if numbers.used.is_empty() {
+            state.paths.remove(&prefix);
+        }
+    }
+
+    /// Returns the ID of the node that has this number in this queue, and was created at this revision.
+    pub(crate) fn find(&self, prefix: &str, number: u32, created: i64) -> Option<NodeId> {
+        let state = self.lock();
+        let node_id = state.paths.get(prefix)?.used.get(&number)?;
+        let place = state.places.get(node_id)?;
+        (place.created == Some(created)).then(|| node_id.clone())
+    }
+
+    /// Returns the IDs of nodes whose keys are in a list: prefixes and numbers.
+    pub(crate) fn with_keys<'a>(&self, keys: impl Iterator<Item = (&'a str, u32)>) -> BTreeSet<NodeId> {
+        let state = self.lock();
+        let find = |(prefix, number): (&str, u32)| state.paths.get(prefix)?.used.get(&number).cloned();
+        keys.filter_map(find).collect()
+    }
+
+    /// Returns the IDs of the nodes of this queue that were created and are not `present`: numbers, with the revisions
+    /// at which those were created.
+    pub(crate) fn missing(&self, prefix: &str, present: &BTreeMap<u32, i64>) -> BTreeSet<NodeId> {
+        let state = self.lock();
+        let Some(numbers) = state.paths.get(prefix) else { return BTreeSet::new() };
+        let is_missing = |(number, node_id): &(&u32, &NodeId)| {
+            let created = state.places.get(*node_id).and_then(|place| place.created);
+            created.is_some() && created.as_ref() != present.get(number)
+        };
+        numbers.used.iter().filter(is_missing).map(|(_, node_id)| node_id.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids<const N: usize>() -> [NodeId; N] {
+        std::array::from_fn(|n| NodeId::new(n.to_string()))
+    }
+
+    #[test]
+    fn the_smallest_free_number_is_taken() {
+        let (names, [a, b, c, d]) = (Names::default(), ids());
+        assert_eq!([&a, &b, &c].map(|id| names.take("/x/", id)), [0, 1, 2]);
+        assert_eq!((names.take("/x/", &b), names.take("/y/", &d)), (1, 0));
+        names.free(&b, None);
+        names.free(&a, None);
+        assert_eq!([&b, &a].map(|id| names.take("/x/", id)), [0, 1]);
+        assert_eq!((names.get("/x/", &b), names.get("/y/", &b)), (Some((0, None)), None));
+    }
+
+    #[test]
+    fn only_the_end_of_its_last_use_frees_a_name() {
+        let (names, [a, b]) = (Names::default(), ids());
+        names.take("/x/", &a);
+        names.created(&a, 7);
+        names.free(&a, None);
+        names.free(&a, Some(6));
+        assert_eq!(names.take("/x/", &b), 1);
+        assert_eq!((names.find("/x/", 0, 7), names.find("/x/", 0, 8)), (Some(a.clone()), None));
+        names.free(&a, Some(7));
+        assert_eq!(names.find("/x/", 0, 7), None);
+    }
+
+    #[test]
+    fn a_name_that_somebody_else_has_is_left_out() {
+        let (names, [a, b]) = (Names::default(), ids());
+        names.take("/x/", &a);
+        names.take_another(&a);
+        assert_eq!((names.take("/x/", &a), names.take("/x/", &b)), (1, 2));
+        names.free(&b, None);
+        assert_eq!(names.take("/x/", &b), 2);
+    }
+
+    #[test]
+    fn what_is_missing_was_created_and_is_not_there_any_more() {
+        let (names, [a, b, c, d]) = (Names::default(), ids());
+        for id in [&a, &b, &c] {
+            names.take("/x/", id);
+        }
+        names.take("/y/", &d);
+        for (id, created) in [(&a, 5), (&b, 6), (&d, 8)] {
+            names.created(id, created);
+        }
+        let missing = |present: &[(u32, i64)]| names.missing("/x/", &present.iter().copied().collect());
+        assert_eq!(missing(&[(0, 5), (1, 6)]), [].into());
+        assert_eq!(missing(&[(0, 5), (1, 7)]), [b.clone()].into());
+        assert_eq!(missing(&[]), [a.clone(), b].into());
+        assert_eq!(names.with_keys([("/x/", 0), ("/x/", 9), ("/y/", 0)].into_iter()), [a, d].into());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_was_used_before() {
+        let (names, [a, b]) = (Names::default(), ids());
+        for n in 0..100 {
+            let path = format!("/{n}/");
+            names.take(&path, &a);
+            names.take(&path, &b);
+            names.take_another(&b);
+            names.free(&a, None);
+            names.free(&b, None);
+        }
+        let state = names.lock();
+        assert!(state.places.is_empty() && state.paths.is_empty());
+    }
+}

@@ -179,6 +179,8 @@ impl EtcdOptions {
     /// revision is the fencing token: compare it in a transaction of your own, and the server refuses the
     /// writes of a holder that has lost the lock and does not know it yet.
     ///
+    /// That the key exists is not enough: the next node of the same session may have the same key.
+    ///
     /// # Examples
     /// With the `etcd-client` crate:
     /// ```ignore

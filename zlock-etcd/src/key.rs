@@ -99,15 +99,19 @@ impl PlaceName {
         PlaceName { lease, number }
     }
 
-    /// Reads a name; `None` if it is none of a place.
+    /// Reads a name; `None` if it is none of a place, or written in another way.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (lease, number) = match name.split_once('.') {
-            None => (name, 0),
-            Some((lease, number)) => (lease, number.parse().ok().filter(|number| *number > 0)?),
+            None => (name, None),
+            Some((lease, number)) => (lease, Some(number)),
         };
-        let place = PlaceName::new(SessionId::new(u64::from_str_radix(lease, 16).ok()?), number);
-        // Other ways to write the numbers are no names of places.
-        (place.to_string() == name).then_some(place)
+        let is_hex = lease.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let is_decimal = number.is_none_or(|number| number.bytes().all(|b| b.is_ascii_digit()));
+        if !is_hex || !is_decimal || lease.starts_with('0') || number.is_some_and(|n| n.starts_with('0')) {
+            return None;
+        }
+        let lease = SessionId::new(u64::from_str_radix(lease, 16).ok()?);
+        Some(PlaceName::new(lease, number.map_or(Ok(0), str::parse).ok()?))
     }
 }
 

@@ -29,7 +29,11 @@ pub(crate) fn is_ours(bytes: &[u8]) -> bool {
 
 /// Whether a node's name, or what a value says, is the ID that a client gave to a node.
 pub(crate) fn is_uuid(text: &str) -> bool {
-    text.len() == 36 && NodeId::new(text).is_uuid()
+    let is_in_place = |(at, b): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => b == b'-',
+        _ => b.is_ascii_hexdigit(),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(is_in_place)
 }
 
 /// Reads the value of a node with this name. A label that this version does not know keeps everybody out.
@@ -108,6 +112,15 @@ mod tests {
 
     const NAME: &str = "694d7a3c2f1b5e05.1";
     const UUID: &str = "0123abcd-4567-89ab-cdef-0123456789ab";
+
+    #[test]
+    fn the_ids_of_nodes_are_uuids() {
+        for text in
+            [UUID, NAME, "", "0123abcd-4567-89ab-cdef-0123456789a", "0123abcd04567-89ab-cdef-0123456789ab"]
+        {
+            assert_eq!(is_uuid(text), NodeId::new(text).is_uuid(), "{text}");
+        }
+    }
 
     #[test]
     fn what_is_written_reads_back() {

@@ -10,13 +10,17 @@ use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Guard, InterProcessMutex, ReadWriteLock, Release};
 use zlock_testkit::{FaultProxy, etcd_or_skip, limit};
 
-/// Writes under the lock, by a connection of its own. Whether it was written.
-async fn write(observer: &Observer, options: &EtcdOptions, guard: &Guard) -> bool {
+/// A write under the lock.
+fn guarded(options: &EtcdOptions, guard: &Guard) -> Txn {
     let key = options.node_key(guard.path(), &guard.node());
     let token = guard.fencing_token().number().cast_signed();
     let held = Compare::create_revision(key, CompareOp::Equal, token);
-    let txn = Txn::new().when([held]).and_then([TxnOp::put("guarded", "written", None)]);
-    observer.kv_client().txn(txn).await.unwrap().succeeded()
+    Txn::new().when([held]).and_then([TxnOp::put("guarded", "written", None)])
+}
+
+/// Writes under the lock, by a connection of its own. Whether it was written.
+async fn write(observer: &Observer, options: &EtcdOptions, guard: &Guard) -> bool {
+    observer.kv_client().txn(guarded(options, guard)).await.unwrap().succeeded()
 }
 
 async fn connect(options: &EtcdOptions) -> Client {
@@ -70,6 +74,26 @@ async fn the_node_is_the_one_that_is_held_now() {
         let reading = writing.downgrade().await.unwrap();
         assert!(write(&observer, &options, &reading).await);
         release(reading).await;
+    })
+    .await;
+}
+
+/// The session's next node has the same name: a write that is guarded by the node before it is refused.
+#[tokio::test]
+async fn the_guarded_write_of_an_earlier_hold_is_refused() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let (observer, options) =
+            (observer(&server.connect_string()).await, options(&server.connect_string()));
+        let lock = InterProcessMutex::new(&connect(&options).await, path("guarded").as_str()).unwrap();
+        let first = lock.acquire().await.unwrap();
+        let (node, earlier) = (first.node(), guarded(&options, &first));
+        release(first).await;
+        let second = lock.acquire().await.unwrap();
+        assert_eq!(second.node(), node);
+        assert!(!observer.kv_client().txn(earlier).await.unwrap().succeeded());
+        assert!(write(&observer, &options, &second).await);
+        release(second).await;
     })
     .await;
 }

@@ -88,9 +88,12 @@ impl Guard {
 
     /// The name of the lock's node under its path, as the store last told it.
     ///
-    /// The node exists as long as the lock is held, and nobody else's ever has its name. So a write into the
-    /// store itself needs no fencing token: let it depend on the node, in one transaction. Then the store
-    /// refuses the write of a holder that has lost the lock and does not know it yet. The backends say how.
+    /// The node exists as long as the lock is held. So a write into the store itself can depend on the node, in one
+    /// transaction. Then the store refuses the write of a holder that has lost the lock and does not know it yet. The
+    /// backends say how.
+    ///
+    /// On etcd a later node of the same session has the same name: the transaction must compare the key's create
+    /// revision with the number of the [`fencing_token`](Self::fencing_token). That the key exists is not enough.
     ///
     /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore tells the
     /// next in line that it was granted: a transaction that is on its way then is refused without need.

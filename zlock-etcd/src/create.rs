@@ -87,7 +87,7 @@ fn live(
         return Ok(live.clone());
     }
     let live = shared.live(lease)?;
-    if live.names.contains(node_id) {
+    if live.names.get(node_id).is_some() {
         return Err(Failure::NodeIdInUse);
     }
     Ok(taken.insert((lease, live)).1.clone())
@@ -124,7 +124,7 @@ async fn append(
     }
     if fence.read(operation.shared, carried, &answer)? == carried {
         // Not the fence, so the key.
-        tracing::warn!(%key, "another client uses this session's lease: the name is taken");
+        tracing::warn!(%key, "there is such a key already: does another client use this session's lease?");
         live.names.take_another(node_id);
     }
     Ok(None)

@@ -41,11 +41,12 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target)
     let live = operation.shared.live(lease)?;
     let (key, created) = match target {
         Target::Node(node) => (operation.keys.of(&node.name), Some(node.sequence.get())),
-        Target::Id(node_id) => match live.names.get(operation.keys.prefix(), node_id) {
-            Some((number, created)) => (operation.keys.of(PlaceName::new(lease.id, number)), created),
+        Target::Id(node_id) => {
+            let place = live.names.get(node_id).filter(|place| *place.prefix == *operation.keys.prefix());
             // Not one of this session; those of earlier ones are gone.
-            None => return Ok(false),
-        },
+            let Some(place) = place else { return Ok(false) };
+            (operation.keys.of(PlaceName::new(lease.id, place.number)), place.created)
+        }
     };
     let removed = match created {
         Some(created) => {

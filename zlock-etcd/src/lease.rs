@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, GetOptions, KeyValue, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions,
+    Client, GetOptions, GetResponse, KeyValue, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions,
     LeaseTimeToLiveResponse, Txn, TxnOp,
 };
 use tokio::time::{Instant, timeout};
@@ -16,6 +16,7 @@ use zlock_core::{ErrorKind, Node, NodeId};
 use crate::connect::{Endpoint, Endpoints, kv};
 use crate::error::Failure;
 use crate::key::PlaceName;
+use crate::names::Place;
 use crate::operation::Operation;
 use crate::session::{Live, Shared, lease_id};
 use crate::txn::gets;
@@ -269,22 +270,25 @@ async fn absent(
     live: &Live,
     node_ids: &[NodeId],
 ) -> Result<Vec<NodeId>, Failure> {
-    // A node that we made and that has no name is one that we have removed.
-    let places: Vec<_> = node_ids.iter().map(|node_id| (node_id, live.names.place(node_id))).collect();
-    let read = |(prefix, number, _): &(Arc<str>, u32, i64)| {
-        let key = format!("{prefix}{}", PlaceName::new(lease.id, *number));
+    let (mut absent, mut places) = (Vec::new(), Vec::new());
+    for node_id in node_ids {
+        match live.names.get(node_id) {
+            Some(place) => places.push((node_id, place)),
+            // We have removed it.
+            None => absent.push(node_id.clone()),
+        }
+    }
+    let read = |(_, place): &(&NodeId, Place)| {
+        let key = format!("{}{}", place.prefix, PlaceName::new(lease.id, place.number));
         TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
     };
-    let reads: Vec<_> = places.iter().filter_map(|(_, place)| place.as_ref().map(read)).collect();
-    let txn = Txn::new().and_then(reads);
+    let txn = Txn::new().and_then(places.iter().map(read).collect::<Vec<_>>());
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;
-    let mut gets = gets(&answer).into_iter();
-    let is_absent = |(node_id, place): (&NodeId, Option<(Arc<str>, u32, i64)>)| {
-        let is_there = place.is_some_and(|(_, _, created)| {
-            gets.next().is_some_and(|get| get.kvs().first().is_some_and(|kv| kv.create_revision() == created))
-        });
-        (!is_there).then(|| node_id.clone())
+    let is_there = |place: &Place, get: &GetResponse| {
+        get.kvs().first().is_some_and(|kv| Some(kv.create_revision()) == place.created)
     };
-    Ok(places.into_iter().filter_map(is_absent).collect())
+    let gone = places.iter().zip(gets(&answer)).filter(|((_, place), get)| !is_there(place, get));
+    absent.extend(gone.map(|((node_id, _), _)| (*node_id).clone()));
+    Ok(absent)
 }

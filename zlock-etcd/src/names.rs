@@ -24,12 +24,14 @@ struct State {
     paths: BTreeMap<Arc<str>, Numbers>,
 }
 
-#[derive(Clone, Debug)]
-struct Place {
+/// A node's place in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
     /// What the keys of its queue begin with.
-    prefix: Arc<str>,
-    number: u32,
-    created: Option<i64>,
+    pub(crate) prefix: Arc<str>,
+    pub(crate) number: u32,
+    /// The revision at which the node was created, if that is known.
+    pub(crate) created: Option<i64>,
 }
 
 /// The numbers of one path.
@@ -84,11 +86,6 @@ impl Names {
         }
     }
 
-    /// Returns `true` if there is a name for the node with this ID.
-    pub(crate) fn contains(&self, node_id: &NodeId) -> bool {
-        self.lock().places.contains_key(node_id)
-    }
-
     /// Records the revision at which the node was created.
     pub(crate) fn created(&self, node_id: &NodeId, revision: i64) {
         if let Some(place) = self.lock().places.get_mut(node_id) {
@@ -96,17 +93,9 @@ impl Names {
         }
     }
 
-    /// Returns the number of a node in this queue, and the revision at which it was created, if that is known.
-    pub(crate) fn get(&self, prefix: &str, node_id: &NodeId) -> Option<(u32, Option<i64>)> {
-        let state = self.lock();
-        let place = state.places.get(node_id).filter(|place| *place.prefix == *prefix)?;
-        Some((place.number, place.created))
-    }
-
-    /// Returns what the keys of the node's queue begin with, its number, and the revision at which it was created.
-    pub(crate) fn place(&self, node_id: &NodeId) -> Option<(Arc<str>, u32, i64)> {
-        let place = self.lock().places.get(node_id)?.clone();
-        Some((place.prefix, place.number, place.created?))
+    /// Returns the place of the node with this ID.
+    pub(crate) fn get(&self, node_id: &NodeId) -> Option<Place> {
+        self.lock().places.get(node_id).cloned()
     }
 
     /// Frees the name of a node that was created at this revision, or whose create failed or was made void. A name
@@ -169,7 +158,8 @@ mod tests {
         names.free(&b, None);
         names.free(&a, None);
         assert_eq!([&b, &a].map(|id| names.take("/x/", id)), [0, 1]);
-        assert_eq!((names.get("/x/", &b), names.get("/y/", &b)), (Some((0, None)), None));
+        let place = |prefix: &str, number| Some(Place { prefix: prefix.into(), number, created: None });
+        assert_eq!((names.get(&a), names.get(&d)), (place("/x/", 1), place("/y/", 0)));
     }
 
     #[test]

@@ -350,6 +350,8 @@ async fn a_create_whose_value_was_overwritten_is_found_by_its_name() {
         let staged = l.proxy.lose_next(Lose::Answer, about, Cut::Mute);
         let overwrite = async {
             staged.happened().await;
+            // What was lost may have been the answer to a keep-alive that was on its way.
+            until("made", async || names(&l.observer, &path).await.len() == 1).await;
             let key = format!("{path}/{}", names(&l.observer, &path).await[0]);
             l.observer.put(key, "", Some(PutOptions::new().with_ignore_lease())).await.unwrap();
         };

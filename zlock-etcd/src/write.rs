@@ -54,10 +54,6 @@ enum Now {
 impl Now {
     fn of(node: &Node) -> Self {
         let is_named_by_id = node.id.as_str() == node.name.as_str();
-        if is_named_by_id && !value::is_uuid(node.name.as_str()) {
-            // The value did not say the ID: it is somebody else's. No key was written at revision 0.
-            return Now::Read { lines: Vec::new(), revision: 0 };
-        }
         Now::Lines(value::head((!is_named_by_id).then_some(&node.id), node.label))
     }
 }

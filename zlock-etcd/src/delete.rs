@@ -2,14 +2,15 @@
 
 use etcd_client::{Txn, TxnOp, TxnOpResponse, TxnResponse};
 use zlock_core::kit::SessionKey;
-use zlock_core::{Deletion, LockPath, Result, Target};
+use zlock_core::{Deletion, LockPath, NodeId, Result, Target};
 
 use crate::error::Failure;
 use crate::fence::Fence;
 use crate::key::PlaceName;
+use crate::names::Names;
 use crate::operation::Operation;
 use crate::session::Shared;
-use crate::txn::was_created_at;
+use crate::txn::{revision, was_created_at};
 
 /// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
@@ -48,27 +49,31 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target)
             (operation.keys.of(PlaceName::new(lease.id, place.number)), place.created)
         }
     };
-    let removed = match created {
-        Some(created) => {
-            let is_it = was_created_at(&key, created);
-            let txn = Txn::new().when([is_it]).and_then([TxnOp::delete(key, None)]);
-            removed(&operation.write(lease, txn).await?)
-        }
-        None => void(operation, lease, &Fence::of(operation.shared, lease, &live, &key), &key).await?,
+    let Some(created) = created else {
+        let fence = Fence::of(operation.shared, lease, &live, &key);
+        return void(operation, lease, &live.names, &fence, target.id(), &key).await;
     };
-    live.names.free(target.id(), created);
-    Ok(removed)
+    let is_it = was_created_at(&key, created);
+    let txn = Txn::new().when([is_it]).and_then([TxnOp::delete(key, None)]);
+    let answer = operation.write(lease, txn).await?;
+    live.names.free(target.id(), Some(created));
+    Ok(removed(&answer))
 }
 
 /// Makes creates of unknown outcome void, and removes what they left under this key.
 async fn void(
     operation: &mut Operation<'_>,
     lease: SessionKey,
+    names: &Names,
     fence: &Fence,
+    node_id: &NodeId,
     key: &str,
 ) -> Result<bool, Failure> {
     loop {
         let known = fence.known();
+        if !names.void(node_id, known) {
+            return Ok(false);
+        }
         let txn = Txn::new()
             .when([fence.is(known)])
             .and_then([fence.raise(), TxnOp::delete(key, None)])
@@ -76,6 +81,7 @@ async fn void(
         let answer = operation.write(lease, txn).await?;
         if answer.succeeded() {
             fence.raised_by(&answer);
+            names.voided(node_id, revision(&answer));
             return Ok(removed(&answer));
         }
         fence.read(operation.shared, known, &answer)?;

@@ -6,7 +6,8 @@
 //!
 //! A name belongs to one create at a time. It is taken before the create is sent, and free again when a delete of the
 //! node is answered, whatever the answer, or when the create has failed for certain. A name whose delete was given up
-//! stays taken until a later delete is answered, or for the rest of the session.
+//! stays taken until a later delete is answered, or for the rest of the session; and so does one on which a delete is under
+//! way that could still take effect, since there may be several at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,13 +26,15 @@ struct State {
 }
 
 /// A node's place in a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// What the keys of its queue begin with.
     pub(crate) prefix: Arc<str>,
     pub(crate) number: u32,
     /// The revision at which the node was created, if that is known.
     pub(crate) created: Option<i64>,
+    /// The latest fence that any delete has carried which makes creates of the node void; `None` if there was none.
+    voided: Option<i64>,
 }
 
 /// The numbers of one path.
@@ -55,6 +58,18 @@ impl Numbers {
     }
 }
 
+impl State {
+    fn remove(&mut self, node_id: &NodeId) {
+        let Some(Place { prefix, number, .. }) = self.places.remove(node_id) else { return };
+        let Some(numbers) = self.paths.get_mut(&prefix) else { return };
+        numbers.used.remove(&number);
+        numbers.free.insert(number);
+        if numbers.used.is_empty() {
+            self.paths.remove(&prefix);
+        }
+    }
+}
+
 impl Names {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -70,7 +85,7 @@ impl Names {
         let prefix: Arc<str> =
             state.paths.get_key_value(prefix).map_or_else(|| prefix.into(), |(known, _)| known.clone());
         let number = state.paths.entry(prefix.clone()).or_default().take(node_id);
-        state.places.insert(node_id.clone(), Place { prefix, number, created: None });
+        state.places.insert(node_id.clone(), Place { prefix, number, created: None, voided: None });
         number
     }
 
@@ -98,19 +113,32 @@ impl Names {
         self.lock().places.get(node_id).cloned()
     }
 
-    /// Frees the name of a node that was created at this revision, or whose create failed or was made void. A name
-    /// whose last use is another one stays taken.
+    /// Records that a delete is about to be sent which makes creates of the node void if this is the fence. Returns
+    /// `false` if another one was answered meanwhile: the name may be another node's.
+    pub(crate) fn void(&self, node_id: &NodeId, fence: i64) -> bool {
+        let state = &mut *self.lock();
+        let Some(place) = state.places.get_mut(node_id) else { return false };
+        place.voided = place.voided.max(Some(fence));
+        true
+    }
+
+    /// Frees the name of a node whose creates were made void by raising the fence to this revision. It stays taken if a
+    /// delete is under way that carried this fence, or a later one: that may still take effect.
+    pub(crate) fn voided(&self, node_id: &NodeId, raised: i64) {
+        let state = &mut *self.lock();
+        let is_over = |place: &Place| place.created.is_none() && place.voided < Some(raised);
+        if state.places.get(node_id).is_some_and(is_over) {
+            state.remove(node_id);
+        }
+    }
+
+    /// Frees the name of a node that was created at this revision, or whose create has failed. It stays taken if that is
+    /// not what is known of it, or a delete was sent meanwhile that makes its creates void.
     pub(crate) fn free(&self, node_id: &NodeId, created: Option<i64>) {
         let state = &mut *self.lock();
-        if state.places.get(node_id).is_none_or(|place| place.created != created) {
-            return;
-        }
-        let Some(Place { prefix, number, .. }) = state.places.remove(node_id) else { return };
-        let Some(numbers) = state.paths.get_mut(&prefix) else { return };
-        numbers.used.remove(&number);
-        numbers.free.insert(number);
-        if numbers.used.is_empty() {
-            state.paths.remove(&prefix);
+        let is_it = |place: &Place| place.created == created && place.voided.is_none();
+        if state.places.get(node_id).is_some_and(is_it) {
+            state.remove(node_id);
         }
     }
 
@@ -158,8 +186,8 @@ mod tests {
         names.free(&b, None);
         names.free(&a, None);
         assert_eq!([&b, &a].map(|id| names.take("/x/", id)), [0, 1]);
-        let place = |prefix: &str, number| Some(Place { prefix: prefix.into(), number, created: None });
-        assert_eq!((names.get(&a), names.get(&d)), (place("/x/", 1), place("/y/", 0)));
+        let place = |id| names.get(id).map(|place| (place.prefix.to_string(), place.number));
+        assert_eq!((place(&a), place(&d)), (Some(("/x/".to_owned(), 1)), Some(("/y/".to_owned(), 0))));
     }
 
     #[test]
@@ -173,6 +201,17 @@ mod tests {
         assert_eq!((names.find("/x/", 0, 7), names.find("/x/", 0, 8)), (Some(a.clone()), None));
         names.free(&a, Some(7));
         assert_eq!(names.find("/x/", 0, 7), None);
+    }
+
+    #[test]
+    fn a_delete_that_may_still_take_effect_keeps_the_name() {
+        let (names, [a]) = (Names::default(), ids());
+        names.take("/x/", &a);
+        assert!(names.void(&a, 0) && names.void(&a, 5) && names.void(&a, 0));
+        names.voided(&a, 5);
+        assert!(names.void(&a, 5));
+        names.voided(&a, 7);
+        assert!(!names.void(&a, 7));
     }
 
     #[test]

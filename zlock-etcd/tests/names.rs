@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use common::{TTL, create, names, observer, path, revoke, token, until, watch};
 use etcd_client::{Client as Observer, PutOptions, WatchOptions};
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{
@@ -191,6 +193,35 @@ async fn a_create_that_comes_late_makes_nothing_of_a_name_that_is_free_again() {
         assert_eq!(delete(&late.backend, &late.path, &next.node).await, Deletion::Deleted);
         late.arrived().await;
         assert_eq!(late.names().await, [""; 0]);
+    })
+    .await;
+}
+
+/// Several deletes of one create at the same time: when the first is answered the name is used again, and the others are
+/// still at it.
+#[tokio::test]
+async fn deletes_of_one_create_at_the_same_time_spare_the_next_node_of_the_name() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let backend = common::backend(&server.connect_string()).await;
+        let path = path("together");
+        for _ in 0..50 {
+            let token = token();
+            let given_up = backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
+            assert!(given_up.now_or_never().is_none());
+            let target = Target::Id(token);
+            let delete_and_create = async || {
+                backend.delete(&path, &target).await.unwrap();
+                create(&backend, &path, Label::Lock).await
+            };
+            let made = join_all((0..4).map(|_| delete_and_create())).await;
+            let queue = backend.children(&path).await.unwrap();
+            assert_eq!(queue.len(), made.len());
+            for Created { node, deletion, .. } in made {
+                assert!(queue.find(&node.id).is_some() && !deletion.is_deleted());
+                assert_eq!(delete(&backend, &path, &node).await, Deletion::Deleted);
+            }
+        }
     })
     .await;
 }

@@ -197,6 +197,28 @@ async fn a_create_that_comes_late_makes_nothing_of_a_name_that_is_free_again() {
     .await;
 }
 
+/// Nobody knows whether a delete that was given up has taken effect: the name is used again when another is answered.
+#[tokio::test]
+async fn a_name_whose_delete_was_given_up_is_not_used_until_another_is_answered() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let l = common::linked(server).await;
+        let path = path("dirty");
+        let name = |number: &str| format!("{:x}{number}", lease(&l.backend));
+        let made = create(&l.backend, &path, Label::Lock).await;
+        l.proxy.to_server(Flow::Hold);
+        let given_up = delete(&l.backend, &path, &made.node);
+        assert!(timeout(Duration::from_millis(100), given_up).await.is_err());
+        l.proxy.to_server(Flow::Pass);
+        let next = create(&l.backend, &path, Label::Lock).await;
+        assert_eq!(next.node.name.as_str(), name(".1"));
+        delete(&l.backend, &path, &made.node).await;
+        let next = create(&l.backend, &path, Label::Lock).await;
+        assert_eq!(next.node.name.as_str(), name(""));
+    })
+    .await;
+}
+
 /// Several deletes of one create at the same time: when the first is answered the name is used again, and the others are
 /// still at it.
 #[tokio::test]

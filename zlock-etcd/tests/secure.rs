@@ -48,19 +48,31 @@ async fn a_user_works_where_it_may() {
         let watch = common::watch(&backend, &path, &made.node).await;
         let made = backend.relabel(&path, &made.node, Label::Read).await.unwrap();
         watch.await;
-        // The fence is below the prefix, too.
         backend.delete(&path, &Target::Id(made.id)).await.unwrap();
+        // The fence is below the prefix, too.
+        common::give_up(&backend, &path).await;
         assert!(backend.children(&path).await.unwrap().is_empty());
         backend.close().await.unwrap();
 
+        // What a session needs, and no lock.
+        grant(&server, "//fence/").await;
         let backend = EtcdBackend::connect(orders()).await.unwrap();
         let error =
             backend.create_ephemeral_sequential(&path, Label::Lock, &common::token(), b"").await.unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::NotAuthorized, false), "{error}");
         let error = backend.children_with_watch(&path).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+        // A create that was refused has used up no name.
+        grant(&server, &format!("{path}/")).await;
+        let made = create(&backend, &path, Label::Lock).await;
+        assert_eq!(Some(made.node.name.to_string()), made.node.session.map(|id| format!("{:x}", id.get())));
     })
     .await;
+}
+
+async fn grant(server: &Etcd, prefix: &str) {
+    let args = ["--user=root:toor", "role", "grant-permission", "prod", "--prefix=true", "readwrite", prefix];
+    etcdctl(server, &args).await;
 }
 
 /// A server that starts again no longer knows the tokens that it has given out.

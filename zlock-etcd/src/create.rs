@@ -8,7 +8,6 @@ use zlock_core::{Created, ErrorKind, Excerpt, Label, LockPath, NodeId, Result};
 
 use crate::contents::Contents;
 use crate::error::Failure;
-use crate::fence::Fence;
 use crate::key::PlaceName;
 use crate::operation::Operation;
 use crate::session::{Live, Shared, lease_id};
@@ -104,12 +103,12 @@ fn key(operation: &Operation<'_>, lease: SessionKey, live: &Live, node_id: &Node
 async fn append(
     operation: &mut Operation<'_>,
     lease: SessionKey,
-    live: &Arc<Live>,
+    live: &Live,
     node_id: &NodeId,
     value: &[u8],
 ) -> Result<Option<Created>, Failure> {
     let (key, range) = (key(operation, lease, live, node_id), operation.keys.range());
-    let fence = Fence::of(operation.shared, lease, live, &key);
+    let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
     let carried = fence.known();
     let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease_id(lease))));
     let txn = Txn::new()
@@ -122,7 +121,8 @@ async fn append(
         let kvs = gets.first().map_or(&[][..], |get| get.kvs());
         return Ok(finish(operation, lease, live, node_id, &key, kvs, revision(&answer)));
     }
-    if fence.read(operation.shared, carried, &answer)? == carried {
+    let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
+    if raised == carried {
         // Not the fence, so the key.
         tracing::warn!(%key, "there is such a key already: does another client use this session's lease?");
         live.names.take_another(node_id);
@@ -134,11 +134,11 @@ async fn append(
 async fn recover(
     operation: &mut Operation<'_>,
     lease: SessionKey,
-    live: &Arc<Live>,
+    live: &Live,
     node_id: &NodeId,
 ) -> Result<Option<Created>, Failure> {
     let key = key(operation, lease, live, node_id);
-    let fence = Fence::of(operation.shared, lease, live, &key);
+    let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
     let txn = Txn::new().and_then([fence.raise(), get(operation.keys.range())]);
     let answer = operation.write(lease, txn).await?;
     fence.raised_by(&answer);

@@ -50,7 +50,7 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target)
         }
     };
     let Some(created) = created else {
-        let fence = Fence::of(operation.shared, lease, &live, &key);
+        let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
         return void(operation, lease, &live.names, &fence, target.id(), &key).await;
     };
     let is_it = was_created_at(&key, created);
@@ -65,7 +65,7 @@ async fn void(
     operation: &mut Operation<'_>,
     lease: SessionKey,
     names: &Names,
-    fence: &Fence,
+    fence: &Fence<'_>,
     node_id: &NodeId,
     key: &str,
 ) -> Result<bool, Failure> {
@@ -84,7 +84,7 @@ async fn void(
             names.voided(node_id, revision(&answer));
             return Ok(removed(&answer));
         }
-        fence.read(operation.shared, known, &answer)?;
+        fence.read(known, &answer).ok_or_else(|| operation.shared.lost(lease))?;
     }
 }
 

@@ -20,15 +20,12 @@
 //! all others; one for each name would have to be kept for every name ever abandoned. A fence is never removed before
 //! its session ends.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp, TxnResponse};
-use zlock_core::kit::{Interrupted, SessionKey};
+use zlock_core::SessionId;
 
-use crate::error::Failure;
 use crate::key;
-use crate::session::{Live, Shared, lease_id};
 use crate::txn::{gets, revision};
 
 const COUNT: usize = 8;
@@ -38,24 +35,24 @@ const COUNT: usize = 8;
 pub(crate) struct Fences([AtomicI64; COUNT]);
 
 /// The fence of a place.
-pub(crate) struct Fence {
-    live: Arc<Live>,
-    lease: SessionKey,
-    number: usize,
+pub(crate) struct Fence<'a> {
+    raised: &'a AtomicI64,
+    session: SessionId,
     key: String,
 }
 
-impl Fence {
-    /// The fence of the place with this key.
-    pub(crate) fn of(shared: &Shared, lease: SessionKey, live: &Arc<Live>, place: &str) -> Self {
+impl Fences {
+    /// The fence of the session's place with this key.
+    pub(crate) fn of(&self, prefix: &str, session: SessionId, place: &str) -> Fence<'_> {
         let number = number(place);
-        let key = key::fence(shared.options.prefix(), lease.id, number);
-        Fence { live: live.clone(), lease, number, key }
+        Fence { raised: &self.0[number], session, key: key::fence(prefix, session, number) }
     }
+}
 
+impl Fence<'_> {
     /// The revision at which it was last raised, as far as we know.
     pub(crate) fn known(&self) -> i64 {
-        self.raised().load(Ordering::Relaxed)
+        self.raised.load(Ordering::Relaxed)
     }
 
     /// That it was last raised at this revision.
@@ -65,7 +62,8 @@ impl Fence {
 
     /// Raises it.
     pub(crate) fn raise(&self) -> TxnOp {
-        TxnOp::put(self.key.as_str(), "", Some(PutOptions::new().with_lease(lease_id(self.lease))))
+        let lease = self.session.get().cast_signed();
+        TxnOp::put(self.key.as_str(), "", Some(PutOptions::new().with_lease(lease)))
     }
 
     /// Takes notice of the answer to a transaction that raised it.
@@ -78,25 +76,16 @@ impl Fence {
         TxnOp::get(self.key.as_str(), None)
     }
 
-    /// Takes notice of a fence that was read because it is not `carried`, or something else is not as it was thought to
-    /// be. Returns when it was raised.
-    pub(crate) fn read(&self, shared: &Shared, carried: i64, answer: &TxnResponse) -> Result<i64, Failure> {
+    /// Takes notice of the answer to a transaction that read it, since it is not as it was `carried`, or something else
+    /// is not as it was thought to be. Returns when it was raised; `None` if it is gone, and its lease with it.
+    pub(crate) fn read(&self, carried: i64, answer: &TxnResponse) -> Option<i64> {
         let read = gets(answer).first().and_then(|get| Some(get.kvs().first()?.mod_revision())).unwrap_or(0);
-        if read == 0 && carried != 0 {
-            // It goes with the lease. The manager has not heard of it yet.
-            shared.sessions.publisher().lose(self.lease.epoch);
-            return Err(Interrupted::SessionLost.into());
-        }
         self.saw(read);
-        Ok(read)
+        (read != 0 || carried == 0).then_some(read)
     }
 
     fn saw(&self, revision: i64) {
-        self.raised().fetch_max(revision, Ordering::Relaxed);
-    }
-
-    fn raised(&self) -> &AtomicI64 {
-        &self.live.fences.0[self.number]
+        self.raised.fetch_max(revision, Ordering::Relaxed);
     }
 }
 

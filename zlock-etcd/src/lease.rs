@@ -10,14 +10,13 @@ use etcd_client::{
     LeaseTimeToLiveResponse, Txn, TxnOp,
 };
 use tokio::time::{Instant, timeout};
-use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
+use zlock_core::kit::{Failure as _, SessionKey};
 use zlock_core::{ErrorKind, Node, NodeId};
 
 use crate::connect::{Endpoint, Endpoints, kv};
 use crate::error::Failure;
-use crate::key::PlaceName;
+use crate::key::{Keys, PlaceName};
 use crate::names::Place;
-use crate::operation::Operation;
 use crate::session::{Live, Shared, lease_id};
 use crate::txn::gets;
 
@@ -214,12 +213,12 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
 
 /// Finds own nodes that somebody deleted in a listing of a queue that was asked for after `mark`.
 pub(crate) async fn compare(
-    operation: &Operation<'_>,
+    shared: &Shared,
     lease: SessionKey,
     mark: u64,
+    keys: &Keys,
     kvs: &[KeyValue],
 ) -> Result<(), Failure> {
-    let (shared, keys) = (operation.shared, &operation.keys);
     let present = kvs.iter().filter_map(|kv| {
         let place = PlaceName::parse(keys.name(kv.key())?).filter(|place| place.lease == lease.id)?;
         Some((place.number, kv.create_revision()))
@@ -234,8 +233,8 @@ pub(crate) async fn compare(
 }
 
 /// A node was looked for and is not there: if it was an own one, somebody deleted it, or the session is over.
-pub(crate) async fn missed(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Result<(), Failure> {
-    let (shared, node_id) = (operation.shared, node.id.clone());
+pub(crate) async fn missed(shared: &Shared, lease: SessionKey, node: &Node) -> Result<(), Failure> {
+    let node_id = node.id.clone();
     if shared.sessions.own().contains(&node_id) { report(shared, lease, vec![node_id]).await } else { Ok(()) }
 }
 
@@ -245,8 +244,7 @@ async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>) -> Result
         return Ok(());
     }
     if list(shared, lease).await?.ttl() <= 0 {
-        shared.sessions.publisher().lose(lease.epoch);
-        return Err(Interrupted::SessionLost.into());
+        return Err(shared.lost(lease));
     }
     for node_id in gone {
         tracing::warn!(%node_id, "an own node was deleted by somebody else");

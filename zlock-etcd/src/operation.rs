@@ -8,10 +8,8 @@ use zlock_core::kit::{Budget, SessionKey};
 use zlock_core::{LockPath, Queue, Result};
 
 use crate::connect::kv;
-use crate::detached::{self, Detached};
 use crate::error::Failure;
 use crate::key::{Keys, Range};
-use crate::lease;
 use crate::session::{Live, Shared};
 
 /// A running operation on the queue of one path.
@@ -59,21 +57,6 @@ impl<'a> Operation<'a> {
     /// Reads a listing of the queue's range.
     pub(crate) fn queue(&self, lease: SessionKey, kvs: &[KeyValue]) -> Queue {
         Queue::linear(kvs.iter().filter_map(|kv| self.shared.node(lease, &self.keys, kv)).collect())
-    }
-
-    /// The keys of the queue; also finds out, at no cost, whether one of ours is not among them any more.
-    pub(crate) async fn list(&self, lease: SessionKey) -> Result<Queue, Failure> {
-        loop {
-            let (mark, range) = (self.shared.sessions.own().mark(), self.keys.range());
-            let listed = self.read(lease, range).await?;
-            lease::compare(self, lease, mark, listed.kvs()).await?;
-            let queue = self.queue(lease, listed.kvs());
-            if detached::clear(self, lease, &queue).await? != Detached::Removed {
-                let revision = listed.header().map_or(0, etcd_client::ResponseHeader::revision);
-                self.shared.listings.note(&self.keys, &queue, revision);
-                return Ok(queue);
-            }
-        }
     }
 
     /// A transaction; remembers that its outcome is not known, if so.

@@ -4,6 +4,7 @@ use etcd_client::KeyValue;
 use zlock_core::kit::SessionKey;
 use zlock_core::{LockPath, Node, NodeData, Queue, Result};
 
+use crate::detached::{self, Detached};
 use crate::error::Failure;
 use crate::key::{self, Range};
 use crate::lease;
@@ -16,9 +17,25 @@ pub(crate) async fn children(shared: &Shared, parent: &LockPath) -> Result<Queue
     let mut operation = Operation::new(shared, "children", parent);
     loop {
         let lease = operation.budget.session().await?;
-        match operation.list(lease).await {
+        match list(&operation, lease).await {
             Ok(queue) => return Ok(queue),
             Err(failure) => operation.budget.retry(failure).await?,
+        }
+    }
+}
+
+/// The keys of the queue; also finds out, at no cost, whether one of ours is not among them any more.
+async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Failure> {
+    let Operation { shared, keys, .. } = operation;
+    loop {
+        let mark = shared.sessions.own().mark();
+        let listed = operation.read(lease, keys.range()).await?;
+        lease::compare(shared, lease, mark, keys, listed.kvs()).await?;
+        let queue = operation.queue(lease, listed.kvs());
+        if detached::clear(operation, lease, &queue).await? != Detached::Removed {
+            let revision = listed.header().map_or(0, etcd_client::ResponseHeader::revision);
+            shared.listings.note(keys, &queue, revision);
+            return Ok(queue);
         }
     }
 }
@@ -44,7 +61,7 @@ async fn content(
     let answer = operation.read(lease, Range { start: key, end: None }).await?;
     let kv = answer.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get());
     if kv.is_none() {
-        lease::missed(operation, lease, node).await?;
+        lease::missed(operation.shared, lease, node).await?;
     }
     let told = |kv: &KeyValue| {
         NodeData::new(value::read(node.name.as_str(), kv.value()).data.to_owned(), key::owner(kv))

@@ -70,7 +70,7 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> 
     let Some(now) =
         now.filter(|kv| kv.create_revision() == node.sequence.get()).map(|kv| Contents::of(name, kv))
     else {
-        lease::missed(operation, lease, node).await?;
+        lease::missed(operation.shared, lease, node).await?;
         return Ok(Outcome::Gone);
     };
     let outcome = if now.label == node.label { Outcome::Done } else { Outcome::Unknown };

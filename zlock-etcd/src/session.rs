@@ -7,7 +7,7 @@ use std::sync::Arc;
 use etcd_client::{Client, KeyValue};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use zlock_core::kit::{Failure as _, OwnContents, SessionKey, Sessions};
+use zlock_core::kit::{Failure as _, Interrupted, OwnContents, SessionKey, Sessions};
 use zlock_core::{CloseReason, ErrorKind, Node};
 
 use crate::config::EtcdOptions;
@@ -75,6 +75,12 @@ impl Shared {
     /// What is kept of a session.
     pub(crate) fn live(&self, lease: SessionKey) -> Result<Arc<Live>, Failure> {
         self.sessions.get(lease).ok_or_else(|| self.sessions.interrupted().into())
+    }
+
+    /// An answer says that the session is over. The manager has not heard of it yet.
+    pub(crate) fn lost(&self, lease: SessionKey) -> Failure {
+        self.sessions.publisher().lose(lease.epoch);
+        Interrupted::SessionLost.into()
     }
 
     /// Reads a key as a place in the queue; `None` if it is none.

@@ -133,7 +133,7 @@ async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queu
     let shared = operation.shared;
     let mark = shared.sessions.own().mark();
     let (mut armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
-    lease::compare(operation, lease, mark, read.kvs()).await?;
+    lease::compare(shared, lease, mark, &operation.keys, read.kvs()).await?;
     let (queue, seen, keys) = (operation.queue(lease, read.kvs()), revision(&read), operation.keys.clone());
     let look_again = match detached::clear(operation, lease, &queue).await? {
         Detached::Owned { look_again } => look_again,
@@ -184,7 +184,7 @@ async fn arm_data(
     let range = Range { start: operation.keys.of(&node.name), end: None };
     let (mut armed, read) = arm_and_read(operation, lease, range.clone()).await?;
     let Some(kv) = read.kvs().first().filter(|kv| kv.create_revision() == node.sequence.get()) else {
-        lease::missed(operation, lease, node).await?;
+        lease::missed(operation.shared, lease, node).await?;
         return Ok(None);
     };
     let now = value::read(node.name.as_str(), kv.value());

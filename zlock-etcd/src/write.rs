@@ -96,7 +96,7 @@ async fn write(
     let kv = gets.first().and_then(|get| get.kvs().first());
     Ok(match kv.filter(|kv| kv.create_revision() == node.sequence.get()) {
         None => {
-            lease::missed(operation, lease, node).await?;
+            lease::missed(operation.shared, lease, node).await?;
             Outcome::Gone
         }
         Some(kv) => {

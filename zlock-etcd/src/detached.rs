@@ -2,7 +2,7 @@
 //!
 //! A `put` that does not name the lease, such as an operator's, takes it away from a key. The session goes on to hold, or
 //! to wait: the key is there, and keeps its place. But it does not go with the session any more. So it counts as long
-//! as the lease that its name says is alive; after that whoever would wait behind it removes it.
+//! as the lease that its name says is alive; after that whoever finds it in the queue removes it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::Task;
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node,
-    NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
+    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
 };
 
 use crate::config::EtcdOptions;
@@ -84,6 +84,10 @@ impl CoordinationBackend for EtcdBackend {
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
         crate::delete::delete(&self.shared, parent, target).await
+    }
+
+    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
+        crate::delete::hand_over(&self.shared, parent, node, next).await
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {

@@ -2,7 +2,7 @@
 
 use etcd_client::{Txn, TxnOp, TxnOpResponse, TxnResponse};
 use zlock_core::kit::SessionKey;
-use zlock_core::{Deletion, LockPath, NodeId, Result, Target};
+use zlock_core::{Deletion, HandOver, LockPath, Node, NodeId, Result, Target};
 
 use crate::error::Failure;
 use crate::fence::Fence;
@@ -10,23 +10,73 @@ use crate::key::PlaceName;
 use crate::names::Names;
 use crate::operation::Operation;
 use crate::session::Shared;
-use crate::txn::{revision, was_created_at};
+use crate::txn::{is_still, revision, was_created_at};
 
 /// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
-    let mut operation = Operation::new(shared, "delete", parent);
-    shared.sessions.own().remove(target.id());
-    shared.contents.remove(target.id());
+    let mut operation = begin(shared, parent, target.id());
+    complete(&mut operation, target).await
+}
+
+/// Removes the node of an own lock, and says whether all of `next` were there then.
+pub(crate) async fn hand_over(
+    shared: &Shared,
+    parent: &LockPath,
+    node: &Node,
+    next: &[Node],
+) -> Result<HandOver> {
+    let mut operation = begin(shared, parent, &node.id);
+    let lease = operation.budget.session().await?;
+    if node.session == Some(lease.id) {
+        match all_or_nothing(&mut operation, lease, node, next).await {
+            Ok(true) => return Ok(HandOver::Confirmed),
+            Ok(false) => {}
+            Err(failure) => operation.budget.retry(failure).await?,
+        }
+    }
+    let target = Target::Node(node.clone());
+    complete(&mut operation, &target).await.map(HandOver::Unconfirmed)
+}
+
+/// Begins a delete: from here on the backend does not answer for the node any more.
+fn begin<'a>(shared: &'a Shared, parent: &'a LockPath, node_id: &NodeId) -> Operation<'a> {
+    shared.sessions.own().remove(node_id);
+    shared.contents.remove(node_id);
+    Operation::new(shared, "delete", parent)
+}
+
+/// Deletes the node if it and all of `next` are there; `false` if one is not.
+async fn all_or_nothing(
+    operation: &mut Operation<'_>,
+    lease: SessionKey,
+    node: &Node,
+    next: &[Node],
+) -> Result<bool, Failure> {
+    let live = operation.shared.live(lease)?;
+    let are_there: Vec<_> = std::iter::once(node)
+        .chain(next)
+        .map(|node| is_still(&operation.keys.of(&node.name), node))
+        .collect();
+    let txn = Txn::new().when(are_there).and_then([TxnOp::delete(operation.keys.of(&node.name), None)]);
+    let answer = operation.write(lease, txn).await?;
+    if answer.succeeded() {
+        live.names.free(&node.id, Some(node.sequence.get()));
+    }
+    Ok(answer.succeeded())
+}
+
+async fn complete(operation: &mut Operation<'_>, target: &Target) -> Result<Deletion> {
+    let shared = operation.shared;
     loop {
         if let Target::Node(node) = target
             && shared.sessions.closed().is_none()
             && node.session.is_some_and(|id| shared.sessions.is_past(id))
         {
-            return Ok(deletion(&operation, false));
+            return Ok(deletion(operation, false));
         }
         let lease = operation.budget.session().await?;
-        match once(&mut operation, lease, target).await {
-            Ok(removed) => return Ok(deletion(&operation, removed)),
+        match once(operation, lease, target).await {
+            Ok(removed) => return Ok(deletion(operation, removed)),
             Err(failure) => operation.budget.retry(failure).await?,
         }
     }

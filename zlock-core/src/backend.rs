@@ -44,7 +44,8 @@ use crate::watch::Watch;
 #[async_trait]
 pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// Appends a node to the queue of `parent`, tied to the current session, and returns it with the queue
-    /// as it stood at or after the create. `id` must be new, from [`NodeIds`](crate::NodeIds).
+    /// as it stood at or after the create. Of that, a lock that excludes all others ([`Label::Lock`] and [`Label::Write`])
+    /// may get no more than the node right before its own, and its own. `id` must be new, from [`NodeIds`](crate::NodeIds).
     ///
     /// # Behavior
     /// - A node ID that is no UUID is refused with `InvalidArgument`.
@@ -217,7 +218,7 @@ pub enum Close {
 pub struct Created {
     /// The node, with session and fencing token filled.
     pub node: Node,
-    /// The queue at or after the create; it has the node.
+    /// The queue at or after the create, or as much of it as the node's label needs; it has the node.
     pub queue: Queue,
     /// The epoch of the session that owns the node.
     pub epoch: u64,

@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::key::PlaceName;
 use crate::operation::Operation;
 use crate::session::{Live, Shared, lease_id};
-use crate::txn::{get, gets, revision, was_created_at};
+use crate::txn::{get, gets, last_two, revision, was_created_at};
 use crate::value;
 use crate::write::check_size;
 
@@ -30,8 +30,9 @@ pub(crate) async fn create(
     }
     check_size(&operation, data)?;
     let value = [&value::head(Some(node_id), label), data].concat();
+    let wanted = Wanted { node_id, label, value: &value };
     let mut taken = None;
-    let created = tries(&mut operation, node_id, &value, &mut taken).await;
+    let created = tries(&mut operation, wanted, &mut taken).await;
     if let Some((_, live)) = taken
         && created.is_err()
         && !operation.budget.ambiguous
@@ -41,15 +42,19 @@ pub(crate) async fn create(
     created
 }
 
+/// The node to create.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    node_id: &'a NodeId,
+    label: Label,
+    value: &'a [u8],
+}
+
 /// The session in which a name was taken for the node.
 type Taken = Option<(SessionKey, Arc<Live>)>;
 
-async fn tries(
-    operation: &mut Operation<'_>,
-    node_id: &NodeId,
-    value: &[u8],
-    taken: &mut Taken,
-) -> Result<Created> {
+async fn tries(operation: &mut Operation<'_>, wanted: Wanted<'_>, taken: &mut Taken) -> Result<Created> {
+    let node_id = wanted.node_id;
     // The session in which a create of unknown outcome was sent.
     let mut lost_in: Option<SessionKey> = None;
     loop {
@@ -61,7 +66,7 @@ async fn tries(
         let attempt = match live(operation.shared, lease, node_id, taken) {
             Err(failure) => Err(failure),
             Ok(live) if lost_in.is_some() => recover(operation, lease, &live, node_id).await,
-            Ok(live) => append(operation, lease, &live, node_id, value).await,
+            Ok(live) => append(operation, lease, &live, wanted).await,
         };
         match attempt {
             Ok(Some(created)) => return Ok(created),
@@ -104,22 +109,34 @@ async fn append(
     operation: &mut Operation<'_>,
     lease: SessionKey,
     live: &Live,
-    node_id: &NodeId,
-    value: &[u8],
+    Wanted { node_id, label, value }: Wanted<'_>,
 ) -> Result<Option<Created>, Failure> {
     let (key, range) = (key(operation, lease, live, node_id), operation.keys.range());
+    // An exclusive lock waits for the node right before: its key is the newest but that of this very transaction.
+    let is_exclusive = matches!(label, Label::Lock | Label::Write);
+    let listing = if is_exclusive { last_two(range) } else { get(range) };
     let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
     let carried = fence.known();
     let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease_id(lease))));
     let txn = Txn::new()
         .when([was_created_at(&key, 0), fence.is(carried)])
-        .and_then([put, get(range)])
+        .and_then([put, listing])
         .or_else([fence.get()]);
     let answer = operation.write(lease, txn).await?;
     if answer.succeeded() {
         let gets = gets(&answer);
-        let kvs = gets.first().map_or(&[][..], |get| get.kvs());
-        return Ok(finish(operation, lease, live, node_id, &key, kvs, revision(&answer)));
+        let listed = gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision(&answer)));
+        let listed = listed.unwrap_or_default();
+        if listed.is_whole() || listed.kvs.iter().all(|kv| operation.keys.node(kv).is_some()) {
+            return Ok(finish(operation, lease, live, node_id, &key, listed));
+        }
+        // That of a lock further down, or nobody's: the node before is not among the two.
+        let read = operation.read(lease, operation.keys.range()).await;
+        operation.budget.ambiguous |= read.is_err();
+        let read = read?;
+        let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
+        let listed = Listed::of(read.kvs(), read.count(), revision);
+        return Ok(finish(operation, lease, live, node_id, &key, listed));
     }
     let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
     if raised == carried {
@@ -143,8 +160,27 @@ async fn recover(
     let answer = operation.write(lease, txn).await?;
     fence.raised_by(&answer);
     let gets = gets(&answer);
-    let kvs = gets.first().map_or(&[][..], |get| get.kvs());
-    Ok(finish(operation, lease, live, node_id, &key, kvs, revision(&answer)))
+    let listed = gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision(&answer)));
+    Ok(finish(operation, lease, live, node_id, &key, listed.unwrap_or_default()))
+}
+
+/// Keys of a queue's range.
+#[derive(Clone, Copy, Default)]
+struct Listed<'a> {
+    kvs: &'a [KeyValue],
+    /// How many there are.
+    count: i64,
+    revision: i64,
+}
+
+impl<'a> Listed<'a> {
+    fn of(kvs: &'a [KeyValue], count: i64, revision: i64) -> Self {
+        Listed { kvs, count, revision }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.kvs.len() as i64 >= self.count
+    }
 }
 
 /// Completes the answer, if the node is there: from here on the backend answers for it.
@@ -154,9 +190,9 @@ fn finish(
     live: &Live,
     node_id: &NodeId,
     key: &str,
-    kvs: &[KeyValue],
-    revision: i64,
+    listed: Listed<'_>,
 ) -> Option<Created> {
+    let kvs = listed.kvs;
     let kv = kvs.iter().find(|kv| kv.key() == key.as_bytes())?;
     let name = operation.keys.name(kv.key())?;
     // A value that somebody has overwritten names no node: then name and lease must do.
@@ -170,7 +206,7 @@ fn finish(
     if node.label != Label::Lock {
         operation.shared.contents.insert(node_id, Contents::of(name, kv));
     }
-    operation.shared.listings.note(&operation.keys, &queue, revision);
+    operation.shared.listings.note(&operation.keys, &queue, listed.is_whole(), listed.revision);
     let deletion = operation.shared.sessions.own().insert(node_id);
     Some(Created::new(node, queue, lease.epoch, deletion))
 }

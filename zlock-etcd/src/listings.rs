@@ -20,6 +20,8 @@ pub(crate) struct Listings(Mutex<BTreeMap<String, Listing>>);
 #[derive(Debug)]
 struct Listing {
     revision: i64,
+    /// Whether the first of the nodes is the first of the queue.
+    is_whole: bool,
     nodes: Vec<(NodeName, Sequence, Label)>,
 }
 
@@ -33,8 +35,8 @@ pub(crate) struct Listed {
 }
 
 impl Listings {
-    /// Remembers a listing.
-    pub(crate) fn note(&self, keys: &Keys, queue: &Queue, revision: i64) {
+    /// Remembers a listing, of the whole queue or of its end.
+    pub(crate) fn note(&self, keys: &Keys, queue: &Queue, is_whole: bool, revision: i64) {
         let mut listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = keys.range().start;
         if !(2..=MAX_NODES).contains(&queue.len()) {
@@ -42,7 +44,7 @@ impl Listings {
             return;
         }
         let nodes = queue.iter().map(|node| (node.name.clone(), node.sequence, node.label)).collect();
-        listings.insert(key, Listing { revision, nodes });
+        listings.insert(key, Listing { revision, is_whole, nodes });
         if listings.len() > MAX_QUEUES {
             listings.pop_first();
         }
@@ -51,12 +53,12 @@ impl Listings {
     /// Finds a node as it was seen.
     pub(crate) fn find(&self, keys: &Keys, seen: &Node) -> Option<Listed> {
         let listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Listing { revision, nodes } = listings.get(&keys.range().start)?;
+        let Listing { revision, is_whole, nodes } = listings.get(&keys.range().start)?;
         let is_it = |(name, sequence, label): &(NodeName, Sequence, Label)| {
             *name == seen.name && *sequence == seen.sequence && *label == seen.label
         };
         let place = nodes.iter().position(is_it)?;
-        Some(Listed { revision: *revision, is_first: place == 0 })
+        Some(Listed { revision: *revision, is_first: *is_whole && place == 0 })
     }
 }
 
@@ -81,7 +83,9 @@ mod tests {
         let keys = |path: &str| Keys::new(options.prefix(), &LockPath::new(path).unwrap());
         let (listings, a, b) = (Listings::default(), keys("/a"), keys("/b"));
         let pair = queue(&[Label::Write, Label::Lock]);
-        listings.note(&a, &pair, 7);
+        listings.note(&a, &pair, false, 7);
+        assert_eq!(listings.find(&a, &pair[0]), Some(Listed { revision: 7, is_first: false }));
+        listings.note(&a, &pair, true, 7);
         assert_eq!(listings.find(&a, &pair[0]), Some(Listed { revision: 7, is_first: true }));
         assert_eq!(listings.find(&a, &pair[1]), Some(Listed { revision: 7, is_first: false }));
         assert_eq!(listings.find(&b, &pair[0]), None);
@@ -90,9 +94,9 @@ mod tests {
         let mut another = pair[0].clone();
         another.sequence = Sequence::new(9);
         assert_eq!(listings.find(&a, &another), None);
-        listings.note(&a, &queue(&[Label::Lock]), 8);
+        listings.note(&a, &queue(&[Label::Lock]), true, 8);
         assert_eq!(listings.find(&a, &pair[0]), None, "nobody waits there any more");
-        listings.note(&a, &queue(&[Label::Lock; MAX_NODES + 1]), 9);
+        listings.note(&a, &queue(&[Label::Lock; MAX_NODES + 1]), true, 9);
         assert_eq!(listings.find(&a, &pair[0]), None);
     }
 
@@ -101,7 +105,7 @@ mod tests {
         let (options, listings) = (EtcdOptions::new(["h"]), Listings::default());
         for n in 0..2 * MAX_QUEUES {
             let keys = Keys::new(options.prefix(), &LockPath::new(format!("/{n}")).unwrap());
-            listings.note(&keys, &queue(&[Label::Lock; 2]), 1);
+            listings.note(&keys, &queue(&[Label::Lock; 2]), true, 1);
         }
         assert_eq!(listings.0.lock().unwrap().len(), MAX_QUEUES);
     }

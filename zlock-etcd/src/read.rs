@@ -34,7 +34,7 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
         let queue = operation.queue(lease, listed.kvs());
         if detached::clear(operation, lease, &queue).await? != Detached::Removed {
             let revision = listed.header().map_or(0, etcd_client::ResponseHeader::revision);
-            shared.listings.note(keys, &queue, revision);
+            shared.listings.note(keys, &queue, true, revision);
             return Ok(queue);
         }
     }

@@ -1,6 +1,8 @@
 //! Parts of transactions, and of the answers to them.
 
-use etcd_client::{Compare, CompareOp, GetOptions, GetResponse, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{
+    Compare, CompareOp, GetOptions, GetResponse, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse,
+};
 use zlock_core::Node;
 
 use crate::key::Range;
@@ -18,6 +20,12 @@ pub(crate) fn was_created_at(key: &str, revision: i64) -> Compare {
 /// Reads the range of a queue, as a part of a transaction.
 pub(crate) fn get(range: Range) -> TxnOp {
     TxnOp::get(range.start, range.end.map(|end| GetOptions::new().with_range(end)))
+}
+
+/// Reads the two keys of the range that were created last.
+pub(crate) fn last_two(range: Range) -> TxnOp {
+    let options = GetOptions::new().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2);
+    TxnOp::get(range.start, Some(range.end.into_iter().fold(options, GetOptions::with_range)))
 }
 
 /// The answers to the reads of a transaction, in order.

@@ -12,7 +12,7 @@ use etcd_client::{EventType, WatchOptions};
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use zlock_core::{CoordinationBackend, Label, Target};
+use zlock_core::{CoordinationBackend, Created, Label, LockPath, NodeIds, Target};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Guard, InterProcessMutex, Release};
 use zlock_testkit::{Etcd, FaultProxy, Flow, Metrics, have_etcd, limit, limit_to};
@@ -340,6 +340,59 @@ async fn a_hand_over_does_not_wait_for_the_servers_loop() {
         println!("{ROUNDS} rounds: {taken:?}; by watches from the past: {from_the_past:?}");
         assert!(taken * 4 < from_the_past, "{taken:?} against {from_the_past:?}");
         release(held).await;
+    })
+    .await;
+}
+
+async fn lock_node(backend: &EtcdBackend, path: &LockPath) -> Created {
+    backend.create_ephemeral_sequential(path, Label::Lock, &NodeIds::random().next(), b"data").await.unwrap()
+}
+
+/// Its predecessor and itself, however many stand before.
+#[tokio::test]
+async fn a_create_brings_no_long_queue() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let proxy = FaultProxy::start(server.addr()).await;
+        let backend = backend_at(&server, &proxy.connect_string()).await;
+        let path = LockPath::new(PATH).unwrap();
+        let first = lock_node(&backend, &path).await;
+        assert_eq!(*first.queue, *std::slice::from_ref(&first.node));
+        let mut before = first.node;
+        for _ in 0..200 {
+            before = lock_node(&backend, &path).await.node;
+        }
+        let received = proxy.bytes_to_client();
+        let last = lock_node(&backend, &path).await;
+        let received = proxy.bytes_to_client() - received;
+        assert!(received < 1000, "{received} bytes behind 201 nodes");
+        assert_eq!(*last.queue, [before, last.node.clone()]);
+        assert_eq!(backend.children(&path).await.unwrap().len(), 202);
+    })
+    .await;
+}
+
+/// What was created right before is the node of a lock further down.
+#[tokio::test]
+async fn a_key_that_is_no_place_hides_no_predecessor() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let backend = backend(&server).await;
+        let path = LockPath::new(PATH).unwrap();
+        let before = lock_node(&backend, &path).await.node;
+        lock_node(&backend, &path.join("further").unwrap()).await;
+        let last = lock_node(&backend, &path).await;
+        assert_eq!(*last.queue, [before, last.node.clone()]);
+        let alone = path.join("further/down").unwrap();
+        lock_node(&backend, &alone.join("still").unwrap()).await;
+        let alone = lock_node(&backend, &alone).await;
+        assert_eq!(*alone.queue, *std::slice::from_ref(&alone.node));
     })
     .await;
 }

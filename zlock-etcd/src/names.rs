@@ -40,11 +40,18 @@ pub(crate) struct Place {
 /// The numbers of one path.
 #[derive(Debug, Default)]
 struct Numbers {
-    used: BTreeMap<u32, NodeId>,
+    used: BTreeMap<u32, Use>,
     /// Used before, and free again.
     free: BTreeSet<u32>,
     /// The first that was never used.
     next: u32,
+}
+
+#[derive(Debug)]
+struct Use {
+    node_id: NodeId,
+    /// As in its [`Place`]: a listing is compared with all nodes of its path.
+    created: Option<i64>,
 }
 
 impl Numbers {
@@ -53,7 +60,7 @@ impl Numbers {
             self.next += 1;
             self.next - 1
         });
-        self.used.insert(number, node_id.clone());
+        self.used.insert(number, Use { node_id: node_id.clone(), created: None });
         number
     }
 }
@@ -103,8 +110,12 @@ impl Names {
 
     /// Records the revision at which the node was created.
     pub(crate) fn created(&self, node_id: &NodeId, revision: i64) {
-        if let Some(place) = self.lock().places.get_mut(node_id) {
-            place.created = Some(revision);
+        let state = &mut *self.lock();
+        let Some(place) = state.places.get_mut(node_id) else { return };
+        place.created = Some(revision);
+        let numbers = state.paths.get_mut(&place.prefix);
+        if let Some(used) = numbers.and_then(|numbers| numbers.used.get_mut(&place.number)) {
+            used.created = place.created;
         }
     }
 
@@ -145,15 +156,15 @@ impl Names {
     /// Returns the ID of the node that has this number in this queue, and was created at this revision.
     pub(crate) fn find(&self, prefix: &str, number: u32, created: i64) -> Option<NodeId> {
         let state = self.lock();
-        let node_id = state.paths.get(prefix)?.used.get(&number)?;
-        let place = state.places.get(node_id)?;
-        (place.created == Some(created)).then(|| node_id.clone())
+        let used = state.paths.get(prefix)?.used.get(&number)?;
+        (used.created == Some(created)).then(|| used.node_id.clone())
     }
 
     /// Returns the IDs of nodes whose keys are in a list: prefixes and numbers.
     pub(crate) fn with_keys<'a>(&self, keys: impl Iterator<Item = (&'a str, u32)>) -> BTreeSet<NodeId> {
         let state = self.lock();
-        let find = |(prefix, number): (&str, u32)| state.paths.get(prefix)?.used.get(&number).cloned();
+        let find =
+            |(prefix, number): (&str, u32)| Some(state.paths.get(prefix)?.used.get(&number)?.node_id.clone());
         keys.filter_map(find).collect()
     }
 
@@ -162,11 +173,10 @@ impl Names {
     pub(crate) fn missing(&self, prefix: &str, present: &BTreeMap<u32, i64>) -> BTreeSet<NodeId> {
         let state = self.lock();
         let Some(numbers) = state.paths.get(prefix) else { return BTreeSet::new() };
-        let is_missing = |(number, node_id): &(&u32, &NodeId)| {
-            let created = state.places.get(*node_id).and_then(|place| place.created);
-            created.is_some() && created.as_ref() != present.get(number)
+        let is_missing = |(number, used): &(&u32, &Use)| {
+            used.created.is_some() && used.created.as_ref() != present.get(number)
         };
-        numbers.used.iter().filter(is_missing).map(|(_, node_id)| node_id.clone()).collect()
+        numbers.used.iter().filter(is_missing).map(|(_, used)| used.node_id.clone()).collect()
     }
 }
 

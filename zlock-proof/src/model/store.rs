@@ -63,11 +63,22 @@ fn changed(state: &mut State, me: u8) {
     }
 }
 
+/// The listing that comes with a create: for who excludes all others the node before its own, as etcd's has it.
+fn with_create(state: &State, me: u8) -> Vec<Place> {
+    match state.place(me) {
+        Some(place) if matches!(state.client(me).label, Label::Lock | Label::Write) => {
+            state.queue[place.saturating_sub(1)..=place].to_vec()
+        }
+        _ => state.queue.clone(),
+    }
+}
+
 /// Carries out the client's request.
 pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
     let Phase::Asking(ask) = state.client(me).phase.clone() else { return };
     let (answer, watch) = match ask {
-        Ask::Create | Ask::List => (Answer::Listed(state.queue.clone()), None),
+        Ask::Create => (Answer::Listed(with_create(state, me)), None),
+        Ask::List => (Answer::Listed(state.queue.clone()), None),
         Ask::Arm(seen) => {
             let is_as_seen = |p: &Place| {
                 p.client == seen.client && (p.label == seen.label || left_out == Some(Rule::LabelCompared))

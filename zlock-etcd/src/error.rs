@@ -34,6 +34,8 @@ pub(crate) enum Failure {
     Unauthenticated,
     /// The server does not serve the watch.
     Unwatched(String),
+    /// What the server knows is older than what a server has told us before.
+    Behind,
     /// The session has a node with this ID already.
     NodeIdInUse,
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
@@ -51,7 +53,9 @@ impl kit::Failure for Failure {
             {
                 (ErrorKind::NotAuthorized, false, false)
             }
-            Failure::Unwatched(_) | Failure::Unauthenticated => (ErrorKind::Unavailable, false, true),
+            Failure::Unwatched(_) | Failure::Unauthenticated | Failure::Behind => {
+                (ErrorKind::Unavailable, false, true)
+            }
             Failure::NodeIdInUse => (ErrorKind::Unexpected, false, false),
         };
         FailureClass { kind, ambiguous, retryable }
@@ -63,6 +67,7 @@ impl kit::Failure for Failure {
             Failure::Silent => error.with_message("no answer"),
             Failure::Unauthenticated => error.with_message("authentication was switched on"),
             Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
+            Failure::Behind => error.with_message("the server is behind, or was restored to an older state"),
             Failure::NodeIdInUse => error.with_message("a node with this ID exists already"),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
         }

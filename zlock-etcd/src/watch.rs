@@ -38,6 +38,9 @@ use crate::session::Shared;
 use crate::stream::{Armed, Change, Put};
 use crate::value;
 
+/// How often to read what must not be older than a watch, before that is armed again after a pause.
+const READS: usize = 3;
+
 /// Arms a watch on `seen`, if it is still as it was seen.
 pub(crate) async fn node(shared: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
     let mut operation = Operation::new(shared, "exists_with_watch", parent);
@@ -219,19 +222,21 @@ async fn arm_and_read(
     Ok((armed, read))
 }
 
-/// A read that is not older than this revision. The first one nearly always is not.
+/// A read that is not older than this revision. The first one nearly always is not. If none is, the cluster may have been
+/// restored to an older state since the watch was armed.
 async fn not_before(
     operation: &Operation<'_>,
     lease: SessionKey,
     range: &Range,
     since: i64,
 ) -> Result<GetResponse, Failure> {
-    loop {
+    for _ in 0..READS {
         let read = operation.read(lease, range.clone()).await?;
         if revision(&read) >= since {
             return Ok(read);
         }
     }
+    Err(Failure::Behind)
 }
 
 fn revision(read: &GetResponse) -> i64 {

@@ -64,7 +64,8 @@ zlock_recipes::recipe_suite!(
         downgrade,
         semaphore,
         promotion,
-        succession
+        succession,
+        handed_over
     ]
 );
 

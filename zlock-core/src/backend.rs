@@ -125,7 +125,8 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// A recipe that knows `node` to have held the lock, and one of `next` to be right behind it, then knows that this one
     /// holds, and sends no request to find out.
     ///
-    /// The provided method deletes, then lists. A backend whose store deletes and checks in one request has a faster one.
+    /// The provided method deletes, and confirms nothing: then who is next looks for itself. A store that deletes one node
+    /// and checks others in one request confirms it.
     ///
     /// # Behavior
     /// - The node is removed whether or not this is confirmed.
@@ -133,16 +134,8 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A removal of a node that was gone already is not confirmed, nor is one in a later session than that of `node`.
     /// - An answer that was lost costs a retry, or the confirmation.
     async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        let deletion = self.delete(parent, &Target::Node(node.clone())).await?;
-        if deletion == Deletion::Deleted
-            && let Ok(queue) = self.children(parent).await
-            && next
-                .iter()
-                .all(|next| queue.find(&next.id).is_some_and(|found| found.sequence == next.sequence))
-        {
-            return Ok(HandOver::Confirmed);
-        }
-        Ok(HandOver::Unconfirmed(deletion))
+        let _ = next;
+        self.delete(parent, &Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
     }
 
     /// The data of a node, whatever its label is by now; `None` if it is gone.

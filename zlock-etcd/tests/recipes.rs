@@ -64,6 +64,7 @@ zlock_recipes::recipe_suite!(
         downgrade,
         semaphore,
         promotion,
-        succession
+        succession,
+        handed_over
     ]
 );

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zlock_core::{
     Created, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Node, Phase, Queue,
     Result, Session, SessionState, Target, Watch,
@@ -14,7 +14,10 @@ use crate::client_inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::{Entry, Granted, Hold, lost_error, status};
 use crate::queue::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
-use crate::succession::{Link, Predecessor};
+use crate::succession::{Followed, Link, Predecessor};
+
+/// After this time who waits for a predecessor of the same client watches its node, too.
+const LONG_WAIT: Duration = Duration::from_secs(5);
 
 /// What to acquire.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +110,7 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
         match acquisition.next(event, place.status()) {
             Step::Granted { promote } => return Ok(place.grant(promote)),
             Step::Ended(reason) => return Err(lost_error(reason, "acquire", path)),
-            Step::Wait => event = place.wait(awaited.take()).await,
+            Step::Wait => event = place.wait(awaited.take()).await?,
             asking => {
                 if matches!(asking, Step::Arm(_)) && !waited {
                     waited = true;
@@ -116,10 +119,10 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
                 // Once: who was not handed the lock watches from then on.
                 if let Step::Arm(before) = &asking
                     && !followed
-                    && let Some(link) = place.follow(before)
+                    && let Some(link) = place.follow(before).await
                 {
                     followed = true;
-                    (event, awaited) = (Event::Armed, Some(Awaited::Predecessor(link)));
+                    (event, awaited) = (Event::Armed, Some(Awaited::Predecessor(before.clone(), link)));
                     continue;
                 }
                 (event, awaited) = place.unless_lost(ask(request, asking)).await?;
@@ -160,7 +163,7 @@ fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Request<'_>) 
 /// What a place waits for.
 enum Awaited {
     Watch(Watch),
-    Predecessor(Link),
+    Predecessor(Node, Link),
 }
 
 /// A place in the queue. Dropped before the grant, it is given up by the reaper.
@@ -183,6 +186,7 @@ impl<'a> Place<'a> {
         // Armed before the create goes out: from here on every way out leaves no node behind.
         let mut cleanup =
             Cleanup { client, path, target: Target::Id(node_id.clone()), epoch: None, armed: true };
+        let predecessor = client.places.begin(&node_id, label);
         match client.backend.create_ephemeral_sequential(path, label, &node_id, data).await {
             Ok(created) => {
                 cleanup.target = Target::Node(created.node.clone());
@@ -193,7 +197,9 @@ impl<'a> Place<'a> {
                         .with_path(path)
                         .with_message(message));
                 };
-                let predecessor = client.places.add(&created);
+                if let Some(predecessor) = &predecessor {
+                    predecessor.created(&created);
+                }
                 Ok(Place { client, created, fencing_token, predecessor, cleanup })
             }
             Err(e) => {
@@ -210,32 +216,88 @@ impl<'a> Place<'a> {
     }
 
     /// Links the place to the node that stands right before it, if that is one of ours.
-    fn follow(&self, before: &Node) -> Option<Link> {
-        self.client.places.follow(before, &self.created)
+    async fn follow(&self, before: &Node) -> Option<Link> {
+        let follow = || self.client.places.follow(before, &self.created);
+        let followed = match follow() {
+            Followed::NotYet(told) => {
+                let heard = Box::pin(async {
+                    tokio::select! {
+                        biased;
+                        () = self.lost() => {}
+                        // An error in any case but that the time is over.
+                        _ = timeout(LONG_WAIT, told) => {}
+                    }
+                });
+                heard.await;
+                follow()
+            }
+            followed => followed,
+        };
+        if let Followed::Linked(link) = followed { Some(link) } else { None }
     }
 
     /// Waits for the watch or the predecessor, or until the place is lost.
-    async fn wait(&self, awaited: Option<Awaited>) -> Event {
-        let Some(awaited) = awaited else { return Event::Woken };
+    async fn wait(&self, awaited: Option<Awaited>) -> Result<Event> {
+        let Some(awaited) = awaited else { return Ok(Event::Woken) };
         let woken = async {
             match awaited {
                 Awaited::Watch(watch) => {
                     let event = watch.await;
                     tracing::trace!(path = %self.cleanup.path, ?event, "woken");
-                    Event::Woken
+                    Ok(Event::Woken)
                 }
-                Awaited::Predecessor(mut link) => {
-                    // A release that is under way and not polled tells nothing, nor does a hold whose node was deleted and
-                    // not looked for.
-                    let granted = timeout(self.client.operation_timeout, link.granted()).await;
-                    if granted == Ok(true) { Event::Succeeded } else { Event::Woken }
-                }
+                // Boxed, or every acquisition would be as large as this.
+                Awaited::Predecessor(before, link) => Box::pin(self.succeed(&before, link)).await,
             }
         };
         tokio::select! {
             biased;
-            () = self.lost() => Event::Woken,
+            () = self.lost() => Ok(Event::Woken),
             event = woken => event,
+        }
+    }
+
+    /// Waits until the predecessor hands over, or will not.
+    async fn succeed(&self, before: &Node, mut link: Link) -> Result<Event> {
+        let granted = tokio::select! {
+            biased;
+            granted = link.granted() => granted,
+            gone = self.watch_if_it_takes_long(before) => {
+                gone?;
+                link.is_on_its_way() && link.granted().await
+            }
+        };
+        if granted {
+            return Ok(Event::Succeeded);
+        }
+        // Who waits for its turn does not fail because there is no connection for a while.
+        self.connected().await;
+        Ok(Event::Woken)
+    }
+
+    /// Waits until the node is gone, or is not as it was. Watches it only after some time, in which most waits are over.
+    async fn watch_if_it_takes_long(&self, before: &Node) -> Result<()> {
+        loop {
+            sleep(LONG_WAIT).await;
+            self.connected().await;
+            match self.client.backend.exists_with_watch(self.cleanup.path, before).await {
+                Ok(Existence::Watching(watch)) => {
+                    let event = watch.await;
+                    tracing::trace!(path = %self.cleanup.path, ?event, "woken");
+                    return Ok(());
+                }
+                Ok(_) => return Ok(()),
+                Err(e) if e.is_retryable() => LastFailure::note(|| e),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Waits while there is no connection.
+    async fn connected(&self) {
+        let mut session = self.client.session.clone();
+        while session.current().state == SessionState::Suspended {
+            session.changed().await;
         }
     }
 

@@ -27,7 +27,7 @@ pub enum Release {
 
 /// Removes the node of a hold that nobody stands on.
 pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
-    let mut rest = Rest { hold, hand_over: Hold::remove_in_background, done: false };
+    let mut rest = Rest { hold, to_background: Hold::remove_in_background, done: false };
     let unless_lost = |release| if hold.status() == Status::Live { release } else { Release::AlreadyLost };
     if hold.status() != Status::Live {
         return Ok(Release::AlreadyLost);
@@ -61,7 +61,7 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
 /// wrong, the background goes on.
 pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
     hold.check("downgrade")?;
-    let mut rest = Rest { hold, hand_over: Hold::relabel_in_background, done: false };
+    let mut rest = Rest { hold, to_background: Hold::relabel_in_background, done: false };
     if let Some((node, label)) = hold.pending_relabel() {
         let client = hold.client();
         tokio::select! {
@@ -88,14 +88,14 @@ async fn not_connected(hold: &Hold) {
 /// The rest of the work: goes to the background unless it was done.
 struct Rest<'a> {
     hold: &'a Arc<Hold>,
-    hand_over: fn(&Arc<Hold>),
+    to_background: fn(&Arc<Hold>),
     done: bool,
 }
 
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
         if !self.done {
-            (self.hand_over)(self.hold);
+            (self.to_background)(self.hold);
         }
     }
 }

@@ -11,29 +11,41 @@
 //! | it is right before mine | a listing said so; its name is compared, since a create may leave a second node of its ID |
 //! | its node and mine are of one session | the epochs are compared, and a grant looks at the session of its moment |
 //! | nothing comes in between | not with numbers that ZooKeeper gives twice |
-//! | no waiter is forgotten | a link that ends without a grant, for whatever reason, makes the waiter list and *watch*; so does one that has told nothing for a while |
+//! | no waiter is forgotten | a link that ends without a grant, for whatever reason, makes the waiter list and *watch*; so does a release that does not go on |
+//! | an operator's delete is noticed | by the heartbeat of the holder, which tells the link; a long wait watches as well, as one does behind others |
 //!
 //! The rule is model-checked, see `docs/CORRECTNESS.md`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
 use zlock_core::{
     CoordinationBackend, Created, Deletion, DeletionNotice, HandOver, Label, LockPath, Node, NodeId, Result,
     Sequence, Target,
 };
 
+/// How long a release may take to hand over, before the successor looks for itself.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
 /// The places of a client that a successor may wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<BTreeMap<NodeId, Arc<Entry>>>);
+pub(crate) struct Places(Mutex<BTreeMap<NodeId, Entry>>);
 
 #[derive(Debug)]
-struct Entry {
-    node: Node,
-    epoch: u64,
-    deletion: DeletionNotice,
-    next: Mutex<Option<Successor>>,
+enum Entry {
+    /// The create is under way. Its answer may come to light in the listing of a successor before it is heard.
+    Creating {
+        told: Option<oneshot::Sender<()>>,
+    },
+    Queued {
+        node: Node,
+        epoch: u64,
+        deletion: DeletionNotice,
+        next: Option<Successor>,
+    },
 }
 
 /// A place of the client, from its create until its node is about to be removed. Dropped, it hands over to nobody.
@@ -43,54 +55,92 @@ pub(crate) struct Predecessor {
     node_id: NodeId,
 }
 
-/// Who is next, as its predecessor knows it.
+/// Who is next, as its predecessor knows it. Dropped before the lock is handed over, it tells that it will not be.
 #[derive(Debug)]
 pub(crate) struct Successor {
     node: Node,
-    granted: oneshot::Sender<()>,
+    told: Arc<Told>,
 }
 
 /// The end of a successor: what its predecessor tells it.
 #[derive(Debug)]
 pub(crate) struct Link {
-    granted: oneshot::Receiver<()>,
+    told: Arc<Told>,
     /// That the predecessor's node was deleted by somebody else.
     deletion: DeletionNotice,
 }
 
+#[derive(Debug, Default)]
+struct Told {
+    news: Mutex<News>,
+    changed: Notify,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum News {
+    #[default]
+    None,
+    /// The request that hands over is about to be sent.
+    OnItsWay,
+    HandedOver,
+    NotHandedOver,
+}
+
+/// Who else is behind the same place.
+#[allow(dead_code, reason = "dropped outside a lock")]
+enum Other {
+    Follows(oneshot::Sender<()>),
+    IsLinked(Successor),
+}
+
+/// What came of following a place.
+#[derive(Debug)]
+pub(crate) enum Followed {
+    /// It will tell.
+    Linked(Link),
+    /// Its create is not answered yet. Follow it again when this is told.
+    NotYet(oneshot::Receiver<()>),
+    /// It is not one of ours, or does not hand over.
+    No,
+}
+
 impl Places {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Entry>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a place that may come to hold; `None` if nobody can succeed it.
-    pub(crate) fn add(self: &Arc<Self>, created: &Created) -> Option<Arc<Predecessor>> {
-        let Created { node, epoch, deletion, .. } = created;
-        if !may_succeed(node) {
+    /// Takes in a place that is about to be created; `None` if nobody can succeed it.
+    pub(crate) fn begin(self: &Arc<Self>, node_id: &NodeId, label: Label) -> Option<Arc<Predecessor>> {
+        if label != Label::Lock {
             return None;
         }
-        let (node_id, next) = (node.id.clone(), Mutex::default());
-        let entry = Entry { node: node.clone(), epoch: *epoch, deletion: deletion.clone(), next };
-        self.lock().insert(node_id.clone(), Arc::new(entry));
-        Some(Arc::new(Predecessor { places: self.clone(), node_id }))
+        self.lock().insert(node_id.clone(), Entry::Creating { told: None });
+        Some(Arc::new(Predecessor { places: self.clone(), node_id: node_id.clone() }))
     }
 
-    /// Links a place to `before`, which a listing showed right before it. `None` if that is not one of ours, or is about
-    /// to be removed.
-    pub(crate) fn follow(&self, before: &Node, created: &Created) -> Option<Link> {
+    /// Links a place to `before`, which a listing showed right before it.
+    pub(crate) fn follow(&self, before: &Node, created: &Created) -> Followed {
         if !may_succeed(&created.node) || before.sequence >= created.node.sequence {
-            return None;
+            return Followed::No;
         }
-        let places = self.lock();
-        let entry = places.get(&before.id)?;
-        if entry.epoch != created.epoch || entry.node.name != before.name {
-            return None;
-        }
-        let (granted, receiver) = oneshot::channel();
-        // One that is there already has lost its node: two places are not right behind the same one.
-        let mut next = entry.next.lock().unwrap_or_else(PoisonError::into_inner);
-        *next = Some(Successor { node: created.node.clone(), granted });
-        Some(Link { granted: receiver, deletion: entry.deletion.clone() })
+        // One that is there already has lost its node: two places are not right behind the same one. It is woken outside
+        // the lock.
+        let (followed, _other) = match self.lock().get_mut(&before.id) {
+            Some(Entry::Creating { told }) => {
+                let (sender, receiver) = oneshot::channel();
+                (Followed::NotYet(receiver), told.replace(sender).map(Other::Follows))
+            }
+            Some(Entry::Queued { node, epoch, deletion, next })
+                if *epoch == created.epoch && node.name == before.name =>
+            {
+                let told = Arc::<Told>::default();
+                let successor = Successor { node: created.node.clone(), told: told.clone() };
+                let link = Link { told, deletion: deletion.clone() };
+                (Followed::Linked(link), next.replace(successor).map(Other::IsLinked))
+            }
+            _ => (Followed::No, None),
+        };
+        followed
     }
 }
 
@@ -101,11 +151,26 @@ fn may_succeed(node: &Node) -> bool {
 }
 
 impl Predecessor {
+    /// The create was answered.
+    pub(crate) fn created(&self, created: &Created) {
+        let Created { node, epoch, deletion, .. } = created;
+        // Who waits for this is woken by the end of what was there, outside the lock.
+        let _creating = if may_succeed(node) {
+            let (node, deletion) = (node.clone(), deletion.clone());
+            let queued = Entry::Queued { node, epoch: *epoch, deletion, next: None };
+            self.places.lock().insert(self.node_id.clone(), queued)
+        } else {
+            self.places.lock().remove(&self.node_id)
+        };
+    }
+
     /// Takes the successor, if there is one that still waits. From here on there is no other.
     pub(crate) fn next(&self) -> Option<Successor> {
         let entry = self.places.lock().remove(&self.node_id)?;
-        let next = entry.next.lock().unwrap_or_else(PoisonError::into_inner).take();
-        next.filter(|next| !next.granted.is_closed())
+        let Entry::Queued { next, .. } = entry else { return None };
+        let next = next.filter(Successor::still_waits)?;
+        next.told.tell(News::OnItsWay);
+        Some(next)
     }
 }
 
@@ -115,17 +180,69 @@ impl Drop for Predecessor {
     }
 }
 
+impl Told {
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, news: News) {
+        *self.news() = news;
+        self.changed.notify_one();
+    }
+
+    /// Waits until this is no longer the news, and returns what is.
+    async fn after(&self, known: News) -> News {
+        loop {
+            let news = *self.news();
+            if news != known {
+                return news;
+            }
+            self.changed.notified().await;
+        }
+    }
+}
+
+impl Successor {
+    fn still_waits(&self) -> bool {
+        Arc::strong_count(&self.told) > 1
+    }
+
+    fn hand_over(self) {
+        self.told.tell(News::HandedOver);
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        if *self.told.news() != News::HandedOver {
+            self.told.tell(News::NotHandedOver);
+        }
+    }
+}
+
 impl Link {
     /// Waits for the end of the predecessor; `true` if the lock was handed over.
     ///
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn granted(&mut self) -> bool {
+        let told = async {
+            if self.told.after(News::None).await == News::OnItsWay {
+                // A release that is not polled tells nothing.
+                let _ = timeout(ON_ITS_WAY, self.told.after(News::OnItsWay)).await;
+            }
+            *self.told.news() == News::HandedOver
+        };
         tokio::select! {
             biased;
-            granted = &mut self.granted => granted.is_ok(),
+            granted = told => granted,
             () = self.deletion.deleted() => false,
         }
+    }
+
+    /// Whether the lock is being handed over.
+    pub(crate) fn is_on_its_way(&self) -> bool {
+        matches!(*self.told.news(), News::OnItsWay | News::HandedOver)
     }
 }
 
@@ -139,13 +256,12 @@ pub(crate) async fn remove(
     target: &Target,
     next: Option<Successor>,
 ) -> Result<Deletion> {
-    let (Target::Node(node), Some(Successor { node: next, granted })) = (target, next) else {
+    let (Target::Node(node), Some(next)) = (target, next) else {
         return backend.delete(path, target).await;
     };
-    match backend.hand_over(path, node, std::slice::from_ref(&next)).await? {
+    match backend.hand_over(path, node, std::slice::from_ref(&next.node)).await? {
         HandOver::Confirmed => {
-            // Only fails if it has been cancelled meanwhile: then its node is removed.
-            let _ = granted.send(());
+            next.hand_over();
             Ok(Deletion::Deleted)
         }
         HandOver::Unconfirmed(deletion) => Ok(deletion),

@@ -138,7 +138,7 @@ impl LockModel {
         self.are_together(me, before.client)
             && (self.left_out == Some(Rule::OnlyMutexes) || before.label == Label::Lock)
             && !state.client(me).followed
-            && !matches!(predecessor.phase, Phase::Asking(Ask::Create) | Phase::Done)
+            && predecessor.phase != Phase::Done
     }
 
     fn link(&self, state: &mut State, me: u8, before: u8) {

@@ -299,6 +299,15 @@ macro_rules! recipe_group {
             [uncontended, contended, failed_try, looks_cost_nothing]
         );
     };
+    (handed_over, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            handed_over,
+            [],
+            [costs_two_calls, by_a_dropped_guard, answers_in_another_order]
+        );
+    };
     (succession, $time:ident, $store:expr) => {
         $crate::suite_tests!(
             $time,
@@ -306,8 +315,6 @@ macro_rules! recipe_group {
             succession,
             [],
             [
-                costs_two_calls,
-                by_a_dropped_guard,
                 others_in_between,
                 who_gives_up_does_not_hand_over,
                 a_deleted_successor_is_passed_over,

@@ -5,6 +5,7 @@ pub mod cost;
 pub mod downgrade;
 pub mod faults;
 pub mod guard;
+pub mod handed_over;
 pub mod input;
 pub mod kinds;
 pub mod links;

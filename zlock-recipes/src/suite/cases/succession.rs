@@ -11,14 +11,14 @@ use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Process, Side};
 use crate::{Guard, InterProcessMutex, Release};
 
-type Waiter = JoinHandle<Result<Guard>>;
+pub(super) type Waiter = JoinHandle<Result<Guard>>;
 
-fn at(process: &Process, path: &LockPath) -> InterProcessMutex {
+pub(super) fn at(process: &Process, path: &LockPath) -> InterProcessMutex {
     InterProcessMutex::new(&process.client, path).unwrap()
 }
 
 /// Waits in a task; returns when it knows what is in front of it.
-async fn waiter(case: &Case<'_>, process: &Process, path: &LockPath, places: usize) -> Waiter {
+pub(super) async fn waiter(case: &Case<'_>, process: &Process, path: &LockPath, places: usize) -> Waiter {
     let lock = at(process, path);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     case.until_queued(path, places).await;
@@ -26,11 +26,11 @@ async fn waiter(case: &Case<'_>, process: &Process, path: &LockPath, places: usi
     waiting
 }
 
-async fn release(guard: Guard) {
+pub(super) async fn release(guard: Guard) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-async fn granted(waiter: Waiter) -> Guard {
+pub(super) async fn granted(waiter: Waiter) -> Guard {
     let guard = timeout(LONG, waiter).await.expect("it comes in").unwrap().unwrap();
     assert!(guard.is_held());
     guard
@@ -39,36 +39,6 @@ async fn granted(waiter: Waiter) -> Guard {
 /// A process whose releases wait only a second for their answers.
 async fn hasty(case: &Case<'_>) -> Process {
     case.process_with(|builder| builder.with_operation_timeout(Duration::from_secs(1)).unwrap()).await
-}
-
-fn counts(process: &Process) -> [usize; 4] {
-    [Call::Create, Call::Exists, Call::Children, Call::Delete].map(|call| process.faults.count(call))
-}
-
-/// No watch and no second listing: one create and one removal each.
-pub async fn costs_two_calls(case: &Case<'_>) {
-    let (a, path) = (case.process().await, case.path("lock"));
-    let mut held = at(&a, &path).acquire().await.unwrap();
-    let one = waiter(case, &a, &path, 2).await;
-    let two = waiter(case, &a, &path, 3).await;
-    for next in [one, two] {
-        let before = held.fencing_token();
-        release(held).await;
-        held = granted(next).await;
-        assert!(held.fencing_token() > before);
-    }
-    release(held).await;
-    assert_eq!(counts(&a), [3, 0, 0, 3]);
-}
-
-/// The same where the guard is dropped.
-pub async fn by_a_dropped_guard(case: &Case<'_>) {
-    let (a, path) = (case.process().await, case.path("lock"));
-    let held = at(&a, &path).acquire().await.unwrap();
-    let next = waiter(case, &a, &path, 2).await;
-    drop(held);
-    release(granted(next).await).await;
-    assert_eq!(counts(&a), [2, 0, 0, 2]);
 }
 
 /// A place of another process comes in between, and is not passed over.

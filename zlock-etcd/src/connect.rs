@@ -209,7 +209,8 @@ impl Endpoints {
         if endpoint.is_connected()
             && let Ok(_turn) = self.inside.try_acquire()
         {
-            return self.ask_at(&endpoint, limit, call).await;
+            // Boxed, or whoever calls would be as large as this.
+            return Box::pin(self.ask_at(&endpoint, limit, call)).await;
         }
         let endpoints = self.clone();
         // Dropped, it takes the task with it.

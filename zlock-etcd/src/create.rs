@@ -131,7 +131,7 @@ async fn append(
             return Ok(finish(operation, lease, live, node_id, &key, listed));
         }
         // That of a lock further down, or nobody's: the node before is not among the two.
-        let read = operation.read(lease, operation.keys.range()).await;
+        let read = Box::pin(operation.read(lease, operation.keys.range())).await;
         operation.budget.ambiguous |= read.is_err();
         let read = read?;
         let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);

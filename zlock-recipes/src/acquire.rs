@@ -30,7 +30,8 @@ pub(crate) struct Request<'a> {
 
 /// Waits until the lock is held.
 pub(crate) async fn acquire(request: Request<'_>) -> Result<Guard> {
-    drive(request, &AtomicBool::default()).await
+    let queued = AtomicBool::default();
+    Box::pin(drive(request, &queued)).await
 }
 
 /// Waits until the lock is held or the time is over. No time means one try.
@@ -42,7 +43,7 @@ pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Resu
     // A time that the clock cannot tell is for ever.
     let Some(deadline) = Instant::now().checked_add(time) else { return acquire(request).await };
     let (queued, last) = (AtomicBool::default(), LastFailure::default());
-    match timeout_at(deadline, last.observe(drive(request, &queued))).await {
+    match timeout_at(deadline, last.observe(Box::pin(drive(request, &queued)))).await {
         Ok(result) => result,
         Err(_) => Err(timed_out(request, "acquire", queued.into_inner(), &last)),
     }
@@ -93,6 +94,8 @@ fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
 }
 
 /// Waits until the lock is held; sets `queued` once it has its place in the queue.
+///
+/// Its callers box it: it is large, and those who wait for a lock should not be.
 async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
     let Request { path, label, .. } = request;
     let mut place = Place::create(request).await?;

@@ -19,7 +19,7 @@ use crate::lease::term;
 use crate::operation::Operation;
 use crate::txn::is_still;
 
-/// What became of the places without a lease in a queue.
+/// The outcome of looking at the places without a lease in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detached {
     /// Some belonged to nobody, and are gone.

@@ -34,7 +34,7 @@ pub(crate) enum Failure {
     Unauthenticated,
     /// The server does not serve the watch.
     Unwatched(String),
-    /// What the server knows is older than what a server has told us before.
+    /// The server's state is older than one that was seen before.
     Behind,
     /// The session has a node with this ID already.
     NodeIdInUse,

@@ -273,7 +273,7 @@ impl<'a> Place<'a> {
         if granted {
             return Ok(Event::Succeeded);
         }
-        // Who waits for its turn does not fail because there is no connection for a while.
+        // An outage that the session survives is no reason to fail in line.
         self.connected().await;
         Ok(Event::Woken)
     }

@@ -1,4 +1,4 @@
-//! Succession: a waiter that stands right behind a place of its own client is told by that place's release that it holds.
+//! Succession: the release of a place hands the lock to the place right behind it, if that is of the same client.
 //!
 //! That saves the waiter its watch and its second listing. It is safe by this rule: if the place right before mine *held*
 //! the lock exclusively, and the store confirms that its node was removed while mine was there, then I hold. Whatever
@@ -55,7 +55,7 @@ pub(crate) struct Predecessor {
     node_id: NodeId,
 }
 
-/// Who is next, as its predecessor knows it. Dropped before the lock is handed over, it tells that it will not be.
+/// The next in line, as its predecessor knows it. If it is dropped before the lock is handed over, it tells the link so.
 #[derive(Debug)]
 pub(crate) struct Successor {
     node: Node,

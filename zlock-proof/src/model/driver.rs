@@ -155,7 +155,7 @@ impl LockModel {
         self.hear(state, me, heard, Status::Live);
     }
 
-    /// The predecessor has told nothing for a while.
+    /// The client stops waiting for its predecessor.
     pub(crate) fn look_for_itself(&self, state: &mut State, me: u8) {
         self.unlink(state, me, Heard::Fired);
     }

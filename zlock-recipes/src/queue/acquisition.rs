@@ -24,7 +24,7 @@ pub enum Status {
 pub enum Event {
     /// A listing came that was asked for after the last wake-up.
     Listed(Queue),
-    /// The watch on the node to wait for is armed, or its end will be told in another way.
+    /// The watch on the node to wait for is armed, or its end will be reported in another way.
     Armed,
     /// The node to wait for is gone, or has another label: there is nothing to watch.
     NotArmed,

@@ -253,7 +253,7 @@ fn a_waker_that_polls_inline_does_not_deadlock() {
             let client = Client::new(server.connect());
             let held = mutex(&client).acquire().await.unwrap();
             let lock = mutex(&client);
-            // Gives its place up when it is told to, at its next poll.
+            // Gives its place up at its next poll after it is woken.
             let gives_up = Arc::new(std::sync::atomic::AtomicBool::new(false));
             let told = gives_up.clone();
             let future = async move {

@@ -98,7 +98,7 @@ enum Other {
 pub(crate) enum Followed {
     /// It will tell.
     Linked(Link),
-    /// Its create is not answered yet. Follow it again when this is told.
+    /// Its create is not answered yet. Follow it again when this completes.
     NotYet(oneshot::Receiver<()>),
     /// It is not one of ours, or does not hand over.
     No,
@@ -154,7 +154,7 @@ impl Predecessor {
     /// The create was answered.
     pub(crate) fn created(&self, created: &Created) {
         let Created { node, epoch, deletion, .. } = created;
-        // Who waits for this is woken by the end of what was there, outside the lock.
+        // Dropping the old entry wakes its follower. That happens outside the lock.
         let _creating = if may_succeed(node) {
             let (node, deletion) = (node.clone(), deletion.clone());
             let queued = Entry::Queued { node, epoch: *epoch, deletion, next: None };

@@ -124,7 +124,7 @@ async fn ended(store: Store) {
         drop(runtime);
         let began = Instant::now();
         drop(guard);
-        assert!(began.elapsed() < Duration::from_millis(100), "a drop blocks");
+        assert!(began.elapsed() < Duration::from_secs(1), "a drop blocks");
     })
     .await;
     assert_eq!(store.expect_free().await.release().await.unwrap(), Release::Released);

@@ -50,7 +50,7 @@ async fn acquire_and_release_are_three_requests() {
     .await;
 }
 
-/// One round trip: with a link of 100 ms each way, a create is answered after one of them.
+/// One round trip: with a link of 300 ms each way, a create is answered after one of them.
 #[tokio::test]
 async fn a_create_is_one_round_trip() {
     limit(async {
@@ -58,7 +58,7 @@ async fn a_create_is_one_round_trip() {
         let l = common::linked(server).await;
         let path = path("trip");
         mkdir(&l.observer, &path).await;
-        let way = Duration::from_millis(100);
+        let way = Duration::from_millis(300);
         l.proxy.both(zlock_testkit::Flow::Delay(way));
         let began = Instant::now();
         let made = create(&l.backend, &path, Label::Lock).await;

@@ -338,7 +338,9 @@ async fn a_hand_over_does_not_wait_for_the_servers_loop() {
             held = waiting.await.unwrap();
             until_watches(&server, 0).await;
         }
-        println!("slow watches in {ROUNDS} hand-overs: {slow}; in as many watches from the past: {from_the_past}");
+        println!(
+            "slow watches in {ROUNDS} hand-overs: {slow}; in as many watches from the past: {from_the_past}"
+        );
         assert_eq!(slow, 0);
         release(held).await;
     })

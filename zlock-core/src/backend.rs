@@ -75,6 +75,23 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///   is gone.
     async fn children(&self, parent: &LockPath) -> Result<Queue>;
 
+    /// The own node `node` and the node right before it in the queue of `parent`, or more of that queue. It is what a lock
+    /// that excludes all others ([`Label::Lock`] and [`Label::Write`]) needs to know to be granted.
+    ///
+    /// Unlike [`children`](Self::children), it may be an older state of the queue: as old as the newest that this backend was
+    /// told. Nobody ever comes in before `node`, so an older state shows too many nodes before it, and never too few.
+    ///
+    /// The provided method is `children`. A store that can read less, or read it where it costs less, does so.
+    ///
+    /// # Behavior
+    /// - The node right before `node` is not left out.
+    /// - It has no node that this backend was told is gone.
+    /// - `node` is missing only if it is gone.
+    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
+        let _ = node;
+        self.children(parent).await
+    }
+
     /// [`children`](Self::children), and a one-shot watch on any change of the queue: a node that comes, goes
     /// or is relabelled.
     ///
@@ -309,6 +326,7 @@ macro_rules! forward {
                     data: &'c [u8]
                 ) -> Created;
                 children<'a>(parent: &'a LockPath) -> Queue;
+                children_up_to<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Queue;
                 children_with_watch<'a>(parent: &'a LockPath) -> (Queue, Watch);
                 exists_with_watch<'a, 'b>(parent: &'a LockPath, seen: &'b Node) -> Existence;
                 relabel<'a, 'b>(parent: &'a LockPath, node: &'b Node, label: Label) -> Node;

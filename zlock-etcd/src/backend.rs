@@ -70,6 +70,10 @@ impl CoordinationBackend for EtcdBackend {
         crate::read::children(&self.shared, parent).await
     }
 
+    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
+        crate::read::children_up_to(&self.shared, parent, node).await
+    }
+
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
         crate::watch::queue(&self.shared, parent).await
     }

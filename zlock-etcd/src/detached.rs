@@ -83,6 +83,7 @@ async fn remove(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Re
     tracing::warn!(%key, "removing a place that lost its lease, and whose session is over");
     let has_no_lease = Compare::lease(key.as_str(), CompareOp::Equal, 0);
     let txn = Txn::new().when([is_still(&key, node), has_no_lease]).and_then([TxnOp::delete(key, None)]);
-    operation.ask(lease, |client| async move { kv(&client).txn(txn).await }).await?;
+    let answer = operation.ask(lease, |client| async move { kv(&client).txn(txn).await }).await?;
+    operation.shared.told_by(answer.header());
     Ok(())
 }

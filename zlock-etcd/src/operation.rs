@@ -50,8 +50,21 @@ impl<'a> Operation<'a> {
 
     /// Reads keys: all that any server was told of before.
     pub(crate) async fn read(&self, lease: SessionKey, range: Range) -> Result<GetResponse, Failure> {
-        let options = range.end.map(|end| GetOptions::new().with_range(end));
-        self.ask(lease, |client| async move { kv(&client).get(range.start, options).await }).await
+        self.get(lease, range, GetOptions::new()).await
+    }
+
+    /// Reads keys in another way.
+    pub(crate) async fn get(
+        &self,
+        lease: SessionKey,
+        range: Range,
+        options: GetOptions,
+    ) -> Result<GetResponse, Failure> {
+        let options = range.end.into_iter().fold(options, GetOptions::with_range);
+        let ask = |client: Arc<Client>| async move { kv(&client).get(range.start, Some(options)).await };
+        let read = self.ask(lease, ask).await?;
+        self.shared.told_by(read.header());
+        Ok(read)
     }
 
     /// Reads a listing of the queue's range.
@@ -62,6 +75,9 @@ impl<'a> Operation<'a> {
     /// A transaction; remembers that its outcome is not known, if so.
     pub(crate) async fn write(&mut self, lease: SessionKey, txn: Txn) -> Result<TxnResponse, Failure> {
         let result = self.ask(lease, |client| async move { kv(&client).txn(txn).await }).await;
+        if let Ok(answer) = &result {
+            self.shared.told_by(answer.header());
+        }
         self.budget.record(result)
     }
 }

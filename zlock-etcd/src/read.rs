@@ -1,6 +1,6 @@
 //! Reading without a watch.
 
-use etcd_client::KeyValue;
+use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget};
 use zlock_core::kit::SessionKey;
 use zlock_core::{LockPath, Node, NodeData, Queue, Result};
 
@@ -38,6 +38,65 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
             return Ok(queue);
         }
     }
+}
+
+/// The own node and the node right before it.
+///
+/// # A server that is behind may answer
+/// It need not ask the others then. Nothing is ever created with a lower revision than what is there. So an older state has
+/// all nodes before `node` that a newer one has, and may have two kinds that a newer one has not:
+///
+/// - A node before it that is gone. Who waits for it is told so at once, and asks again. For this to end, a state is
+///   read that is not older than what this backend was told: the deletion that woke the waiter is part of that.
+/// - `node` itself, though it is gone. If its session is over, the session's deadline here has passed, and that is looked at
+///   before a lock is granted. If an operator deleted it, no reading helps: that can also happen right after it.
+pub(crate) async fn children_up_to(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Queue> {
+    let mut operation = Operation::new(shared, "children_up_to", parent);
+    loop {
+        let lease = operation.budget.session().await?;
+        match list_up_to(&operation, lease, node).await {
+            Ok(queue) => return Ok(queue),
+            Err(failure) => operation.budget.retry(failure).await?,
+        }
+    }
+}
+
+async fn list_up_to(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Result<Queue, Failure> {
+    let Operation { shared, keys, .. } = operation;
+    loop {
+        let listed = read_up_to(operation, lease, node).await?;
+        if listed.more() && !listed.kvs().iter().all(|kv| keys.node(kv).is_some()) {
+            // That of a lock further down, or nobody's: the node before is not among the two.
+            return list(operation, lease).await;
+        }
+        let queue = operation.queue(lease, listed.kvs());
+        if !queue.iter().any(|listed| listed.sequence == node.sequence) {
+            lease::missed(shared, lease, node).await?;
+        }
+        if detached::clear(operation, lease, &queue).await? != Detached::Removed {
+            let revision = listed.header().map_or(0, etcd_client::ResponseHeader::revision);
+            shared.listings.note(keys, &queue, !listed.more(), revision);
+            return Ok(queue);
+        }
+    }
+}
+
+/// Reads the last two keys up to that of the node, in a state that is not older than what this backend was told.
+async fn read_up_to(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    node: &Node,
+) -> Result<GetResponse, Failure> {
+    let last_two = GetOptions::new()
+        .with_max_create_revision(node.sequence.get())
+        .with_sort(SortTarget::Create, SortOrder::Descend)
+        .with_limit(2);
+    let (range, newest) = (operation.keys.range(), operation.shared.newest());
+    let read = operation.get(lease, range.clone(), last_two.clone().with_serializable()).await?;
+    if read.header().map_or(0, etcd_client::ResponseHeader::revision) >= newest {
+        return Ok(read);
+    }
+    operation.get(lease, range, last_two).await
 }
 
 /// The data of a node.

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use etcd_client::{Client, KeyValue};
+use etcd_client::{Client, KeyValue, ResponseHeader};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, Interrupted, OwnContents, SessionKey, Sessions};
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) watches: Watches,
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
+    newest: AtomicI64,
 }
 
 /// What operations say when the manager has given up.
@@ -57,9 +59,25 @@ impl Shared {
             watches: Watches::new(endpoints.clone(), options.answer_time(), runtime),
             listings: Listings::default(),
             pace: Pace::default(),
+            newest: AtomicI64::default(),
             endpoints,
             options,
         }
+    }
+
+    /// Remembers the revision that an answer tells.
+    pub(crate) fn told_by(&self, header: Option<&ResponseHeader>) {
+        self.told(header.map_or(0, ResponseHeader::revision));
+    }
+
+    /// Remembers a revision that was told.
+    pub(crate) fn told(&self, revision: i64) {
+        self.newest.fetch_max(revision, Ordering::Relaxed);
+    }
+
+    /// The newest revision that an operation or a waiter was told.
+    pub(crate) fn newest(&self) -> i64 {
+        self.newest.load(Ordering::Relaxed)
     }
 
     /// Ends a session for the operations.

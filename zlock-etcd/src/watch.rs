@@ -331,7 +331,8 @@ async fn told(
                 }
             },
         };
-        let Some(Change { put, .. }) = change else { return WatchEvent::Changed };
+        let Some(Change { put, revision, .. }) = change else { return WatchEvent::Changed };
+        shared.told(revision);
         // Data alone is no news.
         if let Some(event) = event(put.as_ref(), seen, seen.label) {
             return event;
@@ -363,6 +364,7 @@ async fn look_now(
     let read = shared
         .request(lease, until, |client| async move { crate::connect::kv(&client).get(key, None).await })
         .await?;
+    shared.told_by(read.header());
     Ok(look(shared, lease, keys, &read, seen))
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use common::{TTL, options, until};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
-use zlock_core::{CoordinationBackend, SessionEvents, SessionState};
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::{CoordinationBackend, ErrorKind, Label, LockPath, SessionEvents, SessionState};
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::{Client, Guard, InterProcessMutex, Release};
-use zlock_testkit::{EtcdCluster, have_etcd, have_strace, limit_to};
+use zlock_testkit::{Etcd, EtcdCluster, Metrics, have_etcd, have_strace, limit_to};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -74,6 +74,82 @@ async fn is_first(events: &SessionEvents) {
         events.changed().await;
     }
     assert_eq!(events.current().epoch, 1);
+}
+
+/// Who was woken asks one server, which need not ask the others. A listing that must be of now does not come from there.
+#[tokio::test]
+async fn a_look_at_the_predecessor_needs_no_majority() {
+    const MOMENT: Duration = Duration::from_millis(500);
+    if !have_etcd() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let cluster = EtcdCluster::start(3).await;
+        let backend = EtcdBackend::connect(options(&cluster.members()[0].connect_string())).await.unwrap();
+        let path = LockPath::new("/app/lock").unwrap();
+        let mut made = Vec::new();
+        for _ in 0..3 {
+            made.push(common::create(&backend, &path, Label::Lock).await.node);
+        }
+        for member in [1, 2] {
+            cluster.members()[member].pause();
+        }
+        let listed = timeout(MOMENT, backend.children_up_to(&path, &made[2])).await;
+        let whole = timeout(MOMENT, backend.children(&path)).await;
+        for member in [1, 2] {
+            cluster.members()[member].resume();
+        }
+        assert_eq!(*listed.expect("an answer").unwrap(), made[1..]);
+        assert!(whole.is_err(), "{whole:?}");
+        assert_eq!(*backend.children(&path).await.unwrap(), made);
+    })
+    .await;
+}
+
+/// A cluster that was restored to an older state, or begun anew: nothing that was told of it before is true any more, and
+/// its revisions are lower. That costs a read, not one after the other.
+#[tokio::test]
+async fn a_cluster_that_begins_anew() {
+    const ROUNDS: usize = 10;
+    if !have_etcd() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let (old, new) = (Etcd::start().await, Etcd::start().await);
+        let mut observer = common::observer(&old.connect_string()).await;
+        for _ in 0..1000 {
+            observer.put("key", "", None).await.unwrap();
+        }
+        let hosts = format!("{},{}", old.connect_string(), new.connect_string());
+        let locks = [lock(&hosts).await, lock(&hosts).await];
+        let held = locks[0].0.acquire().await.unwrap();
+        let waiter = locks[1].0.clone();
+        let waiting = tokio::spawn(async move { waiter.acquire().await.map(drop) });
+        until("it waits", async || old.metrics().await.watches() > 0).await;
+        old.stop();
+        assert_eq!(held.lost().await.kind(), ErrorKind::SessionLost);
+        assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::SessionLost);
+        for (_, events) in &locks {
+            let mut events = events.clone();
+            while events.current().state != SessionState::Connected {
+                events.changed().await;
+            }
+        }
+        let before = new.metrics().await;
+        for round in 0..ROUNDS {
+            let held = locks[round % 2].0.acquire().await.unwrap();
+            let waiter = locks[(round + 1) % 2].0.clone();
+            let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap() });
+            until("it waits", async || new.metrics().await.watches() > 0).await;
+            assert_eq!(held.release().await.unwrap(), Release::Released);
+            assert_eq!(waiting.await.unwrap().release().await.unwrap(), Release::Released);
+        }
+        let asked = |metrics: &Metrics| metrics.messages().get("Range").copied().unwrap_or(0);
+        let reads = asked(&new.metrics().await) - asked(&before);
+        println!("{reads} reads in {ROUNDS} rounds");
+        assert!(reads <= 6 * ROUNDS as u64, "{reads}");
+    })
+    .await;
 }
 
 /// One of three endpoints cannot be used, the first of the list: nobody notices but by the time it takes.

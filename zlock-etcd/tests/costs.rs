@@ -351,7 +351,7 @@ async fn lock_node(backend: &EtcdBackend, path: &LockPath) -> Created {
     backend.create_ephemeral_sequential(path, Label::Lock, &NodeIds::random().next(), b"data").await.unwrap()
 }
 
-/// Its predecessor and itself, however many stand before.
+/// Its predecessor and itself, however many stand before; nor does the look after a wake-up.
 #[tokio::test]
 async fn a_create_brings_no_long_queue() {
     if !have_etcd() {
@@ -372,7 +372,13 @@ async fn a_create_brings_no_long_queue() {
         let last = lock_node(&backend, &path).await;
         let received = proxy.bytes_to_client() - received;
         assert!(received < 1000, "{received} bytes behind 201 nodes");
-        assert_eq!(*last.queue, [before, last.node.clone()]);
+        let both = [before, last.node.clone()];
+        assert_eq!(*last.queue, both);
+        let received = proxy.bytes_to_client();
+        let listed = backend.children_up_to(&path, &last.node).await.unwrap();
+        let received = proxy.bytes_to_client() - received;
+        assert!(received < 1000, "{received} bytes behind 201 nodes");
+        assert_eq!(*listed, both);
         assert_eq!(backend.children(&path).await.unwrap().len(), 202);
     })
     .await;
@@ -392,6 +398,8 @@ async fn a_key_that_is_no_place_hides_no_predecessor() {
         lock_node(&backend, &path.join("further").unwrap()).await;
         let last = lock_node(&backend, &path).await;
         assert_eq!(*last.queue, [before, last.node.clone()]);
+        let listed = backend.children_up_to(&path, &last.node).await.unwrap();
+        assert_eq!(*listed, *last.queue);
         let alone = path.join("further/down").unwrap();
         lock_node(&backend, &alone.join("still").unwrap()).await;
         let alone = lock_node(&backend, &alone).await;

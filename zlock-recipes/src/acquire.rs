@@ -128,26 +128,11 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
                     (event, awaited) = (Event::Armed, Some(Awaited::Predecessor(before.clone(), link)));
                     continue;
                 }
-                (event, awaited) = place.unless_lost(ask(request, asking)).await?;
+                (event, awaited) = place.unless_lost(place.ask(asking)).await?;
                 LastFailure::overcome();
             }
         }
     }
-}
-
-/// Carries out a step that asks the store.
-async fn ask(Request { client, path, .. }: Request<'_>, step: Step) -> Result<(Event, Option<Awaited>)> {
-    Ok(match step {
-        Step::Arm(node) => match client.backend.exists_with_watch(path, &node).await? {
-            Existence::Watching(armed) => (Event::Armed, Some(Awaited::Watch(armed))),
-            _ => (Event::NotArmed, None),
-        },
-        Step::ListAndArm => {
-            let (queue, armed) = client.backend.children_with_watch(path).await?;
-            (Event::ListedAndArmed(queue), Some(Awaited::Watch(armed)))
-        }
-        _ => (Event::Listed(client.backend.children(path).await?), None),
-    })
 }
 
 /// Acquiring again outside the held lock's scope waits for one's own release. It may be meant (a sibling
@@ -216,6 +201,25 @@ impl<'a> Place<'a> {
 
     fn status(&self) -> Status {
         status(self.client.session.current(), self.created.epoch, &self.created.deletion)
+    }
+
+    /// Carries out a step that asks the store.
+    async fn ask(&self, step: Step) -> Result<(Event, Option<Awaited>)> {
+        let (backend, path, me) = (&self.client.backend, self.cleanup.path, &self.created.node);
+        Ok(match step {
+            Step::Arm(node) => match backend.exists_with_watch(path, &node).await? {
+                Existence::Watching(armed) => (Event::Armed, Some(Awaited::Watch(armed))),
+                _ => (Event::NotArmed, None),
+            },
+            Step::ListAndArm => {
+                let (queue, armed) = backend.children_with_watch(path).await?;
+                (Event::ListedAndArmed(queue), Some(Awaited::Watch(armed)))
+            }
+            _ if Discipline::of(me.label) == Discipline::Exclusive => {
+                (Event::Listed(backend.children_up_to(path, me).await?), None)
+            }
+            _ => (Event::Listed(backend.children(path).await?), None),
+        })
     }
 
     /// Links the place to the node that stands right before it, if that is one of ours.

@@ -7,6 +7,7 @@ fn cases(method: &str) -> &'static str {
     match method {
         "create_ephemeral_sequential" => include_str!("cases/create.rs"),
         "children" => include_str!("cases/children.rs"),
+        "children_up_to" => include_str!("cases/children_up_to.rs"),
         "children_with_watch" => include_str!("cases/children_with_watch.rs"),
         "exists_with_watch" => include_str!("cases/exists_with_watch.rs"),
         "relabel" => include_str!("cases/relabel.rs"),

@@ -35,6 +35,11 @@ macro_rules! conformance_group {
                 foreign_and_nested_children_are_left_out,
                 has_what_the_backend_was_told,
             ],
+            children_up_to: [
+                has_the_node_right_before,
+                has_no_node_that_it_was_told_is_gone,
+                is_missing_only_if_gone,
+            ],
             children_with_watch: [fires_on_any_change, no_change_is_lost, works_on_a_missing_parent],
             exists_with_watch: [
                 gone_node_is_gone,

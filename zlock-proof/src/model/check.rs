@@ -15,6 +15,8 @@ pub(crate) struct Run {
     pub(crate) clients: u8,
     /// Which of them are places of one process, with one session: a bit for each.
     pub(crate) together: u8,
+    /// Whether the servers that clients ask may be behind.
+    pub(crate) is_behind: bool,
     pub(crate) faults: u8,
     pub(crate) delivery: Delivery,
 }
@@ -34,6 +36,19 @@ pub(crate) struct Found {
 }
 
 impl Run {
+    /// No two clients of one process, and no server that is behind.
+    fn plain(recipe: Recipe, clients: u8, faults: u8, delivery: Delivery) -> Self {
+        Run { recipe, clients, together: 0, is_behind: false, faults, delivery }
+    }
+
+    fn together(self, together: u8) -> Self {
+        Run { together, ..self }
+    }
+
+    fn behind(self) -> Self {
+        Run { is_behind: true, ..self }
+    }
+
     /// Visits every state that the rules allow.
     pub(crate) fn explore(self) -> Explored {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -64,7 +79,8 @@ pub(crate) fn without(rule: Rule, delivery: Delivery) -> (Run, Explored) {
     let mut before = 0;
     let mut last = None;
     for (clients, faults) in (2..=3).flat_map(|clients| [(clients, 0), (clients, 1)]) {
-        let run = Run { recipe: rule.recipe(), clients, together: rule.together(), faults, delivery };
+        let run = Run::plain(rule.recipe(), clients, faults, delivery).together(rule.together());
+        let run = if rule.is_behind() { run.behind() } else { run };
         let explored = run.first_violation(Some(rule));
         before += explored.states;
         let is_found = explored.found.is_some();
@@ -84,30 +100,30 @@ const DELIVERIES: [Delivery; 2] = [Delivery::Ordered, Delivery::Unordered];
 
 /// What CI explores: seconds, also where nothing is optimized.
 pub(crate) fn quick() -> Vec<Run> {
-    let run = |recipe, together| {
-        DELIVERIES.map(|delivery| Run { recipe, clients: 3, together, faults: 1, delivery })
-    };
-    let apart = RECIPES.into_iter().flat_map(|recipe| run(recipe, 0));
-    apart.chain(TOGETHER.into_iter().flat_map(|together| run(Recipe::Mutex, together))).collect()
+    let mut runs = Vec::new();
+    for delivery in DELIVERIES {
+        let three = |recipe| Run::plain(recipe, 3, 1, delivery);
+        runs.extend(RECIPES.map(three));
+        runs.extend(TOGETHER.map(|together| three(Recipe::Mutex).together(together)));
+        runs.push(three(Recipe::Mutex).behind());
+    }
+    runs
 }
 
 /// What the command explores: minutes. Four clients only hear in any order, which is any order they could keep.
 pub(crate) fn thorough() -> Vec<Run> {
     let mut runs = Vec::new();
     for delivery in DELIVERIES {
-        let three = |recipe, together, faults| Run { recipe, clients: 3, together, faults, delivery };
-        runs.extend(RECIPES.map(|recipe| three(recipe, 0, ANY)));
-        runs.push(three(Recipe::Semaphore { max: 3 }, 0, 1));
-        runs.extend(TOGETHER.map(|together| three(Recipe::Mutex, together, ANY)));
+        let three = |recipe| Run::plain(recipe, 3, ANY, delivery);
+        runs.extend(RECIPES.map(three));
+        runs.push(Run::plain(Recipe::Semaphore { max: 3 }, 3, 1, delivery));
+        runs.extend(TOGETHER.map(|together| three(Recipe::Mutex).together(together)));
+        runs.extend([Recipe::Mutex, Recipe::ReadWrite].map(|recipe| three(recipe).behind()));
+        runs.push(three(Recipe::Mutex).together(0b011).behind());
     }
-    let four = |recipe, together, faults| Run {
-        recipe,
-        clients: 4,
-        together,
-        faults,
-        delivery: Delivery::Unordered,
-    };
-    runs.extend(RECIPES.map(|recipe| four(recipe, 0, if recipe == Recipe::Mutex { 2 } else { 1 })));
-    runs.extend([0b0111, 0b1110, 0b1101, 0b1111].map(|together| four(Recipe::Mutex, together, 2)));
+    let four = |recipe, faults| Run::plain(recipe, 4, faults, Delivery::Unordered);
+    runs.extend(RECIPES.map(|recipe| four(recipe, if recipe == Recipe::Mutex { 2 } else { 1 })));
+    runs.extend([0b0111, 0b1110, 0b1101, 0b1111].map(|together| four(Recipe::Mutex, 2).together(together)));
+    runs.push(four(Recipe::Mutex, 1).behind());
     runs
 }

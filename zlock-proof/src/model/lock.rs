@@ -50,6 +50,8 @@ pub(crate) enum Action {
     Downgrade(u8),
     /// The store carries out its request.
     Serve(u8),
+    /// The server that it asks learns what the others know.
+    CatchUp(u8),
     /// It hears what stands at this place of its inbox.
     Hear(u8, u8),
     /// The store deletes its node for it.
@@ -157,6 +159,9 @@ impl LockModel {
                 }
                 Phase::Done => {}
             }
+            if client.is_waiting() && client.replica.as_ref().is_some_and(|replica| *replica != state.queue) {
+                actions.push(Action::CatchUp(i));
+            }
             if client.watch.is_some() && state.faults > 0 {
                 actions.push(Action::FireInVain(i));
             }
@@ -186,6 +191,7 @@ impl LockModel {
             Action::Release(i) => driver::release(state, i),
             Action::Downgrade(i) => self.downgrade(state, i),
             Action::Serve(i) => store::serve(state, i, self.left_out),
+            Action::CatchUp(i) => store::catch_up(state, i),
             Action::Hear(i, at) => {
                 let message = state.client_mut(i).inbox.remove(at.into());
                 self.deliver(state, i, message);
@@ -254,7 +260,7 @@ impl Model for LockModel {
 
     fn init_states(&self) -> Vec<State> {
         let assignments = self.run.recipe.assignments(self.run.clients);
-        assignments.iter().map(|labels| State::new(labels, self.run.faults)).collect()
+        assignments.iter().map(|labels| State::new(labels, self.run.faults, self.run.is_behind)).collect()
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {

@@ -26,10 +26,11 @@ pub(crate) enum Rule {
     SuccessorIsThere,
     LinkEndTold,
     OnlyMutexes,
+    AsNewAsTold,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 21] = [
+    pub(crate) const ALL: [Rule; 22] = [
         Rule::ListedAgain,
         Rule::FreshListing,
         Rule::WholeListing,
@@ -51,6 +52,7 @@ impl Rule {
         Rule::SuccessorIsThere,
         Rule::LinkEndTold,
         Rule::OnlyMutexes,
+        Rule::AsNewAsTold,
     ];
 
     /// The rule, and after the colon what is done without it.
@@ -80,6 +82,7 @@ impl Rule {
             Rule::SuccessorIsThere => "a hand-over checks the node of who is next: it does not",
             Rule::LinkEndTold => "who gave up its place says so to who is next: it does not",
             Rule::OnlyMutexes => "only mutexes hand over: other locks do, too",
+            Rule::AsNewAsTold => "a listing is as new as what the client was told: it may be older",
             Rule::WriteEndsFirst => "a downgrade ends the write side when it is sent: when it is answered",
         }
     }
@@ -91,6 +94,11 @@ impl Rule {
             Rule::SuccessorIsThere | Rule::LinkEndTold | Rule::OnlyMutexes => 0b011,
             _ => 0,
         }
+    }
+
+    /// Whether servers that are behind show it.
+    pub(crate) fn is_behind(self) -> bool {
+        self == Rule::AsNewAsTold
     }
 
     /// The recipe that shows it.

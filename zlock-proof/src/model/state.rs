@@ -48,6 +48,8 @@ pub(crate) struct Client {
     pub(crate) handing_to: Option<u8>,
     /// It was handed the lock when it had no node any more. Only where a rule is left out.
     pub(crate) is_unfounded: bool,
+    /// The queue as the server has it that the client asks, which may be behind. Only where servers may be.
+    pub(crate) replica: Option<Vec<Place>>,
     /// Requests since the queue last changed.
     pub(crate) asked: u8,
     /// The last listing, or what is left of it; only remembered where a rule is left out that forbids it.
@@ -166,8 +168,16 @@ impl Client {
             successor: None,
             handing_to: None,
             is_unfounded: false,
+            replica: None,
             asked: 0,
             last: Vec::new(),
+        }
+    }
+
+    /// The client is told how the queue is now: the server that it asks is not behind that.
+    pub(crate) fn told(&mut self, queue: &[Place]) {
+        if let Some(replica) = &mut self.replica {
+            queue.clone_into(replica);
         }
     }
 
@@ -188,8 +198,9 @@ impl Client {
 }
 
 impl State {
-    pub(crate) fn new(labels: &[Label], faults: u8) -> Self {
-        State { queue: Vec::new(), clients: labels.iter().map(|&l| Client::new(l)).collect(), faults }
+    pub(crate) fn new(labels: &[Label], faults: u8, is_behind: bool) -> Self {
+        let client = |&label| Client { replica: is_behind.then(Vec::new), ..Client::new(label) };
+        State { queue: Vec::new(), clients: labels.iter().map(client).collect(), faults }
     }
 
     pub(crate) fn place(&self, client: u8) -> Option<usize> {

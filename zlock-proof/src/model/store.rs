@@ -59,26 +59,39 @@ fn changed(state: &mut State, me: u8) {
         if client.watch == Some(Watch::Node(me)) || client.watch == Some(Watch::Queue) {
             client.watch = None;
             client.inbox.push(Message::Fired);
+            client.told(&state.queue);
         }
     }
 }
 
-/// The listing that comes with a create: for who excludes all others the node before its own, as etcd's has it.
-fn with_create(state: &State, me: u8) -> Vec<Place> {
-    match state.place(me) {
-        Some(place) if matches!(state.client(me).label, Label::Lock | Label::Write) => {
-            state.queue[place.saturating_sub(1)..=place].to_vec()
-        }
-        _ => state.queue.clone(),
+/// As much of a queue as etcd's listing has for the client: for who excludes all others its node and the one before.
+fn up_to(queue: &[Place], me: u8, label: Label) -> Vec<Place> {
+    match queue.iter().position(|place| place.client == me) {
+        Some(place) if is_exclusive(label) => queue[place.saturating_sub(1)..=place].to_vec(),
+        _ => queue.to_vec(),
     }
+}
+
+fn is_exclusive(label: Label) -> bool {
+    matches!(label, Label::Lock | Label::Write)
+}
+
+/// The server that the client asks learns what the others know.
+pub(crate) fn catch_up(state: &mut State, me: u8) {
+    let State { queue, clients, .. } = state;
+    clients[usize::from(me)].told(queue);
 }
 
 /// Carries out the client's request.
 pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
     let Phase::Asking(ask) = state.client(me).phase.clone() else { return };
+    let (label, is_create) = (state.client(me).label, ask == Ask::Create);
     let (answer, watch) = match ask {
-        Ask::Create => (Answer::Listed(with_create(state, me)), None),
-        Ask::List => (Answer::Listed(state.queue.clone()), None),
+        Ask::Create => (Answer::Listed(up_to(&state.queue, me, label)), None),
+        Ask::List => match &state.client(me).replica {
+            Some(replica) if is_exclusive(label) => (Answer::Listed(up_to(replica, me, label)), None),
+            _ => (Answer::Listed(state.queue.clone()), None),
+        },
         Ask::Arm(seen) => {
             let is_as_seen = |p: &Place| {
                 p.client == seen.client && (p.label == seen.label || left_out == Some(Rule::LabelCompared))
@@ -101,6 +114,10 @@ pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
         Ask::ArmBlindly(seen) => (Answer::Armed, Some(Watch::Node(seen.client))),
         Ask::ArmQueueBlindly(queue) => (Answer::ListedAndArmed(queue), Some(Watch::Queue)),
     };
+    // These say how the queue is now. Only the listing of who excludes all others may come from a server that is behind.
+    if (is_create || answer == Answer::NotArmed) && left_out != Some(Rule::AsNewAsTold) {
+        catch_up(state, me);
+    }
     let client = state.client_mut(me);
     client.watch = watch;
     client.inbox.push(Message::Answer(answer));

@@ -7,15 +7,16 @@ use super::state::ANY;
 
 /// Explores with all rules, a line for each run. Gives whether no state is wrong.
 pub(crate) fn all_rules(is_quick: bool) -> bool {
-    println!("| all rules | clients | of one process | faults | messages | states | violations |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("| all rules | clients | of one process | servers | faults | messages | states | violations |");
+    println!("|---|---|---|---|---|---|---|---|");
     let mut is_right = true;
     for run in if is_quick { quick() } else { thorough() } {
         let Explored { states, found } = run.explore();
         let faults = if run.faults == ANY { "any".into() } else { format!("up to {}", run.faults) };
+        let servers = if run.is_behind { "may be behind" } else { "" };
         let violations = found.as_ref().map_or("none".into(), |f| f.violation.to_string());
         println!(
-            "| {} | {} | {} | {faults} | {} | {states} | {violations} |",
+            "| {} | {} | {} | {servers} | {faults} | {} | {states} | {violations} |",
             run.recipe,
             run.clients,
             together(run),

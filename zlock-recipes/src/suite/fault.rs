@@ -217,6 +217,10 @@ impl CoordinationBackend for Faulty {
         self.faults.around(Call::Children, self.inner.children(parent)).await
     }
 
+    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
+        self.faults.around(Call::Children, self.inner.children_up_to(parent, node)).await
+    }
+
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
         self.faults.around(Call::ChildrenWithWatch, self.inner.children_with_watch(parent)).await
     }

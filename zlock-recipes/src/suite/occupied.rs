@@ -150,6 +150,10 @@ impl CoordinationBackend for Occupying {
         self.backend.children(parent).await
     }
 
+    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
+        self.backend.children_up_to(parent, node).await
+    }
+
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
         self.backend.children_with_watch(parent).await
     }

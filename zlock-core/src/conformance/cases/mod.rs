@@ -2,6 +2,7 @@
 
 pub mod background;
 pub mod children;
+pub mod children_up_to;
 pub mod children_with_watch;
 pub mod close;
 pub mod create;

@@ -1,7 +1,9 @@
 //! The cluster under test.
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_blocking};
@@ -24,6 +26,13 @@ const COUNTED: [(&str, i32); 2] = [("/chaos/mutex", i32::MAX - 20), ("/chaos/rw"
 pub(crate) enum Store {
     Zk,
     Etcd,
+}
+
+/// How often [`Cluster::maintain`] succeeded.
+#[derive(Debug, Default)]
+pub(crate) struct Maintained {
+    pub(crate) compactions: AtomicUsize,
+    pub(crate) leader_moves: AtomicUsize,
 }
 
 /// Three servers of a store.
@@ -179,6 +188,25 @@ impl Cluster {
             }
         }
         perhaps
+    }
+
+    /// What operators and their jobs do to a healthy cluster: etcd's history is compacted up to now, four times a second,
+    /// and every four seconds the leader hands over. Counts how often each succeeds. Never ends by itself.
+    pub(crate) async fn maintain(&self, done: &Maintained) {
+        let Cluster::Etcd(cluster) = self else { return pending().await };
+        for turn in 1_usize.. {
+            sleep(Duration::from_millis(250)).await;
+            let addrs: Vec<_> = cluster.members().iter().map(Etcd::addr).collect();
+            let server = addrs[turn % addrs.len()];
+            let compacted = spawn_blocking(move || etcdctl::compact(server)).await.expect("a try");
+            done.compactions.fetch_add(usize::from(compacted.is_ok()), Ordering::Relaxed);
+            if turn % 16 == 0 {
+                let leader = cluster.leader().await;
+                let (from, to) = (addrs[leader], addrs[(leader + 1 + turn / 16 % 2) % addrs.len()]);
+                let moved = spawn_blocking(move || etcdctl::move_leader(from, to)).await.expect("a try");
+                done.leader_moves.fetch_add(usize::from(moved.is_ok()), Ordering::Relaxed);
+            }
+        }
     }
 
     /// What clients that are gone have left at the servers. Waits for the sessions of killed ones to end.

@@ -26,6 +26,29 @@ pub(crate) fn revoke(server: SocketAddr, session: u64) -> io::Result<bool> {
     }
 }
 
+/// Compacts up to the revision that the server is at: nothing before can be read any more, nor watched.
+///
+/// # Errors
+/// If the server does not answer, or has been compacted up to there already.
+pub(crate) fn compact(server: SocketAddr) -> io::Result<()> {
+    text(server, &["compact", &status(server, "Revision")?.to_string()]).map(drop)
+}
+
+/// Has the leader hand its role over to another server.
+///
+/// # Errors
+/// If one of the two does not answer, or the first is not the leader.
+pub(crate) fn move_leader(leader: SocketAddr, next: SocketAddr) -> io::Result<()> {
+    text(leader, &["move-leader", &format!("{:x}", status(next, "MemberID")?)]).map(drop)
+}
+
+/// A number that the server tells of itself.
+fn status(server: SocketAddr, name: &str) -> io::Result<u64> {
+    let status = text(server, &["endpoint", "status", "--write-out=fields"])?;
+    let number = |line: &str| line.strip_prefix(&format!("\"{name}\" : "))?.trim().parse().ok();
+    status.lines().find_map(number).ok_or_else(|| io::Error::other(format!("no {name} in {status}")))
+}
+
 /// The leases that there are; `None` without an answer.
 pub(crate) fn leases(server: SocketAddr) -> Option<BTreeSet<u64>> {
     let Output { status, stdout, .. } = etcdctl(server, &["lease", "list"]).ok()?;

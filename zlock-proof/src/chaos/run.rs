@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::agreement::disagreement;
 use super::client::{history, socket, stop_file};
 use super::clock::{nanos, now};
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Maintained};
 use super::options::Options;
 use super::plan::{Plan, Scale};
 use super::slot::Slot;
@@ -109,6 +109,11 @@ async fn through_faults(world: &Arc<World>, plan: Plan, options: &Options) -> (V
         let world = world.clone();
         async move { world.disturb_cluster(plan.cluster).await }
     });
+    let done = Arc::<Maintained>::default();
+    let maintenance = tokio::spawn({
+        let (world, done) = (world.clone(), done.clone());
+        async move { world.cluster.maintain(&done).await }
+    });
     let mut slots = tracks.join_all().await;
     slots.sort_by_key(|(number, _)| *number);
     match timeout_at(late, &mut cluster).await {
@@ -120,7 +125,8 @@ async fn through_faults(world: &Arc<World>, plan: Plan, options: &Options) -> (V
             ));
         }
     }
-    world.say("the last fault is over");
+    maintenance.abort();
+    world.say(format!("the last fault is over; {done:?}"));
     let within = nanos(HEALED_WITHIN);
     (slots.into_iter().map(|(_, slot)| slot).collect(), Healed { at: now(), within })
 }

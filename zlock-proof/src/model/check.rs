@@ -118,12 +118,13 @@ pub(crate) fn thorough() -> Vec<Run> {
         runs.extend(RECIPES.map(three));
         runs.push(Run::plain(Recipe::Semaphore { max: 3 }, 3, 1, delivery));
         runs.extend(TOGETHER.map(|together| three(Recipe::Mutex).together(together)));
-        runs.extend([Recipe::Mutex, Recipe::ReadWrite].map(|recipe| three(recipe).behind()));
-        runs.push(three(Recipe::Mutex).together(0b011).behind());
+        let behind = |recipe, faults| Run::plain(recipe, 3, faults, delivery).behind();
+        runs.extend([behind(Recipe::Mutex, 2), behind(Recipe::ReadWrite, 1)]);
+        runs.push(behind(Recipe::Mutex, 2).together(0b011));
     }
     let four = |recipe, faults| Run::plain(recipe, 4, faults, Delivery::Unordered);
     runs.extend(RECIPES.map(|recipe| four(recipe, if recipe == Recipe::Mutex { 2 } else { 1 })));
     runs.extend([0b0111, 0b1110, 0b1101, 0b1111].map(|together| four(Recipe::Mutex, 2).together(together)));
-    runs.push(four(Recipe::Mutex, 1).behind());
+    runs.push(four(Recipe::Mutex, 0).behind());
     runs
 }

@@ -5,11 +5,14 @@ use std::fmt;
 use zlock_core::Label;
 
 use super::lock::LockModel;
-use super::state::{Phase, Place, State};
+use super::state::{Client, Phase, Place, State};
 
 /// So many requests of one client while the queue stays as it is are no progress. A listing that was old when it
-/// came costs a watch that is not armed, and then come a listing and the watch.
-const FRUITLESS: u8 = 4;
+/// came costs a watch that is not armed, and then come a listing and the watch. From a server that is behind such a listing
+/// may even come when it was asked for later.
+fn fruitless(client: &Client) -> u8 {
+    if client.replica.is_some() { 5 } else { 4 }
+}
 
 /// What is wrong with a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +43,7 @@ impl Violation {
         if excludes_badly(state) {
             return Some(Violation::TwoHolders);
         }
-        if state.clients.iter().any(|c| c.asked >= FRUITLESS) {
+        if state.clients.iter().any(|c| c.asked >= fruitless(c)) {
             return Some(Violation::StuckWaiter);
         }
         // The rest is about states in which nothing is under way.

@@ -78,8 +78,9 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// The own node `node` and the node right before it in the queue of `parent`, or more of that queue. It is what a lock
     /// that excludes all others ([`Label::Lock`] and [`Label::Write`]) needs to know to be granted.
     ///
-    /// Unlike [`children`](Self::children), it may be an older state of the queue: as old as the newest that this backend was
-    /// told. Nobody ever comes in before `node`, so an older state shows too many nodes before it, and never too few.
+    /// Unlike [`children`](Self::children), it may be an older state of the queue, but never older than what this backend was
+    /// told, the create of `node` included. Nobody ever comes in before `node`, so an older state shows too many nodes before
+    /// it, and never too few.
     ///
     /// The provided method is `children`. A store that can read less, or read it where it costs less, does so.
     ///

@@ -10,8 +10,9 @@ use crate::contents::Contents;
 use crate::error::Failure;
 use crate::key::PlaceName;
 use crate::operation::Operation;
+use crate::revision;
 use crate::session::{Live, Shared, lease_id};
-use crate::txn::{get, gets, last_two, revision, was_created_at};
+use crate::txn::{get, get_last_two, gets, was_created_at};
 use crate::value;
 use crate::write::check_size;
 
@@ -114,7 +115,7 @@ async fn append(
     let (key, range) = (key(operation, lease, live, node_id), operation.keys.range());
     // An exclusive lock waits for the node right before: its key is the newest but that of this very transaction.
     let is_exclusive = matches!(label, Label::Lock | Label::Write);
-    let listing = if is_exclusive { last_two(range) } else { get(range) };
+    let listing = if is_exclusive { get_last_two(range) } else { get(range) };
     let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
     let carried = fence.known();
     let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease_id(lease))));
@@ -125,7 +126,8 @@ async fn append(
     let answer = operation.write(lease, txn).await?;
     if answer.succeeded() {
         let gets = gets(&answer);
-        let listed = gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision(&answer)));
+        let listed =
+            gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
         let listed = listed.unwrap_or_default();
         if listed.is_whole() || listed.kvs.iter().all(|kv| operation.keys.node(kv).is_some()) {
             return Ok(finish(operation, lease, live, node_id, &key, listed));
@@ -134,8 +136,7 @@ async fn append(
         let read = Box::pin(operation.read(lease, operation.keys.range())).await;
         operation.budget.ambiguous |= read.is_err();
         let read = read?;
-        let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let listed = Listed::of(read.kvs(), read.count(), revision);
+        let listed = Listed::of(read.kvs(), read.count(), revision::of(read.header()));
         return Ok(finish(operation, lease, live, node_id, &key, listed));
     }
     let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
@@ -160,7 +161,7 @@ async fn recover(
     let answer = operation.write(lease, txn).await?;
     fence.raised_by(&answer);
     let gets = gets(&answer);
-    let listed = gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision(&answer)));
+    let listed = gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
     Ok(finish(operation, lease, live, node_id, &key, listed.unwrap_or_default()))
 }
 

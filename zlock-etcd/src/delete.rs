@@ -9,8 +9,9 @@ use crate::fence::Fence;
 use crate::key::PlaceName;
 use crate::names::Names;
 use crate::operation::Operation;
+use crate::revision;
 use crate::session::Shared;
-use crate::txn::{is_still, revision, was_created_at};
+use crate::txn::{is_still, was_created_at};
 
 /// Removes the node with the target's ID, and says whether it did.
 pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
@@ -131,7 +132,7 @@ async fn void(
         let answer = operation.write(lease, txn).await?;
         if answer.succeeded() {
             fence.raised_by(&answer);
-            names.voided(node_id, revision(&answer));
+            names.voided(node_id, revision::of(answer.header()));
             return Ok(removed(&answer));
         }
         fence.read(known, &answer).ok_or_else(|| operation.shared.lost(lease))?;

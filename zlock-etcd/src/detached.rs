@@ -17,6 +17,7 @@ use crate::error::Failure;
 use crate::key::{self, PlaceName};
 use crate::lease::term;
 use crate::operation::Operation;
+use crate::revision;
 use crate::txn::is_still;
 
 /// The outcome of looking at the places without a lease in a queue.
@@ -84,6 +85,6 @@ async fn remove(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Re
     let has_no_lease = Compare::lease(key.as_str(), CompareOp::Equal, 0);
     let txn = Txn::new().when([is_still(&key, node), has_no_lease]).and_then([TxnOp::delete(key, None)]);
     let answer = operation.ask(lease, |client| async move { kv(&client).txn(txn).await }).await?;
-    operation.shared.told_by(answer.header());
+    operation.shared.newest.told(revision::of(answer.header()));
     Ok(())
 }

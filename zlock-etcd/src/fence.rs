@@ -26,7 +26,8 @@ use etcd_client::{Compare, CompareOp, PutOptions, TxnOp, TxnResponse};
 use zlock_core::SessionId;
 
 use crate::key;
-use crate::txn::{gets, revision};
+use crate::revision;
+use crate::txn::gets;
 
 const COUNT: usize = 8;
 
@@ -68,7 +69,7 @@ impl Fence<'_> {
 
     /// Takes notice of the answer to a transaction that raised it.
     pub(crate) fn raised_by(&self, answer: &TxnResponse) {
-        self.saw(revision(answer));
+        self.saw(revision::of(answer.header()));
     }
 
     /// Reads it.

@@ -17,6 +17,7 @@ use crate::connect::{Endpoint, Endpoints, kv};
 use crate::error::Failure;
 use crate::key::{Keys, PlaceName};
 use crate::names::Place;
+use crate::revision;
 use crate::session::{Live, Shared, lease_id};
 use crate::txn::gets;
 
@@ -283,6 +284,7 @@ async fn absent(
     let txn = Txn::new().and_then(places.iter().map(read).collect::<Vec<_>>());
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;
+    shared.newest.told(revision::of(answer.header()));
     let is_there = |place: &Place, get: &GetResponse| {
         get.kvs().first().is_some_and(|kv| Some(kv.create_revision()) == place.created)
     };

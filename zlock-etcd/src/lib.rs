@@ -18,6 +18,7 @@ mod operation;
 mod pace;
 mod read;
 mod relabel;
+mod revision;
 mod session;
 mod stream;
 #[cfg(feature = "tls")]

@@ -1,6 +1,6 @@
 //! Reading without a watch.
 
-use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget};
+use etcd_client::{GetResponse, KeyValue};
 use zlock_core::kit::SessionKey;
 use zlock_core::{LockPath, Node, NodeData, Queue, Result};
 
@@ -9,7 +9,9 @@ use crate::error::Failure;
 use crate::key::{self, Range};
 use crate::lease;
 use crate::operation::Operation;
+use crate::revision;
 use crate::session::Shared;
+use crate::txn::last_two;
 use crate::value;
 
 /// The queue of a path.
@@ -33,8 +35,7 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
         lease::compare(shared, lease, mark, keys, listed.kvs()).await?;
         let queue = operation.queue(lease, listed.kvs());
         if detached::clear(operation, lease, &queue).await? != Detached::Removed {
-            let revision = listed.header().map_or(0, etcd_client::ResponseHeader::revision);
-            shared.listings.note(keys, &queue, true, revision);
+            shared.listings.note(keys, &queue, true, revision::of(listed.header()));
             return Ok(queue);
         }
     }
@@ -43,13 +44,15 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
 /// The own node and the node right before it.
 ///
 /// # A server that is behind may answer
-/// It need not ask the others then. Nothing is ever created with a lower revision than what is there. So an older state has
-/// all nodes before `node` that a newer one has, and may have two kinds that a newer one has not:
+/// It need not ask the others then. What it has is never older than what this backend was told:
 ///
-/// - A node before it that is gone. Who waits for it is told so at once, and asks again. For this to end, a state is
-///   read that is not older than what this backend was told: the deletion that woke the waiter is part of that.
-/// - `node` itself, though it is gone. If its session is over, the session's deadline here has passed, and that is looked at
-///   before a lock is granted. If an operator deleted it, no reading helps: that can also happen right after it.
+/// - The create of `node` was told. Nothing is ever created with a lower revision than what is there, so no state since then
+///   lacks a node before `node` that is there now.
+/// - So was the deletion that woke the waiter. Another node before `node` may still be there that is gone by now: who waits
+///   for it is told so at once, and asks again.
+/// - `node` itself may still be there, though it is gone. If its session is over, the session's deadline here has passed,
+///   and that is looked at before a lock is granted. If an operator deleted it, no reading helps: that can also happen right
+///   after it.
 pub(crate) async fn children_up_to(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Queue> {
     let mut operation = Operation::new(shared, "children_up_to", parent);
     loop {
@@ -74,8 +77,7 @@ async fn list_up_to(operation: &Operation<'_>, lease: SessionKey, node: &Node) -
             lease::missed(shared, lease, node).await?;
         }
         if detached::clear(operation, lease, &queue).await? != Detached::Removed {
-            let revision = listed.header().map_or(0, etcd_client::ResponseHeader::revision);
-            shared.listings.note(keys, &queue, !listed.more(), revision);
+            shared.listings.note(keys, &queue, !listed.more(), revision::of(listed.header()));
             return Ok(queue);
         }
     }
@@ -87,16 +89,13 @@ async fn read_up_to(
     lease: SessionKey,
     node: &Node,
 ) -> Result<GetResponse, Failure> {
-    let last_two = GetOptions::new()
-        .with_max_create_revision(node.sequence.get())
-        .with_sort(SortTarget::Create, SortOrder::Descend)
-        .with_limit(2);
-    let (range, newest) = (operation.keys.range(), operation.shared.newest());
-    let read = operation.get(lease, range.clone(), last_two.clone().with_serializable()).await?;
-    if read.header().map_or(0, etcd_client::ResponseHeader::revision) >= newest {
+    let both = last_two().with_max_create_revision(node.sequence.get());
+    let (range, newest) = (operation.keys.range(), operation.shared.newest.get());
+    let read = operation.get(lease, range.clone(), both.clone().with_serializable()).await?;
+    if revision::of(read.header()) >= newest {
         return Ok(read);
     }
-    operation.get(lease, range, last_two).await
+    operation.get(lease, range, both).await
 }
 
 /// The data of a node.

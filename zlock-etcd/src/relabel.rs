@@ -8,8 +8,9 @@ use crate::contents::Contents;
 use crate::error::Failure;
 use crate::lease;
 use crate::operation::Operation;
+use crate::revision;
 use crate::session::Shared;
-use crate::txn::{gets, is_still, revision};
+use crate::txn::{gets, is_still};
 use crate::value;
 
 /// Writes the node's value anew, with `label` and the data that is there. The key keeps its create revision, and
@@ -61,8 +62,10 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> 
         .or_else([TxnOp::get(key.as_str(), None)]);
     let answer = operation.write(lease, txn).await?;
     if answer.succeeded() {
-        contents
-            .insert(&node.id, Contents { label: node.label, data: known.data, revision: revision(&answer) });
+        contents.insert(
+            &node.id,
+            Contents { label: node.label, data: known.data, revision: revision::of(answer.header()) },
+        );
         return Ok(Outcome::Done);
     }
     let gets = gets(&answer);

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
-use etcd_client::{Client, KeyValue, ResponseHeader};
+use etcd_client::{Client, KeyValue};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, Interrupted, OwnContents, SessionKey, Sessions};
@@ -20,6 +19,7 @@ use crate::key::{Keys, PlaceName};
 use crate::listings::Listings;
 use crate::names::Names;
 use crate::pace::Pace;
+use crate::revision::Newest;
 use crate::stream::Watches;
 
 /// The ID of a session as the client library takes it: that of its lease.
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) watches: Watches,
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
-    newest: AtomicI64,
+    pub(crate) newest: Newest,
 }
 
 /// What operations say when the manager has given up.
@@ -53,31 +53,17 @@ const REFUSED: &str = "the server refused the credentials, or a permission that 
 impl Shared {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
         let endpoints = Arc::new(Endpoints::new(options.clone(), runtime.clone()));
+        let newest = Newest::default();
         Shared {
             sessions: Sessions::new(REFUSED),
             contents: OwnContents::default(),
-            watches: Watches::new(endpoints.clone(), options.answer_time(), runtime),
+            watches: Watches::new(endpoints.clone(), options.answer_time(), runtime, newest.clone()),
             listings: Listings::default(),
             pace: Pace::default(),
-            newest: AtomicI64::default(),
+            newest,
             endpoints,
             options,
         }
-    }
-
-    /// Remembers the revision that an answer tells.
-    pub(crate) fn told_by(&self, header: Option<&ResponseHeader>) {
-        self.told(header.map_or(0, ResponseHeader::revision));
-    }
-
-    /// Remembers a revision that was told.
-    pub(crate) fn told(&self, revision: i64) {
-        self.newest.fetch_max(revision, Ordering::Relaxed);
-    }
-
-    /// The newest revision that an operation or a waiter was told.
-    pub(crate) fn newest(&self) -> i64 {
-        self.newest.load(Ordering::Relaxed)
     }
 
     /// Ends a session for the operations.

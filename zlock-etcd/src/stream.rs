@@ -22,6 +22,7 @@ use zlock_core::SessionId;
 use crate::connect::{Endpoint, Endpoints};
 use crate::error::Failure;
 use crate::key::{self, Range};
+use crate::revision::{self, Newest};
 
 const MAX_ARMED: i64 = 64;
 const LINGER: Duration = Duration::from_secs(1);
@@ -36,6 +37,7 @@ pub(crate) struct Watches {
     /// How long a server may take to answer.
     limit: Duration,
     runtime: Handle,
+    newest: Newest,
     latest: Mutex<Option<Line>>,
 }
 
@@ -113,8 +115,8 @@ impl Drop for Armed {
 }
 
 impl Watches {
-    pub(crate) fn new(endpoints: Arc<Endpoints>, limit: Duration, runtime: Handle) -> Self {
-        Watches { endpoints, limit, runtime, latest: Mutex::new(None) }
+    pub(crate) fn new(endpoints: Arc<Endpoints>, limit: Duration, runtime: Handle, newest: Newest) -> Self {
+        Watches { endpoints, limit, runtime, newest, latest: Mutex::new(None) }
     }
 
     /// Arms a watch. Tells every change after the revision that it returns.
@@ -162,6 +164,7 @@ impl Watches {
             endpoint: self.endpoints.current(),
             endpoints: self.endpoints.clone(),
             limit: self.limit,
+            newest: self.newest.clone(),
             commands: received,
             watches: BTreeMap::new(),
             unanswered: VecDeque::new(),
@@ -182,6 +185,7 @@ struct Task {
     endpoint: Arc<Endpoint>,
     endpoints: Arc<Endpoints>,
     limit: Duration,
+    newest: Newest,
     commands: mpsc::UnboundedReceiver<Command>,
     watches: BTreeMap<i64, Entry>,
     /// Watches that the server has not answered yet; it answers in order.
@@ -304,7 +308,7 @@ impl Task {
                     let _ = armed.send(Err(self.endpoints.noted(self.endpoint.number, refused)));
                 }
             } else if let Some(armed) = self.watches.get_mut(&id).and_then(|entry| entry.armed.take()) {
-                let _ = armed.send(Ok(answer.header().map_or(0, etcd_client::ResponseHeader::revision)));
+                let _ = armed.send(Ok(revision::of(answer.header())));
             }
             return;
         }
@@ -325,6 +329,7 @@ impl Task {
                 EventType::Delete => None,
             };
             let change = Change { key: kv.key().to_owned(), revision: kv.mod_revision(), put };
+            self.newest.told(change.revision);
             // Only fails if nobody waits any more.
             let _ = entry.changes.send(change);
         }

@@ -23,18 +23,17 @@ pub(crate) fn get(range: Range) -> TxnOp {
 }
 
 /// Reads the two keys of the range that were created last.
-pub(crate) fn last_two(range: Range) -> TxnOp {
-    let options = GetOptions::new().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2);
-    TxnOp::get(range.start, Some(range.end.into_iter().fold(options, GetOptions::with_range)))
+pub(crate) fn get_last_two(range: Range) -> TxnOp {
+    TxnOp::get(range.start, Some(range.end.into_iter().fold(last_two(), GetOptions::with_range)))
+}
+
+/// Of a range, the two keys that were created last.
+pub(crate) fn last_two() -> GetOptions {
+    GetOptions::new().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2)
 }
 
 /// The answers to the reads of a transaction, in order.
 pub(crate) fn gets(answer: &TxnResponse) -> Vec<GetResponse> {
     let get = |answer| if let TxnOpResponse::Get(get) = answer { Some(get) } else { None };
     answer.op_responses().into_iter().filter_map(get).collect()
-}
-
-/// The revision of a transaction's answer.
-pub(crate) fn revision(answer: &TxnResponse) -> i64 {
-    answer.header().map_or(0, etcd_client::ResponseHeader::revision)
 }

@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use etcd_client::{GetResponse, ResponseHeader};
+use etcd_client::GetResponse;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use zlock_core::kit::SessionKey;
 use zlock_core::{Existence, Label, LockPath, Node, Queue, Result, Watch, WatchEvent};
@@ -34,6 +34,7 @@ use crate::lease;
 use crate::listings::Listed;
 use crate::operation::Operation;
 use crate::pace::LOOP;
+use crate::revision;
 use crate::session::Shared;
 use crate::stream::{Armed, Change, Put};
 use crate::value;
@@ -80,7 +81,7 @@ async fn arm_node(
                 Existence::Watching(_) => {}
                 other => return Ok(other),
             }
-            watching.revision = revision(&read);
+            watching.revision = revision::of(read.header());
             if watching.revision > since && shared.pace.is_fast() {
                 watching.armed.push(shared.watches.arm_again(range.clone()));
             }
@@ -137,7 +138,8 @@ async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queu
     let mark = shared.sessions.own().mark();
     let (mut armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
     lease::compare(shared, lease, mark, &operation.keys, read.kvs()).await?;
-    let (queue, seen, keys) = (operation.queue(lease, read.kvs()), revision(&read), operation.keys.clone());
+    let (queue, seen, keys) =
+        (operation.queue(lease, read.kvs()), revision::of(read.header()), operation.keys.clone());
     let look_again = match detached::clear(operation, lease, &queue).await? {
         Detached::Owned { look_again } => look_again,
         // The watch tells.
@@ -191,7 +193,8 @@ async fn arm_data(
         return Ok(None);
     };
     let now = value::read(node.name.as_str(), kv.value());
-    let (data, label, seen, node) = (now.data.to_owned(), now.label, revision(&read), node.clone());
+    let (data, label, seen, node) =
+        (now.data.to_owned(), now.label, revision::of(read.header()), node.clone());
     let mut events = operation.shared.sessions.publisher().subscribe();
     let watch = Watch::new(async move {
         tokio::select! {
@@ -217,8 +220,11 @@ async fn arm_and_read(
     let (armed, read) = tokio::join!(arm, operation.read(lease, range.clone()));
     // If the read is refused, that says why the watch is.
     let (read, (armed, since)) = (read?, armed?);
-    let read =
-        if revision(&read) < since { not_before(operation, lease, &range, since).await? } else { read };
+    let read = if revision::of(read.header()) < since {
+        not_before(operation, lease, &range, since).await?
+    } else {
+        read
+    };
     Ok((armed, read))
 }
 
@@ -232,15 +238,11 @@ async fn not_before(
 ) -> Result<GetResponse, Failure> {
     for _ in 0..READS {
         let read = operation.read(lease, range.clone()).await?;
-        if revision(&read) >= since {
+        if revision::of(read.header()) >= since {
             return Ok(read);
         }
     }
     Err(Failure::Behind)
-}
-
-fn revision(read: &GetResponse) -> i64 {
-    read.header().map_or(0, ResponseHeader::revision)
 }
 
 /// What was read of a node. `Watching` says that it is as it was seen; its watch is none.
@@ -331,8 +333,7 @@ async fn told(
                 }
             },
         };
-        let Some(Change { put, revision, .. }) = change else { return WatchEvent::Changed };
-        shared.told(revision);
+        let Some(Change { put, .. }) = change else { return WatchEvent::Changed };
         // Data alone is no news.
         if let Some(event) = event(put.as_ref(), seen, seen.label) {
             return event;
@@ -364,7 +365,7 @@ async fn look_now(
     let read = shared
         .request(lease, until, |client| async move { crate::connect::kv(&client).get(key, None).await })
         .await?;
-    shared.told_by(read.header());
+    shared.newest.told(revision::of(read.header()));
     Ok(look(shared, lease, keys, &read, seen))
 }
 

@@ -27,7 +27,7 @@ async fn backend(server: &Etcd) -> EtcdBackend {
 async fn backend_at(server: &Etcd, host: &str) -> EtcdBackend {
     let count = async || server.metrics().await.messages().get("LeaseKeepAlive").copied().unwrap_or(0);
     let before = count().await;
-    let options = EtcdOptions::new([host]).with_ttl(LONG);
+    let options = EtcdOptions::new(host.split(',')).with_ttl(LONG);
     let backend = EtcdBackend::connect(options).await.unwrap();
     // The first keep-alive goes out at once, and the next one in twenty minutes.
     while count().await == before {
@@ -382,6 +382,47 @@ async fn a_create_brings_no_long_queue() {
         assert_eq!(backend.children(&path).await.unwrap().len(), 202);
     })
     .await;
+}
+
+/// A server that is behind what a client was told is asked again, so that the others are asked, too. Here that is a cluster
+/// with fewer revisions, to which the client fails over.
+#[tokio::test]
+async fn a_look_at_a_server_that_is_behind_is_repeated() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let (old, new) = (Etcd::start().await, Etcd::start().await);
+        let mut observer = common::observer(&old.connect_string()).await;
+        for _ in 0..100 {
+            observer.put("key", "", None).await.unwrap();
+        }
+        let moving = backend_at(&old, &format!("{},{}", old.connect_string(), new.connect_string())).await;
+        let path = LockPath::new(PATH).unwrap();
+        lock_node(&moving, &path).await;
+        old.stop();
+        common::connected(&moving, 2).await;
+        for (backend, expected) in [(&moving, 2), (&backend(&new).await, 1)] {
+            let node = lock_node(backend, &path).await.node;
+            let before = reads_at_rest(&new).await;
+            let queue = backend.children_up_to(&path, &node).await.unwrap();
+            assert_eq!(queue.position(&node.id), Some(queue.len() - 1));
+            assert_eq!(reads_at_rest(&new).await - before, expected);
+        }
+    })
+    .await;
+}
+
+/// How many reads the server was asked for, once nothing is under way any more: a session begins with some.
+async fn reads_at_rest(server: &Etcd) -> u64 {
+    let count = async || server.metrics().await.messages().get("Range").copied().unwrap_or(0);
+    loop {
+        let before = count().await;
+        sleep(Duration::from_millis(300)).await;
+        if count().await == before {
+            return before;
+        }
+    }
 }
 
 /// What was created right before is the node of a lock further down.

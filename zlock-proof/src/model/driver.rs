@@ -101,7 +101,11 @@ impl LockModel {
                 client.asked = 0;
                 client.last.clear();
             }
-            Step::Ended(_) => self.leave(state, me),
+            Step::Ended(why) => {
+                let by_a_listing = why == Status::NodeDeleted && node_status == Status::Live;
+                state.is_needless_end |= by_a_listing && state.place(me).is_some();
+                self.leave(state, me);
+            }
             Step::Wait => {
                 let client = state.client_mut(me);
                 client.phase = Phase::Waiting;

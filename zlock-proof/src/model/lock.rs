@@ -8,7 +8,7 @@ use super::check::Run;
 use super::properties::Violation;
 use super::recipe::Nodes;
 use super::rules::Rule;
-use super::state::{Message, Phase, Session, State};
+use super::state::{Message, Phase, Replica, Session, State};
 use super::{driver, store};
 
 /// Some clients of one lock, and all that can happen to them.
@@ -159,7 +159,7 @@ impl LockModel {
                 }
                 Phase::Done => {}
             }
-            if client.is_waiting() && client.replica.as_ref().is_some_and(|replica| *replica != state.queue) {
+            if client.is_waiting() && client.is_behind(&state.queue) {
                 actions.push(Action::CatchUp(i));
             }
             if client.watch.is_some() && state.faults > 0 {
@@ -191,7 +191,10 @@ impl LockModel {
             Action::Release(i) => driver::release(state, i),
             Action::Downgrade(i) => self.downgrade(state, i),
             Action::Serve(i) => store::serve(state, i, self.left_out),
-            Action::CatchUp(i) => store::catch_up(state, i),
+            Action::CatchUp(i) => {
+                let State { queue, clients, .. } = state;
+                clients[usize::from(i)].catch_up(queue);
+            }
             Action::Hear(i, at) => {
                 let message = state.client_mut(i).inbox.remove(at.into());
                 self.deliver(state, i, message);
@@ -259,8 +262,13 @@ impl Model for LockModel {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
+        let replica = match self.left_out {
+            _ if !self.run.is_behind => Replica::Latest,
+            Some(Rule::AsNewAsTold) => Replica::Anywhere(Vec::new()),
+            _ => Replica::Behind(Vec::new()),
+        };
         let assignments = self.run.recipe.assignments(self.run.clients);
-        assignments.iter().map(|labels| State::new(labels, self.run.faults, self.run.is_behind)).collect()
+        assignments.iter().map(|labels| State::new(labels, self.run.faults, &replica)).collect()
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {

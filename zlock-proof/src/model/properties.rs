@@ -5,13 +5,13 @@ use std::fmt;
 use zlock_core::Label;
 
 use super::lock::LockModel;
-use super::state::{Client, Phase, Place, State};
+use super::state::{Client, Phase, Place, Replica, State};
 
 /// So many requests of one client while the queue stays as it is are no progress. A listing that was old when it
 /// came costs a watch that is not armed, and then come a listing and the watch. From a server that is behind such a listing
 /// may even come when it was asked for later.
 fn fruitless(client: &Client) -> u8 {
-    if client.replica.is_some() { 5 } else { 4 }
+    if client.replica == Replica::Latest { 4 } else { 5 }
 }
 
 /// What is wrong with a state.
@@ -25,6 +25,8 @@ pub(crate) enum Violation {
     IdlePermits,
     /// A node stays of which nobody knows.
     NodeLeft,
+    /// An acquisition ends because its node is gone, and it is not.
+    NeedlessEnd,
 }
 
 impl fmt::Display for Violation {
@@ -34,6 +36,7 @@ impl fmt::Display for Violation {
             Violation::StuckWaiter => "stuck waiter",
             Violation::IdlePermits => "idle permits",
             Violation::NodeLeft => "node left behind",
+            Violation::NeedlessEnd => "needless end",
         })
     }
 }
@@ -42,6 +45,9 @@ impl Violation {
     pub(crate) fn of(model: &LockModel, state: &State) -> Option<Violation> {
         if excludes_badly(state) {
             return Some(Violation::TwoHolders);
+        }
+        if state.is_needless_end {
+            return Some(Violation::NeedlessEnd);
         }
         if state.clients.iter().any(|c| c.asked >= fruitless(c)) {
             return Some(Violation::StuckWaiter);

@@ -15,6 +15,8 @@ pub(crate) struct State {
     /// At the store, first in line first.
     pub(crate) queue: Vec<Place>,
     pub(crate) clients: Vec<Client>,
+    /// An acquisition has ended for lack of a node that was there.
+    pub(crate) is_needless_end: bool,
     /// How many faults may still come: acquisitions that are cancelled, sessions that are lost, watches that
     /// fire in vain, nodes that an operator deletes and sessions that an operator ends.
     pub(crate) faults: u8,
@@ -48,12 +50,27 @@ pub(crate) struct Client {
     pub(crate) handing_to: Option<u8>,
     /// It was handed the lock when it had no node any more. Only where a rule is left out.
     pub(crate) is_unfounded: bool,
-    /// The queue as the server has it that the client asks, which may be behind. Only where servers may be.
-    pub(crate) replica: Option<Vec<Place>>,
+    pub(crate) replica: Replica,
     /// Requests since the queue last changed.
     pub(crate) asked: u8,
     /// The last listing, or what is left of it; only remembered where a rule is left out that forbids it.
     pub(crate) last: Vec<Place>,
+}
+
+/// The queue as the server has it that the client asks when it was woken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Replica {
+    /// As all servers have it.
+    Latest,
+    /// The server may be behind, but not behind what the client was told.
+    Behind(Vec<Place>),
+    /// It may be behind even that. Only where a rule is left out.
+    Anywhere(Vec<Place>),
+}
+
+/// Whether a lock with this label excludes all others.
+pub(crate) fn is_exclusive(label: Label) -> bool {
+    matches!(label, Label::Lock | Label::Write)
 }
 
 /// What a client is doing.
@@ -168,7 +185,7 @@ impl Client {
             successor: None,
             handing_to: None,
             is_unfounded: false,
-            replica: None,
+            replica: Replica::Latest,
             asked: 0,
             last: Vec::new(),
         }
@@ -176,7 +193,19 @@ impl Client {
 
     /// The client is told how the queue is now: the server that it asks is not behind that.
     pub(crate) fn told(&mut self, queue: &[Place]) {
-        if let Some(replica) = &mut self.replica {
+        if let Replica::Behind(replica) = &mut self.replica {
+            queue.clone_into(replica);
+        }
+    }
+
+    /// Whether the server that the client asks has not got the latest queue.
+    pub(crate) fn is_behind(&self, queue: &[Place]) -> bool {
+        matches!(&self.replica, Replica::Behind(replica) | Replica::Anywhere(replica) if replica != queue)
+    }
+
+    /// The server that the client asks learns what the others know.
+    pub(crate) fn catch_up(&mut self, queue: &[Place]) {
+        if let Replica::Behind(replica) | Replica::Anywhere(replica) = &mut self.replica {
             queue.clone_into(replica);
         }
     }
@@ -198,9 +227,13 @@ impl Client {
 }
 
 impl State {
-    pub(crate) fn new(labels: &[Label], faults: u8, is_behind: bool) -> Self {
-        let client = |&label| Client { replica: is_behind.then(Vec::new), ..Client::new(label) };
-        State { queue: Vec::new(), clients: labels.iter().map(client).collect(), faults }
+    pub(crate) fn new(labels: &[Label], faults: u8, replica: &Replica) -> Self {
+        let client = |&label| {
+            let replica = if is_exclusive(label) { replica.clone() } else { Replica::Latest };
+            Client { replica, ..Client::new(label) }
+        };
+        let clients = labels.iter().map(client).collect();
+        State { queue: Vec::new(), clients, is_needless_end: false, faults }
     }
 
     pub(crate) fn place(&self, client: u8) -> Option<usize> {

@@ -1,7 +1,7 @@
 //! What the store does: each function is one atomic step of it.
 
 use super::rules::Rule;
-use super::state::{Answer, Ask, Message, Phase, Place, Session, State, Watch};
+use super::state::{Answer, Ask, Message, Phase, Place, Replica, Session, State, Watch, is_exclusive};
 use zlock_core::Label;
 
 /// Appends the client's node.
@@ -72,16 +72,6 @@ fn up_to(queue: &[Place], me: u8, label: Label) -> Vec<Place> {
     }
 }
 
-fn is_exclusive(label: Label) -> bool {
-    matches!(label, Label::Lock | Label::Write)
-}
-
-/// The server that the client asks learns what the others know.
-pub(crate) fn catch_up(state: &mut State, me: u8) {
-    let State { queue, clients, .. } = state;
-    clients[usize::from(me)].told(queue);
-}
-
 /// Carries out the client's request.
 pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
     let Phase::Asking(ask) = state.client(me).phase.clone() else { return };
@@ -89,8 +79,10 @@ pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
     let (answer, watch) = match ask {
         Ask::Create => (Answer::Listed(up_to(&state.queue, me, label)), None),
         Ask::List => match &state.client(me).replica {
-            Some(replica) if is_exclusive(label) => (Answer::Listed(up_to(replica, me, label)), None),
-            _ => (Answer::Listed(state.queue.clone()), None),
+            Replica::Behind(replica) | Replica::Anywhere(replica) => {
+                (Answer::Listed(up_to(replica, me, label)), None)
+            }
+            Replica::Latest => (Answer::Listed(state.queue.clone()), None),
         },
         Ask::Arm(seen) => {
             let is_as_seen = |p: &Place| {
@@ -114,11 +106,12 @@ pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
         Ask::ArmBlindly(seen) => (Answer::Armed, Some(Watch::Node(seen.client))),
         Ask::ArmQueueBlindly(queue) => (Answer::ListedAndArmed(queue), Some(Watch::Queue)),
     };
-    // These say how the queue is now. Only the listing of who excludes all others may come from a server that is behind.
-    if (is_create || answer == Answer::NotArmed) && left_out != Some(Rule::AsNewAsTold) {
-        catch_up(state, me);
+    let State { queue, clients, .. } = state;
+    let client = &mut clients[usize::from(me)];
+    // These say how the queue is now.
+    if is_create || answer == Answer::NotArmed {
+        client.told(queue);
     }
-    let client = state.client_mut(me);
     client.watch = watch;
     client.inbox.push(Message::Answer(answer));
 }

@@ -7,24 +7,26 @@ use crate::label::Label;
 /// The node right before `node` is not left out.
 pub async fn has_the_node_right_before(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
-    let (nested, mut below) = (case.path("lock/nested"), Vec::new());
+    let (nested, mut below) = (case.path("lock/nested"), None);
     let mut nodes = Vec::new();
-    for n in 0..6 {
+    for (n, label) in
+        [Label::Read, Label::Lock, Label::Write, Label::Read, Label::Write].into_iter().enumerate()
+    {
         let backend = if n % 2 == 0 { &a } else { &b };
-        nodes.push(case.create(backend, &path, Label::Lock).await.node);
+        nodes.push(case.create(backend, &path, label).await.node);
         if n == 2 {
             // Its name may sort between two places, and it is none.
-            below.push(case.create(&a, &nested, Label::Lock).await.node);
+            below = Some(case.create(&a, &nested, Label::Lock).await.node);
         }
     }
-    for (place, node) in nodes.iter().enumerate() {
+    for (place, node) in nodes.iter().enumerate().filter(|(_, node)| node.label != Label::Read) {
         let backend = if node.session == nodes[0].session { &a } else { &b };
         let queue = backend.children_up_to(&path, node).await.unwrap();
         let at = queue.position(&node.id).expect("the node itself");
         let before = at.checked_sub(1).map(|before| &queue[before].id);
         assert_eq!(before, place.checked_sub(1).map(|before| &nodes[before].id));
     }
-    a.delete(&nested, &Target::Node(below.remove(0))).await.unwrap();
+    a.delete(&nested, &Target::Node(below.expect("a node"))).await.unwrap();
     case.store.remove_parent(&nested).await;
 }
 

@@ -11,6 +11,7 @@
 mod check;
 mod driver;
 mod lock;
+mod names;
 mod properties;
 mod recipe;
 mod rules;
@@ -26,13 +27,16 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let is_right = table::all_rules(has("--quick"));
     println!();
     let is_missed = table::each_left_out(has("--traces"));
-    if is_right && is_missed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!();
+    let are_names_right = table::names(has("--quick"), has("--traces"));
+    if is_right && is_missed && are_names_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]
 mod tests {
     use super::check::{quick, without};
     use super::lock::Delivery;
+    use super::names::{self, NameRule};
     use super::properties::Violation;
     use super::rules::Rule;
 
@@ -56,6 +60,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn names_that_are_used_again_are_safe() {
+        for run in names::runs(true) {
+            let (states, found) = names::explore(run, None);
+            assert!(found.is_none(), "{run:?}: {found:?}");
+            assert!(states > 1_000, "{run:?}: only {states} states");
+        }
+    }
+
+    #[test]
+    fn each_rule_about_names_is_missed() {
+        for rule in NameRule::ALL {
+            let (run, _, found) = names::without(rule);
+            assert!(found.is_some(), "without {rule:?}: {run:?}");
+        }
+    }
+
     fn expected(rule: Rule, delivery: Delivery) -> Violation {
         match (rule, delivery) {
             // Out of order, the notice may be lost before the listing comes that grants.
@@ -66,6 +87,7 @@ mod tests {
             | (Rule::Promotion | Rule::PromotionAtOnce, _) => Violation::IdlePermits,
             (Rule::PredecessorHeld | Rule::SuccessorIsThere, _) => Violation::TwoHolders,
             (Rule::CleanUpFirst, _) => Violation::NodeLeft,
+            (Rule::AsNewAsTold, _) => Violation::NeedlessEnd,
             _ => Violation::StuckWaiter,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::check::{Explored, Found, Run, quick, thorough, without};
 use super::lock::{Action, Delivery};
+use super::names::{self, NameRule};
 use super::rules::Rule;
 use super::state::ANY;
 
@@ -56,6 +57,50 @@ pub(crate) fn each_left_out(with_traces: bool) -> bool {
         }
     }
     is_missed
+}
+
+/// The same two tables about names that are used again.
+pub(crate) fn names(is_quick: bool, with_traces: bool) -> bool {
+    println!("| all rules about names | uses of each place | fences | given up | states | wrong |");
+    println!("|---|---|---|---|---|---|");
+    let mut is_right = true;
+    for run in names::runs(is_quick) {
+        let (states, found) = names::explore(run, None);
+        let wrong = found.as_ref().map_or("nothing", |(wrong, _)| wrong.text());
+        println!(
+            "| places: {} | {} | {} | {} | {states} | {wrong} |",
+            run.places,
+            run.uses,
+            fences(run),
+            run.given_up
+        );
+        is_right &= found.is_none();
+    }
+    println!();
+    println!(
+        "| rule about names, and what is done without it | places | fences | given up | wrong | states |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for rule in NameRule::ALL {
+        let (run, states, found) = names::without(rule);
+        let wrong = found.as_ref().map_or("NOTHING", |(wrong, _)| wrong.text());
+        println!(
+            "| {} | {} | {} | {} | {wrong} | {states} |",
+            rule.text(),
+            run.places,
+            fences(run),
+            run.given_up
+        );
+        if let (true, Some((_, trace))) = (with_traces, &found) {
+            trace.iter().for_each(|action| println!("    {action:?}"));
+        }
+        is_right &= found.is_some();
+    }
+    is_right
+}
+
+fn fences(run: names::Run) -> &'static str {
+    if run.one_fence { "one for all" } else { "one a name" }
 }
 
 /// The numbers of the places that are of one process.

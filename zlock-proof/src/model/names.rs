@@ -1,0 +1,542 @@
+//! Names that are used again, as `zlock-etcd` does (the table in its `key.rs`): requests that take effect long after
+//! their client has stopped waiting for them must not touch what has the name by then.
+//!
+//! Here nothing of the real code runs: what is checked is that the rules are enough, and that each is needed. The tests in
+//! `zlock-etcd/tests/names.rs` hold the real code to them.
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+/// A rule about reused names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameRule {
+    CreateComparesFence,
+    VoidComparesFence,
+    VoidRaisesFence,
+    LookUpRaisesFence,
+    DeleteComparesRevision,
+    RelabelComparesRevision,
+    FreeWhenAnswered,
+    JudgedByWhatItCarried,
+}
+
+impl NameRule {
+    pub(crate) const ALL: [NameRule; 8] = [
+        NameRule::CreateComparesFence,
+        NameRule::VoidComparesFence,
+        NameRule::VoidRaisesFence,
+        NameRule::LookUpRaisesFence,
+        NameRule::DeleteComparesRevision,
+        NameRule::RelabelComparesRevision,
+        NameRule::FreeWhenAnswered,
+        NameRule::JudgedByWhatItCarried,
+    ];
+
+    /// The rule, and after the colon what is done without it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            NameRule::CreateComparesFence => "a create compares the fence: only whether the name is free",
+            NameRule::VoidComparesFence => "what voids a create compares the fence: it does so always",
+            NameRule::VoidRaisesFence => "what voids a create raises the fence: it only deletes",
+            NameRule::LookUpRaisesFence => "a look before a retry raises the fence: it only looks",
+            NameRule::DeleteComparesRevision => "a delete compares the create revision: only the name",
+            NameRule::RelabelComparesRevision => "a relabel compares the create revision: only the name",
+            NameRule::FreeWhenAnswered => "a name is free when a delete is answered: when it is sent",
+            NameRule::JudgedByWhatItCarried => {
+                "a refused create is judged by the fence that it carried: by the one known now"
+            }
+        }
+    }
+}
+
+/// Some places of one session, each used so many times, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) places: u8,
+    pub(crate) uses: u8,
+    /// Whether all names share a fence, as those do whose hashes are alike.
+    pub(crate) one_fence: bool,
+    /// How often a client stops waiting for an answer: the request takes effect at any later time, or never.
+    pub(crate) given_up: u8,
+}
+
+/// What is wrong with a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Wrong {
+    LateCreate,
+    OthersNodeTaken,
+    OthersNodeDeleted,
+    OthersNodeRelabelled,
+    NameTaken,
+    NodeLeft,
+}
+
+impl Wrong {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Wrong::LateCreate => "a create takes effect after its use is over",
+            Wrong::OthersNodeTaken => "another use's node is taken for the own one",
+            Wrong::OthersNodeDeleted => "another use's node is deleted",
+            Wrong::OthersNodeRelabelled => "another use's node is relabelled",
+            Wrong::NameTaken => "a create is refused for ever",
+            Wrong::NodeLeft => "node left behind",
+        }
+    }
+}
+
+/// One use of a place: a number of its own.
+type Use = u8;
+/// A revision; 0 is none.
+type Revision = u8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    of: Use,
+    created: Revision,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Request {
+    /// Makes the node, if there is none of the name and the fence is as it is carried.
+    Create {
+        fence: Revision,
+    },
+    /// Raises the fence, so that earlier creates do nothing, and says what one of them has made.
+    LookUp,
+    /// If the fence is as it is carried: raises it, and deletes what there is.
+    Void {
+        fence: Revision,
+    },
+    Delete {
+        created: Revision,
+    },
+    Relabel {
+        created: Revision,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Sent {
+    /// Who waits for the answer; nobody, if it was given up.
+    by: Option<u8>,
+    of: Use,
+    name: u8,
+    request: Request,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Answer {
+    Made(Revision),
+    /// The fence is now this, and the create carried that.
+    Refused {
+        now: Revision,
+        carried: Revision,
+    },
+    Nothing {
+        fence: Revision,
+    },
+    Voided {
+        fence: Revision,
+    },
+    NotVoided {
+        fence: Revision,
+    },
+    Deleted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Idle,
+    Creating,
+    LookingUp,
+    Voiding,
+    /// Its node is in the queue.
+    Queued,
+    Deleting,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    phase: Phase,
+    uses_left: u8,
+    of: Use,
+    name: u8,
+    created: Revision,
+    answer: Option<Answer>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    /// By name.
+    keys: Vec<Option<Key>>,
+    revision: Revision,
+    /// At the server, and as the client knows them.
+    fences: Vec<Revision>,
+    known: Vec<Revision>,
+    places: Vec<Place>,
+    wire: Vec<Sent>,
+    next_use: Use,
+    given_up: u8,
+    relabelled: bool,
+    wrong: Option<Wrong>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The place is used: it takes the first name that is free, and sends the create.
+    Begin(u8),
+    /// The server carries out a request.
+    Serve(usize),
+    /// A request that nobody waits for never arrives.
+    Lose(usize),
+    /// The answer arrives.
+    Hear(u8),
+    /// Its client waits for an answer no longer, and tries again.
+    GiveUp(u8),
+    /// Its client gives up the place while the create is under way.
+    Cancel(u8),
+    Release(u8),
+    Relabel(u8),
+}
+
+/// The rules, but one.
+#[derive(Debug)]
+pub(crate) struct Names {
+    run: Run,
+    left_out: Option<NameRule>,
+}
+
+impl Names {
+    fn has(&self, rule: NameRule) -> bool {
+        self.left_out != Some(rule)
+    }
+
+    fn fence(&self, name: u8) -> usize {
+        if self.run.one_fence { 0 } else { name.into() }
+    }
+
+    fn send(&self, state: &mut State, place: u8, request: Request) {
+        let Place { of, name, .. } = state.places[usize::from(place)];
+        state.places[usize::from(place)].answer = None;
+        state.wire.push(Sent { by: Some(place), of, name, request });
+    }
+
+    fn create(&self, state: &mut State, place: u8) {
+        let fence = state.known[self.fence(state.places[usize::from(place)].name)];
+        state.places[usize::from(place)].phase = Phase::Creating;
+        self.send(state, place, Request::Create { fence });
+    }
+
+    fn void(&self, state: &mut State, place: u8) {
+        let fence = state.known[self.fence(state.places[usize::from(place)].name)];
+        state.places[usize::from(place)].phase = Phase::Voiding;
+        self.send(state, place, Request::Void { fence });
+        self.free_early(state, place);
+    }
+
+    fn delete(&self, state: &mut State, place: u8) {
+        let created = state.places[usize::from(place)].created;
+        state.places[usize::from(place)].phase = Phase::Deleting;
+        self.send(state, place, Request::Delete { created });
+        self.free_early(state, place);
+    }
+
+    fn free_early(&self, state: &mut State, place: u8) {
+        if !self.has(NameRule::FreeWhenAnswered) {
+            abandon(state, place);
+            end(state, place);
+        }
+    }
+
+    /// The server carries out a request.
+    fn serve(&self, state: &mut State, Sent { by, of, name, request }: Sent) {
+        let (at, fence) = (usize::from(name), self.fence(name));
+        let answer = match request {
+            Request::Create { fence: carried } => {
+                let is_void = self.has(NameRule::CreateComparesFence) && state.fences[fence] != carried;
+                if is_void || state.keys[at].is_some() {
+                    Answer::Refused { now: state.fences[fence], carried }
+                } else {
+                    state.revision += 1;
+                    let created = state.revision;
+                    state.keys[at] = Some(Key { of, created });
+                    if !state.places.iter().any(|place| place.of == of && place.phase != Phase::Idle) {
+                        state.wrong = Some(Wrong::LateCreate);
+                    }
+                    Answer::Made(created)
+                }
+            }
+            Request::LookUp => {
+                if self.has(NameRule::LookUpRaisesFence) {
+                    state.revision += 1;
+                    state.fences[fence] = state.revision;
+                }
+                match state.keys[at] {
+                    Some(key) => {
+                        if by.is_some() && key.of != of {
+                            state.wrong = Some(Wrong::OthersNodeTaken);
+                        }
+                        Answer::Made(key.created)
+                    }
+                    None => Answer::Nothing { fence: state.fences[fence] },
+                }
+            }
+            Request::Void { fence: carried } => {
+                if self.has(NameRule::VoidComparesFence) && state.fences[fence] != carried {
+                    Answer::NotVoided { fence: state.fences[fence] }
+                } else {
+                    state.revision += 1;
+                    if self.has(NameRule::VoidRaisesFence) {
+                        state.fences[fence] = state.revision;
+                    }
+                    delete(state, name, of);
+                    Answer::Voided { fence: state.fences[fence] }
+                }
+            }
+            Request::Delete { created } => {
+                let is_it = |key: &Key| key.created == created || !self.has(NameRule::DeleteComparesRevision);
+                if state.keys[at].as_ref().is_some_and(is_it) {
+                    state.revision += 1;
+                    delete(state, name, of);
+                }
+                Answer::Deleted
+            }
+            Request::Relabel { created } => {
+                let is_it =
+                    |key: &Key| key.created == created || !self.has(NameRule::RelabelComparesRevision);
+                if state.keys[at].as_ref().is_some_and(|key| is_it(key) && key.of != of) {
+                    state.wrong = Some(Wrong::OthersNodeRelabelled);
+                }
+                return;
+            }
+        };
+        if let Some(place) = by {
+            state.places[usize::from(place)].answer = Some(answer);
+        }
+    }
+
+    fn hear(&self, state: &mut State, place: u8, answer: Answer) {
+        let Place { phase, name, .. } = state.places[usize::from(place)];
+        let fence = self.fence(name);
+        match answer {
+            Answer::Made(created) => {
+                let place = &mut state.places[usize::from(place)];
+                (place.created, place.phase) = (created, Phase::Queued);
+            }
+            Answer::Refused { now, carried } => {
+                let judged_by =
+                    if self.has(NameRule::JudgedByWhatItCarried) { carried } else { state.known[fence] };
+                if judged_by == now {
+                    // Not the fence, so the name: its client would go on with another one for ever.
+                    state.wrong = Some(Wrong::NameTaken);
+                    return;
+                }
+                state.known[fence] = state.known[fence].max(now);
+                self.create(state, place);
+            }
+            Answer::Nothing { fence: now } => {
+                state.known[fence] = state.known[fence].max(now);
+                self.create(state, place);
+            }
+            Answer::Voided { fence: now } => {
+                state.known[fence] = state.known[fence].max(now);
+                if phase == Phase::Voiding {
+                    end(state, place);
+                }
+            }
+            Answer::NotVoided { fence: now } => {
+                state.known[fence] = state.known[fence].max(now);
+                self.void(state, place);
+            }
+            Answer::Deleted => end(state, place),
+        }
+    }
+
+    fn give_up(&self, state: &mut State, place: u8) {
+        state.given_up -= 1;
+        abandon(state, place);
+        match state.places[usize::from(place)].phase {
+            Phase::Creating | Phase::LookingUp => {
+                state.places[usize::from(place)].phase = Phase::LookingUp;
+                self.send(state, place, Request::LookUp);
+            }
+            Phase::Voiding => self.void(state, place),
+            _ => self.delete(state, place),
+        }
+    }
+
+    /// Whether nothing is sure to happen any more.
+    fn is_at_rest(state: &State) -> bool {
+        state.wire.is_empty() && state.places.iter().all(|place| place.answer.is_none())
+    }
+
+    fn look(&self, state: &State) -> Option<Wrong> {
+        if state.wrong.is_some() || !Self::is_at_rest(state) {
+            return state.wrong;
+        }
+        let is_left = |key: &Key| {
+            let is_its = |place: &Place| place.of == key.of && place.phase == Phase::Queued;
+            !state.places.iter().any(is_its)
+        };
+        state.keys.iter().flatten().any(is_left).then_some(Wrong::NodeLeft)
+    }
+}
+
+/// The client waits for no answer of this place any more. What was sent may still arrive.
+fn abandon(state: &mut State, place: u8) {
+    for sent in state.wire.iter_mut().filter(|sent| sent.by == Some(place)) {
+        sent.by = None;
+    }
+    state.places[usize::from(place)].answer = None;
+}
+
+/// The use is over, and its name is free.
+fn end(state: &mut State, place: u8) {
+    let place = &mut state.places[usize::from(place)];
+    (place.phase, place.created, place.answer) = (Phase::Idle, 0, None);
+}
+
+/// A request of this use deletes what has the name.
+fn delete(state: &mut State, name: u8, of: Use) {
+    if state.keys[usize::from(name)].take().is_some_and(|key| key.of != of) {
+        state.wrong = Some(Wrong::OthersNodeDeleted);
+    }
+}
+
+impl Model for Names {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let Run { places, uses, given_up, .. } = self.run;
+        let place = Place { phase: Phase::Idle, uses_left: uses, of: 0, name: 0, created: 0, answer: None };
+        vec![State {
+            keys: vec![None; places.into()],
+            revision: 0,
+            fences: vec![0; places.into()],
+            known: vec![0; places.into()],
+            places: vec![place; places.into()],
+            wire: Vec::new(),
+            next_use: 1,
+            given_up,
+            relabelled: false,
+            wrong: None,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.wrong.is_some() {
+            return;
+        }
+        for (at, sent) in state.wire.iter().enumerate() {
+            actions.push(Action::Serve(at));
+            if sent.by.is_none() {
+                actions.push(Action::Lose(at));
+            }
+        }
+        for (i, place) in (0..).zip(&state.places) {
+            if place.answer.is_some() {
+                actions.push(Action::Hear(i));
+            }
+            match place.phase {
+                Phase::Idle if place.uses_left > 0 => actions.push(Action::Begin(i)),
+                Phase::Idle => {}
+                Phase::Queued => {
+                    actions.push(Action::Release(i));
+                    if !state.relabelled {
+                        actions.push(Action::Relabel(i));
+                    }
+                }
+                Phase::Creating | Phase::LookingUp if state.given_up > 0 => {
+                    actions.extend([Action::GiveUp(i), Action::Cancel(i)]);
+                }
+                Phase::Voiding | Phase::Deleting if state.given_up > 0 => actions.push(Action::GiveUp(i)),
+                Phase::Creating | Phase::LookingUp | Phase::Voiding | Phase::Deleting => {}
+            }
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        let state = &mut next;
+        match action {
+            Action::Begin(i) => {
+                let is_used = |name: &u8| {
+                    state.places.iter().any(|place| place.phase != Phase::Idle && place.name == *name)
+                };
+                let name = (0..self.run.places).find(|name| !is_used(name)).expect("one for each place");
+                let of = state.next_use;
+                state.next_use += 1;
+                let place = &mut state.places[usize::from(i)];
+                (place.of, place.name, place.uses_left) = (of, name, place.uses_left - 1);
+                self.create(state, i);
+            }
+            Action::Serve(at) => {
+                let sent = state.wire.remove(at);
+                self.serve(state, sent);
+            }
+            Action::Lose(at) => {
+                state.wire.remove(at);
+            }
+            Action::Hear(i) => {
+                let answer = state.places[usize::from(i)].answer.take()?;
+                self.hear(state, i, answer);
+            }
+            Action::GiveUp(i) => self.give_up(state, i),
+            Action::Cancel(i) => {
+                state.given_up -= 1;
+                abandon(state, i);
+                self.void(state, i);
+            }
+            Action::Release(i) => self.delete(state, i),
+            Action::Relabel(i) => {
+                state.relabelled = true;
+                let Place { of, name, created, .. } = state.places[usize::from(i)];
+                // Nobody waits for it: it is late at once.
+                state.wire.push(Sent { by: None, of, name, request: Request::Relabel { created } });
+            }
+        }
+        // The order on the wire means nothing.
+        state.wire.sort_unstable();
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("all", |model, state| model.look(state).is_none())]
+    }
+}
+
+/// What came of a search: how many states, and what was wrong with the first that was.
+pub(crate) fn explore(run: Run, left_out: Option<NameRule>) -> (usize, Option<(Wrong, Vec<Action>)>) {
+    let search = Names { run, left_out }.checker().finish_when(HasDiscoveries::Any).spawn_bfs().join();
+    let found = search.discoveries().into_values().next().map(|path| {
+        let wrong = search.model().look(path.last_state()).expect("the last state is wrong");
+        (wrong, path.into_actions())
+    });
+    (search.unique_state_count(), found)
+}
+
+/// The runs with all rules; fewer and smaller ones for CI.
+pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
+    let run =
+        |places, uses, given_up| [false, true].map(|one_fence| Run { places, uses, one_fence, given_up });
+    let small = [run(1, 3, 2), run(2, 2, 1)];
+    let large = [run(1, 4, 3), run(2, 2, 2), run(2, 3, 1)];
+    small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).flatten().collect()
+}
+
+/// The smallest run in which something is wrong without the rule.
+pub(crate) fn without(rule: NameRule) -> (Run, usize, Option<(Wrong, Vec<Action>)>) {
+    let mut last = None;
+    for (places, given_up) in [(1, 0), (1, 1), (1, 2), (2, 1), (2, 2)] {
+        for one_fence in [false, true] {
+            let run = Run { places, uses: 2, one_fence, given_up };
+            let (states, found) = explore(run, Some(rule));
+            let is_found = found.is_some();
+            last = Some((run, states, found));
+            if is_found {
+                return last.expect("just set");
+            }
+        }
+    }
+    last.expect("there is a first run")
+}

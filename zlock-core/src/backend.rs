@@ -75,18 +75,18 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///   is gone.
     async fn children(&self, parent: &LockPath) -> Result<Queue>;
 
-    /// The own node `node` and the node right before it in the queue of `parent`, or more of that queue. It is what a lock
-    /// that excludes all others ([`Label::Lock`] and [`Label::Write`]) needs to know to be granted.
+    /// The own node `node` and the node right before it in the queue of `parent`, or more of that queue. A lock that excludes
+    /// all others ([`Label::Lock`] and [`Label::Write`]) needs no more to be granted.
     ///
-    /// Unlike [`children`](Self::children), it may be an older state of the queue, but never older than what this backend was
-    /// told, the create of `node` included. Nobody ever comes in before `node`, so an older state shows too many nodes before
-    /// it, and never too few.
+    /// Unlike [`children`](Self::children), the answer may be an older state of the queue, but never older than what this
+    /// backend has seen, including the create of `node`. Nothing ever comes in before `node`, so an older state may show too
+    /// many nodes before it, and never too few.
     ///
-    /// The provided method is `children`. A store that can read less, or read it where it costs less, does so.
+    /// The provided method is `children`. A store that can read less, or read it where it costs less, should do so.
     ///
     /// # Behavior
     /// - The node right before `node` is not left out.
-    /// - It has no node that this backend was told is gone.
+    /// - It has no node that this backend knows to be gone.
     /// - `node` is missing only if it is gone.
     async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
         let _ = node;

@@ -85,6 +85,6 @@ async fn remove(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Re
     let has_no_lease = Compare::lease(key.as_str(), CompareOp::Equal, 0);
     let txn = Txn::new().when([is_still(&key, node), has_no_lease]).and_then([TxnOp::delete(key, None)]);
     let answer = operation.ask(lease, |client| async move { kv(&client).txn(txn).await }).await?;
-    operation.shared.newest.told(revision::of(answer.header()));
+    operation.shared.newest.saw(revision::of(answer.header()));
     Ok(())
 }

@@ -284,7 +284,7 @@ async fn absent(
     let txn = Txn::new().and_then(places.iter().map(read).collect::<Vec<_>>());
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;
-    shared.newest.told(revision::of(answer.header()));
+    shared.newest.saw(revision::of(answer.header()));
     let is_there = |place: &Place, get: &GetResponse| {
         get.kvs().first().is_some_and(|kv| Some(kv.create_revision()) == place.created)
     };

@@ -64,7 +64,7 @@ impl<'a> Operation<'a> {
         let options = range.end.into_iter().fold(options, GetOptions::with_range);
         let ask = |client: Arc<Client>| async move { kv(&client).get(range.start, Some(options)).await };
         let read = self.ask(lease, ask).await?;
-        self.shared.newest.told(revision::of(read.header()));
+        self.shared.newest.saw(revision::of(read.header()));
         Ok(read)
     }
 
@@ -77,7 +77,7 @@ impl<'a> Operation<'a> {
     pub(crate) async fn write(&mut self, lease: SessionKey, txn: Txn) -> Result<TxnResponse, Failure> {
         let result = self.ask(lease, |client| async move { kv(&client).txn(txn).await }).await;
         if let Ok(answer) = &result {
-            self.shared.newest.told(revision::of(answer.header()));
+            self.shared.newest.saw(revision::of(answer.header()));
         }
         self.budget.record(result)
     }

@@ -43,16 +43,17 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
 
 /// The own node and the node right before it.
 ///
-/// # A server that is behind may answer
-/// It need not ask the others then. What it has is never older than what this backend was told:
+/// # Reading from one server
+/// The server that is asked need not ask the others, so it may be behind. An answer counts only if it is not older than what
+/// this backend has seen:
 ///
-/// - The create of `node` was told. Nothing is ever created with a lower revision than what is there, so no state since then
-///   lacks a node before `node` that is there now.
-/// - So was the deletion that woke the waiter. Another node before `node` may still be there that is gone by now: who waits
-///   for it is told so at once, and asks again.
-/// - `node` itself may still be there, though it is gone. If its session is over, the session's deadline here has passed,
-///   and that is looked at before a lock is granted. If an operator deleted it, no reading helps: that can also happen right
-///   after it.
+/// - The backend has seen the create of `node`. Nothing is ever created with a lower revision than what is there, so every
+///   state since then has all nodes before `node` that are there now.
+/// - It has seen the deletion that woke the waiter. The answer may still have another node before `node` that is gone by now.
+///   The waiter then tries to watch that node, learns that it is gone, and asks again.
+/// - The answer may still have `node` itself although it is gone. If its session is over, the session's deadline here has
+///   passed, and a grant checks that. If an operator deleted it, no way of reading helps: that may also happen right after
+///   the answer.
 pub(crate) async fn children_up_to(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Queue> {
     let mut operation = Operation::new(shared, "children_up_to", parent);
     loop {
@@ -83,7 +84,7 @@ async fn list_up_to(operation: &Operation<'_>, lease: SessionKey, node: &Node) -
     }
 }
 
-/// Reads the last two keys up to that of the node, in a state that is not older than what this backend was told.
+/// Reads the last two keys up to that of the node, in a state that is not older than what this backend has seen.
 async fn read_up_to(
     operation: &Operation<'_>,
     lease: SessionKey,

@@ -329,7 +329,7 @@ impl Task {
                 EventType::Delete => None,
             };
             let change = Change { key: kv.key().to_owned(), revision: kv.mod_revision(), put };
-            self.newest.told(change.revision);
+            self.newest.saw(change.revision);
             // Only fails if nobody waits any more.
             let _ = entry.changes.send(change);
         }

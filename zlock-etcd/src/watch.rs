@@ -365,7 +365,7 @@ async fn look_now(
     let read = shared
         .request(lease, until, |client| async move { crate::connect::kv(&client).get(key, None).await })
         .await?;
-    shared.newest.told(revision::of(read.header()));
+    shared.newest.saw(revision::of(read.header()));
     Ok(look(shared, lease, keys, &read, seen))
 }
 

@@ -76,7 +76,7 @@ async fn is_first(events: &SessionEvents) {
     assert_eq!(events.current().epoch, 1);
 }
 
-/// Who was woken asks one server, which need not ask the others. A listing that must be of now does not come from there.
+/// A waiter that was woken asks one server, which need not ask the others. A full listing has to be agreed on.
 #[tokio::test]
 async fn a_look_at_the_predecessor_needs_no_majority() {
     const MOMENT: Duration = Duration::from_millis(500);
@@ -106,8 +106,8 @@ async fn a_look_at_the_predecessor_needs_no_majority() {
     .await;
 }
 
-/// A cluster that was restored to an older state, or begun anew: nothing that was told of it before is true any more, and
-/// its revisions are lower. That costs a read, not one after the other.
+/// A cluster that was restored to an older state, or begun anew: nothing that clients have seen of it is true any more, and
+/// its revisions are lower. That costs each look one more read, and not one after the other.
 #[tokio::test]
 async fn a_cluster_that_begins_anew() {
     const ROUNDS: usize = 10;

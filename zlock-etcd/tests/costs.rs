@@ -384,7 +384,7 @@ async fn a_create_brings_no_long_queue() {
     .await;
 }
 
-/// A server that is behind what a client was told is asked again, so that the others are asked, too. Here that is a cluster
+/// A server that is behind what the client has seen is asked a second time, with the others' agreement. Here it is a cluster
 /// with fewer revisions, to which the client fails over.
 #[tokio::test]
 async fn a_look_at_a_server_that_is_behind_is_repeated() {

@@ -37,7 +37,7 @@ macro_rules! conformance_group {
             ],
             children_up_to: [
                 has_the_node_right_before,
-                has_no_node_that_it_was_told_is_gone,
+                has_no_node_known_to_be_gone,
                 is_missing_only_if_gone,
             ],
             children_with_watch: [fires_on_any_change, no_change_is_lost, works_on_a_missing_parent],

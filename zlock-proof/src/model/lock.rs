@@ -264,7 +264,7 @@ impl Model for LockModel {
     fn init_states(&self) -> Vec<State> {
         let replica = match self.left_out {
             _ if !self.run.is_behind => Replica::Latest,
-            Some(Rule::AsNewAsTold) => Replica::Anywhere(Vec::new()),
+            Some(Rule::NotOlderThanSeen) => Replica::Anywhere(Vec::new()),
             _ => Replica::Behind(Vec::new()),
         };
         let assignments = self.run.recipe.assignments(self.run.clients);

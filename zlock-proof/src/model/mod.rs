@@ -87,7 +87,7 @@ mod tests {
             | (Rule::Promotion | Rule::PromotionAtOnce, _) => Violation::IdlePermits,
             (Rule::PredecessorHeld | Rule::SuccessorIsThere, _) => Violation::TwoHolders,
             (Rule::CleanUpFirst, _) => Violation::NodeLeft,
-            (Rule::AsNewAsTold, _) => Violation::NeedlessEnd,
+            (Rule::NotOlderThanSeen, _) => Violation::NeedlessEnd,
             _ => Violation::StuckWaiter,
         }
     }

@@ -116,7 +116,7 @@ enum Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Sent {
-    /// Who waits for the answer; nobody, if it was given up.
+    /// The place that waits for the answer; none, if it has given up.
     by: Option<u8>,
     of: Use,
     name: u8,
@@ -242,7 +242,6 @@ impl Names {
 
     fn free_early(&self, state: &mut State, place: u8) {
         if !self.has(NameRule::FreeWhenAnswered) {
-            abandon(state, place);
             end(state, place);
         }
     }
@@ -309,8 +308,9 @@ impl Names {
                 return;
             }
         };
-        if let Some(place) = by {
-            state.places[usize::from(place)].answer = Some(answer);
+        let waits = |place: &&mut Place| place.of == of && place.phase != Phase::Idle;
+        if let Some(place) = by.map(|place| &mut state.places[usize::from(place)]).filter(waits) {
+            place.answer = Some(answer);
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) enum Rule {
     SuccessorIsThere,
     LinkEndTold,
     OnlyMutexes,
-    AsNewAsTold,
+    NotOlderThanSeen,
 }
 
 impl Rule {
@@ -52,7 +52,7 @@ impl Rule {
         Rule::SuccessorIsThere,
         Rule::LinkEndTold,
         Rule::OnlyMutexes,
-        Rule::AsNewAsTold,
+        Rule::NotOlderThanSeen,
     ];
 
     /// The rule, and after the colon what is done without it.
@@ -82,7 +82,7 @@ impl Rule {
             Rule::SuccessorIsThere => "a hand-over checks the node of who is next: it does not",
             Rule::LinkEndTold => "who gave up its place says so to who is next: it does not",
             Rule::OnlyMutexes => "only mutexes hand over: other locks do, too",
-            Rule::AsNewAsTold => "a listing is as new as what the client was told: it may be older",
+            Rule::NotOlderThanSeen => "a listing is not older than what the client has seen: it may be",
             Rule::WriteEndsFirst => "a downgrade ends the write side when it is sent: when it is answered",
         }
     }
@@ -98,7 +98,7 @@ impl Rule {
 
     /// Whether servers that are behind show it.
     pub(crate) fn is_behind(self) -> bool {
-        self == Rule::AsNewAsTold
+        self == Rule::NotOlderThanSeen
     }
 
     /// The recipe that shows it.

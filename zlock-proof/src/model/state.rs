@@ -62,7 +62,7 @@ pub(crate) struct Client {
 pub(crate) enum Replica {
     /// As all servers have it.
     Latest,
-    /// The server may be behind, but not behind what the client was told.
+    /// The server may be behind, but not behind what the client has seen.
     Behind(Vec<Place>),
     /// It may be behind even that. Only where a rule is left out.
     Anywhere(Vec<Place>),
@@ -191,8 +191,8 @@ impl Client {
         }
     }
 
-    /// The client is told how the queue is now: the server that it asks is not behind that.
-    pub(crate) fn told(&mut self, queue: &[Place]) {
+    /// The client sees how the queue is now: the server that it asks is not behind that.
+    pub(crate) fn saw(&mut self, queue: &[Place]) {
         if let Replica::Behind(replica) = &mut self.replica {
             queue.clone_into(replica);
         }

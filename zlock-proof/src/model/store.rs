@@ -59,12 +59,13 @@ fn changed(state: &mut State, me: u8) {
         if client.watch == Some(Watch::Node(me)) || client.watch == Some(Watch::Queue) {
             client.watch = None;
             client.inbox.push(Message::Fired);
-            client.told(&state.queue);
+            client.saw(&state.queue);
         }
     }
 }
 
-/// As much of a queue as etcd's listing has for the client: for who excludes all others its node and the one before.
+/// As much of a queue as etcd's listing has for the client: a client that excludes all others gets its node and the one
+/// before.
 fn up_to(queue: &[Place], me: u8, label: Label) -> Vec<Place> {
     match queue.iter().position(|place| place.client == me) {
         Some(place) if is_exclusive(label) => queue[place.saturating_sub(1)..=place].to_vec(),
@@ -110,7 +111,7 @@ pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
     let client = &mut clients[usize::from(me)];
     // These say how the queue is now.
     if is_create || answer == Answer::NotArmed {
-        client.told(queue);
+        client.saw(queue);
     }
     client.watch = watch;
     client.inbox.push(Message::Answer(answer));

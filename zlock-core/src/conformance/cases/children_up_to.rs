@@ -30,8 +30,8 @@ pub async fn has_the_node_right_before(case: &Case<'_>) {
     case.store.remove_parent(&nested).await;
 }
 
-/// It has no node that this backend was told is gone.
-pub async fn has_no_node_that_it_was_told_is_gone(case: &Case<'_>) {
+/// It has no node that this backend knows to be gone.
+pub async fn has_no_node_known_to_be_gone(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..10 {
         let first = case.create(&a, &path, Label::Lock).await;

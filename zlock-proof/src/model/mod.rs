@@ -11,6 +11,7 @@
 mod check;
 mod driver;
 mod lock;
+mod name_rules;
 mod names;
 mod properties;
 mod recipe;
@@ -36,7 +37,8 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 mod tests {
     use super::check::{quick, without};
     use super::lock::Delivery;
-    use super::names::{self, NameRule};
+    use super::name_rules::NameRule;
+    use super::names;
     use super::properties::Violation;
     use super::rules::Rule;
 

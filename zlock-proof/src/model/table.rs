@@ -2,7 +2,8 @@
 
 use super::check::{Explored, Found, Run, quick, thorough, without};
 use super::lock::{Action, Delivery};
-use super::names::{self, NameRule};
+use super::name_rules::NameRule;
+use super::names;
 use super::rules::Rule;
 use super::state::ANY;
 

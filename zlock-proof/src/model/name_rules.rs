@@ -1,0 +1,67 @@
+//! The rules about names that are used again, what is done without one, and what can go wrong.
+
+/// A rule about reused names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameRule {
+    CreateComparesFence,
+    VoidComparesFence,
+    VoidRaisesFence,
+    LookUpRaisesFence,
+    DeleteComparesRevision,
+    RelabelComparesRevision,
+    FreeWhenAnswered,
+    JudgedByWhatItCarried,
+}
+
+impl NameRule {
+    pub(crate) const ALL: [NameRule; 8] = [
+        NameRule::CreateComparesFence,
+        NameRule::VoidComparesFence,
+        NameRule::VoidRaisesFence,
+        NameRule::LookUpRaisesFence,
+        NameRule::DeleteComparesRevision,
+        NameRule::RelabelComparesRevision,
+        NameRule::FreeWhenAnswered,
+        NameRule::JudgedByWhatItCarried,
+    ];
+
+    /// The rule, and after the colon what is done without it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            NameRule::CreateComparesFence => "a create compares the fence: only whether the name is free",
+            NameRule::VoidComparesFence => "what voids a create compares the fence: it does so always",
+            NameRule::VoidRaisesFence => "what voids a create raises the fence: it only deletes",
+            NameRule::LookUpRaisesFence => "a look before a retry raises the fence: it only looks",
+            NameRule::DeleteComparesRevision => "a delete compares the create revision: only the name",
+            NameRule::RelabelComparesRevision => "a relabel compares the create revision: only the name",
+            NameRule::FreeWhenAnswered => "a name is free when a delete is answered: when it is sent",
+            NameRule::JudgedByWhatItCarried => {
+                "a refused create is judged by the fence that it carried: by the one known now"
+            }
+        }
+    }
+}
+
+/// What is wrong with a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Wrong {
+    LateCreate,
+    OthersNodeTaken,
+    OthersNodeDeleted,
+    OthersNodeRelabelled,
+    NameTaken,
+    NodeLeft,
+}
+
+impl Wrong {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Wrong::LateCreate => "a create takes effect after its use is over",
+            Wrong::OthersNodeTaken => "another use's node is taken for the own one",
+            Wrong::OthersNodeDeleted => "another use's node is deleted",
+            Wrong::OthersNodeRelabelled => "another use's node is relabelled",
+            Wrong::NameTaken => "a create is refused for ever",
+            Wrong::NodeLeft => "node left behind",
+        }
+    }
+}

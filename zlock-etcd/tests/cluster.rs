@@ -225,7 +225,13 @@ async fn the_leader_dies_or_stands_still() {
             }
             is_first(&holders).await;
             is_first(&waiters).await;
-            assert_eq!(held.release().await.unwrap(), Release::Released);
+            // A release that falls into an election goes on in the background.
+            let released = held.release().await.unwrap();
+            assert!(
+                matches!(released, Release::Released | Release::Pending),
+                "{how:?}, {time:?}: {released:?}"
+            );
+            println!("{how:?} for {time:?}: {released:?}");
             let next = waiting.await.unwrap();
             if !is_short {
                 mend(&cluster, leader, how).await;

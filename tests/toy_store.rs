@@ -125,23 +125,23 @@ mod mutex {
         paused,
         store(),
         InterProcessMutex,
-        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
     );
 }
 
 mod write_lock {
     use super::*;
-    zlock_recipes::mutual_suite!(paused, store(), WriteLock, [mutual, reentry, safety, faults]);
+    zlock_recipes::mutual_suite!(paused, store(), WriteLock, [mutual, reentry, safety, strict, faults]);
 }
 
 mod semaphore_of_one {
     use super::*;
-    zlock_recipes::mutual_suite!(paused, store(), OnePermit<1>, [mutual, faults]);
+    zlock_recipes::mutual_suite!(paused, store(), OnePermit<1>, [mutual, strict, faults]);
 }
 
 mod semaphore_of_five {
     use super::*;
-    zlock_recipes::mutual_suite!(paused, occupied(), OnePermit<5>, [safety]);
+    zlock_recipes::mutual_suite!(paused, occupied(), OnePermit<5>, [safety, strict]);
 }
 
 mod multi_lock_of_two {
@@ -167,7 +167,8 @@ mod recipes {
             downgrade,
             semaphore,
             promotion,
-            succession
+            succession,
+            handoff
         ]
     );
 }

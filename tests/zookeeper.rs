@@ -6,7 +6,7 @@
 mod common;
 
 use zlock::{InterProcessMutex, MultiLock, Release, WriteLock};
-use zlock_recipes::suite::{Occupied, OnePermit, Pair};
+use zlock_recipes::suite::{HandedOn, Occupied, OnePermit, Pair};
 
 use self::common::zk_store::ZkStore;
 
@@ -16,7 +16,7 @@ mod mutex {
         real,
         ZkStore::shared(),
         InterProcessMutex,
-        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
     );
 }
 
@@ -27,19 +27,24 @@ async fn occupied() -> Option<Occupied<ZkStore>> {
 
 // All groups of these locks run on mem. Here, what depends on labels that change.
 
+mod handed_on {
+    use super::*;
+    zlock_recipes::mutual_suite!(real, ZkStore::shared(), HandedOn, [mutual, safety, faults]);
+}
+
 mod write_lock {
     use super::*;
-    zlock_recipes::mutual_suite!(real, ZkStore::shared(), WriteLock, [reentry, safety]);
+    zlock_recipes::mutual_suite!(real, ZkStore::shared(), WriteLock, [reentry, safety, strict]);
 }
 
 mod semaphore_of_one {
     use super::*;
-    zlock_recipes::mutual_suite!(real, ZkStore::shared(), OnePermit<1>, [mutual, faults]);
+    zlock_recipes::mutual_suite!(real, ZkStore::shared(), OnePermit<1>, [mutual, strict, faults]);
 }
 
 mod semaphore_of_five {
     use super::*;
-    zlock_recipes::mutual_suite!(real, occupied(), OnePermit<5>, [safety]);
+    zlock_recipes::mutual_suite!(real, occupied(), OnePermit<5>, [safety, strict]);
 }
 
 mod multi_lock_of_two {
@@ -65,6 +70,7 @@ zlock_recipes::recipe_suite!(
         semaphore,
         promotion,
         succession,
+        handoff,
         handed_over
     ]
 );

@@ -13,7 +13,7 @@ mod seed;
 mod store;
 
 use zlock::{InterProcessMutex, WriteLock};
-use zlock_recipes::suite::{Occupied, OnePermit, Pair};
+use zlock_recipes::suite::{HandedOn, Occupied, OnePermit, Pair};
 
 use self::store::MemStore;
 
@@ -32,7 +32,7 @@ mod mutex {
         paused,
         store(),
         InterProcessMutex,
-        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
     );
 }
 
@@ -42,7 +42,7 @@ mod write_lock {
         paused,
         store(),
         WriteLock,
-        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
     );
 }
 
@@ -52,7 +52,7 @@ mod semaphore_of_one {
         paused,
         store(),
         OnePermit<1>,
-        [mutual, alone, safety, faults, links, sweep, revocation]
+        [mutual, alone, safety, strict, faults, links, sweep, revocation]
     );
 }
 
@@ -62,13 +62,28 @@ mod multi_lock_of_two {
         paused,
         store(),
         Pair,
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
+    );
+}
+
+mod handed_on {
+    use super::*;
+    zlock_recipes::mutual_suite!(
+        paused,
+        store(),
+        HandedOn,
         [mutual, alone, reentry, safety, faults, links, sweep, revocation]
     );
 }
 
 mod semaphore_of_five {
     use super::*;
-    zlock_recipes::mutual_suite!(paused, occupied(), OnePermit<5>, [mutual, safety, faults, links, sweep]);
+    zlock_recipes::mutual_suite!(
+        paused,
+        occupied(),
+        OnePermit<5>,
+        [mutual, safety, strict, faults, links, sweep]
+    );
 }
 
 zlock_recipes::recipe_suite!(
@@ -89,6 +104,7 @@ zlock_recipes::recipe_suite!(
         semaphore,
         promotion,
         succession,
+        handoff,
         handed_over
     ]
 );

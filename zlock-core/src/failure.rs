@@ -47,6 +47,12 @@ impl LastFailure {
         OBSERVED.scope(self.clone(), future)
     }
 
+    /// Returns the last failure; `None` if there was none, or if it was overcome.
+    #[must_use]
+    pub fn get(&self) -> Option<Error> {
+        self.lock().clone()
+    }
+
     /// Takes the last failure; `None` if there was none, or if it was overcome.
     #[must_use]
     pub fn take(&self) -> Option<Error> {

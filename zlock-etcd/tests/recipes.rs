@@ -6,7 +6,7 @@ mod common;
 mod store;
 
 use store::{EtcdStore, store, store_alone};
-use zlock_recipes::suite::{Occupied, OnePermit, Pair};
+use zlock_recipes::suite::{HandedOn, Occupied, OnePermit, Pair};
 use zlock_recipes::{InterProcessMutex, WriteLock};
 
 /// 4 of 5 permits are taken wherever somebody acquires.
@@ -22,25 +22,30 @@ mod mutex {
         real,
         store(),
         InterProcessMutex,
-        [alone, reentry, safety, faults, links, sweep, revocation]
+        [alone, reentry, safety, strict, faults, links, sweep, revocation]
     );
 }
 
 // All groups of these locks run on mem. Here, what depends on labels that change.
 
+mod handed_on {
+    use super::*;
+    zlock_recipes::mutual_suite!(real, store(), HandedOn, [mutual, safety, faults]);
+}
+
 mod write_lock {
     use super::*;
-    zlock_recipes::mutual_suite!(real, store(), WriteLock, [reentry, safety]);
+    zlock_recipes::mutual_suite!(real, store(), WriteLock, [reentry, safety, strict]);
 }
 
 mod semaphore_of_one {
     use super::*;
-    zlock_recipes::mutual_suite!(real, store(), OnePermit<1>, [mutual, faults]);
+    zlock_recipes::mutual_suite!(real, store(), OnePermit<1>, [mutual, strict, faults]);
 }
 
 mod semaphore_of_five {
     use super::*;
-    zlock_recipes::mutual_suite!(real, occupied(), OnePermit<5>, [safety]);
+    zlock_recipes::mutual_suite!(real, occupied(), OnePermit<5>, [safety, strict]);
 }
 
 mod multi_lock_of_two {
@@ -65,6 +70,7 @@ zlock_recipes::recipe_suite!(
         semaphore,
         promotion,
         succession,
+        handoff,
         handed_over
     ]
 );

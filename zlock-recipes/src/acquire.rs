@@ -11,8 +11,9 @@ use zlock_core::{
 };
 
 use crate::client_inner::ClientInner;
+use crate::granted::{Granted, lost_error, status};
 use crate::guard::Guard;
-use crate::hold::{Entry, Granted, Hold, lost_error, status};
+use crate::hold::{Entry, Hold};
 use crate::queue::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
 use crate::succession::{Followed, Link, Predecessor};
 
@@ -25,27 +26,41 @@ pub(crate) struct Request<'a> {
     pub(crate) client: &'a Arc<ClientInner>,
     pub(crate) path: &'a LockPath,
     pub(crate) label: Label,
-    pub(crate) data: &'a [u8],
+    pub(crate) data: &'a Arc<[u8]>,
+}
+
+/// How far an acquisition has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It has its place in the queue.
+    Queued,
+    /// It waits for a place before its own. May be reported more than once.
+    Waiting,
 }
 
 /// Waits until the lock is held.
 pub(crate) async fn acquire(request: Request<'_>) -> Result<Guard> {
-    let queued = AtomicBool::default();
-    Box::pin(drive(request, &queued)).await
+    Box::pin(drive(request, &|_| {})).await.map(|grant| grant.guard(request))
+}
+
+/// Waits until a mutex is held, and leaves it to the caller to count as its holder.
+pub(crate) async fn granted(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Granted> {
+    Box::pin(drive(request, progress)).await.map(|grant| grant.granted)
 }
 
 /// Waits until the lock is held or the time is over. No time means one try.
 pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Result<Guard> {
     if time.is_zero() {
         let taken = try_acquire(request).await?;
-        return taken.ok_or_else(|| timed_out(request, "acquire", true, &LastFailure::default()));
+        return taken.ok_or_else(|| timed_out(request, "acquire", true, None));
     }
     // A time that the clock cannot tell is for ever.
     let Some(deadline) = Instant::now().checked_add(time) else { return acquire(request).await };
     let (queued, last) = (AtomicBool::default(), LastFailure::default());
-    match timeout_at(deadline, last.observe(Box::pin(drive(request, &queued)))).await {
-        Ok(result) => result,
-        Err(_) => Err(timed_out(request, "acquire", queued.into_inner(), &last)),
+    let progress = |_| queued.store(true, Ordering::Relaxed);
+    match timeout_at(deadline, last.observe(Box::pin(drive(request, &progress)))).await {
+        Ok(result) => result.map(|grant| grant.guard(request)),
+        Err(_) => Err(timed_out(request, "acquire", queued.load(Ordering::Relaxed), last.get())),
     }
 }
 
@@ -54,7 +69,7 @@ pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
     let last = LastFailure::default();
     match timeout(request.client.operation_timeout, last.observe(try_once(request))).await {
         Ok(result) => result,
-        Err(_) => Err(timed_out(request, "try_acquire", false, &last)),
+        Err(_) => Err(timed_out(request, "try_acquire", false, last.get())),
     }
 }
 
@@ -71,7 +86,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     same_max(request, &queue)?;
     let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
     match acquisition.next(Event::Listed(queue), place.status()) {
-        Step::Granted { promote } => Ok(Some(place.grant(promote))),
+        Step::Granted { promote } => Ok(Some(place.grant(promote).guard(request))),
         Step::Ended(reason) => Err(lost_error(reason, "try_acquire", path)),
         // Somebody came in between: leave again. If that fails the reaper goes on.
         _ => {
@@ -93,13 +108,13 @@ fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
     Err(Error::new(ErrorKind::PermitLimitMismatch, "acquire").with_path(request.path).with_message(message))
 }
 
-/// Waits until the lock is held; sets `queued` once it has its place in the queue.
+/// Waits until the lock is held.
 ///
 /// Its callers box it: it is large, and those who wait for a lock should not be.
-async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
+async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Grant> {
     let Request { path, label, .. } = request;
     let mut place = Place::create(request).await?;
-    queued.store(true, Ordering::Relaxed);
+    progress(Progress::Queued);
     LastFailure::overcome();
     let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
     let queue = std::mem::take(&mut place.created.queue);
@@ -113,7 +128,10 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
         match acquisition.next(event, place.status()) {
             Step::Granted { promote } => return Ok(place.grant(promote)),
             Step::Ended(reason) => return Err(lost_error(reason, "acquire", path)),
-            Step::Wait => event = place.wait(awaited.take()).await?,
+            Step::Wait => {
+                progress(Progress::Waiting);
+                event = place.wait(awaited.take()).await?;
+            }
             asking => {
                 if matches!(asking, Step::Arm(_)) && !waited {
                     waited = true;
@@ -139,7 +157,7 @@ async fn drive(request: Request<'_>, queued: &AtomicBool) -> Result<Guard> {
 /// branch), so it is only said.
 ///
 /// Of a semaphore a task may well take more than once.
-fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Request<'_>) {
+pub(crate) fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Request<'_>) {
     if !matches!(label, Label::Permits { .. }) && client.is_held_by_this_task(path) {
         tracing::warn!(
             %path,
@@ -331,15 +349,25 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn grant(mut self, promote: bool) -> Guard {
+    fn grant(mut self, promote: bool) -> Grant {
         self.cleanup.disarm();
-        let path = self.cleanup.path.clone();
         let Created { node, epoch, deletion, .. } = self.created;
-        let entry = Entry::of(node.label);
         let (fencing_token, predecessor) = (self.fencing_token, self.predecessor);
-        let granted = Granted { node, epoch, fencing_token, deletion, predecessor };
-        let hold = Hold::new(self.client.clone(), path, granted);
-        if promote && hold.promote() {
+        Grant { granted: Granted { node, epoch, fencing_token, deletion, predecessor }, promote }
+    }
+}
+
+/// A lock that is held, and that nobody counts as the holder of yet.
+struct Grant {
+    granted: Granted,
+    promote: bool,
+}
+
+impl Grant {
+    fn guard(self, Request { client, path, .. }: Request<'_>) -> Guard {
+        let entry = Entry::of(self.granted.node.label);
+        let hold = Hold::new(client.clone(), path.clone(), self.granted, None);
+        if self.promote && hold.promote() {
             // The grant does not wait for it.
             hold.relabel_in_background();
         }
@@ -375,7 +403,12 @@ impl Drop for Cleanup<'_> {
 
 /// The error of an acquisition that ran out of time: on what depends on whether it had its place in the
 /// queue. Its source is the last failure of the store, if that was not overcome.
-fn timed_out(request: Request<'_>, operation: &'static str, queued: bool, last: &LastFailure) -> Error {
+pub(crate) fn timed_out(
+    request: Request<'_>,
+    operation: &'static str,
+    queued: bool,
+    last: Option<Error>,
+) -> Error {
     let state = request.client.session.current().state;
     let kind = match state {
         _ if queued => ErrorKind::Busy,
@@ -388,7 +421,7 @@ fn timed_out(request: Request<'_>, operation: &'static str, queued: bool, last: 
         let error = Error::new(ErrorKind::Unavailable, "session");
         (state == SessionState::Suspended).then(|| error.with_message("the connection is interrupted"))
     };
-    match last.take().or_else(suspended) {
+    match last.or_else(suspended) {
         Some(cause) => error.with_source(cause),
         None => error,
     }

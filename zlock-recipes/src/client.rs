@@ -166,6 +166,7 @@ impl ClientBuilder {
             node_data: self.node_data,
             abandoned: Arc::default(),
             places: Arc::default(),
+            cohorts: Arc::default(),
             holds: Mutex::default(),
             backend: self.backend,
         }))

@@ -9,6 +9,7 @@ use tokio::task::Id as TaskId;
 use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
 
 use crate::abandoned::Abandoned;
+use crate::cohort::Cohorts;
 use crate::succession::Places;
 
 pub(crate) struct ClientInner {
@@ -19,6 +20,7 @@ pub(crate) struct ClientInner {
     pub(crate) node_data: Arc<[u8]>,
     pub(crate) abandoned: Arc<Abandoned>,
     pub(crate) places: Arc<Places>,
+    pub(crate) cohorts: Arc<Cohorts>,
     pub(crate) holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
 }
 

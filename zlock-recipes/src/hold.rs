@@ -6,23 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 use zlock_core::{
-    CloseReason, DeletionNotice, Error, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Result,
-    Session, SessionState, Target,
+    DeletionNotice, Error, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Result, Target,
 };
 
 use crate::client_inner::{ClientInner, Held};
+use crate::cohort::{Ended, Turn};
+use crate::granted::{Granted, lost_error, status};
 use crate::queue::Status;
 use crate::succession::Predecessor;
-
-/// What a grant rests on.
-#[derive(Debug)]
-pub(crate) struct Granted {
-    pub(crate) node: Node,
-    pub(crate) epoch: u64,
-    pub(crate) fencing_token: FencingToken,
-    pub(crate) deletion: DeletionNotice,
-    pub(crate) predecessor: Option<Arc<Predecessor>>,
-}
 
 /// What a guard of a hold stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +59,8 @@ pub(crate) struct Hold {
     deletion: DeletionNotice,
     /// Hands over at the end.
     predecessor: Option<Arc<Predecessor>>,
+    /// If the node belongs to a local queue.
+    turn: Mutex<Option<Turn>>,
     state: Mutex<State>,
     /// Told when the last guard of a kind has left, and when the node turns out to be gone.
     changed: Notify,
@@ -100,13 +93,27 @@ impl State {
 
 impl Hold {
     /// A hold with one entry.
-    pub(crate) fn new(client: Arc<ClientInner>, path: LockPath, granted: Granted) -> Arc<Self> {
+    pub(crate) fn new(
+        client: Arc<ClientInner>,
+        path: LockPath,
+        granted: Granted,
+        turn: Option<Turn>,
+    ) -> Arc<Self> {
         let Granted { node, epoch, fencing_token, deletion, predecessor } = granted;
         let mut state = State { label: node.label, node, owners: 0, readers: 0, removed: false };
         *state.of(Entry::of(state.label)) = 1;
-        let (state, changed) = (Mutex::new(state), Notify::new());
-        let hold =
-            Arc::new(Hold { client, path, epoch, fencing_token, deletion, predecessor, state, changed });
+        let (turn, state, changed) = (Mutex::new(turn), Mutex::new(state), Notify::new());
+        let hold = Arc::new(Hold {
+            client,
+            path,
+            epoch,
+            fencing_token,
+            deletion,
+            predecessor,
+            turn,
+            state,
+            changed,
+        });
         let held: Weak<Hold> = Arc::downgrade(&hold);
         hold.client.register(&hold.path, held);
         hold
@@ -146,6 +153,23 @@ impl Hold {
     /// delete.
     pub(crate) fn target(&self) -> Target {
         Target::Node(self.state().node.clone())
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Option<Turn>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the turn of a hold that nobody stands on, by `end`. Says whether the caller is to remove the node.
+    pub(crate) fn end_turn(&self, end: fn(Turn) -> Ended) -> Ended {
+        let turn = self.turn().take();
+        turn.map_or(Ended::GiveUp, end)
+    }
+
+    /// Another client has asked the holder to release the lock.
+    pub(crate) fn revoked(&self) {
+        if let Some(turn) = &*self.turn() {
+            turn.revoke();
+        }
     }
 
     pub(crate) fn predecessor(&self) -> Option<&Arc<Predecessor>> {
@@ -314,28 +338,4 @@ impl Entry {
     pub(crate) fn of(label: Label) -> Self {
         if label == Label::Read { Entry::Reader } else { Entry::Owner }
     }
-}
-
-/// How a node of `epoch` stands.
-pub(crate) fn status(session: Session, epoch: u64, deletion: &DeletionNotice) -> Status {
-    match session.state {
-        SessionState::Closed(CloseReason::AuthFailed) => Status::NotAuthorized,
-        SessionState::Closed(_) => Status::Closed,
-        _ if session.epoch != epoch || !session.is_live() => Status::SessionLost,
-        _ if deletion.is_deleted() => Status::NodeDeleted,
-        _ => Status::Live,
-    }
-}
-
-/// The error of a status that is not good.
-pub(crate) fn lost_error(status: Status, operation: &'static str, path: &LockPath) -> Error {
-    let kind = match status {
-        Status::Closed => ErrorKind::Closed,
-        Status::NotAuthorized => ErrorKind::NotAuthorized,
-        Status::NodeDeleted => ErrorKind::NodeDeleted,
-        Status::SessionLost => ErrorKind::SessionLost,
-        // Nothing is wrong with the node: it is the holder who has let go.
-        Status::Live => ErrorKind::Released,
-    };
-    Error::new(kind, operation).with_path(path)
 }

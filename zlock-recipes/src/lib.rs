@@ -4,7 +4,10 @@ mod abandoned;
 mod acquire;
 mod client;
 mod client_inner;
+mod cohort;
+mod granted;
 mod guard;
+mod handoff;
 mod hold;
 pub mod kind;
 mod lock;
@@ -32,6 +35,7 @@ mod queue;
 pub mod suite;
 
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
+pub use cohort::Handoff;
 pub use guard::{Guard, LockContext, LockGuard};
 pub use lock::{DynLock, Lock, LockHandle};
 pub use multi::MultiLock;

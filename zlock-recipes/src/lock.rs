@@ -9,7 +9,9 @@ use zlock_core::{Label, LockPath, Result};
 
 use crate::acquire::{Request, acquire, acquire_within, try_acquire};
 use crate::client::{Client, check_node_data};
+use crate::cohort::Handoff;
 use crate::guard::{Guard, LockGuard};
+use crate::handoff;
 use crate::kind::Kind;
 use crate::participants::{Participant, participants};
 use crate::scope::Scope;
@@ -23,6 +25,8 @@ pub struct LockHandle<K> {
     client: Client,
     path: LockPath,
     node_data: Arc<[u8]>,
+    /// `None` for every kind but the mutex.
+    handoff: Option<Handoff>,
     kind: K,
 }
 
@@ -30,7 +34,7 @@ impl<K: Kind> LockHandle<K> {
     pub(crate) fn of_kind(client: &Client, path: impl AsRef<str>, kind: K) -> Result<Self> {
         let path = LockPath::new(path)?;
         let node_data = client.inner().node_data.clone();
-        Ok(LockHandle { client: client.clone(), path, node_data, kind })
+        Ok(LockHandle { client: client.clone(), path, node_data, handoff: None, kind })
     }
 
     /// The same path with another kind of lock.
@@ -39,8 +43,14 @@ impl<K: Kind> LockHandle<K> {
             client: self.client.clone(),
             path: self.path.clone(),
             node_data: self.node_data.clone(),
+            handoff: self.handoff,
             kind,
         }
+    }
+
+    /// Sets the hand-off of a handle whose kind is known to be a mutex.
+    pub(crate) fn set_handoff(&mut self, handoff: Option<Handoff>) {
+        self.handoff = handoff;
     }
 
     /// Whether both are on the same path of the same client's session.
@@ -92,7 +102,10 @@ impl<K: Kind> LockHandle<K> {
     pub async fn acquire(&self) -> Result<K::Guard> {
         let guard = match self.reenter() {
             Some(guard) => guard,
-            None => acquire(self.request()).await,
+            None => match self.handoff {
+                None => acquire(self.request()).await,
+                Some(handoff) => handoff::acquire(self.request(), handoff).await,
+            },
         };
         guard.map(K::guard)
     }
@@ -115,7 +128,10 @@ impl<K: Kind> LockHandle<K> {
     pub async fn acquire_timeout(&self, time: Duration) -> Result<K::Guard> {
         let guard = match self.reenter() {
             Some(guard) => guard,
-            None => acquire_within(self.request(), time).await,
+            None => match self.handoff {
+                None => acquire_within(self.request(), time).await,
+                Some(handoff) => handoff::acquire_within(self.request(), handoff, time).await,
+            },
         };
         guard.map(K::guard)
     }
@@ -136,7 +152,10 @@ impl<K: Kind> LockHandle<K> {
     pub async fn try_acquire(&self) -> Result<Option<K::Guard>> {
         let guard = match self.reenter() {
             Some(guard) => guard.map(Some),
-            None => try_acquire(self.request()).await,
+            None => match self.handoff {
+                None => try_acquire(self.request()).await,
+                Some(handoff) => handoff::try_acquire(self.request(), handoff).await,
+            },
         };
         Ok(guard?.map(K::guard))
     }

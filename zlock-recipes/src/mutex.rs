@@ -3,6 +3,7 @@
 use zlock_core::Result;
 
 use crate::client::Client;
+use crate::cohort::Handoff;
 use crate::kind::Mutex;
 use crate::lock::LockHandle;
 
@@ -59,5 +60,58 @@ impl LockHandle<Mutex> {
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
     pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
         LockHandle::of_kind(client, path, Mutex)
+    }
+
+    /// Returns this handle with hand-off: waiters of this client queue up behind one place in the store's queue, and
+    /// hand the lock to each other without a request. That pays off where many tasks of one process wait for the same
+    /// lock.
+    ///
+    /// The client acquires one place for all users of handles with the same path and the same [`Handoff`]. While the
+    /// time of the `Handoff` lasts, which begins when the place is granted, a release hands the lock to the next waiter
+    /// of the client. Then the client gives the place up and takes a new one at the end of the store's queue. It also
+    /// does so once revocation was requested of a holder that awaits it, while the connection is interrupted, and when
+    /// the place is lost.
+    ///
+    /// # Order
+    /// Waiters of one client are served first come, first served, and so are the places in the store. A waiter of
+    /// another client waits longer than without hand-off: for each place ahead of it up to the time of the `Handoff`
+    /// and one critical section. A holder that does not release the lock, or a waiter that is not polled when its
+    /// turn comes, holds up everybody, as without hand-off.
+    ///
+    /// # Differences for holders
+    /// - Holders of the same place have the same [`node`](crate::Guard::node). Their
+    ///   [fencing tokens](crate::Guard::fencing_token) have the same number, and differ in the turn. So storage must
+    ///   compare the whole token. A write into the store that is guarded by the node alone does not tell two such
+    ///   holders apart.
+    /// - [`release`](crate::Guard::release) returns [`Released`](crate::Release::Released) without a request if the lock
+    ///   stays with the client. Dropping a guard hands the lock over as well, a little later.
+    /// - [`try_acquire`](Self::try_acquire) returns `None` without a request while another user of the client has the
+    ///   place or waits for it. A lock that it acquires is not handed over.
+    /// - [`participants`](Self::participants) has one entry for all waiters of the client, with the node data of the
+    ///   one for which the place was acquired.
+    /// - In a [`MultiLock`](crate::MultiLock), the time also passes while the next lock is waited for.
+    /// - If the place is lost while it is waited for, all waiters of the client get the error.
+    /// - [`Client::pending_cleanups`] counts a queue of waiters as one.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// use std::time::Duration;
+    ///
+    /// use zlock_recipes::Handoff;
+    ///
+    /// let handoff = Handoff::within(Duration::from_millis(10));
+    /// let mutex = client.mutex("/app/orders")?.with_handoff(handoff);
+    /// let (first, second) = tokio::join!(mutex.run(async { 1 }), mutex.run(async { 2 }));
+    /// assert_eq!((first?, second?), (1, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_handoff(mut self, handoff: Handoff) -> Self {
+        self.set_handoff(Some(handoff));
+        self
     }
 }

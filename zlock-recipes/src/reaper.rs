@@ -13,6 +13,8 @@ use zlock_core::{
 
 use crate::abandoned::AbandonedCreate;
 use crate::client_inner::ClientInner;
+use crate::cohort::{Ended, Turn};
+use crate::granted::Granted;
 use crate::hold::Hold;
 use crate::succession::{Predecessor, remove};
 
@@ -52,6 +54,12 @@ impl ClientInner {
         self.push(path, Work::Remove(target, None), epoch);
     }
 
+    /// Hands over the node of a lock that is held, and that nobody counts as the holder of.
+    pub(crate) fn give_up_in_background(self: &Arc<Self>, path: &LockPath, granted: Granted) {
+        let Granted { node, epoch, predecessor, .. } = granted;
+        self.push(path, Work::Remove(Target::Node(node), predecessor), epoch);
+    }
+
     fn push(self: &Arc<Self>, path: &LockPath, work: Work, epoch: u64) {
         let (path, session, client) = (path.clone(), self.session.clone(), Arc::downgrade(self));
         let is_abandoned = matches!(work, Work::Remove(Target::Id(_), _));
@@ -62,8 +70,11 @@ impl ClientInner {
 }
 
 impl Hold {
-    /// Hands over the node, which is to be removed.
+    /// Hands over the node, which is to be removed unless a waiter of the local queue gets it.
     pub(crate) fn remove_in_background(self: &Arc<Self>) {
+        if self.end_turn(Turn::leave) == Ended::PassedOn {
+            return;
+        }
         let removal = Work::Remove(self.target(), self.predecessor().cloned());
         self.client().push(self.path(), removal, self.epoch());
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::time::timeout;
 use zlock_core::{Deletion, ErrorKind, Result, SessionState};
 
+use crate::cohort::{Ended, Turn};
 use crate::hold::Hold;
 use crate::queue::Status;
 use crate::succession::remove;
@@ -13,7 +14,8 @@ use crate::succession::remove;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Release {
-    /// The server has removed the node: the lock is free.
+    /// The server has removed the node: the lock is free. With a [`Handoff`](crate::Handoff) also: another waiter of
+    /// this client has the lock, or the client is about to give it up.
     Released,
     /// Other guards of the same hold are left.
     StillHeld,
@@ -27,8 +29,11 @@ pub enum Release {
 
 /// Removes the node of a hold that nobody stands on.
 pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
-    let mut rest = Rest { hold, to_background: Hold::remove_in_background, done: false };
     let unless_lost = |release| if hold.status() == Status::Live { release } else { Release::AlreadyLost };
+    if hold.end_turn(Turn::pass_on) == Ended::PassedOn {
+        return Ok(unless_lost(Release::Released));
+    }
+    let mut rest = Rest { hold, to_background: Hold::remove_in_background, done: false };
     if hold.status() != Status::Live {
         return Ok(Release::AlreadyLost);
     }

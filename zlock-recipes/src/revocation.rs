@@ -7,7 +7,8 @@ use tokio::time::sleep;
 use zlock_core::{Error, ErrorKind, LockPath, Result, Target};
 
 use crate::client_inner::ClientInner;
-use crate::hold::{Hold, lost_error};
+use crate::granted::lost_error;
+use crate::hold::Hold;
 use crate::queue::{Status, holders};
 
 /// What is written into a holder's node, and what Curator's `Revoker` writes.
@@ -31,7 +32,10 @@ async fn watch(hold: &Hold) -> Result<()> {
         // Anew each time: a relabel may have given it another name.
         let Target::Node(node) = hold.target() else { return std::future::pending().await };
         match hold.client().backend.data_with_watch(hold.path(), &node).await {
-            Ok(Some((data, _))) if data == REVOKE => return Ok(()),
+            Ok(Some((data, _))) if data == REVOKE => {
+                hold.revoked();
+                return Ok(());
+            }
             Ok(Some((_, changed))) => drop(changed.await),
             Ok(None) => {
                 hold.removed();

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
 use crate::client::Client;
+use crate::cohort::Handoff;
 use crate::guard::{Guard, LockContext};
 use crate::kind::sealed::Sealed;
 use crate::lock::LockHandle;
@@ -83,6 +84,7 @@ pub struct LockTemplate {
     wait: Duration,
     attempts: u32,
     cancel_on_loss: bool,
+    handoff: Option<Handoff>,
 }
 
 impl Client {
@@ -125,6 +127,7 @@ impl LockTemplate {
             wait: Duration::from_secs(2),
             attempts: 2,
             cancel_on_loss: true,
+            handoff: None,
         })
     }
 
@@ -149,6 +152,41 @@ impl LockTemplate {
     /// ```
     pub fn with_kind(mut self, kind: LockKind) -> Result<Self> {
         self.label = kind.label()?;
+        self.check_handoff()
+    }
+
+    /// Hands the lock over inside the client, as [`InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock_core::Result<()> {
+    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// use std::time::Duration;
+    ///
+    /// use zlock_recipes::Handoff;
+    ///
+    /// let handoff = Handoff::within(Duration::from_millis(10));
+    /// let template = client.lock_template("/app/locks")?.with_handoff(handoff)?;
+    /// template.execute("create-order", |_lock| async { /* alone */ }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_handoff(mut self, handoff: Handoff) -> Result<Self> {
+        self.handoff = Some(handoff);
+        self.check_handoff()
+    }
+
+    fn check_handoff(self) -> Result<Self> {
+        if self.handoff.is_some() && self.label != Label::Lock {
+            return Err(invalid(format!(
+                "a hand-off needs a mutex, and the template's kind is {:?}",
+                self.label
+            )));
+        }
         Ok(self)
     }
 
@@ -201,7 +239,8 @@ impl LockTemplate {
         F: FnOnce(LockContext) -> Fut,
         Fut: Future,
     {
-        let lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
+        let mut lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
+        lock.set_handoff(self.handoff);
         let guard = self.acquire(&lock).await?;
         let context = guard.context();
         let closure = async { closure(context).await };

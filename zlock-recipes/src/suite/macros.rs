@@ -29,7 +29,6 @@ macro_rules! mutual_group {
                 mx_06_ten_sessions,
                 mx_08_siblings,
                 mx_09_two_sessions,
-                order_of_the_queue,
                 timeout_leaves_nothing,
                 t45_deadline_in_the_past,
                 t55_cancelled_waiter_is_cleaned_up_at_once,
@@ -52,6 +51,9 @@ macro_rules! mutual_group {
             [mx_07_reentrant, mx_07_reentrant_by_try_and_by_another_instance, t18_no_reentry_after_the_loss,]
         );
     };
+    (strict, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!($time, $store, strict, [$lock], [order_of_the_queue, no_herd]);
+    };
     (safety, $time:ident, $store:expr, $lock:ty) => {
         $crate::suite_tests!(
             $time,
@@ -70,7 +72,6 @@ macro_rules! mutual_group {
                 every_waiter_wakes,
                 t29_close_wakes_the_waiter,
                 fencing_tokens_grow,
-                no_herd,
             ]
         );
     };
@@ -323,6 +324,31 @@ macro_rules! recipe_group {
                 a_release_that_is_not_polled,
                 an_answer_that_fails,
                 a_session_that_ends_meanwhile,
+            ]
+        );
+    };
+    (handoff, $time:ident, $store:expr) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            handoff,
+            [],
+            [
+                one_place_for_all,
+                a_batch_is_bounded,
+                by_a_dropped_guard,
+                cancelled_waiters,
+                a_timeout_removes_one_waiter,
+                a_try,
+                revocation_ends_the_batch,
+                a_deleted_node_ends_the_batch,
+                a_lost_lock_is_not_handed_over,
+                a_lost_session_ends_the_batch,
+                close_wakes_everybody,
+                a_failure_reaches_everybody,
+                entering_again_belongs_to_a_turn,
+                by_a_template_and_in_a_set,
+                other_kinds_are_refused,
             ]
         );
     };

@@ -35,5 +35,5 @@ pub use cut::{Cut, Drop, sweep, sweep_together};
 pub use fault::{Call, Faults, Gate, Side};
 pub use inside::Inside;
 pub use log::Log;
-pub use mutual::{GuardOf, Mutual, OnePermit, Pair};
+pub use mutual::{GuardOf, HandedOn, Mutual, OnePermit, Pair};
 pub use occupied::Occupied;

@@ -1,11 +1,14 @@
 //! What can act as a mutex.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use zlock_core::{LockPath, Result};
 
 use super::Call;
-use crate::{Client, InterProcessMutex, Lock, MultiLock, PermitRequest, ReadWriteLock, Semaphore, WriteLock};
+use crate::{
+    Client, Handoff, InterProcessMutex, Lock, MultiLock, PermitRequest, ReadWriteLock, Semaphore, WriteLock,
+};
 
 /// A kind of lock that keeps everybody else out: the mutex, a semaphore of one permit, a write lock.
 pub trait Mutual: Debug + Send + Sync + 'static {
@@ -23,6 +26,12 @@ pub trait Mutual: Debug + Send + Sync + 'static {
 
     /// How many rounds are many if each takes no time: one kind of lock has the most.
     const MANY: usize = 1000;
+
+    /// Returns how many places in the store so many acquisitions at a time have that come from so many clients.
+    #[must_use]
+    fn places(acquisitions: usize, _clients: usize) -> usize {
+        acquisitions
+    }
 
     /// Returns the lock of this path.
     fn at(client: &Client, path: &str) -> Result<Self::Lock>;
@@ -43,6 +52,22 @@ impl Mutual for InterProcessMutex {
 
     fn at(client: &Client, path: &str) -> Result<Self> {
         client.mutex(path)
+    }
+}
+
+/// A mutex that waiters of one client hand to each other.
+#[derive(Debug)]
+pub struct HandedOn;
+
+impl Mutual for HandedOn {
+    type Lock = InterProcessMutex;
+
+    fn at(client: &Client, path: &str) -> Result<InterProcessMutex> {
+        Ok(client.mutex(path)?.with_handoff(Handoff::within(Duration::from_millis(10))))
+    }
+
+    fn places(_acquisitions: usize, clients: usize) -> usize {
+        clients
     }
 }
 

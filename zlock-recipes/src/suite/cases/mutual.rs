@@ -128,29 +128,6 @@ pub async fn mx_09_two_sessions<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Waiters get the lock in the order in which they queued.
-pub async fn order_of_the_queue<M: Mutual>(case: &Case<'_>) {
-    let [a, b, c] = case.processes().await;
-    let path = case.path("lock");
-    let first = case.lock::<M>(&a, "lock").acquire().await.unwrap();
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let mut tasks = JoinSet::new();
-    for i in 0..12 {
-        let lock = case.lock::<M>([&a, &b, &c][i % 3], "lock");
-        let tell = tell.clone();
-        tasks.spawn(async move {
-            let guard = lock.acquire_timeout(LONG).await.unwrap();
-            tell.send(i).unwrap();
-            assert_eq!(guard.release().await.unwrap(), Release::Released);
-        });
-        case.until_queued(&path, i + 2).await;
-    }
-    assert_eq!(first.release().await.unwrap(), Release::Released);
-    tasks.join_all().await;
-    let order: Vec<_> = (0..12).map(|_| told.try_recv().unwrap()).collect();
-    assert!(order.is_sorted(), "{order:?}");
-}
-
 /// A time that is over is the error `Timeout`, in time, and leaves nothing in the queue.
 pub async fn timeout_leaves_nothing<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;

@@ -1,0 +1,58 @@
+//! A grant, and whether it stands.
+
+use std::sync::Arc;
+
+use zlock_core::{
+    CloseReason, DeletionNotice, Error, ErrorKind, FencingToken, LockPath, Node, Session, SessionState,
+};
+
+use crate::queue::Status;
+use crate::succession::Predecessor;
+
+/// What a grant rests on.
+#[derive(Clone, Debug)]
+pub(crate) struct Granted {
+    pub(crate) node: Node,
+    pub(crate) epoch: u64,
+    pub(crate) fencing_token: FencingToken,
+    pub(crate) deletion: DeletionNotice,
+    pub(crate) predecessor: Option<Arc<Predecessor>>,
+}
+
+impl Granted {
+    /// The status of the grant in this snapshot of the session.
+    pub(crate) fn status(&self, session: Session) -> Status {
+        status(session, self.epoch, &self.deletion)
+    }
+}
+
+/// The status of a node of `epoch`.
+pub(crate) fn status(session: Session, epoch: u64, deletion: &DeletionNotice) -> Status {
+    match closed(session) {
+        Some(closed) => closed,
+        None if session.epoch != epoch || !session.is_live() => Status::SessionLost,
+        None if deletion.is_deleted() => Status::NodeDeleted,
+        None => Status::Live,
+    }
+}
+
+/// The status of every node once the client is closed.
+pub(crate) fn closed(session: Session) -> Option<Status> {
+    match session.state {
+        SessionState::Closed(CloseReason::AuthFailed) => Some(Status::NotAuthorized),
+        SessionState::Closed(_) => Some(Status::Closed),
+        _ => None,
+    }
+}
+
+/// The error for a status. [`Status::Live`] means that the holder has released the lock.
+pub(crate) fn lost_error(status: Status, operation: &'static str, path: &LockPath) -> Error {
+    let kind = match status {
+        Status::Closed => ErrorKind::Closed,
+        Status::NotAuthorized => ErrorKind::NotAuthorized,
+        Status::NodeDeleted => ErrorKind::NodeDeleted,
+        Status::SessionLost => ErrorKind::SessionLost,
+        Status::Live => ErrorKind::Released,
+    };
+    Error::new(kind, operation).with_path(path)
+}

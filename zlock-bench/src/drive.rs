@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Barrier;
 use tokio::time::Instant;
@@ -34,12 +35,26 @@ pub(crate) struct Task<L, R = L> {
     pub(crate) rare: Option<R>,
     /// How many may hold `lock` at the same time.
     pub(crate) limit: u64,
+    pub(crate) turn: Turn,
+}
+
+/// What a task does while it holds its lock, and how it lets go.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Turn {
+    /// How long it keeps its core busy.
+    pub(crate) work: Duration,
+    /// The guard is dropped; otherwise it is released, and the end of that is awaited.
+    pub(crate) drops: bool,
 }
 
 impl<L> Task<L> {
     /// A task that acquires only this lock.
     pub(crate) fn new(lock: L, limit: u64) -> Self {
-        Task { lock, rare: None, limit }
+        Task { lock, rare: None, limit, turn: Turn::default() }
+    }
+
+    pub(crate) fn with_turn(self, turn: Turn) -> Self {
+        Task { turn, ..self }
     }
 }
 
@@ -90,15 +105,15 @@ async fn work<L: Lock, R: Lock>(task: Task<L, R>, shared: Arc<Shared>) -> Vec<Sa
         }
         samples.push(match &task.rare {
             Some(rare) if number.is_multiple_of(RARELY) => {
-                operate(rare, task.limit, task.limit, &shared).await
+                operate(rare, task.limit, task.limit, task.turn, &shared).await
             }
-            _ => operate(&task.lock, 1, task.limit, &shared).await,
+            _ => operate(&task.lock, 1, task.limit, task.turn, &shared).await,
         });
     }
 }
 
 /// Acquires and releases once; `share` is how much of the limit that takes.
-async fn operate<L: Lock>(lock: &L, share: u64, limit: u64, shared: &Shared) -> Sample {
+async fn operate<L: Lock>(lock: &L, share: u64, limit: u64, turn: Turn, shared: &Shared) -> Sample {
     let began = Instant::now();
     let guard = lock.acquire().await.expect("acquire");
     let acquire = nanoseconds(began);
@@ -106,11 +121,24 @@ async fn operate<L: Lock>(lock: &L, share: u64, limit: u64, shared: &Shared) -> 
         if inside.fetch_add(share, Ordering::SeqCst) + share > limit {
             shared.violations.fetch_add(1, Ordering::SeqCst);
         }
+        busy(turn.work);
         inside.fetch_sub(share, Ordering::SeqCst);
     }
     let began = Instant::now();
-    assert_eq!(guard.release().await.expect("release"), Release::Released);
+    if turn.drops {
+        drop(guard);
+    } else {
+        assert_eq!(guard.release().await.expect("release"), Release::Released);
+    }
     Sample { acquire, release: nanoseconds(began) }
+}
+
+/// Keeps the core busy.
+fn busy(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
 }
 
 fn nanoseconds(since: Instant) -> u64 {

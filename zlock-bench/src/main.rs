@@ -7,8 +7,13 @@
 //! | workload | what |
 //! |---|---|
 //! | `w1` | one task, one lock |
+//! | `w1-drop` | the same, the guard dropped |
 //! | `w2-8`, `w2-32` | so many tasks, a session each, one lock |
+//! | `w2-8x8` | 8 sessions of 8 tasks, one lock; `max_acq_us` is the longest wait |
+//! | `w2-8x8-handoff` | the same, with hand-off within 10 ms |
 //! | `w3` | 64 tasks, one session, one lock |
+//! | `w3-handoff` | the same, with hand-off within 10 ms |
+//! | `w3-handoff-50us` | the same, and each holder keeps its core busy for 50 us |
 //! | `w4` | 64 tasks, one session, a lock each |
 //! | `w5` | 16 tasks, one session, one read/write lock, every 20th operation a write |
 //! | `w6` | 32 tasks, one session, one semaphore of 8 permits |

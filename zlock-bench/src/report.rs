@@ -30,13 +30,14 @@ pub(crate) fn print(store: &str, workload: &str, measured: &Measured, before: &s
     println!(
         "{{\"peer\":\"zlock\",\"server\":\"{server}\",\"workload\":\"{workload}\",\"clients\":{},\"ops\":{},\
          \"seconds\":{seconds:.4},\"ops_per_sec\":{:.1},\"p50_us\":{:.1},\"p99_us\":{:.1},\
-         \"acq_p50_us\":{:.1},\"rel_p50_us\":{:.1},\"min_per_client\":{},\"max_per_client\":{},\
+         \"max_acq_us\":{:.1},\"acq_p50_us\":{:.1},\"rel_p50_us\":{:.1},\"min_per_client\":{},\"max_per_client\":{},\
          \"violations\":{violations},{}\"before\":{before},\"after\":{after}}}",
         per_client.len(),
         samples.len(),
         samples.len() as f64 / seconds,
         percentile(samples, 50, |sample| sample.acquire + sample.release),
         percentile(samples, 99, |sample| sample.acquire + sample.release),
+        percentile(samples, 100, |sample| sample.acquire),
         percentile(samples, 50, |sample| sample.acquire),
         percentile(samples, 50, |sample| sample.release),
         per_client.iter().min().unwrap_or(&0),

@@ -4,25 +4,64 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use zlock::backend::{CoordinationBackend, LockPath};
-use zlock::{Client, InterProcessMutex, Lock, Release};
+use zlock::{Client, Handoff, InterProcessMutex, Lock, Release};
 
-use crate::drive::{Measured, Sample, Task, drive};
+use crate::drive::{Measured, Sample, Task, Turn, drive};
 use crate::report::{print, scaled, snap};
 use crate::store::Store;
 
-pub(crate) const ALL: [&str; 9] = ["w1", "w2-8", "w2-32", "w3", "w4", "w5", "w6", "w7", GROWTH];
+pub(crate) const ALL: [&str; 14] = [
+    "w1",
+    "w1-drop",
+    "w2-8",
+    "w2-32",
+    "w2-8x8",
+    "w2-8x8-handoff",
+    "w3",
+    "w3-handoff",
+    "w3-handoff-50us",
+    "w4",
+    "w5",
+    "w6",
+    "w7",
+    GROWTH,
+];
 
 /// Takes minutes: run only if it is named.
 pub(crate) const GROWTH: &str = "growth";
 
 const WAITERS: usize = 500;
 
+const HANDOFF: Handoff = Handoff::within(Duration::from_millis(10));
+
+/// What a critical section takes where it takes any time.
+const WORK: Duration = Duration::from_micros(50);
+
 pub(crate) async fn run(store: &Store, workload: &str) {
     match workload {
         "w1" => timed(store, workload, &one_lock(store, workload, 1, 1).await, 2000, true).await,
+        "w1-drop" => {
+            let turn = Turn { drops: true, ..Turn::default() };
+            let tasks = one_lock(store, workload, 1, 1).await;
+            let tasks: Vec<_> = tasks.into_iter().map(|task| task.with_turn(turn)).collect();
+            timed(store, workload, &tasks, 2000, true).await;
+        }
         "w2-8" => timed(store, workload, &one_lock(store, workload, 8, 1).await, 4000, true).await,
         "w2-32" => timed(store, workload, &one_lock(store, workload, 32, 1).await, 4000, true).await,
+        "w2-8x8" => timed(store, workload, &one_lock(store, workload, 8, 8).await, 4000, true).await,
+        "w2-8x8-handoff" => {
+            let tasks = handed(one_lock(store, workload, 8, 8).await, Duration::ZERO);
+            timed(store, workload, &tasks, 400_000, true).await;
+        }
         "w3" => timed(store, workload, &one_lock(store, workload, 1, 64).await, 4000, true).await,
+        "w3-handoff" => {
+            let tasks = handed(one_lock(store, workload, 1, 64).await, Duration::ZERO);
+            timed(store, workload, &tasks, 400_000, true).await;
+        }
+        "w3-handoff-50us" => {
+            let tasks = handed(one_lock(store, workload, 1, 64).await, WORK);
+            timed(store, workload, &tasks, 40_000, true).await;
+        }
         "w4" => {
             let (client, path) = (Client::new(store.connect().await), store.path(workload));
             let own = |i| Task::new(mutex(&client, &format!("{path}/{i}")), 1);
@@ -32,7 +71,8 @@ pub(crate) async fn run(store: &Store, workload: &str) {
             let (client, path) = (Client::new(store.connect().await), store.path(workload));
             let lock = client.read_write_lock(&path).expect("a path");
             // More than there are readers.
-            let task = Task { lock: lock.read(), rare: Some(lock.write()), limit: 1000 };
+            let task =
+                Task { lock: lock.read(), rare: Some(lock.write()), limit: 1000, turn: Turn::default() };
             timed(store, workload, &vec![task; 16], 4000, true).await;
         }
         "w6" => {
@@ -59,6 +99,15 @@ async fn one_lock(
         locks.extend((0..tasks).map(|_| Task::new(mutex(&client, &path), 1)));
     }
     locks
+}
+
+/// The same tasks with hand-off, each of which works for so long.
+fn handed(tasks: Vec<Task<InterProcessMutex>>, work: Duration) -> Vec<Task<InterProcessMutex>> {
+    let turn = Turn { work, ..Turn::default() };
+    let hand = |task: Task<InterProcessMutex>| {
+        Task::new(task.lock.with_handoff(HANDOFF), task.limit).with_turn(turn)
+    };
+    tasks.into_iter().map(hand).collect()
 }
 
 fn mutex(client: &Client, path: &str) -> InterProcessMutex {

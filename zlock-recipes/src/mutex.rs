@@ -90,6 +90,8 @@ impl LockHandle<Mutex> {
     /// - [`participants`](Self::participants) has one entry for all waiters of the client, with the node data of the
     ///   one for which the place was acquired.
     /// - In a [`MultiLock`](crate::MultiLock), the time also passes while the next lock is waited for.
+    /// - If an operator deletes the node, the client goes on handing the lock over until it learns of that, by its next
+    ///   heartbeat. Without hand-off only the present holder is affected.
     /// - If the place is lost while it is waited for, all waiters of the client get the error.
     /// - [`Client::pending_cleanups`] counts a queue of waiters as one.
     ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zlock::{
-    Client, DowngradeError, DynLock, Error, Guard, Lock, LockContext, LockKind, LockPath, MultiGuard,
+    Client, DowngradeError, DynLock, Error, FencingToken, Guard, Handoff, InterProcessMutex, Lock, LockContext, LockKind, LockPath, MultiGuard,
     MultiLock, Release, WriteGuard,
 };
 
@@ -12,7 +12,9 @@ use super::truth::Mode;
 /// What to acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Mutex,
+    Mutex {
+        handoff: Option<Handoff>,
+    },
     Read,
     Write,
     /// Some of a semaphore's permits, of which there are so many as this client believes.
@@ -50,7 +52,7 @@ async fn acquire<L: Lock>(lock: &L, way: Way) -> Result<Option<L::Guard>, Error>
 impl Kind {
     pub(crate) fn mode(self) -> Mode {
         match self {
-            Kind::Mutex | Kind::Write => Mode::Alone,
+            Kind::Mutex { .. } | Kind::Write => Mode::Alone,
             Kind::Read => Mode::Reader,
             Kind::Permits { n, max } => Mode::Permits { weight: n, max },
         }
@@ -58,11 +60,15 @@ impl Kind {
 
     pub(crate) fn for_template(self) -> LockKind {
         match self {
-            Kind::Mutex => LockKind::Mutex,
+            Kind::Mutex { .. } => LockKind::Mutex,
             Kind::Read => LockKind::Read,
             Kind::Write => LockKind::Write,
             Kind::Permits { n, max } => LockKind::Permits { n, max },
         }
+    }
+
+    pub(crate) fn handoff(self) -> Option<Handoff> {
+        if let Kind::Mutex { handoff } = self { handoff } else { None }
     }
 
     /// Whether the same lock is entered again inside its scope.
@@ -78,7 +84,7 @@ impl Kind {
         way: Way,
     ) -> Result<Option<Holding>, Error> {
         Ok(match self {
-            Kind::Mutex => acquire(&client.mutex(path)?, way).await?.map(Holding::One),
+            Kind::Mutex { handoff } => acquire(&mutex(client, path, handoff)?, way).await?.map(Holding::One),
             Kind::Read => acquire(&client.read_write_lock(path)?.read(), way).await?.map(Holding::One),
             Kind::Write => acquire(&client.read_write_lock(path)?.write(), way).await?.map(Holding::Write),
             Kind::Permits { n, max } => {
@@ -90,7 +96,7 @@ impl Kind {
     /// Asks whoever holds to let go.
     pub(crate) async fn revoke(self, client: &Client, path: &LockPath) -> Result<usize, Error> {
         match self {
-            Kind::Mutex => client.mutex(path)?.request_revocation().await,
+            Kind::Mutex { .. } => client.mutex(path)?.request_revocation().await,
             Kind::Read | Kind::Write => client.read_write_lock(path)?.request_revocation().await,
             Kind::Permits { max, .. } => client.semaphore(path, max)?.request_revocation().await,
         }
@@ -98,12 +104,20 @@ impl Kind {
 
     fn lock(self, client: &Client, path: &LockPath) -> Result<Box<dyn DynLock>, Error> {
         Ok(match self {
-            Kind::Mutex => Box::new(client.mutex(path)?),
+            Kind::Mutex { handoff } => Box::new(mutex(client, path, handoff)?),
             Kind::Read => Box::new(client.read_write_lock(path)?.read()),
             Kind::Write => Box::new(client.read_write_lock(path)?.write()),
             Kind::Permits { n, max } => Box::new(client.semaphore(path, max)?.permits(n)?),
         })
     }
+}
+
+fn mutex(client: &Client, path: &LockPath, handoff: Option<Handoff>) -> Result<InterProcessMutex, Error> {
+    let mutex = client.mutex(path)?;
+    Ok(match handoff {
+        Some(handoff) => mutex.with_handoff(handoff),
+        None => mutex,
+    })
 }
 
 /// All of these, or none. They may come in any order.
@@ -128,8 +142,8 @@ impl Holding {
         }
     }
 
-    pub(crate) fn numbers(&self) -> Vec<u64> {
-        self.guards().iter().map(|guard| guard.fencing_token().number()).collect()
+    pub(crate) fn tokens(&self) -> Vec<FencingToken> {
+        self.guards().iter().map(Guard::fencing_token).collect()
     }
 
     /// Looks at each of them, in the order of their paths.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock::LockContext;
+use zlock::{FencingToken, LockContext};
 
 use super::truth::{Mode, Place};
 use super::world::World;
@@ -27,103 +27,111 @@ pub(crate) struct Hold {
 /// All holds, by fencing token.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    pub(crate) by_number: BTreeMap<u64, Hold>,
+    pub(crate) by_token: BTreeMap<FencingToken, Hold>,
     /// Nodes that an operator took away, and when.
     pub(crate) taken: BTreeMap<u64, Instant>,
     /// Those who wait to be asked to let go, each with a watch on its own node.
     pub(crate) listening: BTreeSet<u64>,
     /// The highest fencing token that was granted, by path and by what for.
-    highest: BTreeMap<usize, BTreeMap<Mode, u64>>,
+    highest: BTreeMap<usize, BTreeMap<Mode, FencingToken>>,
 }
 
 impl Holds {
     /// Whether the client believes that it holds the lock with a node that an operator took. It hears of that with its next
     /// heartbeat, and until then those of its waiters that are behind this node do not.
     pub(crate) fn has_untold(&self, client: usize, path: usize) -> bool {
-        self.by_number.iter().any(|(number, hold)| {
+        self.by_token.iter().any(|(token, hold)| {
             let is_there = (hold.client, hold.path) == (client, path) && hold.left.is_none() && !hold.lost;
-            is_there && self.taken.contains_key(number)
+            is_there && self.taken.contains_key(&token.number())
         })
+    }
+
+    /// The latest hold of the node with this number.
+    pub(crate) fn latest(&self, number: u64) -> Option<&Hold> {
+        let token = FencingToken::new(number);
+        self.by_token.range(token..=token.with_turn(u32::MAX)).next_back().map(|(_, hold)| hold)
     }
 }
 
 impl World {
     /// A lock was granted, in this poll.
     pub(crate) fn granted(&self, client: usize, path: usize, mode: Mode, held: LockContext) {
-        let number = held.fencing_token().number();
-        self.note(|| format!("c{client} HOLDS {} {mode:?} #{number}", self.paths[path]));
+        let token = held.fencing_token();
+        let number = token.number();
+        self.note(|| format!("c{client} HOLDS {} {mode:?} #{token}", self.paths[path]));
         if !held.is_held() {
-            self.fail("granted and not held", || format!("#{number} on {}", self.paths[path]));
+            self.fail("granted and not held", || format!("#{token} on {}", self.paths[path]));
         }
         let places = self.places(&self.paths[path]);
         let known = {
             let mut state = self.lock();
             state.counts.grants += 1;
-            state.holds.by_number.get(&number).is_some_and(|hold| hold.left.is_none())
+            state.holds.by_token.get(&token).is_some()
         };
         if known {
-            self.fail("two grants", || format!("#{number} was granted twice"));
+            self.fail("two grants", || format!("#{token} was granted twice"));
         }
         match places.iter().position(|p| p.number == number) {
-            Some(at) => self.check_order(path, mode, &places, at),
+            Some(at) => self.check_order(path, mode, &places, at, token),
             None if self.was_just_taken(number, client) => {}
+            // A later holder of a node knows of it what the first one does.
+            None if token.turn() > 0 => self.check_untold(number, client),
             None => self.fail("granted without a node", || format!("#{number} on {}", self.paths[path])),
         }
         let hold = Hold { path, client, mode, held, becoming: false, lost: false, left: None };
-        let before = self.lock().holds.by_number.insert(number, hold);
+        let before = self.lock().holds.by_token.insert(token, hold);
         // Not under the lock: the last handle of a client ends its session.
         drop(before);
         self.check();
     }
 
     /// Nobody in front who keeps it out, and no number from which it goes back.
-    fn check_order(&self, path: usize, mode: Mode, places: &[Place], at: usize) {
-        let number = places[at].number;
+    fn check_order(&self, path: usize, mode: Mode, places: &[Place], at: usize, token: FencingToken) {
         let before: Vec<_> = places[..at].iter().map(|p| p.mode).collect();
         if !mode.fits(&before) {
             let names: Vec<_> = places[..at].iter().map(|p| p.name.as_str()).collect();
-            self.fail("order", || format!("#{number} was granted behind {names:?}"));
+            self.fail("order", || format!("#{token} was granted behind {names:?}"));
         }
         let mut state = self.lock();
         let highest = state.holds.highest.entry(path).or_default();
         let others = highest.iter().filter(|(other, _)| !mode.shares_with(**other));
-        let before = others.map(|(_, number)| *number).max().unwrap_or_default();
-        let own = highest.entry(mode).or_default();
-        *own = number.max(*own);
+        let before = others.map(|(_, token)| *token).max();
+        let own = highest.entry(mode).or_insert(token);
+        *own = token.max(*own);
         drop(state);
-        if number <= before {
-            self.fail("fencing", || format!("#{number} was granted after #{before}"));
+        if let Some(before) = before.filter(|before| token <= *before) {
+            self.fail("fencing", || format!("#{token} was granted after #{before}"));
         }
     }
 
     /// A writer is about to become a reader: it holds as a writer no longer once the store may know.
-    pub(crate) fn downgrades(&self, number: u64) {
-        self.note(|| format!("#{number} becomes a reader"));
-        self.change(number, |hold| hold.becoming = true);
+    pub(crate) fn downgrades(&self, token: FencingToken) {
+        self.note(|| format!("#{token} becomes a reader"));
+        self.change(token, |hold| hold.becoming = true);
     }
 
     /// A writer has become a reader.
-    pub(crate) fn downgraded(&self, number: u64, held: LockContext) {
-        self.note(|| format!("#{number} is a reader"));
-        self.change(number, |hold| {
+    pub(crate) fn downgraded(&self, token: FencingToken, held: LockContext) {
+        self.note(|| format!("#{token} is a reader"));
+        self.change(token, |hold| {
             (hold.mode, hold.held, hold.becoming) = (Mode::Reader, held, false);
         });
         self.check();
     }
 
     /// Starts or ends to wait for being asked to let go.
-    pub(crate) fn listen(&self, numbers: &[u64], starts: bool) {
+    pub(crate) fn listen(&self, tokens: &[FencingToken], starts: bool) {
         let listening = &mut self.lock().holds.listening;
-        for number in numbers {
-            let _ = if starts { listening.insert(*number) } else { listening.remove(number) };
+        for number in tokens.iter().map(|token| token.number()) {
+            let _ = if starts { listening.insert(number) } else { listening.remove(&number) };
         }
     }
 
-    fn change(&self, number: u64, change: impl FnOnce(&mut Hold)) {
-        let mut hold = self.lock().holds.by_number.get(&number).cloned();
+    fn change(&self, token: FencingToken, change: impl FnOnce(&mut Hold)) {
+        let mut hold = self.lock().holds.by_token.get(&token).cloned();
         if let Some(hold) = &mut hold {
             change(hold);
-            let before = self.lock().holds.by_number.insert(number, hold.clone());
+            let before = self.lock().holds.by_token.insert(token, hold.clone());
             // Not under the lock: the last handle of a client ends its session.
             drop(before);
         }
@@ -141,18 +149,23 @@ impl World {
     }
 
     /// The holder lets go, or was stopped: from now on the node is to vanish.
-    pub(crate) fn left(&self, numbers: &[u64]) {
-        self.note(|| format!("{numbers:?} left"));
+    pub(crate) fn left(&self, tokens: &[FencingToken]) {
+        self.note(|| format!("{tokens:?} left"));
         let mut state = self.lock();
-        for number in numbers {
-            if let Some(hold) = state.holds.by_number.get_mut(number) {
+        for token in tokens {
+            if let Some(hold) = state.holds.by_token.get_mut(token) {
                 hold.left.get_or_insert(Instant::now());
             }
         }
     }
 
-    /// The server said that the node is removed.
-    pub(crate) fn released(&self, path: usize, number: u64) {
+    /// The server said that the node is removed, or another user of the client has it: one that waits at this moment.
+    pub(crate) fn released(&self, path: usize, client: usize, handoff: bool, token: FencingToken) {
+        let number = token.number();
+        let waiting = self.lock().clients[client].acquiring.get(&path).is_some_and(|waiting| *waiting > 0);
+        if handoff && waiting {
+            return;
+        }
         if self.places(&self.paths[path]).iter().any(|p| p.number == number) {
             self.fail("release", || format!("#{number} is released, and its node is there"));
         }
@@ -167,43 +180,44 @@ impl World {
 
     /// Looks at everybody who says that he holds, as of this moment.
     pub(crate) fn check(&self) {
-        let holds: Vec<(u64, Hold)> = {
+        let holds: Vec<(FencingToken, Hold)> = {
             let state = self.lock();
-            let present = state.holds.by_number.iter().filter(|(_, hold)| hold.left.is_none());
-            present.map(|(number, hold)| (*number, hold.clone())).collect()
+            let present = state.holds.by_token.iter().filter(|(_, hold)| hold.left.is_none());
+            present.map(|(token, hold)| (*token, hold.clone())).collect()
         };
-        let mut certain: BTreeMap<usize, Vec<(u64, Mode)>> = BTreeMap::new();
+        let mut certain: BTreeMap<usize, Vec<(FencingToken, Mode)>> = BTreeMap::new();
         let mut places: BTreeMap<usize, Vec<Place>> = BTreeMap::new();
-        for (number, hold) in &holds {
+        for (token, hold) in &holds {
+            let number = token.number();
             let is_held = hold.held.is_held();
             if is_held && hold.lost {
-                self.fail("lost for good", || format!("#{number} was lost and is held"));
+                self.fail("lost for good", || format!("#{token} was lost and is held"));
             }
             if !is_held {
-                self.note_loss(*number);
+                self.note_loss(*token);
                 continue;
             }
             let places = places.entry(hold.path).or_insert_with(|| self.places(&self.paths[hold.path]));
-            if places.iter().any(|p| p.number == *number) {
-                certain.entry(hold.path).or_default().push((*number, hold.mode));
+            if places.iter().any(|p| p.number == number) {
+                certain.entry(hold.path).or_default().push((*token, hold.mode));
             } else {
-                self.check_untold(*number, hold.client);
+                self.check_untold(number, hold.client);
             }
         }
         for holders in certain.values() {
-            for (i, (number, mode)) in holders.iter().enumerate() {
+            for (i, (token, mode)) in holders.iter().enumerate() {
                 let (mut beside, behind) = (holders[..i].to_vec(), &holders[i + 1..]);
                 beside.extend_from_slice(behind);
                 let modes: Vec<_> = beside.iter().map(|(_, mode)| *mode).collect();
                 if !mode.fits(&modes) {
-                    self.fail("exclusion", || format!("#{number} {mode:?} holds beside {beside:?}"));
+                    self.fail("exclusion", || format!("#{token} {mode:?} holds beside {beside:?}"));
                 }
             }
         }
     }
 
-    fn note_loss(&self, number: u64) {
-        if let Some(hold) = self.lock().holds.by_number.get_mut(&number) {
+    fn note_loss(&self, token: FencingToken) {
+        if let Some(hold) = self.lock().holds.by_token.get_mut(&token) {
             hold.lost |= !hold.becoming;
         }
     }

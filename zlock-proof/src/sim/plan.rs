@@ -99,6 +99,7 @@ impl Plan {
         if random.once_in(3) {
             plan.paths.extend(Usage::mistakes(&mut random));
         }
+        plan.paths.iter_mut().for_each(|usage| *usage = usage.with_handoff(&mut random));
         plan.latency = unless_calm(random.pick(&[0, 0, 4]));
         plan
     }

@@ -31,9 +31,9 @@ impl Worker {
                 None => return,
             },
             3 => {
-                world.listen(&holding.numbers(), true);
+                world.listen(&holding.tokens(), true);
                 let asked = timeout(time * 5, holding.revocation_requested()).await;
-                world.listen(&holding.numbers(), false);
+                world.listen(&holding.tokens(), false);
                 if let Ok(Err(e)) = asked {
                     self.check_error(round.present.number, &e);
                 }
@@ -53,9 +53,9 @@ impl Worker {
         if self.random.once_in(2) {
             sleep(self.time()).await;
         }
-        let (world, client, numbers) = (self.world.clone(), round.present.number, holding.numbers());
+        let (world, client, tokens) = (self.world.clone(), round.present.number, holding.tokens());
         let at = self.random.place(round.locks.len());
-        let ((path, held), number) = (round.locks[at], numbers[at]);
+        let ((path, held), token) = (round.locks[at], tokens[at]);
         if world.plan.paths[path].locks == Locks::All && self.random.once_in(2) {
             return self.try_another_kind(round, holding, path, held).await;
         }
@@ -69,15 +69,15 @@ impl Worker {
         }
         let upgrades = (held, kind) == (Kind::Read, Kind::Write);
         match holding.scope(kind.acquire(&round.present.client, &world.paths[path], Way::Wait)).await {
-            Ok(_) if upgrades => world.fail("reentry", || format!("#{number} was upgraded")),
+            Ok(_) if upgrades => world.fail("reentry", || format!("#{token} was upgraded")),
             Ok(Some(inner)) => {
                 let is_held = inner.helds().iter().all(|held| held.is_held());
-                if inner.numbers() != [number] || !is_held {
-                    world.fail("reentry", || format!("#{number} as {:?}, held {is_held}", inner.numbers()));
+                if inner.tokens() != [token] || !is_held {
+                    world.fail("reentry", || format!("#{token} as {:?}, held {is_held}", inner.tokens()));
                 }
                 sleep(self.time()).await;
             }
-            Ok(None) => world.fail("reentry", || format!("#{number} cannot be entered again")),
+            Ok(None) => world.fail("reentry", || format!("#{token} cannot be entered again")),
             Err(e) if upgrades && e.kind() == ErrorKind::UpgradeRefused => {}
             Err(e) => self.check_error(client, &e),
         }
@@ -88,8 +88,8 @@ impl Worker {
     async fn try_another_kind(&mut self, round: &Round, holding: &Holding, path: usize, held: Kind) {
         let (world, client) = (self.world.clone(), round.present.number);
         let kind = match held {
-            Kind::Mutex => self.random.pick(&[Kind::Read, Kind::Write]),
-            _ => Kind::Mutex,
+            Kind::Mutex { .. } => self.random.pick(&[Kind::Read, Kind::Write]),
+            _ => Kind::Mutex { handoff: None },
         };
         let _acquiring = world.acquiring(client, &[(path, kind)]);
         let attempt = kind.acquire(&round.present.client, &world.paths[path], Way::Try);
@@ -97,7 +97,7 @@ impl Worker {
             Ok(None) => {}
             Ok(Some(inner)) => {
                 inner.helds().into_iter().for_each(|held| world.granted(client, path, kind.mode(), held));
-                world.left(&inner.numbers());
+                world.left(&inner.tokens());
             }
             Err(e) => self.check_error(client, &e),
         }
@@ -105,7 +105,7 @@ impl Worker {
 
     /// The first entry leaves, and another one keeps the lock: that of a reader, where a writer has one.
     async fn hand_on(&mut self, round: &Round, holding: Holding) -> Option<Holding> {
-        let (world, numbers) = (self.world.clone(), holding.numbers());
+        let (world, tokens) = (self.world.clone(), holding.tokens());
         let reads = matches!(holding, Holding::Write(_)) && self.random.once_in(2);
         let inner = match round.only() {
             Some((path, _)) if reads => {
@@ -115,11 +115,11 @@ impl Worker {
             _ => holding.reenter().map(Some),
         };
         let Ok(Some(inner)) = inner else {
-            world.left(&numbers);
+            world.left(&tokens);
             return None;
         };
         if reads {
-            inner.helds().into_iter().for_each(|held| world.downgraded(numbers[0], held));
+            inner.helds().into_iter().for_each(|held| world.downgraded(tokens[0], held));
         }
         if self.random.once_in(3) {
             drop(holding);
@@ -134,25 +134,25 @@ impl Worker {
     }
 
     async fn downgrade(&mut self, round: &Round, holding: Holding) -> Option<Holding> {
-        let (world, numbers, time) = (self.world.clone(), holding.numbers(), self.time());
+        let (world, tokens, time) = (self.world.clone(), holding.tokens(), self.time());
         sleep(time).await;
-        world.downgrades(numbers[0]);
+        world.downgrades(tokens[0]);
         let cut_after = if self.random.once_in(4) { self.random.within(1, 6) } else { u64::MAX };
         match cut(cut_after, holding.downgrade()).await {
             Some(Ok(reader)) => {
-                reader.helds().into_iter().for_each(|held| world.downgraded(numbers[0], held));
+                reader.helds().into_iter().for_each(|held| world.downgraded(tokens[0], held));
                 sleep(self.time()).await;
                 return Some(reader);
             }
             Some(Err(e)) => self.check_error(round.present.number, &e.error),
             None => {}
         }
-        world.left(&numbers);
+        world.left(&tokens);
         None
     }
 
     async fn leave(&mut self, round: &Round, holding: Holding) {
-        let (world, time, numbers) = (self.world.clone(), self.time(), holding.numbers());
+        let (world, time, tokens) = (self.world.clone(), self.time(), holding.tokens());
         if world.plan.shutdown && Instant::now() >= world.end && self.random.once_in(4) {
             return world.keep(holding);
         }
@@ -160,12 +160,12 @@ impl Worker {
         if manner == 6 {
             tokio::spawn(async move {
                 sleep(time).await;
-                world.left(&numbers);
+                world.left(&tokens);
                 drop(holding);
             });
             return;
         }
-        world.left(&numbers);
+        world.left(&tokens);
         match manner {
             0..4 => drop(holding),
             4 => drop(cut(self.random.within(1, 6), holding.release()).await),
@@ -179,11 +179,13 @@ impl Worker {
             })),
             _ => match holding.release().await {
                 Ok(Release::Released) => {
-                    let paths = round.locks.iter().map(|(path, _)| *path);
-                    paths.zip(numbers).for_each(|(path, number)| world.released(path, number));
+                    let client = round.present.number;
+                    for ((path, kind), token) in round.locks.iter().zip(tokens) {
+                        world.released(*path, client, kind.handoff().is_some(), token);
+                    }
                 }
-                Ok(Release::StillHeld) => world.fail("release", || format!("{numbers:?} were the last")),
-                Ok(release) => world.note(|| format!("{numbers:?} {release:?}")),
+                Ok(Release::StillHeld) => world.fail("release", || format!("{tokens:?} were the last")),
+                Ok(release) => world.note(|| format!("{tokens:?} {release:?}")),
                 Err(e) => self.check_error(round.present.number, &e),
             },
         }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use zlock::FencingToken;
 
+use super::oracle::Hold;
 use super::truth::{Mode, Place, recovery};
 use super::world::World;
 
@@ -113,7 +115,9 @@ impl World {
             let alone = BTreeSet::from([client]);
             let mut due = |due, depends_on: &BTreeSet<_>| dues.insert((client, due), depends_on.clone());
             in_front.insert(client);
-            match state.holds.by_number.get(&place.number) {
+            match state.holds.latest(place.number) {
+                // Of several locks it may have this one, which another user of the client has left to it.
+                Some(_) if state.clients[client].has_some(path) => {}
                 Some(hold) if hold.left.is_some() || hold.lost => {
                     due(Due::Removal(place.number), &alone);
                 }
@@ -166,8 +170,10 @@ impl World {
         let there: BTreeSet<u64> = queues.iter().flatten().map(|place| place.number).collect();
         let gone: Vec<_> = {
             let mut state = self.lock();
-            let by_number = &mut state.holds.by_number;
-            by_number.extract_if(.., |number, hold| hold.left.is_some() && !there.contains(number)).collect()
+            let is_gone = |token: &FencingToken, hold: &mut Hold| {
+                hold.left.is_some() && !there.contains(&token.number())
+            };
+            state.holds.by_token.extract_if(.., is_gone).collect()
         };
         // Not under the lock: the last handle of a client ends its session.
         drop(gone);

@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock::LockTemplate;
+use zlock::{FencingToken, LockTemplate};
 
 use super::polls::cut;
 use super::worker::{Round, Worker};
@@ -19,6 +19,7 @@ impl Worker {
         let panics = self.random.once_in(10);
         let template = LockTemplate::new(&present.client, "/")
             .and_then(|t| t.with_wait(wait, 2)?.with_kind(kind.for_template()))
+            .and_then(|t| if let Some(handoff) = kind.handoff() { t.with_handoff(handoff) } else { Ok(t) })
             .expect("it can be built")
             .cancel_on_loss(self.random.once_in(4));
         let began = Instant::now();
@@ -27,7 +28,7 @@ impl Worker {
             let name = world.paths[path].as_str().trim_start_matches('/');
             let closure = async |held: zlock::LockContext| {
                 drop(acquiring);
-                let _inside = Inside { world: world.clone(), number: held.fencing_token().number() };
+                let _inside = Inside { world: world.clone(), token: held.fencing_token() };
                 world.granted(client, path, kind.mode(), held);
                 sleep(time).await;
                 if panics {
@@ -55,11 +56,11 @@ impl Worker {
 /// A closure that runs.
 struct Inside {
     world: Arc<World>,
-    number: u64,
+    token: FencingToken,
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        self.world.left(&[self.number]);
+        self.world.left(&[self.token]);
     }
 }

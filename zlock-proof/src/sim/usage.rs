@@ -1,5 +1,9 @@
 //! What a path is used for.
 
+use std::time::Duration;
+
+use zlock::Handoff;
+
 use super::lock::Kind;
 use super::random::Random;
 
@@ -21,12 +25,21 @@ pub(crate) struct Usage {
     pub(crate) locks: Locks,
     /// How many permits there are, as processes of an even and of an odd number believe.
     maxima: [u32; 2],
+    /// Of most mutexes.
+    handoff: Option<Handoff>,
 }
 
 impl Usage {
     /// What everybody understands in the same way.
     pub(crate) fn of(locks: Locks) -> Self {
-        Usage { locks, maxima: [MAX, MAX] }
+        Usage { locks, maxima: [MAX, MAX], handoff: None }
+    }
+
+    /// Mutexes that are handed over inside a client, or not.
+    pub(crate) fn with_handoff(self, random: &mut Random) -> Self {
+        let within = |millis| Some(Handoff::within(Duration::from_millis(millis)));
+        let bounded = within(1000).map(|handoff| handoff.at_most(1));
+        Usage { handoff: random.pick(&[None, within(0), within(200), within(5000), bounded]), ..self }
     }
 
     /// What nobody should do: all kinds of locks, and a semaphore of which not all know the maximum.
@@ -34,8 +47,8 @@ impl Usage {
         let other = random.pick(&[1, 3, 6]);
         let all = if random.once_in(2) { other } else { MAX };
         [
-            Usage { locks: Locks::All, maxima: [MAX, all] },
-            Usage { locks: Locks::Semaphore, maxima: [MAX, other] },
+            Usage { maxima: [MAX, all], ..Usage::of(Locks::All) },
+            Usage { maxima: [MAX, other], ..Usage::of(Locks::Semaphore) },
         ]
     }
 
@@ -51,7 +64,7 @@ impl Usage {
             one => one,
         };
         match locks {
-            Locks::Mutex => Kind::Mutex,
+            Locks::Mutex => Kind::Mutex { handoff: self.handoff.filter(|_| !random.once_in(4)) },
             Locks::ReadWrite => random.pick(&[Kind::Read, Kind::Read, Kind::Write]),
             _ => {
                 let max = self.maxima[(process % 2) as usize];

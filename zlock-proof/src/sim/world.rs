@@ -59,6 +59,13 @@ pub(crate) struct Known {
     pub(crate) together: u64,
 }
 
+impl Known {
+    /// Whether it may have acquired this path as one of several, and not all of them.
+    pub(crate) fn has_some(&self, path: usize) -> bool {
+        self.together > 0 && self.acquiring.get(&path).is_some_and(|acquiring| *acquiring > 0)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) clients: Vec<Known>,

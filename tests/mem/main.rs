@@ -11,6 +11,7 @@ mod runtime;
 mod seed;
 #[path = "../../zlock-mem/tests/store/mod.rs"]
 mod store;
+mod waits;
 
 use zlock::{InterProcessMutex, WriteLock};
 use zlock_recipes::suite::{HandedOn, Occupied, OnePermit, Pair};

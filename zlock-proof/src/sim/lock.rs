@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use zlock::{
-    Client, DowngradeError, DynLock, Error, FencingToken, Guard, Handoff, InterProcessMutex, Lock, LockContext, LockKind, LockPath, MultiGuard,
-    MultiLock, Release, WriteGuard,
+    Client, DowngradeError, DynLock, Error, FencingToken, Guard, Handoff, InterProcessMutex, Lock,
+    LockContext, LockKind, LockPath, MultiGuard, MultiLock, Release, WriteGuard,
 };
 
 use super::truth::Mode;

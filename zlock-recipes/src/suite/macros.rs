@@ -343,6 +343,7 @@ macro_rules! recipe_group {
                 revocation_ends_the_batch,
                 a_deleted_node_ends_the_batch,
                 a_lost_lock_is_not_handed_over,
+                not_while_suspended,
                 a_lost_session_ends_the_batch,
                 close_wakes_everybody,
                 a_failure_reaches_everybody,

@@ -224,6 +224,27 @@ pub async fn a_lost_lock_is_not_handed_over(case: &Case<'_>) {
     release(next).await;
 }
 
+/// Nothing is handed over while the connection is interrupted. The next local waiter has its turn when it is mended.
+pub async fn not_while_suspended(case: &Case<'_>) {
+    let (a, path) = (case.process().await, case.path("lock"));
+    let lock = handed(&a, &path, u32::MAX);
+    let held = lock.acquire().await.unwrap();
+    let next = local(&lock).await;
+    case.links().cut(&a.connection).await;
+    case.until_session(&a, 1, SessionState::Suspended).await;
+    assert!(held.is_held());
+    let number = held.fencing_token().number();
+    held.release().await.unwrap();
+    for _ in 0..10 {
+        yield_now().await;
+    }
+    assert!(!next.is_finished());
+    case.links().heal(&a.connection).await;
+    let next = granted(next).await;
+    assert!(next.fencing_token().number() > number);
+    release(next).await;
+}
+
 /// A new session means a new place, for those who waited behind a holder of the old one.
 pub async fn a_lost_session_ends_the_batch(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use zlock_core::{ErrorKind, SessionState};
 
 use crate::suite::case::LONG;

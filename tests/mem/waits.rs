@@ -1,0 +1,98 @@
+//! How long waiters of other clients wait while a client hands the lock over inside, in paused time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use zlock::backend::CoordinationBackend;
+use zlock::mem::MemServer;
+use zlock::{Client, FencingToken, Handoff, InterProcessMutex, Release};
+
+/// The time of a batch, of a critical section, and of a message on its way to the server or back.
+const WITHIN: Duration = Duration::from_millis(100);
+const SECTION: Duration = Duration::from_millis(7);
+const MESSAGE: Duration = Duration::from_millis(1);
+
+/// How long a hand-over between two clients takes: the create that may come before the removal, the removal, the news
+/// of it, and the listing of the next holder. Each is a request and an answer at most.
+const HAND_OVER: Duration = Duration::from_millis(4 * 2);
+
+/// How many clients have tasks that wait for the lock all the time, and how many tasks each has.
+const CLIENTS: u32 = 4;
+const TASKS: usize = 5;
+
+const LENGTH: Duration = Duration::from_secs(20);
+
+fn client(server: &MemServer) -> Client {
+    let backend = server.connect();
+    let link = server.link_of(backend.session_events().current().id).expect("a session");
+    link.delay(MESSAGE, MESSAGE);
+    Client::new(backend)
+}
+
+/// Acquires the lock again and again; returns the longest wait.
+async fn wait_and_hold(lock: InterProcessMutex, over: Arc<AtomicBool>) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !over.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        let guard = lock.acquire().await.unwrap();
+        longest = longest.max(began.elapsed());
+        sleep(SECTION).await;
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+    longest
+}
+
+/// Runs all clients, and one waiter of a client of its own. Returns its longest wait and how often it held the lock.
+async fn remote_waits(handoff: Option<Handoff>) -> (Duration, usize) {
+    let server = MemServer::new();
+    let (over, mut tasks) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+    for _ in 0..CLIENTS {
+        let client = client(&server);
+        for _ in 0..TASKS {
+            let mut lock = client.mutex("/app/lock").unwrap();
+            if let Some(handoff) = handoff {
+                lock = lock.with_handoff(handoff);
+            }
+            tasks.spawn(wait_and_hold(lock, over.clone()));
+        }
+    }
+    let lock = client(&server).mutex("/app/lock").unwrap();
+    let (mut longest, mut waits) = (Duration::ZERO, 0);
+    let mut last: Option<FencingToken> = None;
+    let end = Instant::now() + LENGTH;
+    while Instant::now() < end {
+        let began = Instant::now();
+        let guard = lock.acquire().await.unwrap();
+        (longest, waits) = (longest.max(began.elapsed()), waits + 1);
+        assert!(last < Some(guard.fencing_token()));
+        last = Some(guard.fencing_token());
+        sleep(SECTION).await;
+        guard.release().await.unwrap();
+        sleep(Duration::from_millis(13)).await;
+    }
+    over.store(true, Ordering::Relaxed);
+    tasks.join_all().await;
+    (longest, waits)
+}
+
+/// A waiter waits for each client ahead of it: its time, one critical section, and one hand-over.
+#[tokio::test(start_paused = true)]
+async fn a_remote_waiter_waits_for_one_batch_of_each_client() {
+    let most = CLIENTS * (WITHIN + SECTION + HAND_OVER) + HAND_OVER;
+    let (longest, waits) = remote_waits(Some(Handoff::within(WITHIN))).await;
+    println!("with hand-off: longest wait {longest:?} of {waits}, allowed {most:?}");
+    assert!(longest <= most, "{longest:?} of at most {most:?}");
+    // It has to wait for the others, or this shows nothing.
+    assert!(longest > WITHIN * CLIENTS / 2, "{longest:?}");
+
+    let most = CLIENTS * 2 * (SECTION + HAND_OVER) + HAND_OVER;
+    let (longest, _) = remote_waits(Some(Handoff::within(WITHIN).at_most(1))).await;
+    println!("with hand-off, at most one: longest wait {longest:?}, allowed {most:?}");
+    assert!(longest <= most, "{longest:?} of at most {most:?}");
+
+    let (longest, waits) = remote_waits(None).await;
+    println!("without: longest wait {longest:?} of {waits}");
+}

@@ -6,6 +6,9 @@
 //!
 //! On mem:// the first holder is a thread that is blocked; on a server (`--url`) it is a process that is stopped
 //! (SIGSTOP) while it holds the lock, and continued when another has written.
+//!
+//! Then two tasks of one client hand a lock to each other. Their tokens have the same number and differ in the turn, so
+//! the storage refuses what the earlier of them writes after its release, too.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -16,7 +19,7 @@ use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock::{Client, FencingToken, InterProcessMutex};
+use zlock::{Client, FencingToken, Handoff, InterProcessMutex};
 
 #[path = "common/mod.rs"]
 mod common;
@@ -104,6 +107,29 @@ async fn second(client: &Client, storage: &Storage) -> Result<Duration> {
     sleep(2 * waited).await;
     guard.release().await?;
     Ok(began.elapsed())
+}
+
+/// Two holders of one place: the first writes after it has released the lock.
+async fn in_one_batch(client: &Client, storage: &Storage) -> Result<bool> {
+    let lock = InterProcessMutex::new(client, LOCK)?.with_handoff(Handoff::within(SESSION));
+    let first = lock.acquire().await?;
+    let token = first.fencing_token();
+    println!("  third: holds the lock with token {token}");
+    // The first poll of an acquisition joins the queue of the client's waiters, and a release then hands the lock over.
+    let (next, released) = tokio::join!(biased; lock.acquire(), first.release());
+    released?;
+    let next = next?;
+    let newer = next.fencing_token();
+    let Ok(_) = storage.visit(newer, Some("what the fourth holder wrote"))? else {
+        return Err("a new token was refused".into());
+    };
+    println!("  fourth: was handed the lock with token {newer}, and writes");
+    let refused = storage.visit(token, Some("what the third holder wrote"))?.is_err();
+    if refused {
+        println!("  third: writes all the same, and is refused: token {token} is older than {newer}");
+    }
+    next.release().await?;
+    Ok(refused && token.number() == newer.number() && token < newer)
 }
 
 /// On mem: the first holder is a thread with a runtime of its own, which its code blocks.
@@ -206,7 +232,12 @@ async fn example(url: &str) -> Result<bool> {
     let text = fs::read_to_string(&file)?;
     fs::remove_file(&file)?;
     println!("  = the storage has {:?}", text.split_once(' ').map_or("", |(_, text)| text));
-    Ok(good? && text.ends_with("second holder wrote"))
+    println!("A lock is handed over inside a client:");
+    let client = zlock::connect(url).await?;
+    let refused = in_one_batch(&client, &Storage::make(file.clone())?).await?;
+    client.close().await?;
+    fs::remove_file(&file)?;
+    Ok(good? && refused && text.ends_with("second holder wrote"))
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -59,7 +59,8 @@ impl fmt::Debug for NodeId {
 /// - The [`number`](FencingToken::number) comes from the store: ZooKeeper's `czxid`, etcd's create revision, the mem
 ///   server's transaction number. Locks taken with Curator or Go's `concurrency` package on the same path have
 ///   comparable numbers.
-/// - The [`turn`](FencingToken::turn) distinguishes holders that share one node. It is 0 in this version.
+/// - The [`turn`](FencingToken::turn) distinguishes holders that share one node. It is 0 unless the lock was handed over
+///   inside a client.
 ///
 /// # Examples
 /// Storing the highest token seen, and refusing older ones:

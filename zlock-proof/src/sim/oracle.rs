@@ -66,7 +66,7 @@ impl World {
         let known = {
             let mut state = self.lock();
             state.counts.grants += 1;
-            state.holds.by_token.get(&token).is_some()
+            state.holds.by_token.contains_key(&token)
         };
         if known {
             self.fail("two grants", || format!("#{token} was granted twice"));

@@ -5,12 +5,18 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::time::timeout;
-use zlock::{Client, Guard, InterProcessMutex, ReadWriteLock, Release, Result, Semaphore, WriteGuard};
+use zlock::{
+    Client, Guard, Handoff, InterProcessMutex, ReadWriteLock, Release, Result, Semaphore, WriteGuard,
+};
 
 use crate::history::{How, Kind};
 
 /// The paths that busy clients take.
 const BUSY: [&str; 4] = ["/chaos/mutex", "/chaos/other", "/chaos/rw", "/chaos/permits"];
+/// The path whose mutex clients hand over inside, most of the time.
+const HANDED: &str = "/chaos/other";
+/// The holders of busy clients keep a lock for some 20 ms.
+const HANDOFF: Handoff = Handoff::within(Duration::from_millis(60));
 /// The path of quiet clients.
 const QUIET: [&str; 1] = ["/chaos/quiet"];
 
@@ -59,6 +65,8 @@ macro_rules! take {
 pub(crate) struct Lock {
     pub(crate) path: &'static str,
     pub(crate) kind: Kind,
+    /// Of a mutex.
+    pub(crate) handoff: Option<Handoff>,
 }
 
 impl Lock {
@@ -70,7 +78,8 @@ impl Lock {
             "/chaos/permits" => Kind::Permits { n: rng.u32(1..=3), max: MAX },
             _ => Kind::Mutex,
         };
-        Lock { path, kind }
+        let handoff = (path == HANDED && rng.u32(..4) > 0).then_some(HANDOFF);
+        Lock { path, kind, handoff }
     }
 
     /// Whether a storage can be protected with it: who holds it holds it alone.
@@ -82,7 +91,10 @@ impl Lock {
     pub(crate) async fn acquire(self, client: &Client, how: How, time: Duration) -> Result<Option<Grip>> {
         match self.kind {
             Kind::Mutex => {
-                let lock = InterProcessMutex::new(client, self.path)?;
+                let mut lock = InterProcessMutex::new(client, self.path)?;
+                if let Some(handoff) = self.handoff {
+                    lock = lock.with_handoff(handoff);
+                }
                 take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Guard)
             }
             Kind::Read => {

@@ -7,14 +7,14 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
-use zlock::{Client, Error, SessionState, WriteGuard};
+use zlock::{Client, Error, Guard, SessionState, WriteGuard};
 
 use super::client::{stop_file, storm_file};
 use super::clock::now;
 use super::locks::{Grip, Lock, Manner};
 use super::record::Record;
 use super::storage::{Visited, Visitor};
-use crate::history::{How, Kind, Ns, What};
+use crate::history::{How, Kind, Ns, TURN_BITS, What};
 
 /// Between two looks at a held lock.
 const LOOK: Duration = Duration::from_millis(2);
@@ -93,7 +93,7 @@ impl Worker {
     /// Counts in the storage, if the lock protects one: reads, holds for a while, writes. Then lets go.
     async fn hold(&mut self, op: u64, lock: Lock, guard: Grip) {
         let Some(mut look) = self.got(op, now(), &guard) else { return };
-        let token = guard.fencing_token().number();
+        let token = token(&guard);
         let value = if lock.is_exclusive() { self.visit(op, lock, token, None).await } else { None };
         let held = self.stay(op, &guard, &mut look).await;
         // Whoever has lost the lock writes, too, now and then: that is what the storage is for.
@@ -153,7 +153,7 @@ impl Worker {
 
     /// Records that the lock is held since `from`, if it is.
     fn got(&self, op: u64, from: Ns, guard: &Grip) -> Option<Look> {
-        let token = guard.fencing_token().number();
+        let token = token(guard);
         // Looked at before `is_held`: if that is true no epoch has begun since the grant, and this one is the
         // guard's.
         let session = self.client.session_events().current();
@@ -221,6 +221,12 @@ async fn on_a_short_runtime<T: Send + 'static>(future: impl Future<Output = T> +
 struct Look {
     last: Ns,
     deadline: Ns,
+}
+
+/// The fencing token as a history has it.
+fn token(guard: &Guard) -> u64 {
+    let token = guard.fencing_token();
+    (token.number() << TURN_BITS) + u64::from(token.turn())
 }
 
 /// An error in one line.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Ending, Findings, History, Hold, Kind, What};
+use super::{Ending, Findings, History, Hold, Kind, TURN_BITS, What};
 
 /// A write that the storage accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,8 @@ fn order(holds: &[Hold], findings: &mut Findings) {
         }
     }
     findings.figure(format!("{compared} holds with a token larger than all that they exclude"));
+    let handed = holds.iter().filter(|hold| hold.token % (1 << TURN_BITS) > 0).count();
+    findings.figure(format!("{handed} holds were handed over inside a client"));
 }
 
 /// Looks at what the storage accepted, in its order, for each lock.

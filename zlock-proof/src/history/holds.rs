@@ -13,6 +13,8 @@ pub(crate) struct Hold {
     pub(crate) worker: u32,
     pub(crate) lock: String,
     pub(crate) kind: Kind,
+    /// The fencing token as one number, in the same order: the turn is in the lower bits. Neither part gets too large for
+    /// that in a run.
     pub(crate) token: u64,
     pub(crate) session: u64,
     /// When it was asked for.
@@ -21,6 +23,9 @@ pub(crate) struct Hold {
     pub(crate) until: Ns,
     pub(crate) ended: Ended,
 }
+
+/// The number of bits of a token that are its turn.
+pub(crate) const TURN_BITS: u32 = 20;
 
 /// Why a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

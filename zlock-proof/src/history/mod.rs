@@ -17,7 +17,7 @@ use std::fmt;
 pub(crate) use errors::errors;
 pub(crate) use event::{Event, How, Kind, What};
 pub(crate) use fencing::{Write, fencing, storage};
-pub(crate) use holds::{Ended, Hold, holds};
+pub(crate) use holds::{Ended, Hold, TURN_BITS, holds};
 pub(crate) use linear::linear;
 pub(crate) use liveness::{Alive, Healed, liveness};
 pub(crate) use overlap::overlap;

@@ -311,8 +311,13 @@ async fn cancelled_waiters_wake_those_behind() {
             let mut line = Line::new(&mut meter, &client, &path).await;
             line.join(&mut meter, 1).await;
             line.join(&mut meter, 1).await;
+            let before = meter.counts().await;
             line.waiting.remove(cancelled).abort();
+            // The one behind it lists at once, and from now on watches.
+            meter.wait_for_watches(1).await;
             observer.wait_for_children(&path, 4).await;
+            let (_, writes) = cost(before, meter.counts().await);
+            assert_eq!(writes, 1, "the removal of its node");
             line.serve().await;
             observer.wait_for_children(&path, 0).await;
         }

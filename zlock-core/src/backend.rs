@@ -69,9 +69,9 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// need the queue. A store whose numbers count every create under a parent saves the listing: then
     /// [`Created::queue`] is `None`.
     ///
-    /// Such numbers say that nothing was created between two nodes. A caller that finds both of them there at one moment, for
-    /// instance by [`hand_over`](Self::hand_over), then knows that nothing is between them. If the older one is gone, its
-    /// parent may have been removed and made again, and the numbers say nothing.
+    /// Consecutive numbers of such a store say that nothing was created between two nodes, as long as both are there: a
+    /// [`hand_over`](Self::hand_over) of the older one that is confirmed finds both. If the older one is gone, its parent may have
+    /// been removed and made again, and the numbers say nothing.
     ///
     /// The provided method is `create_ephemeral_sequential`, and always brings the queue.
     ///

@@ -4,20 +4,21 @@
 //! the lock exclusively, and the store confirms that its node was removed while mine was there, then I hold. Whatever
 //! stood before it was gone when it was granted, and nothing comes in between, because a queue grows at its end.
 //!
-//! The numbers of some stores count every create under a parent, whoever's. There the number right behind that of a place of
-//! ours is as good as a listing, and a client whose creates come one right behind the other lists no more. The store's
-//! confirmation then proves one thing more: both nodes are in one parent. A parent that was removed and made again counts
-//! from 0 once more, and nothing can be said about its numbers; but then the predecessor's node is gone.
+//! Some stores number nodes by counting every create under a parent, whoever's. There nobody is between two places with
+//! consecutive numbers, and the second one needs no listing to know its predecessor. So a client whose creates directly
+//! follow each other sends no listings. The confirmation then proves one thing more: it found both nodes, so they are in one
+//! parent. A parent that was removed and made again counts from 0, and its numbers say nothing about older nodes; but then the
+//! predecessor's node is gone, and no removal of it is confirmed.
 //!
 //! | must stay true | how |
 //! |---|---|
 //! | the predecessor held | only the release of a hold hands over, never that of a place that was given up |
 //! | exclusively, and still does | mutexes alone: the node of any other lock may get another label |
-//! | it is right before mine | a listing said so, and its name is compared, since a create may leave a second node of its ID; or the numbers say so |
-//! | the numbers are of one parent | only a confirmation grants, and that found both nodes; whatever else ends the link makes the waiter list |
-//! | a number without a listing means something | the backend says so; never after an attempt of unknown outcome, whose node only a listing shows |
+//! | it is right before mine | a listing says so, and its name is compared, since a create may leave a second node of its ID; or the numbers say so |
+//! | both numbers are of one parent | only a confirmation grants, and it found both nodes; a link that ends in any other way makes the waiter list |
+//! | the own number is the right one | no backend leaves the listing out after an attempt of unknown outcome, which may have left a second node of the same ID |
 //! | its node and mine are of one session | the epochs are compared, and a grant looks at the session of its moment |
-//! | nothing comes in between | not with numbers that ZooKeeper gives twice |
+//! | nothing comes in between | numbers that ZooKeeper gives twice are excluded |
 //! | no waiter is forgotten | a link that ends without a grant, for whatever reason, makes the waiter list and *watch*; so does a release that does not go on |
 //! | an operator's delete is noticed | by the heartbeat of the holder, which tells the link; a long wait watches as well, as one does behind others |
 //!
@@ -52,7 +53,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Numbers {
     queued: BTreeMap<Sequence, NodeId>,
-    /// The last one that came in got the number right behind another one.
+    /// The last place that was added has the number right behind that of another one.
     in_a_row: bool,
 }
 
@@ -146,7 +147,8 @@ impl Places {
         Some(Arc::new(Predecessor { places: self.clone(), path: path.clone(), node_id: node_id.clone() }))
     }
 
-    /// Whether the next place will probably be right behind another one. A guess: if it is wrong, a listing comes later.
+    /// Returns `true` if the next place will probably be right behind another one. It is a guess: where it is wrong, a
+    /// listing is sent after the create instead of together with it.
     pub(crate) fn is_in_a_row(&self, path: &LockPath) -> bool {
         self.lock().paths.get(path).is_some_and(|numbers| numbers.in_a_row)
     }
@@ -192,7 +194,7 @@ impl Places {
 }
 
 impl State {
-    /// Takes in a place whose create was answered. What is returned wakes a follower when it is dropped.
+    /// Adds a place whose create was answered. The returned entry wakes a follower when it is dropped.
     fn insert(&mut self, path: &LockPath, entry: Entry) -> Option<Entry> {
         let Entry::Queued { node, .. } = &entry else { return None };
         let (node_id, number) = (node.id.clone(), node.sequence);

@@ -131,15 +131,18 @@ pub async fn t2_queued_in_a_row<M: Mutual>(case: &Case<'_>) {
         let path = path(case, cut);
         let lock = || M::at(&a.client, path.as_str()).unwrap();
         let places = async || case.queued(&path).await;
-        let wait = |lock: M| tokio::spawn(async move { lock.acquire_timeout(LONG).await.unwrap() });
+        let wait = || {
+            let lock = lock();
+            tokio::spawn(async move { lock.acquire_timeout(LONG).await.unwrap() })
+        };
         let holder = lock().acquire().await.unwrap();
-        let first = wait(lock());
+        let first = wait();
         case.until("the first one queues", async || places().await == 2).await;
         case.until("it has listed", async || a.faults.under_way() == 0).await;
         let victim = lock();
         let victim = spawn(cut, async move { victim.acquire().await.unwrap() });
         case.until("queued or cut", async || victim.is_finished() || places().await == 3).await;
-        let next = wait(lock());
+        let next = wait();
         case.until("the next one queues", async || {
             places().await >= if victim.is_finished() { 3 } else { 4 }
         })

@@ -12,77 +12,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zlock::{Client, ErrorKind, InterProcessMutex, ReadWriteLock, Release, Semaphore};
-use zlock_testkit::{ZooKeeper, have_zookeeper, limit};
+use zlock_testkit::{have_zookeeper, limit};
 
+use self::zk_support::meter::{LONG, Meter, cost};
 use self::zk_support::{Observer, connect, mutex, release, report};
 
 const PATH: &str = "/app/lock";
-const LONG: Duration = Duration::from_secs(3600);
-
-/// Reads the server's counters, and takes its own questions out.
-struct Meter {
-    server: ZooKeeper,
-    asked: u64,
-}
-
-/// What the server had counted at a moment.
-#[derive(Clone, Copy)]
-struct Counts {
-    requests: u64,
-    /// Every write has a transaction number, and nothing else has.
-    writes: u64,
-    watches: u64,
-    ephemerals: u64,
-    /// How many watches were told of a deletion, and how many deletions had any.
-    told: u64,
-    told_of: u64,
-    /// Watches that were told of a change of the children.
-    herd: u64,
-}
-
-impl Meter {
-    async fn start() -> Self {
-        // Nothing in the background: the server would remove empty parents, which are writes.
-        let kind = ZooKeeper::builder()
-            .session_timeouts(Duration::from_secs(1), LONG)
-            .container_check_interval(LONG);
-        Meter { server: kind.start().await, asked: 0 }
-    }
-
-    fn hosts(&self) -> String {
-        self.server.connect_string()
-    }
-
-    async fn counts(&mut self) -> Counts {
-        let status = self.server.four_letter_word("srvr").await.unwrap();
-        let zxid = status.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).unwrap();
-        let numbers = self.server.mntr().await;
-        self.asked += 2;
-        let number = |name: &str| numbers[name] as u64;
-        Counts {
-            requests: number("packets_received") - self.asked,
-            writes: u64::from_str_radix(zxid, 16).unwrap(),
-            watches: number("watch_count"),
-            ephemerals: number("ephemerals_count"),
-            told: number("sum_node_deleted_watch_count"),
-            told_of: number("cnt_node_deleted_watch_count"),
-            herd: number("sum_node_children_watch_count"),
-        }
-    }
-
-    /// Waits until the server has this many watches.
-    async fn wait_for_watches(&mut self, watches: u64) {
-        while self.counts().await.watches != watches {
-            sleep(Duration::from_millis(2)).await;
-        }
-    }
-}
-
-/// Requests and writes since.
-fn cost(before: Counts, after: Counts) -> (u64, u64) {
-    (after.requests - before.requests, after.writes - before.writes)
-}
-
 #[tokio::test]
 async fn an_uncontended_lock_is_three_requests_and_two_writes() {
     if !have_zookeeper() {
@@ -136,6 +71,73 @@ async fn a_contended_lock_is_at_most_five_requests_and_two_writes() {
         release(held).await;
     })
     .await;
+}
+
+/// Many tasks of one session: each is handed the lock by the one before, whose number is the one right before its own.
+/// Nobody lists and nobody watches.
+#[tokio::test]
+async fn waiters_of_one_session_cost_a_create_and_a_removal_each() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let listings = listings_of_waiters_of_one_session("one thread").await;
+        assert_eq!(listings, 0);
+    })
+    .await;
+}
+
+/// The answers to two creates may be heard in another order than they came. That costs a listing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_one_session_seldom_list_on_several_threads() {
+    if !have_zookeeper() {
+        return;
+    }
+    limit(async {
+        let listings = listings_of_waiters_of_one_session("two threads").await;
+        assert!(listings <= 320, "{listings} listings for 3200 acquisitions");
+    })
+    .await;
+}
+
+/// All requests that are neither a create nor a removal.
+async fn listings_of_waiters_of_one_session(threads: &str) -> u64 {
+    const TASKS: u64 = 64;
+    const ROUNDS: u64 = 50;
+    let mut meter = Meter::start().await;
+    let mutex = mutex(meter.hosts(), LONG, PATH).await;
+    let held = mutex.acquire().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let mutex = mutex.clone();
+        tasks.spawn(async move {
+            for _ in 0..ROUNDS {
+                release(mutex.acquire().await.unwrap()).await;
+            }
+        });
+    }
+    // They all came at once, and each has listed: the first one could not tell that it was right behind anybody.
+    let mut before = meter.counts().await;
+    loop {
+        sleep(Duration::from_millis(5)).await;
+        let now = meter.counts().await;
+        if now.ephemerals == TASKS + 1 && cost(before, now) == (0, 0) {
+            break;
+        }
+        before = now;
+    }
+    release(held).await;
+    tasks.join_all().await;
+    let after = meter.counts().await;
+    let (requests, writes) = cost(before, after);
+    assert_eq!(writes, 2 * TASKS * ROUNDS - TASKS + 1);
+    assert_eq!((after.watches, after.told), (0, 0));
+    report(format!(
+        "{writes} creates and removals by {TASKS} tasks of one session on {threads}: {} requests more, {:.3} an acquisition",
+        requests - writes,
+        2.0 * requests as f64 / writes as f64
+    ));
+    requests - writes
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@
     reason = "tests; each file uses some of it"
 )]
 
+pub mod meter;
+
 use std::fmt::Display;
 use std::time::Duration;
 

@@ -34,8 +34,8 @@ use crate::watch::Watch;
 ///
 /// # Cancel safety
 /// The future of an operation may be dropped at any time. Its request may then still take effect; only
-/// [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) leaves something behind, which the
-/// caller takes away with [`delete`](Self::delete) by ID.
+/// [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) and [`create_unlisted`](Self::create_unlisted)
+/// leave something behind, which the caller takes away with [`delete`](Self::delete) by ID.
 ///
 /// # Errors
 /// All operations: `Closed` after [`close`](Self::close), at once; `NotAuthorized`; `Unavailable` when the
@@ -64,6 +64,31 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created>;
+
+    /// Appends a node as [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) does, for a caller that may not
+    /// need the queue. A store whose numbers count every create under a parent saves the listing: then
+    /// [`Created::queue`] is `None`.
+    ///
+    /// Consecutive numbers of such a store say that nothing was created between two nodes, as long as both are there: a
+    /// [`hand_over`](Self::hand_over) of the older one that is confirmed finds both. If the older one is gone, its parent may have
+    /// been removed and made again, and the numbers say nothing.
+    ///
+    /// The provided method is `create_ephemeral_sequential`, and always brings the queue.
+    ///
+    /// # Behavior
+    /// - Apart from the queue, the answer is that of `create_ephemeral_sequential`.
+    /// - If the queue is left out and the number is one more than that of a node that is still there, nothing was created
+    ///   under the parent between the two: no node, nothing nested, nothing without a number.
+    /// - After an attempt of unknown outcome the queue is not left out.
+    async fn create_unlisted(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        node_id: &NodeId,
+        data: &[u8],
+    ) -> Result<Created> {
+        self.create_ephemeral_sequential(parent, label, node_id, data).await
+    }
 
     /// The queue of `parent`, first in line first.
     ///
@@ -223,14 +248,16 @@ pub enum Close {
     Pending,
 }
 
-/// The answer of [`create_ephemeral_sequential`](CoordinationBackend::create_ephemeral_sequential).
+/// The answer of [`create_ephemeral_sequential`](CoordinationBackend::create_ephemeral_sequential), and of
+/// [`create_unlisted`](CoordinationBackend::create_unlisted).
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Created {
     /// The node, with session and fencing token filled.
     pub node: Node,
-    /// The queue at or after the create, or as much of it as the node's label needs; it has the node.
-    pub queue: Queue,
+    /// The queue at or after the create, or as much of it as the node's label needs; it has the node. `None` only from
+    /// `create_unlisted`.
+    pub queue: Option<Queue>,
     /// The epoch of the session that owns the node.
     pub epoch: u64,
     /// Completes when somebody else deletes the node while its session lives.
@@ -241,7 +268,13 @@ impl Created {
     /// Creates the answer. The fields say what the arguments are.
     #[must_use]
     pub fn new(node: Node, queue: Queue, epoch: u64, deletion: DeletionNotice) -> Self {
-        Created { node, queue, epoch, deletion }
+        Created { node, queue: Some(queue), epoch, deletion }
+    }
+
+    /// Creates the answer of a create that did not list the queue.
+    #[must_use]
+    pub fn unlisted(node: Node, epoch: u64, deletion: DeletionNotice) -> Self {
+        Created { node, queue: None, epoch, deletion }
     }
 }
 
@@ -321,6 +354,12 @@ macro_rules! forward {
         impl<B: CoordinationBackend + ?Sized> CoordinationBackend for $wrapper<B> {
             hand_on! {
                 create_ephemeral_sequential<'a, 'b, 'c>(
+                    parent: &'a LockPath,
+                    label: Label,
+                    node_id: &'b NodeId,
+                    data: &'c [u8]
+                ) -> Created;
+                create_unlisted<'a, 'b, 'c>(
                     parent: &'a LockPath,
                     label: Label,
                     node_id: &'b NodeId,

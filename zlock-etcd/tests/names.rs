@@ -543,7 +543,8 @@ async fn a_name_that_somebody_else_has_is_left_to_them() {
         for _ in 0..2 {
             let made = create(&backend, &path, Label::Lock).await;
             assert_eq!(made.node.name.as_str(), format!("{lease:x}.1"));
-            assert_eq!((made.queue.len(), made.queue.position(&made.node.id)), (2, Some(1)));
+            let queue = made.queue.unwrap();
+            assert_eq!((queue.len(), queue.position(&made.node.id)), (2, Some(1)));
             assert_eq!(delete(&backend, &path, &made.node).await, Deletion::Deleted);
         }
         assert_eq!(value(&observer, &theirs).await, b"theirs");
@@ -571,7 +572,7 @@ async fn a_node_of_an_earlier_version_is_read_as_before() {
         backend.set_data(&path, &queue[0], b"revoke").await.unwrap();
         assert_eq!(value(&observer, &key).await, b"zlock1 read\nrevoke");
         let made = create(&backend, &path, Label::Read).await;
-        assert_eq!(made.queue.position(&made.node.id), Some(1));
+        assert_eq!(made.queue.unwrap().position(&made.node.id), Some(1));
         // It takes what it does not know for data.
         let ours = value(&observer, &self::key(&path, &made.node)).await;
         assert!(ours.starts_with(b"zlock1 read\nid "));

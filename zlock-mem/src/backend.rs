@@ -102,7 +102,19 @@ impl CoordinationBackend for MemBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        create(self.operation("create", parent), Wanted { label, node_id, data }).await
+        let wanted = Wanted { label, node_id, data, is_unlisted: false };
+        create(self.operation("create", parent), wanted).await
+    }
+
+    async fn create_unlisted(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        node_id: &NodeId,
+        data: &[u8],
+    ) -> Result<Created> {
+        let wanted = Wanted { label, node_id, data, is_unlisted: true };
+        create(self.operation("create", parent), wanted).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {

@@ -19,9 +19,11 @@ pub(crate) struct Wanted<'a> {
     pub(crate) label: Label,
     pub(crate) node_id: &'a NodeId,
     pub(crate) data: &'a [u8],
+    /// The caller does without the queue if the number says enough.
+    pub(crate) is_unlisted: bool,
 }
 
-pub(crate) async fn create(mut operation: Operation<'_>, wanted: Wanted<'_>) -> Result<Created> {
+pub(crate) async fn create(mut operation: Operation<'_>, mut wanted: Wanted<'_>) -> Result<Created> {
     if !wanted.node_id.is_uuid() {
         let why = format!("the node ID {} is no UUID", Excerpt::of(wanted.node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
@@ -34,7 +36,10 @@ pub(crate) async fn create(mut operation: Operation<'_>, wanted: Wanted<'_>) -> 
         // What was made in an earlier session went with it.
         operation.budget.ambiguous &= last == Some(session);
         last = Some(session);
-        match attempt(&mut operation, session, wanted).await {
+        let attempted = attempt(&mut operation, session, wanted).await;
+        // What it left in the queue shows in a listing only, also if it belongs to an earlier session.
+        wanted.is_unlisted = false;
+        match attempted {
             Ok(Some(created)) => return Ok(created),
             Ok(None) => {
                 // No policy counts how often the parent vanishes.
@@ -63,7 +68,8 @@ async fn attempt(
         };
         let own = |child: &&Child| child.is_of(session.id) && child.has_id(wanted.node_id);
         if let Some(Child { name, transaction, .. }) = children.iter().find(own).cloned() {
-            return made(operation, session, &name, transaction, children).map(Some);
+            let node = own_node(session, &name, transaction)?;
+            return Ok(Some(made(operation, session, node, children)));
         }
         operation.budget.ambiguous = false;
     }
@@ -71,17 +77,23 @@ async fn attempt(
     let create = Request::Create { parent: parent.clone(), prefix, data: wanted.data.to_vec() };
     // The listing goes out right behind it: one round trip.
     let (shared, until) = (operation.shared, operation.budget.deadline());
-    let (create, listing) = (shared.send(session, create), shared.send(session, list(parent)));
+    let create = shared.send(session, create);
+    let listing = (!wanted.is_unlisted).then(|| shared.send(session, list(parent)));
     pending_once().await;
     let created = shared.answer(session, until, create?).await;
     match operation.budget.record(created)? {
         Answer::Created { name, transaction } => {
             // The node is there, and until the listing has come the caller does not know it.
             operation.budget.ambiguous = true;
+            let node = own_node(session, &name, transaction)?;
+            // The server's numbers count every create, whoever's, and each is given once.
+            if listing.is_none() && node.sequence.get() >= 0 {
+                let deletion = operation.shared.sessions.own().insert(&node.id);
+                return Ok(Some(Created::unlisted(node, session.epoch, deletion)));
+            }
+            let listing = listing.unwrap_or_else(|| shared.send(session, list(parent)));
             match shared.answer(session, until, listing?).await? {
-                Answer::Children(children) => {
-                    made(operation, session, &name, transaction, children).map(Some)
-                }
+                Answer::Children(children) => Ok(Some(made(operation, session, node, children))),
                 answer => Err(Failure::unexpected(&answer)),
             }
         }
@@ -90,19 +102,18 @@ async fn attempt(
     }
 }
 
-fn made(
-    operation: &Operation<'_>,
-    session: SessionKey,
-    name: &str,
-    transaction: u64,
-    children: Vec<Child>,
-) -> Result<Created, Failure> {
+/// An own node, with what a listing does not tell.
+fn own_node(session: SessionKey, name: &str, transaction: u64) -> Result<Node, Failure> {
     let mut node = Node::listed(name).ok_or_else(|| Failure::Unexpected(format!("the name {name}")))?;
     node.session = Some(session.id);
     node.fencing_token = Some(FencingToken::new(transaction));
+    Ok(node)
+}
+
+fn made(operation: &Operation<'_>, session: SessionKey, node: Node, children: Vec<Child>) -> Created {
     let deletion = operation.shared.sessions.own().insert(&node.id);
     let queue = Queue::listed(children).with_own(node.clone());
-    Ok(Created::new(node, queue, session.epoch, deletion))
+    Created::new(node, queue, session.epoch, deletion)
 }
 
 fn list(parent: &LockPath) -> Request {

@@ -81,8 +81,8 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     if !would_hold(&queue, label) {
         return Ok(None);
     }
-    let mut place = Place::create(request).await?;
-    let queue = std::mem::take(&mut place.created.queue);
+    let mut place = Place::create(request, Listing::Always).await?;
+    let queue = place.created.queue.take().unwrap_or_default();
     same_max(request, &queue)?;
     let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
     match acquisition.next(Event::Listed(queue), place.status()) {
@@ -113,15 +113,25 @@ fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
 /// Its callers box it: it is large, and those who wait for a lock should not be.
 async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Grant> {
     let Request { path, label, .. } = request;
-    let mut place = Place::create(request).await?;
+    let mut place = Place::create(request, Listing::IfNeeded).await?;
     progress(Progress::Queued);
     LastFailure::overcome();
     let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
-    let queue = std::mem::take(&mut place.created.queue);
-    same_max(request, &queue)?;
-    let mut event = Event::Listed(queue);
-    let mut awaited = None;
     let (mut waited, mut followed) = (false, false);
+    let (mut event, mut awaited) = match place.created.queue.take() {
+        Some(queue) => {
+            same_max(request, &queue)?;
+            (Event::Listed(queue), None)
+        }
+        None => match place.follow_number() {
+            Some(predecessor) => {
+                (waited, followed) = (true, true);
+                warn_of_waiting_for_itself(request);
+                (Event::Armed, Some(predecessor))
+            }
+            None => (Event::Woken, None),
+        },
+    };
     loop {
         // The status is looked up and the step carried out with no await in between: what is granted here
         // was good at this moment.
@@ -166,6 +176,14 @@ pub(crate) fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Re
     }
 }
 
+/// Whether a create brings the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    Always,
+    /// Unless the place will probably be right behind another one of the client.
+    IfNeeded,
+}
+
 /// What a place waits for.
 enum Awaited {
     Watch(Watch),
@@ -185,15 +203,22 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    async fn create(request: Request<'a>) -> Result<Self> {
+    async fn create(request: Request<'a>, listing: Listing) -> Result<Self> {
         let Request { client, path, label, data } = request;
         time_to_create(client, path).await;
         let node_id = client.node_ids.next();
         // Armed before the create goes out: from here on every way out leaves no node behind.
         let mut cleanup =
             Cleanup { client, path, target: Target::Id(node_id.clone()), epoch: None, armed: true };
-        let predecessor = client.places.begin(&node_id, label);
-        match client.backend.create_ephemeral_sequential(path, label, &node_id, data).await {
+        let is_unlisted =
+            label == Label::Lock && listing == Listing::IfNeeded && client.places.is_in_a_row(path);
+        let predecessor = client.places.begin(path, &node_id, label);
+        let created = if is_unlisted {
+            client.backend.create_unlisted(path, label, &node_id, data)
+        } else {
+            client.backend.create_ephemeral_sequential(path, label, &node_id, data)
+        };
+        match created.await {
             Ok(created) => {
                 cleanup.target = Target::Node(created.node.clone());
                 cleanup.epoch = Some(created.epoch);
@@ -259,6 +284,12 @@ impl<'a> Place<'a> {
             followed => followed,
         };
         if let Followed::Linked(link) = followed { Some(link) } else { None }
+    }
+
+    /// Links the place to the one of ours with the number right before its own.
+    fn follow_number(&self) -> Option<Awaited> {
+        let (before, link) = self.client.places.follow_number(self.cleanup.path, &self.created)?;
+        Some(Awaited::Predecessor(before, link))
     }
 
     /// Waits for the watch or the predecessor, or until the place is lost.

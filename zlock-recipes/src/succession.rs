@@ -4,13 +4,21 @@
 //! the lock exclusively, and the store confirms that its node was removed while mine was there, then I hold. Whatever
 //! stood before it was gone when it was granted, and nothing comes in between, because a queue grows at its end.
 //!
+//! Some stores number nodes by counting every create under a parent, whoever's. There nobody is between two places with
+//! consecutive numbers, and the second one needs no listing to know its predecessor. So a client whose creates directly
+//! follow each other sends no listings. The confirmation then proves one thing more: it found both nodes, so they are in one
+//! parent. A parent that was removed and made again counts from 0, and its numbers say nothing about older nodes; but then the
+//! predecessor's node is gone, and no removal of it is confirmed.
+//!
 //! | must stay true | how |
 //! |---|---|
 //! | the predecessor held | only the release of a hold hands over, never that of a place that was given up |
 //! | exclusively, and still does | mutexes alone: the node of any other lock may get another label |
-//! | it is right before mine | a listing said so; its name is compared, since a create may leave a second node of its ID |
+//! | it is right before mine | a listing says so, and its name is compared, since a create may leave a second node of its ID; or the numbers say so |
+//! | both numbers are of one parent | only a confirmation grants, and it found both nodes; a link that ends in any other way makes the waiter list |
+//! | the own number is the right one | no backend leaves the listing out after an attempt of unknown outcome, which may have left a second node of the same ID |
 //! | its node and mine are of one session | the epochs are compared, and a grant looks at the session of its moment |
-//! | nothing comes in between | not with numbers that ZooKeeper gives twice |
+//! | nothing comes in between | numbers that ZooKeeper gives twice are excluded |
 //! | no waiter is forgotten | a link that ends without a grant, for whatever reason, makes the waiter list and *watch*; so does a release that does not go on |
 //! | an operator's delete is noticed | by the heartbeat of the holder, which tells the link; a long wait watches as well, as one does behind others |
 //!
@@ -32,7 +40,22 @@ const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// The places of a client that a successor may wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<BTreeMap<NodeId, Entry>>);
+pub(crate) struct Places(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    entries: BTreeMap<NodeId, Entry>,
+    /// Of the paths that have places in a queue.
+    paths: BTreeMap<LockPath, Numbers>,
+}
+
+/// The places in the queue of one path, by number.
+#[derive(Debug, Default)]
+struct Numbers {
+    queued: BTreeMap<Sequence, NodeId>,
+    /// The last place that was added has the number right behind that of another one.
+    in_a_row: bool,
+}
 
 #[derive(Debug)]
 enum Entry {
@@ -52,6 +75,7 @@ enum Entry {
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     places: Arc<Places>,
+    path: LockPath,
     node_id: NodeId,
 }
 
@@ -105,17 +129,28 @@ pub(crate) enum Followed {
 }
 
 impl Places {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in a place that is about to be created; `None` if nobody can succeed it.
-    pub(crate) fn begin(self: &Arc<Self>, node_id: &NodeId, label: Label) -> Option<Arc<Predecessor>> {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        path: &LockPath,
+        node_id: &NodeId,
+        label: Label,
+    ) -> Option<Arc<Predecessor>> {
         if label != Label::Lock {
             return None;
         }
-        self.lock().insert(node_id.clone(), Entry::Creating { told: None });
-        Some(Arc::new(Predecessor { places: self.clone(), node_id: node_id.clone() }))
+        self.lock().entries.insert(node_id.clone(), Entry::Creating { told: None });
+        Some(Arc::new(Predecessor { places: self.clone(), path: path.clone(), node_id: node_id.clone() }))
+    }
+
+    /// Returns `true` if the next place will probably be right behind another one. It is a guess: where it is wrong, a
+    /// listing is sent after the create instead of together with it.
+    pub(crate) fn is_in_a_row(&self, path: &LockPath) -> bool {
+        self.lock().paths.get(path).is_some_and(|numbers| numbers.in_a_row)
     }
 
     /// Links a place to `before`, which a listing showed right before it.
@@ -125,7 +160,7 @@ impl Places {
         }
         // One that is there already has lost its node: two places are not right behind the same one. It is woken outside
         // the lock.
-        let (followed, _other) = match self.lock().get_mut(&before.id) {
+        let (followed, _other) = match self.lock().entries.get_mut(&before.id) {
             Some(Entry::Creating { told }) => {
                 let (sender, receiver) = oneshot::channel();
                 (Followed::NotYet(receiver), told.replace(sender).map(Other::Follows))
@@ -142,6 +177,52 @@ impl Places {
         };
         followed
     }
+
+    /// Links a place that was created without a listing to the one with the number right before its own, if there is one.
+    pub(crate) fn follow_number(&self, path: &LockPath, created: &Created) -> Option<(Node, Link)> {
+        let before = {
+            let state = self.lock();
+            let before = state.paths.get(path)?.queued.get(&number_before(&created.node))?;
+            let Entry::Queued { node, .. } = state.entries.get(before)? else { return None };
+            node.clone()
+        };
+        match self.follow(&before, created) {
+            Followed::Linked(link) => Some((before, link)),
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    /// Adds a place whose create was answered. The returned entry wakes a follower when it is dropped.
+    fn insert(&mut self, path: &LockPath, entry: Entry) -> Option<Entry> {
+        let Entry::Queued { node, .. } = &entry else { return None };
+        let (node_id, number) = (node.id.clone(), node.sequence);
+        let numbers = self.paths.entry(path.clone()).or_default();
+        numbers.in_a_row = numbers.queued.contains_key(&number_before(node));
+        numbers.queued.insert(number, node_id.clone());
+        self.entries.insert(node_id, entry)
+    }
+
+    fn remove(&mut self, path: &LockPath, node_id: &NodeId) -> Option<Entry> {
+        let entry = self.entries.remove(node_id)?;
+        if let Entry::Queued { node, .. } = &entry
+            && let Some(numbers) = self.paths.get_mut(path)
+        {
+            // In a parent that was made again another place may have its number.
+            if numbers.queued.get(&node.sequence) == Some(node_id) {
+                numbers.queued.remove(&node.sequence);
+            }
+            if numbers.queued.is_empty() {
+                self.paths.remove(path);
+            }
+        }
+        Some(entry)
+    }
+}
+
+fn number_before(node: &Node) -> Sequence {
+    Sequence::new(node.sequence.get() - 1)
 }
 
 /// Its label is never changed, and its number is given once.
@@ -158,15 +239,15 @@ impl Predecessor {
         let _creating = if may_succeed(node) {
             let (node, deletion) = (node.clone(), deletion.clone());
             let queued = Entry::Queued { node, epoch: *epoch, deletion, next: None };
-            self.places.lock().insert(self.node_id.clone(), queued)
+            self.places.lock().insert(&self.path, queued)
         } else {
-            self.places.lock().remove(&self.node_id)
+            self.places.lock().remove(&self.path, &self.node_id)
         };
     }
 
     /// Takes the successor, if there is one that still waits. From here on there is no other.
     pub(crate) fn next(&self) -> Option<Successor> {
-        let entry = self.places.lock().remove(&self.node_id)?;
+        let entry = self.places.lock().remove(&self.path, &self.node_id)?;
         let Entry::Queued { next, .. } = entry else { return None };
         let next = next.filter(Successor::still_waits)?;
         next.told.tell(News::OnItsWay);

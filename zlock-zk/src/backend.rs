@@ -13,6 +13,7 @@ use zlock_core::{
 
 use crate::config::ZkOptions;
 use crate::connect::connect;
+use crate::create::Wanted;
 use crate::manager::Manager;
 use crate::session::Shared;
 
@@ -65,7 +66,19 @@ impl CoordinationBackend for ZkBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        crate::create::create(&self.shared, parent, label, node_id, data).await
+        let wanted = Wanted { label, node_id, data, is_unlisted: false };
+        crate::create::create(&self.shared, parent, wanted).await
+    }
+
+    async fn create_unlisted(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        node_id: &NodeId,
+        data: &[u8],
+    ) -> Result<Created> {
+        let wanted = Wanted { label, node_id, data, is_unlisted: true };
+        crate::create::create(&self.shared, parent, wanted).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {

@@ -13,21 +13,25 @@ use crate::numbers::{UsedUp, Worth, start_over};
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 
+/// The node to make.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) label: Label,
+    pub(crate) node_id: &'a NodeId,
+    pub(crate) data: &'a [u8],
+    /// The caller does without the queue if the number says enough.
+    pub(crate) is_unlisted: bool,
+}
+
 /// Creates the node with this ID, or finds it if an earlier try made it.
-pub(crate) async fn create(
-    shared: &Shared,
-    parent: &LockPath,
-    label: Label,
-    node_id: &NodeId,
-    data: &[u8],
-) -> Result<Created> {
+pub(crate) async fn create(shared: &Shared, parent: &LockPath, wanted: Wanted<'_>) -> Result<Created> {
+    let Wanted { node_id, data, .. } = wanted;
     let mut operation = Operation::new(shared, "create", parent);
     if !node_id.is_uuid() {
         let why = format!("the node ID {} is no UUID", Excerpt::of(node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
     crate::write::check_size(&operation, data)?;
-    let wanted = Wanted { label, node_id, data };
     let mut progress = Progress::default();
     loop {
         let session = operation.budget.session().await?;
@@ -59,6 +63,9 @@ struct Progress {
     /// The parent has no number left for us.
     used_up: Option<UsedUp>,
     has_warned: bool,
+    /// An attempt was made. Its node may stand in the queue beside the one that a later attempt makes, also if it belongs to
+    /// an earlier session: only a listing shows that.
+    has_tried: bool,
 }
 
 /// Nobody but us knows the name of a node whose maker could not see the queue.
@@ -81,6 +88,7 @@ async fn attempt(
     let recovering = progress.lost_in.is_some();
     let found = if recovering { recover(operation, session, wanted.node_id).await? } else { None };
     operation.budget.ambiguous = false;
+    let lists = !wanted.is_unlisted || std::mem::replace(&mut progress.has_tried, true);
     let place = match found {
         Some(place) => Some(place),
         None => {
@@ -88,7 +96,7 @@ async fn attempt(
                 used_up.wait(operation, session).await?;
                 progress.used_up = None;
             }
-            append(operation, session, wanted).await?
+            append(operation, session, wanted, lists).await?
         }
     };
     let Some(place) = place else { return Ok(None) };
@@ -102,6 +110,12 @@ async fn attempt(
     if wanted.label != Label::Lock {
         let id = operation.own_id(wanted.node_id);
         operation.shared.contents.insert(&id, Contents::new(wanted.data));
+    }
+    // Here the server's numbers count every create, whoever's, and each is given once.
+    if !lists && Worth::of(place.node.sequence) == Worth::Place {
+        let Place { node, .. } = place;
+        let deletion = operation.shared.sessions.own().insert(&operation.own_id(&node.id));
+        return Ok(Some(Created::unlisted(node, session.epoch, deletion)));
     }
     finish(operation, session, place).await.map(Some)
 }
@@ -130,13 +144,6 @@ async fn is_kept(
     }
 }
 
-/// The node to make.
-struct Wanted<'a> {
-    label: Label,
-    node_id: &'a NodeId,
-    data: &'a [u8],
-}
-
 /// An own node, and the queue of which it is a part, if that came along.
 struct Place {
     node: Node,
@@ -148,16 +155,24 @@ async fn append(
     operation: &mut Operation<'_>,
     session: SessionKey,
     wanted: &Wanted<'_>,
+    lists: bool,
 ) -> Result<Option<Place>, Failure> {
-    let Wanted { label, node_id, data } = *wanted;
+    let Wanted { label, node_id, data, .. } = *wanted;
     let parent = operation.server_path();
     let prefix = format!("{parent}/{}", NodeName::prefix(node_id, label));
     let (data, acls) = (data.to_owned(), operation.shared.options.acls.clone());
     let sent = operation.write(session, move |live| async move {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
         let create = live.client.create(&prefix, &data, &options);
-        let list = live.client.list_children(&parent);
-        let (created, listed) = tokio::join!(create, list);
+        // A request enters the queue when the method is called.
+        let list = lists.then(|| live.client.list_children(&parent));
+        let listed = async {
+            match list {
+                Some(list) => list.await.ok(),
+                None => None,
+            }
+        };
+        let (created, listed) = tokio::join!(create, listed);
         Ok((created?, listed))
     });
     match sent.await {
@@ -166,7 +181,7 @@ async fn append(
             let name = NodeName::of(node_id, label, sequence);
             let node = Node::new(name, node_id.clone(), label, sequence);
             // A list that failed is repeated; the create stands.
-            Ok(Some(Place { node: own(session, node, &stat), queue: listed.ok().map(Queue::listed) }))
+            Ok(Some(Place { node: own(session, node, &stat), queue: listed.map(Queue::listed) }))
         }
         Err(Failure::Zk(Error::NoNode)) => {
             crate::parents::make(operation, session).await?;

@@ -6,6 +6,7 @@ const LIST: &str = include_str!("macros.rs");
 fn cases(method: &str) -> &'static str {
     match method {
         "create_ephemeral_sequential" => include_str!("cases/create.rs"),
+        "create_unlisted" => include_str!("cases/create_unlisted.rs"),
         "children" => include_str!("cases/children.rs"),
         "children_up_to" => include_str!("cases/children_up_to.rs"),
         "children_with_watch" => include_str!("cases/children_with_watch.rs"),

@@ -30,6 +30,7 @@ macro_rules! conformance_group {
                 fencing_tokens_grow,
                 deletion_by_others_is_reported,
             ],
+            create_unlisted: [makes_the_same_node, next_number_has_nothing_between],
             children: [
                 missing_parent_is_an_empty_queue,
                 foreign_and_nested_children_are_left_out,
@@ -105,6 +106,7 @@ macro_rules! conformance_group {
     (links, $time:ident, $store:expr) => {
         $crate::conformance_cases!($time, $store, {
             create: [lost_answer_leaves_the_returned_node],
+            create_unlisted: [lost_answer_brings_the_queue],
             relabel: [lost_answer_is_made_up_for],
             delete: [lost_answer_counts_as_removed, by_token_over_a_harmed_link],
             hand_over: [lost_answer_costs_no_node],

@@ -16,10 +16,11 @@ async fn two_clients_queue_up() {
         assert_eq!(a.session_events().current().state, SessionState::Connected);
         let first = a.create_ephemeral_sequential(&path, Label::Lock, &tokens.next(), b"a").await.unwrap();
         let second = b.create_ephemeral_sequential(&path, Label::Lock, &tokens.next(), b"b").await.unwrap();
-        assert_eq!(second.queue.position(&second.node.id), Some(1));
+        let queue = second.queue.unwrap();
+        assert_eq!(queue.position(&second.node.id), Some(1));
         assert!(second.node.fencing_token > first.node.fencing_token);
 
-        let seen = &second.queue[0];
+        let seen = &queue[0];
         assert_eq!((seen.session, seen.fencing_token), (None, None), "as on ZooKeeper");
         let Existence::Watching(watch) = b.exists_with_watch(&path, seen).await.unwrap() else { panic!() };
         assert_eq!(server.watches(), 1);

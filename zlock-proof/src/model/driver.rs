@@ -7,7 +7,7 @@ use zlock_recipes::queue::{Acquisition, Discipline, Event, Status, Step};
 use super::lock::LockModel;
 use super::recipe::promoted;
 use super::rules::Rule;
-use super::state::{Answer, Ask, Message, Phase, Place, Session, State};
+use super::state::{Answer, Ask, Client, Message, Phase, Place, Session, State};
 
 /// What a waiting client hears.
 #[derive(Clone, Debug)]
@@ -24,18 +24,17 @@ enum Heard {
 }
 
 impl LockModel {
-    /// The client makes its node, and waits for the listing that comes with it.
-    pub(crate) fn acquire(&self, state: &mut State, me: u8) {
-        super::store::append(state, me);
+    /// The client makes its node, and waits for the answer, with a listing or without.
+    pub(crate) fn acquire(&self, state: &mut State, me: u8, create: Ask) {
+        super::store::append(state, me, self.counts());
         let client = state.client_mut(me);
-        client.phase = Phase::Asking(Ask::Create);
+        client.phase = Phase::Asking(create);
         client.asked = 1;
     }
 
     /// The future of the acquisition is dropped.
     pub(crate) fn cancel(&self, state: &mut State, me: u8) {
-        let is_unarmed =
-            self.left_out == Some(Rule::CleanUpFirst) && state.client(me).phase == Phase::Asking(Ask::Create);
+        let is_unarmed = self.left_out == Some(Rule::CleanUpFirst) && is_creating(&state.client(me).phase);
         if self.left_out == Some(Rule::PredecessorHeld) {
             release(state, me);
         } else {
@@ -60,6 +59,7 @@ impl LockModel {
         let client = state.client_mut(me);
         let is_holding = matches!(client.phase, Phase::Holding(_));
         match message {
+            Message::Answer(Answer::Unlisted) => self.look_at_the_number(state, me),
             Message::Answer(answer) => self.hear(state, me, Heard::Answer(answer), Status::Live),
             Message::Fired => self.hear(state, me, Heard::Fired, Status::Live),
             Message::Relabelled if is_holding => client.phase = Phase::Holding(Label::Read),
@@ -145,6 +145,32 @@ impl LockModel {
             && predecessor.phase != Phase::Done
     }
 
+    /// The client has a node and no listing. It waits for the place with the number right before its own, if that is of its
+    /// process, or lists.
+    fn look_at_the_number(&self, state: &mut State, me: u8) {
+        let number = state.client(me).number;
+        let is_before = |client: &Client| {
+            client.number + 1 == number || self.left_out == Some(Rule::NextNumber) && client.number < number
+        };
+        let is_queued = |client: &Client| match client.phase {
+            Phase::Idle => false,
+            // Its place is known when the create is answered, and no more when its removal begins.
+            Phase::Done => client.removing,
+            ref phase => !is_creating(phase),
+        };
+        let is_right_before = |&before: &u8| {
+            let client = state.client(before);
+            before != me && self.are_together(me, before) && is_queued(client) && is_before(client)
+        };
+        match (0..me).rfind(is_right_before) {
+            Some(before) => {
+                self.link(state, me, before);
+                self.hear(state, me, Heard::Linked, Status::Live);
+            }
+            None => self.hear(state, me, Heard::Fired, Status::Live),
+        }
+    }
+
     fn link(&self, state: &mut State, me: u8, before: u8) {
         if let Some(other) = state.client_mut(before).successor.replace(me) {
             state.client_mut(other).inbox.push(Message::LinkEnded);
@@ -176,7 +202,7 @@ impl LockModel {
             Heard::Answer(Answer::Armed) | Heard::Linked => (Event::Armed, None),
             Heard::Succeeded => (Event::Succeeded, None),
             Heard::Answer(Answer::NotArmed) => (Event::NotArmed, None),
-            Heard::Fired | Heard::Lost => (Event::Woken, None),
+            Heard::Answer(Answer::Unlisted) | Heard::Fired | Heard::Lost => (Event::Woken, None),
         };
         let step = acquisition.next(event, status);
         match (self.left_out, listed) {
@@ -235,6 +261,10 @@ pub(crate) fn release(state: &mut State, me: u8) {
     client.delete = true;
     client.handing_to = client.successor.take();
     forget_predecessor(state, me);
+}
+
+fn is_creating(phase: &Phase) -> bool {
+    matches!(phase, Phase::Asking(Ask::Create | Ask::CreateUnlisted))
 }
 
 fn forget_predecessor(state: &mut State, me: u8) {

@@ -8,7 +8,7 @@ use super::check::Run;
 use super::properties::Violation;
 use super::recipe::Nodes;
 use super::rules::Rule;
-use super::state::{Message, Phase, Replica, Session, State};
+use super::state::{Ask, Message, Phase, Replica, Session, State};
 use super::{driver, store};
 
 /// Some clients of one lock, and all that can happen to them.
@@ -42,6 +42,8 @@ impl fmt::Display for Delivery {
 pub(crate) enum Action {
     /// Its create takes effect.
     Acquire(u8),
+    /// The same, of a create without a listing.
+    AcquireUnlisted(u8),
     /// Its acquisition is dropped.
     Cancel(u8),
     /// Its guard is released.
@@ -76,6 +78,10 @@ pub(crate) enum Action {
     OperatorDeletes(u8),
     /// An operator ends its session.
     OperatorEnds(u8),
+    /// It hears that its node is removed; only where a rule is left out that makes it matter.
+    HearRemoval(u8),
+    /// The store removes the empty parent. The next one counts from 0.
+    RemoveParent,
 }
 
 impl LockModel {
@@ -87,6 +93,11 @@ impl LockModel {
     pub(crate) fn are_together(&self, one: u8, other: u8) -> bool {
         let together = |i: u8| self.run.together >> i & 1 == 1;
         one == other || together(one) && together(other)
+    }
+
+    /// Whether the store counts every create under a parent, and clients make use of that.
+    pub(crate) fn counts(&self) -> bool {
+        self.run.together != 0 && !self.run.is_behind
     }
 
     /// The places whose session is that of this one.
@@ -114,6 +125,8 @@ impl LockModel {
             }
             if client.delete {
                 actions.push(Action::Delete(i));
+            } else if client.removing {
+                actions.push(Action::HearRemoval(i));
             }
             if client.relabel.is_some() {
                 actions.push(Action::Relabel(i));
@@ -129,11 +142,17 @@ impl LockModel {
 
     /// What may happen, or not.
     fn possible(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.queue.is_empty() && state.next_number > 0 {
+            actions.push(Action::RemoveParent);
+        }
         for (i, client) in (0..).zip(&state.clients) {
             match client.phase {
                 // Clients that have not begun are alike: they begin in the order of their numbers.
                 Phase::Idle => {
                     actions.push(Action::Acquire(i));
+                    if self.counts() && self.of_session(i).count() > 1 {
+                        actions.push(Action::AcquireUnlisted(i));
+                    }
                     break;
                 }
                 Phase::Asking(_) | Phase::Waiting => {
@@ -183,12 +202,16 @@ impl LockModel {
 
     fn act(&self, state: &mut State, action: Action) {
         match action {
-            Action::Acquire(i) => self.acquire(state, i),
+            Action::Acquire(i) => self.acquire(state, i, Ask::Create),
+            Action::AcquireUnlisted(i) => self.acquire(state, i, Ask::CreateUnlisted),
             Action::Cancel(i) => {
                 state.take_fault();
                 self.cancel(state, i);
             }
-            Action::Release(i) => driver::release(state, i),
+            Action::Release(i) => {
+                driver::release(state, i);
+                state.client_mut(i).removing = self.left_out == Some(Rule::NotBeingRemoved);
+            }
             Action::Downgrade(i) => self.downgrade(state, i),
             Action::Serve(i) => store::serve(state, i, self.left_out),
             Action::CatchUp(i) => {
@@ -247,6 +270,13 @@ impl LockModel {
                 store::remove(state, i);
                 state.client_mut(i).inbox.push(Message::Gone);
             }
+            Action::HearRemoval(i) => {
+                state.client_mut(i).removing = false;
+                for client in state.clients.iter_mut().filter(|client| client.predecessor == Some(i)) {
+                    client.inbox.push(Message::Succeeded);
+                }
+            }
+            Action::RemoveParent => state.next_number = 0,
             Action::OperatorEnds(i) => {
                 state.take_fault();
                 for i in self.of_session(i) {

@@ -88,6 +88,7 @@ mod tests {
             (Rule::QueueWatchAtomic | Rule::EveryHolder, _)
             | (Rule::Promotion | Rule::PromotionAtOnce, _) => Violation::IdlePermits,
             (Rule::PredecessorHeld | Rule::SuccessorIsThere, _) => Violation::TwoHolders,
+            (Rule::NextNumber | Rule::PredecessorIsThere | Rule::NotBeingRemoved, _) => Violation::TwoHolders,
             (Rule::CleanUpFirst, _) => Violation::NodeLeft,
             (Rule::NotOlderThanSeen, _) => Violation::NeedlessEnd,
             _ => Violation::StuckWaiter,

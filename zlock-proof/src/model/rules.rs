@@ -26,11 +26,14 @@ pub(crate) enum Rule {
     SuccessorIsThere,
     LinkEndTold,
     OnlyMutexes,
+    NextNumber,
+    PredecessorIsThere,
+    NotBeingRemoved,
     NotOlderThanSeen,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 22] = [
+    pub(crate) const ALL: [Rule; 25] = [
         Rule::ListedAgain,
         Rule::FreshListing,
         Rule::WholeListing,
@@ -52,6 +55,9 @@ impl Rule {
         Rule::SuccessorIsThere,
         Rule::LinkEndTold,
         Rule::OnlyMutexes,
+        Rule::NextNumber,
+        Rule::PredecessorIsThere,
+        Rule::NotBeingRemoved,
         Rule::NotOlderThanSeen,
     ];
 
@@ -82,6 +88,15 @@ impl Rule {
             Rule::SuccessorIsThere => "a hand-over checks the node of who is next: it does not",
             Rule::LinkEndTold => "who gave up its place says so to who is next: it does not",
             Rule::OnlyMutexes => "only mutexes hand over: other locks do, too",
+            Rule::NextNumber => {
+                "unlisted, it is linked to the number right before its own: to any place of its process"
+            }
+            Rule::PredecessorIsThere => {
+                "a hand-over needs the node that it removes: one that is gone will do"
+            }
+            Rule::NotBeingRemoved => {
+                "a hand-over checks both nodes: a plain removal grants whoever was linked while it was under way"
+            }
             Rule::NotOlderThanSeen => "a listing is not older than what the client has seen: it may be",
             Rule::WriteEndsFirst => "a downgrade ends the write side when it is sent: when it is answered",
         }
@@ -91,6 +106,7 @@ impl Rule {
     pub(crate) fn together(self) -> u8 {
         match self {
             Rule::PredecessorHeld => 0b110,
+            Rule::NextNumber | Rule::PredecessorIsThere | Rule::NotBeingRemoved => 0b101,
             Rule::SuccessorIsThere | Rule::LinkEndTold | Rule::OnlyMutexes => 0b011,
             _ => 0,
         }

@@ -15,6 +15,8 @@ pub(crate) struct State {
     /// At the store, first in line first.
     pub(crate) queue: Vec<Place>,
     pub(crate) clients: Vec<Client>,
+    /// The number of the next node, where the store counts every create since it made the parent.
+    pub(crate) next_number: u8,
     /// An acquisition has ended for lack of a node that was there.
     pub(crate) is_needless_end: bool,
     /// How many faults may still come: acquisitions that are cancelled, sessions that are lost, watches that
@@ -31,6 +33,8 @@ pub(crate) struct Client {
     /// What it asks for.
     pub(crate) label: Label,
     pub(crate) phase: Phase,
+    /// The number of its node, where the store counts.
+    pub(crate) number: u8,
     pub(crate) session: Session,
     /// At the store.
     pub(crate) watch: Option<Watch>,
@@ -40,6 +44,9 @@ pub(crate) struct Client {
     pub(crate) delete: bool,
     /// The node is to get this label in the background.
     pub(crate) relabel: Option<Label>,
+    /// Its guard is released, and the answer to the removal has not come. Only remembered where a rule is left out that
+    /// makes it matter.
+    pub(crate) removing: bool,
     /// The place of the same process that is to tell it that it holds.
     pub(crate) predecessor: Option<u8>,
     /// It had one before: there is no other.
@@ -92,6 +99,8 @@ pub(crate) enum Phase {
 pub(crate) enum Ask {
     /// The listing that comes with the create. The node is there.
     Create,
+    /// The answer to a create without a listing. The node is there.
+    CreateUnlisted,
     List,
     /// Watch this node, as it was listed.
     Arm(Place),
@@ -144,6 +153,7 @@ pub(crate) enum Message {
 /// An answer. The states of the queue in it may be old when it arrives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
+    Unlisted,
     Listed(Vec<Place>),
     Armed,
     NotArmed,
@@ -175,11 +185,13 @@ impl Client {
         Client {
             label,
             phase: Phase::Idle,
+            number: 0,
             session: Session::Live,
             watch: None,
             inbox: Vec::new(),
             delete: false,
             relabel: None,
+            removing: false,
             predecessor: None,
             followed: false,
             successor: None,
@@ -233,7 +245,7 @@ impl State {
             Client { replica, ..Client::new(label) }
         };
         let clients = labels.iter().map(client).collect();
-        State { queue: Vec::new(), clients, is_needless_end: false, faults }
+        State { queue: Vec::new(), clients, next_number: 0, is_needless_end: false, faults }
     }
 
     pub(crate) fn place(&self, client: u8) -> Option<usize> {
@@ -264,9 +276,10 @@ impl State {
             if client.phase == Phase::Done {
                 let session = if client.session == Session::Live { Session::Live } else { Session::Over };
                 let kept = Client { phase: Phase::Done, ..Client::new(client.label) };
-                *client = if has_place || client.handing_to.is_some() {
-                    let Client { delete, relabel, handing_to, .. } = *client;
-                    Client { session, delete, relabel, handing_to, ..kept }
+                *client = if has_place || client.handing_to.is_some() || client.removing {
+                    let Client { delete, relabel, handing_to, removing, .. } = *client;
+                    let number = if removing { client.number } else { 0 };
+                    Client { session, delete, relabel, handing_to, removing, number, ..kept }
                 } else {
                     kept
                 };

@@ -4,10 +4,14 @@ use super::rules::Rule;
 use super::state::{Answer, Ask, Message, Phase, Place, Replica, Session, State, Watch, is_exclusive};
 use zlock_core::Label;
 
-/// Appends the client's node.
-pub(crate) fn append(state: &mut State, me: u8) {
+/// Appends the client's node. The store may count.
+pub(crate) fn append(state: &mut State, me: u8, counts: bool) {
     let label = state.client(me).label;
     state.queue.push(Place { client: me, label });
+    if counts {
+        state.client_mut(me).number = state.next_number;
+        state.next_number += 1;
+    }
     changed(state, me);
 }
 
@@ -28,6 +32,7 @@ pub(crate) fn release(state: &mut State, me: u8, is_answered: bool, left_out: Op
     remove(state, me);
     let Some(next) = next.filter(|&next| state.client(next).predecessor == Some(me)) else { return };
     let is_there = state.place(next).is_some();
+    let was_there = was_there || left_out == Some(Rule::PredecessorIsThere);
     let is_confirmed = was_there && is_answered && (is_there || left_out == Some(Rule::SuccessorIsThere));
     let next = state.client_mut(next);
     next.is_unfounded = is_confirmed && !is_there;
@@ -78,6 +83,7 @@ pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
     let Phase::Asking(ask) = state.client(me).phase.clone() else { return };
     let (label, is_create) = (state.client(me).label, ask == Ask::Create);
     let (answer, watch) = match ask {
+        Ask::CreateUnlisted => (Answer::Unlisted, None),
         Ask::Create => (Answer::Listed(up_to(&state.queue, me, label)), None),
         Ask::List => match &state.client(me).replica {
             Replica::Behind(replica) | Replica::Anywhere(replica) => {

@@ -32,8 +32,8 @@ pub enum Event {
     ListedAndArmed(Queue),
     /// A watch fired, or the session or the own node changed.
     Woken,
-    /// The node that a listing showed right before the own one held the lock exclusively, and the store has confirmed
-    /// that it was removed while the own one was there.
+    /// The node right before the own one, by a listing or by the numbers of both, held the lock exclusively, and the store
+    /// has confirmed that it was removed while the own one was there.
     Succeeded,
 }
 
@@ -57,7 +57,7 @@ pub enum Step {
     Ended(Status),
 }
 
-/// The wait for one place in a queue, from the listing that its create brought.
+/// The wait for one place in a queue, from the listing that its create brought, or the link that spared it.
 ///
 /// Rules: only a listing grants, and only one that was asked for after the last wake-up, or a predecessor of the same
 /// client that hands over; every grant is checked against the status at that moment; a watch is armed on a node as it was listed.

@@ -213,6 +213,17 @@ impl CoordinationBackend for Faulty {
         self.faults.around(Call::Create, inner).await
     }
 
+    async fn create_unlisted(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        node_id: &NodeId,
+        data: &[u8],
+    ) -> Result<Created> {
+        let inner = self.inner.create_unlisted(parent, label, node_id, data);
+        self.faults.around(Call::Create, inner).await
+    }
+
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
         self.faults.around(Call::Children, self.inner.children(parent)).await
     }

@@ -152,6 +152,7 @@ macro_rules! mutual_group {
                 t2_try_overtaken,
                 t2_queued,
                 t2_queued_with_a_time_limit,
+                t2_queued_in_a_row,
                 t2_time_runs_out,
                 t2_session_ends,
                 t2_release,

@@ -145,6 +145,17 @@ impl CoordinationBackend for Occupying {
         self.backend.create_ephemeral_sequential(parent, label, node_id, data).await
     }
 
+    async fn create_unlisted(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        node_id: &NodeId,
+        data: &[u8],
+    ) -> Result<Created> {
+        self.occupant.take(parent).await?;
+        self.backend.create_unlisted(parent, label, node_id, data).await
+    }
+
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
         self.occupant.take(parent).await?;
         self.backend.children(parent).await

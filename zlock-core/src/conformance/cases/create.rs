@@ -28,12 +28,13 @@ pub async fn at_the_end_of_the_queue(case: &Case<'_>) {
     for backend in [&a, &b, &a, &a, &b] {
         let seen = a.children(&path).await.unwrap();
         let created = case.create(backend, &path, Label::Lock).await;
-        let place = created.queue.position(&created.node.id).unwrap();
+        let queue = created.queue.unwrap();
+        let place = queue.position(&created.node.id).unwrap();
         // More than the node right before may be left out.
-        let before = place.checked_sub(1).map(|place| &created.queue[place].id);
-        assert_eq!(before, seen.last().map(|node| &node.id), "{:?}", created.queue);
+        let before = place.checked_sub(1).map(|place| &queue[place].id);
+        assert_eq!(before, seen.last().map(|node| &node.id), "{queue:?}");
         for node in seen.iter() {
-            assert!(created.queue.position(&node.id).is_none_or(|other| other < place), "{node:?}");
+            assert!(queue.position(&node.id).is_none_or(|other| other < place), "{node:?}");
         }
         made.push(created.node.id);
     }
@@ -49,7 +50,8 @@ pub async fn returned_queue_has_the_node(case: &Case<'_>) {
         [Label::Lock, Label::Read, Label::Write, Label::Permits { weight: 2, max: 5, granted: false }]
     {
         let created = case.create(&a, &path, label).await;
-        let listed = created.queue.find(&created.node.id).unwrap();
+        let queue = created.queue.unwrap();
+        let listed = queue.find(&created.node.id).unwrap();
         assert_eq!((&listed.name, listed.label), (&created.node.name, label));
         assert_eq!(created.node.label, label);
     }
@@ -137,7 +139,7 @@ pub async fn lost_answer_leaves_the_returned_node(case: &Case<'_>) {
     };
     let (created, ()) = tokio::join!(case.create(&a, &path, Label::Lock), lose_it);
     assert!(case.has(&path, &[&before.node, &created.node]).await, "{:?}", case.store.names(&path).await);
-    assert!(created.queue.find(&created.node.id).is_some());
+    assert!(created.queue.unwrap().find(&created.node.id).is_some());
     assert_eq!((created.epoch, created.node.session), (before.epoch, before.node.session));
     assert!(created.node.fencing_token > before.node.fencing_token);
 }

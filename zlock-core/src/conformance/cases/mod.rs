@@ -6,6 +6,7 @@ pub mod children_up_to;
 pub mod children_with_watch;
 pub mod close;
 pub mod create;
+pub mod create_unlisted;
 pub mod data;
 pub mod data_with_watch;
 pub mod delete;

@@ -123,6 +123,41 @@ async fn queued<M: Mutual>(case: &Case<'_>, name: &str, time: Option<Duration>) 
     .await;
 }
 
+/// T2: acquire right behind two other places of the same client, with another one behind. Where the store counts every
+/// create, there is no listing in it.
+pub async fn t2_queued_in_a_row<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    sweep("acquire, queued in a row", async |cut| {
+        let path = path(case, cut);
+        let lock = || M::at(&a.client, path.as_str()).unwrap();
+        let places = async || case.queued(&path).await;
+        let wait = || {
+            let lock = lock();
+            tokio::spawn(async move { lock.acquire_timeout(LONG).await.unwrap() })
+        };
+        let holder = lock().acquire().await.unwrap();
+        let first = wait();
+        case.until("the first one queues", async || places().await == 2).await;
+        case.until("it has listed", async || a.faults.under_way() == 0).await;
+        let victim = lock();
+        let victim = spawn(cut, async move { victim.acquire().await.unwrap() });
+        case.until("queued or cut", async || victim.is_finished() || places().await == 3).await;
+        let next = wait();
+        case.until("the next one queues", async || {
+            places().await >= if victim.is_finished() { 3 } else { 4 }
+        })
+        .await;
+        assert_eq!(holder.release().await.unwrap(), Release::Released);
+        assert_eq!(first.await.unwrap().release().await.unwrap(), Release::Released);
+        // Dropped at once if it holds.
+        let done = victim.await.unwrap().is_some();
+        assert_eq!(next.await.unwrap().release().await.unwrap(), Release::Released);
+        nothing_is_left::<M>(case, &path, &a, &b).await;
+        done
+    })
+    .await;
+}
+
 /// T2: acquire_timeout that runs out of time.
 pub async fn t2_time_runs_out<M: Mutual>(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;

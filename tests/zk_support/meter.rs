@@ -1,0 +1,73 @@
+//! A server of its own, and what it has counted.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use zlock_testkit::ZooKeeper;
+
+/// A session that outlives every test: nobody sends a heartbeat.
+pub const LONG: Duration = Duration::from_secs(3600);
+
+/// Reads the server's counters, and takes its own questions out.
+pub struct Meter {
+    pub server: ZooKeeper,
+    asked: u64,
+}
+
+/// What the server had counted at a moment.
+#[derive(Clone, Copy)]
+pub struct Counts {
+    pub requests: u64,
+    /// Every write has a transaction number, and nothing else has.
+    pub writes: u64,
+    pub watches: u64,
+    pub ephemerals: u64,
+    /// How many watches were told of a deletion, and how many deletions had any.
+    pub told: u64,
+    pub told_of: u64,
+    /// Watches that were told of a change of the children.
+    pub herd: u64,
+}
+
+impl Meter {
+    pub async fn start() -> Self {
+        // Nothing in the background: the server would remove empty parents, which are writes.
+        let kind = ZooKeeper::builder()
+            .session_timeouts(Duration::from_secs(1), LONG)
+            .container_check_interval(LONG);
+        Meter { server: kind.start().await, asked: 0 }
+    }
+
+    pub fn hosts(&self) -> String {
+        self.server.connect_string()
+    }
+
+    pub async fn counts(&mut self) -> Counts {
+        let status = self.server.four_letter_word("srvr").await.unwrap();
+        let zxid = status.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).unwrap();
+        let numbers = self.server.mntr().await;
+        self.asked += 2;
+        let number = |name: &str| numbers[name] as u64;
+        Counts {
+            requests: number("packets_received") - self.asked,
+            writes: u64::from_str_radix(zxid, 16).unwrap(),
+            watches: number("watch_count"),
+            ephemerals: number("ephemerals_count"),
+            told: number("sum_node_deleted_watch_count"),
+            told_of: number("cnt_node_deleted_watch_count"),
+            herd: number("sum_node_children_watch_count"),
+        }
+    }
+
+    /// Waits until the server has this many watches.
+    pub async fn wait_for_watches(&mut self, watches: u64) {
+        while self.counts().await.watches != watches {
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// Requests and writes since.
+pub fn cost(before: Counts, after: Counts) -> (u64, u64) {
+    (after.requests - before.requests, after.writes - before.writes)
+}

@@ -47,9 +47,9 @@ impl Holds {
     }
 
     /// The latest hold of the node with this number.
-    pub(crate) fn latest(&self, number: u64) -> Option<&Hold> {
+    pub(crate) fn latest(&self, number: u64) -> Option<(FencingToken, &Hold)> {
         let token = FencingToken::new(number);
-        self.by_token.range(token..=token.with_turn(u32::MAX)).next_back().map(|(_, hold)| hold)
+        self.by_token.range(token..=token.with_turn(u32::MAX)).next_back().map(|(token, hold)| (*token, hold))
     }
 }
 
@@ -159,11 +159,16 @@ impl World {
         }
     }
 
-    /// The server said that the node is removed, or another user of the client has it: one that waits at this moment.
+    /// The server said that the node is removed, or another user of the client has it: one that waits at this moment, or
+    /// has got it meanwhile.
     pub(crate) fn released(&self, path: usize, client: usize, handoff: bool, token: FencingToken) {
         let number = token.number();
-        let waiting = self.lock().clients[client].acquiring.get(&path).is_some_and(|waiting| *waiting > 0);
-        if handoff && waiting {
+        let has_user = {
+            let state = self.lock();
+            let waits = state.clients[client].acquiring.get(&path).is_some_and(|waiting| *waiting > 0);
+            waits || state.holds.latest(number).is_some_and(|(latest, _)| latest > token)
+        };
+        if handoff && has_user {
             return;
         }
         if self.places(&self.paths[path]).iter().any(|p| p.number == number) {

@@ -115,7 +115,7 @@ impl World {
             let alone = BTreeSet::from([client]);
             let mut due = |due, depends_on: &BTreeSet<_>| dues.insert((client, due), depends_on.clone());
             in_front.insert(client);
-            match state.holds.latest(place.number) {
+            match state.holds.latest(place.number).map(|(_, hold)| hold) {
                 // Of several locks it may have this one, which another user of the client has left to it.
                 Some(_) if state.clients[client].has_some(path) => {}
                 Some(hold) if hold.left.is_some() || hold.lost => {

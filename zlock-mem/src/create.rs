@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{
     Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
@@ -10,7 +11,7 @@ use zlock_core::{
 use crate::error::Failure;
 use crate::operation::Operation;
 use crate::request::{Answer, Request};
-use crate::session::pending_once;
+use crate::session::{Shared, pending_once};
 use crate::tree::Child;
 
 /// What a create is asked to make.
@@ -56,6 +57,7 @@ async fn attempt(
     wanted: Wanted<'_>,
 ) -> Result<Option<Created>, Failure> {
     let parent = operation.budget.path();
+    let sent = Instant::now();
     if operation.budget.ambiguous {
         let children = match operation.ask_in(session, list(parent)).await? {
             Answer::Children(children) => children,
@@ -63,10 +65,11 @@ async fn attempt(
         };
         let own = |child: &&Child| child.is_of(session.id) && child.has_id(wanted.node_id);
         if let Some(Child { name, transaction, .. }) = children.iter().find(own).cloned() {
-            return made(operation, session, &name, transaction, children).map(Some);
+            return made(operation, session, sent, &name, transaction, children).map(Some);
         }
         operation.budget.ambiguous = false;
     }
+    let sent = Instant::now();
     let prefix = NodeName::prefix(wanted.node_id, wanted.label);
     let create = Request::Create { parent: parent.clone(), prefix, data: wanted.data.to_vec() };
     // The listing goes out right behind it: one round trip.
@@ -80,7 +83,7 @@ async fn attempt(
             operation.budget.ambiguous = true;
             match shared.answer(session, until, listing?).await? {
                 Answer::Children(children) => {
-                    made(operation, session, &name, transaction, children).map(Some)
+                    made(operation, session, sent, &name, transaction, children).map(Some)
                 }
                 answer => Err(Failure::unexpected(&answer)),
             }
@@ -90,9 +93,11 @@ async fn attempt(
     }
 }
 
+/// Takes the node in. The server counts a session's time anew with each request, `sent` at this instant.
 fn made(
     operation: &Operation<'_>,
     session: SessionKey,
+    sent: Instant,
     name: &str,
     transaction: u64,
     children: Vec<Child>,
@@ -100,7 +105,9 @@ fn made(
     let mut node = Node::listed(name).ok_or_else(|| Failure::Unexpected(format!("the name {name}")))?;
     node.session = Some(session.id);
     node.fencing_token = Some(FencingToken::new(transaction));
-    let deletion = operation.shared.sessions.own().insert(&node.id);
+    let Shared { sessions, options, .. } = operation.shared;
+    let deletion = sessions.insert_own(session, &node.id, Some(sent + options.certain()))?;
+    let deletion = deletion.ok_or(Failure::Lost)?;
     let queue = Queue::listed(children).with_own(node.clone());
     Ok(Created::new(node, queue, session.epoch, deletion))
 }

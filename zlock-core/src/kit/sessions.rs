@@ -13,8 +13,9 @@ use super::failure::{Failure as _, Interrupted};
 use crate::background::Background;
 use crate::error::{Error, ErrorKind};
 use crate::failure::LastFailure;
-use crate::own_nodes::OwnNodes;
-use crate::session::{CloseReason, SessionId, SessionPublisher, SessionState};
+use crate::node::NodeId;
+use crate::own_nodes::{DeletionNotice, OwnNodes};
+use crate::session::{CloseReason, Over, SessionId, SessionPublisher, SessionState};
 
 /// The identity of a session that a backend has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +127,48 @@ impl<T> Sessions<T> {
     #[must_use]
     pub fn background(&self) -> &Background {
         &self.background
+    }
+
+    /// Puts a session at rest if it owns no node: it then has no deadline, until [`insert_own`](Self::insert_own) sets
+    /// one. Returns whether it is at rest.
+    ///
+    /// A backend calls it whenever it is about to keep the session alive. At rest it need not prove that the store keeps
+    /// the session, and its [`extend`](SessionPublisher::extend) does nothing. A backend that never calls it has sessions
+    /// with a deadline from the beginning to the end, and may use [`OwnNodes::insert`] alone.
+    pub fn rest(&self, key: SessionKey) -> bool {
+        self.publisher.rest(key.epoch, || {
+            // Drops nodes that nobody asks about any more.
+            let _ = self.own.mark();
+            self.own.is_empty()
+        })
+    }
+
+    /// Takes a node of this session in when its create was answered, and sets the deadline of a session at rest.
+    ///
+    /// `deadline` is the instant until which the store keeps the session, by what the create's answer proves about the time
+    /// at which the create was *sent*; `None` if it proves nothing. It replaces nothing: a session that has a deadline keeps
+    /// it, since a write need not renew a session.
+    ///
+    /// Returns `None` if the session is at rest and `deadline` is `None`. Then the backend has to get a proof first.
+    ///
+    /// # Errors
+    /// [`interrupted`](Self::interrupted) if the session is over, and also if `deadline` has passed, which ends it.
+    pub fn insert_own(
+        &self,
+        key: SessionKey,
+        node_id: &NodeId,
+        deadline: Option<Instant>,
+    ) -> Result<Option<DeletionNotice>, Interrupted> {
+        let inserted = self.publisher.own(key.epoch, deadline, || self.own.insert(node_id));
+        inserted.map_err(|Over| self.interrupted())
+    }
+
+    /// Waits until a session is no longer at rest, or is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn active(&self, key: SessionKey) {
+        self.publisher.has_deadline(key.epoch).await;
     }
 
     /// Begins a session and makes it the current one. Returns `None` if the backend is closed.
@@ -485,6 +528,84 @@ mod tests {
         assert_eq!(sessions.own().len(), 1);
         sessions.end(next);
         assert!(sessions.own().is_empty());
+    }
+
+    fn own(sessions: &Sessions<()>, key: SessionKey, deadline: Option<Instant>) -> Option<DeletionNotice> {
+        sessions.insert_own(key, &NodeId::new("node"), deadline).unwrap()
+    }
+
+    fn deadline(sessions: &Sessions<()>) -> Option<Instant> {
+        sessions.publisher().current().deadline
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_rests_while_it_owns_nothing() {
+        let (sessions, key) = begun();
+        let notice = own(&sessions, key, Some(after(60)));
+        assert_eq!(deadline(&sessions), Some(after(10)), "a write does not extend it");
+        assert!(!sessions.rest(key));
+        drop(notice);
+        assert!(sessions.rest(key), "nobody asks about the node any more");
+        assert_eq!(deadline(&sessions), None);
+        advance(Duration::from_secs(3600)).await;
+        assert!(sessions.is_live(key));
+        // What is proved meanwhile gives no deadline that a later hold would live by.
+        assert!(sessions.publisher().extend(key.epoch, after(3600)));
+        assert_eq!(deadline(&sessions), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_node_after_a_rest_sets_the_deadline() {
+        let (sessions, key) = begun();
+        assert!(sessions.rest(key));
+        assert!(own(&sessions, key, None).is_none() && sessions.own().is_empty(), "there is no proof");
+        let mut events = sessions.publisher().subscribe();
+        let over = tokio::spawn(async move { events.over(1).await });
+        let (active, notice) = tokio::join!(sessions.active(key), async {
+            tokio::task::yield_now().await;
+            own(&sessions, key, Some(after(5)))
+        });
+        let ((), began) = (active, Instant::now());
+        assert_eq!(deadline(&sessions), Some(after(5)));
+        let second = own(&sessions, key, None);
+        assert!(!sessions.rest(key) && notice.is_some() && second.is_some());
+        assert!(sessions.publisher().extend(key.epoch, after(7)));
+        assert_eq!(over.await.unwrap().state, SessionState::Lost);
+        assert_eq!(
+            began.elapsed(),
+            Duration::from_secs(7),
+            "who waited for the end has heard of the deadline"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_node_that_comes_too_late_ends_the_session() {
+        let (sessions, key) = begun();
+        assert!(sessions.rest(key));
+        advance(Duration::from_secs(60)).await;
+        let late = sessions.insert_own(key, &NodeId::new("node"), Some(Instant::now()));
+        assert_eq!(late.err(), Some(Interrupted::SessionLost));
+        assert!(!sessions.is_live(key) && sessions.own().is_empty());
+        assert!(!sessions.rest(key));
+        sessions.active(key).await;
+        // A proof of an epoch that is over gives no node to the next.
+        sessions.begin(SessionId::new(8), after(10), |_| ());
+        assert!(sessions.insert_own(key, &NodeId::new("node"), Some(after(60))).is_err());
+        assert!(sessions.own().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_at_rest_ends_when_it_is_given_up() {
+        for (refused, state) in
+            [(false, SessionState::Lost), (true, SessionState::Closed(CloseReason::AuthFailed))]
+        {
+            let (sessions, key) = begun();
+            sessions.publisher().give_up(key.epoch);
+            assert!(sessions.is_live(key) && sessions.rest(key), "it has a deadline to end by");
+            sessions.publisher().set_refused(key.epoch, refused);
+            sessions.publisher().give_up(key.epoch);
+            assert_eq!(sessions.publisher().current().state, state);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -106,8 +106,7 @@ fn made(
     node.session = Some(session.id);
     node.fencing_token = Some(FencingToken::new(transaction));
     let Shared { sessions, options, .. } = operation.shared;
-    let deletion = sessions.insert_own(session, &node.id, Some(sent + options.certain()))?;
-    let deletion = deletion.ok_or(Failure::Lost)?;
+    let deletion = sessions.insert_own(session, &node.id, sent + options.certain())?;
     let queue = Queue::listed(children).with_own(node.clone());
     Ok(Created::new(node, queue, session.epoch, deletion))
 }

@@ -136,20 +136,14 @@ impl<T> Sessions<T> {
     /// the session, and its [`extend`](SessionPublisher::extend) does nothing. A backend that never calls it has sessions
     /// with a deadline from the beginning to the end, and may use [`OwnNodes::insert`] alone.
     pub fn rest(&self, key: SessionKey) -> bool {
-        self.publisher.rest(key.epoch, || {
-            // Drops nodes that nobody asks about any more.
-            let _ = self.own.mark();
-            self.own.is_empty()
-        })
+        self.publisher.rest(key.epoch, || !self.own.owns_any())
     }
 
     /// Takes a node of this session in when its create was answered, and sets the deadline of a session at rest.
     ///
     /// `deadline` is the instant until which the store keeps the session, by what the create's answer proves about the time
-    /// at which the create was *sent*; `None` if it proves nothing. It replaces nothing: a session that has a deadline keeps
-    /// it, since a write need not renew a session.
-    ///
-    /// Returns `None` if the session is at rest and `deadline` is `None`. Then the backend has to get a proof first.
+    /// at which the create was *sent*. A session that has a deadline keeps it, whichever is later: a write need not renew
+    /// a session.
     ///
     /// # Errors
     /// [`interrupted`](Self::interrupted) if the session is over, and also if `deadline` has passed, which ends it.
@@ -157,10 +151,23 @@ impl<T> Sessions<T> {
         &self,
         key: SessionKey,
         node_id: &NodeId,
-        deadline: Option<Instant>,
+        deadline: Instant,
+    ) -> Result<DeletionNotice, Interrupted> {
+        let inserted = self.publisher.own(key.epoch, Some(deadline), || self.own.insert(node_id));
+        inserted.ok().flatten().ok_or_else(|| self.interrupted())
+    }
+
+    /// Takes a node of this session in if the session has a deadline; returns `None` if it is at rest. For a create whose
+    /// answer proves nothing: the backend then needs a proof before it calls [`insert_own`](Self::insert_own).
+    ///
+    /// # Errors
+    /// [`interrupted`](Self::interrupted) if the session is over.
+    pub fn insert_own_if_active(
+        &self,
+        key: SessionKey,
+        node_id: &NodeId,
     ) -> Result<Option<DeletionNotice>, Interrupted> {
-        let inserted = self.publisher.own(key.epoch, deadline, || self.own.insert(node_id));
-        inserted.map_err(|Over| self.interrupted())
+        self.publisher.own(key.epoch, None, || self.own.insert(node_id)).map_err(|Over| self.interrupted())
     }
 
     /// Waits until a session is no longer at rest, or is over.
@@ -530,8 +537,8 @@ mod tests {
         assert!(sessions.own().is_empty());
     }
 
-    fn own(sessions: &Sessions<()>, key: SessionKey, deadline: Option<Instant>) -> Option<DeletionNotice> {
-        sessions.insert_own(key, &NodeId::new("node"), deadline).unwrap()
+    fn node_id() -> NodeId {
+        NodeId::new("node")
     }
 
     fn deadline(sessions: &Sessions<()>) -> Option<Instant> {
@@ -541,11 +548,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_session_rests_while_it_owns_nothing() {
         let (sessions, key) = begun();
-        let notice = own(&sessions, key, Some(after(60)));
+        let notice = sessions.insert_own(key, &node_id(), after(60)).unwrap();
         assert_eq!(deadline(&sessions), Some(after(10)), "a write does not extend it");
         assert!(!sessions.rest(key));
         drop(notice);
-        assert!(sessions.rest(key), "nobody asks about the node any more");
+        let _ = sessions.own().mark();
+        assert!(!sessions.rest(key), "the node is there, although nobody asks about it any more");
+        sessions.own().remove(&node_id());
+        assert!(sessions.rest(key));
         assert_eq!(deadline(&sessions), None);
         advance(Duration::from_secs(3600)).await;
         assert!(sessions.is_live(key));
@@ -558,17 +568,18 @@ mod tests {
     async fn the_first_node_after_a_rest_sets_the_deadline() {
         let (sessions, key) = begun();
         assert!(sessions.rest(key));
-        assert!(own(&sessions, key, None).is_none() && sessions.own().is_empty(), "there is no proof");
+        let unproved = sessions.insert_own_if_active(key, &node_id());
+        assert!(unproved.unwrap().is_none() && sessions.own().is_empty());
         let mut events = sessions.publisher().subscribe();
         let over = tokio::spawn(async move { events.over(1).await });
         let (active, notice) = tokio::join!(sessions.active(key), async {
             tokio::task::yield_now().await;
-            own(&sessions, key, Some(after(5)))
+            sessions.insert_own(key, &node_id(), after(5)).unwrap()
         });
         let ((), began) = (active, Instant::now());
         assert_eq!(deadline(&sessions), Some(after(5)));
-        let second = own(&sessions, key, None);
-        assert!(!sessions.rest(key) && notice.is_some() && second.is_some());
+        let second = sessions.insert_own_if_active(key, &node_id()).unwrap();
+        assert!(!sessions.rest(key) && !notice.is_deleted() && second.is_some());
         assert!(sessions.publisher().extend(key.epoch, after(7)));
         assert_eq!(over.await.unwrap().state, SessionState::Lost);
         assert_eq!(
@@ -583,14 +594,14 @@ mod tests {
         let (sessions, key) = begun();
         assert!(sessions.rest(key));
         advance(Duration::from_secs(60)).await;
-        let late = sessions.insert_own(key, &NodeId::new("node"), Some(Instant::now()));
+        let late = sessions.insert_own(key, &node_id(), Instant::now());
         assert_eq!(late.err(), Some(Interrupted::SessionLost));
         assert!(!sessions.is_live(key) && sessions.own().is_empty());
         assert!(!sessions.rest(key));
         sessions.active(key).await;
         // A proof of an epoch that is over gives no node to the next.
         sessions.begin(SessionId::new(8), after(10), |_| ());
-        assert!(sessions.insert_own(key, &NodeId::new("node"), Some(after(60))).is_err());
+        assert!(sessions.insert_own(key, &node_id(), after(60)).is_err());
         assert!(sessions.own().is_empty());
     }
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use etcd_client::{Client, KeyValue};
 use tokio::runtime::Handle;
@@ -16,6 +17,7 @@ use crate::contents::Contents;
 use crate::error::Failure;
 use crate::fence::Fences;
 use crate::key::{Keys, PlaceName};
+use crate::lease::Renewal;
 use crate::listings::Listings;
 use crate::names::Names;
 use crate::pace::Pace;
@@ -28,10 +30,29 @@ pub(crate) fn lease_id(lease: SessionKey) -> i64 {
 }
 
 /// What is kept of the current session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) fences: Fences,
     pub(crate) names: Names,
+    /// How long the lease certainly lives after a keep-alive was sent.
+    pub(crate) life: Duration,
+    renewal: Mutex<Option<Renewal>>,
+}
+
+impl Live {
+    pub(crate) fn new(life: Duration) -> Self {
+        let (fences, names) = (Fences::default(), Names::default());
+        Live { fences, names, life, renewal: Mutex::default() }
+    }
+
+    /// The last keep-alive that was answered, and may be worth something to a create that is sent from now on.
+    pub(crate) fn renewal(&self) -> Option<Renewal> {
+        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn renewed(&self, renewal: Renewal) {
+        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
+    }
 }
 
 /// What the backend and its manager share.
@@ -157,8 +178,6 @@ impl fmt::Debug for Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use zlock_core::{SessionId, SessionState};
 
     use super::*;
@@ -168,7 +187,8 @@ mod tests {
     async fn only_an_answer_of_the_cluster_is_a_sign_of_connection() {
         let shared = Arc::new(Shared::new(EtcdOptions::new(["127.0.0.1:1"]), Handle::current()));
         let until = Instant::now() + Duration::from_secs(60);
-        let (lease, _) = shared.sessions.begin(SessionId::new(7), until, |_| Live::default()).unwrap();
+        let (lease, _) =
+            shared.sessions.begin(SessionId::new(7), until, |_| Live::new(Duration::ZERO)).unwrap();
         for (by, state) in [(By::Member, SessionState::Suspended), (By::Cluster, SessionState::Connected)] {
             shared.sessions.publisher().resume(lease.epoch);
             let interrupted = shared.clone();

@@ -89,7 +89,7 @@ async fn is_made_in_the_next_session(l: &Linked) {
 }
 
 async fn is_gone(l: &Linked, id: i64) -> bool {
-    l.observer.lease_client().time_to_live(id, None).await.unwrap().ttl() <= 0
+    l.observer.lease_client().time_to_live(id, None).await.unwrap().ttl() < 0
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn a_leader_that_was_replaced_grants_nothing() {
         // It hangs when there is something to be written.
         other.kv_client().put("written", "", None).await.unwrap();
         let ended = async || match other.lease_client().time_to_live(id, None).await {
-            Ok(answer) => answer.ttl() <= 0,
+            Ok(answer) => answer.ttl() < 0,
             Err(_) => false,
         };
         until("the others have ended it", ended).await;

@@ -31,7 +31,7 @@ pub(crate) async fn run(store: &Store) {
     count(store, "fleet-idle", sessions).await;
     let mut held = Vec::new();
     for (number, client) in clients.iter().enumerate() {
-        let lock = client.mutex(&format!("{path}/{number}")).expect("a path");
+        let lock = client.mutex(format!("{path}/{number}")).expect("a path");
         held.push(lock.acquire().await.expect("acquire"));
     }
     sleep(store.session_timeout()).await;

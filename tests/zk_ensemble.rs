@@ -113,7 +113,7 @@ async fn margin(holder: Client, held: Guard, waiting: JoinHandle<Guard>) -> Dura
         (guard, held.is_held(), Instant::now())
     };
     let (lost, (guard, still_held, granted)) = tokio::join!(lost, granted);
-    let deadline = holder.session_events().current().deadline;
+    let deadline = holder.session_events().current().deadline.unwrap();
     assert!(!still_held, "two held at the same time");
     assert!(deadline < granted && lost < granted);
     assert_eq!(held.release().await.unwrap(), Release::AlreadyLost);

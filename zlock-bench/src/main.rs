@@ -19,6 +19,7 @@
 //! | `w6` | 32 tasks, one session, one semaphore of 8 permits |
 //! | `w7` | 500 tasks queue behind a holder (`w7-enqueue`); a second later it lets go, and each in turn holds and lets go (`w7-drain`) |
 //! | `growth` | one task, one lock, 100,000 operations: `tenths` is the rate of each tenth. Only if it is named |
+//! | `fleet` | 200 sessions, at rest (`fleet-idle`) and then with a lock each (`fleet-holding`): what they cost by the servers' own counters, not `mem`. Only if it is named |
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -30,6 +31,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that fails says so and ends")]
 
 mod drive;
+mod fleet;
 mod report;
 mod store;
 mod workload;
@@ -51,7 +53,8 @@ async fn main() {
     };
     let named: Vec<String> = args.collect();
     for workload in workload::ALL {
-        if named.is_empty() && workload != workload::GROWTH || named.iter().any(|name| name == workload) {
+        let by_default = workload != workload::GROWTH && workload != workload::FLEET;
+        if named.is_empty() && by_default || named.iter().any(|name| name == workload) {
             workload::run(&store, workload).await;
         }
     }

@@ -1,12 +1,16 @@
 //! Where the locks are.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zlock::backend::{CoordinationBackend, NodeIds};
 #[cfg(feature = "etcd")]
 use zlock::etcd::{EtcdBackend, EtcdOptions};
 use zlock::mem::MemServer;
 use zlock::zk::{ZkBackend, ZkOptions};
+
+/// The session timeout: that of the peers' benches.
+const SECONDS: u64 = 30;
 
 /// A store, and names on it that no earlier run has used.
 pub(crate) struct Store {
@@ -24,14 +28,13 @@ enum Kind {
 impl Store {
     pub(crate) fn zookeeper() -> Self {
         let hosts = std::env::var("ZK_CONNECT").expect("ZK_CONNECT=host:port[,host:port..]");
-        // The session timeout is that of the peers' benches.
-        Self::new(Kind::Zookeeper(format!("zk://{hosts}?session_timeout=30s")))
+        Self::new(Kind::Zookeeper(format!("zk://{hosts}?session_timeout={SECONDS}s")))
     }
 
     #[cfg(feature = "etcd")]
     pub(crate) fn etcd() -> Self {
         let hosts = std::env::var("ETCD_ENDPOINTS").expect("ETCD_ENDPOINTS=host:port[,host:port..]");
-        Self::new(Kind::Etcd(format!("etcd://{hosts}?ttl=30s")))
+        Self::new(Kind::Etcd(format!("etcd://{hosts}?ttl={SECONDS}s")))
     }
 
     pub(crate) fn mem() -> Self {
@@ -66,6 +69,23 @@ impl Store {
             }
             Kind::Mem(server) => Arc::new(server.connect()),
         }
+    }
+
+    /// The session timeout of its sessions.
+    pub(crate) fn session_timeout(&self) -> Duration {
+        Duration::from_secs(SECONDS)
+    }
+
+    /// The servers that can be asked for their counters.
+    pub(crate) fn hosts(&self) -> Vec<&str> {
+        let url = match &self.kind {
+            Kind::Zookeeper(url) => url,
+            #[cfg(feature = "etcd")]
+            Kind::Etcd(url) => url,
+            Kind::Mem(_) => return Vec::new(),
+        };
+        let hosts = url.split("://").last().and_then(|rest| rest.split('?').next());
+        hosts.unwrap_or_default().split(',').collect()
     }
 
     /// The path of this run for this workload.

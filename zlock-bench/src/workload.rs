@@ -7,10 +7,11 @@ use zlock::backend::{CoordinationBackend, LockPath};
 use zlock::{Client, Handoff, InterProcessMutex, Lock, Release};
 
 use crate::drive::{Measured, Sample, Task, Turn, drive};
+use crate::fleet;
 use crate::report::{print, scaled, snap};
 use crate::store::Store;
 
-pub(crate) const ALL: [&str; 14] = [
+pub(crate) const ALL: [&str; 15] = [
     "w1",
     "w1-drop",
     "w2-8",
@@ -25,10 +26,14 @@ pub(crate) const ALL: [&str; 14] = [
     "w6",
     "w7",
     GROWTH,
+    FLEET,
 ];
 
 /// Takes minutes: run only if it is named.
 pub(crate) const GROWTH: &str = "growth";
+
+/// Waits for most of its time: run only if it is named.
+pub(crate) const FLEET: &str = "fleet";
 
 const WAITERS: usize = 500;
 
@@ -81,6 +86,7 @@ pub(crate) async fn run(store: &Store, workload: &str) {
             timed(store, workload, &vec![Task::new(permit.expect("a path"), 8); 32], 4000, true).await;
         }
         GROWTH => timed(store, workload, &one_lock(store, workload, 1, 1).await, 100_000, true).await,
+        FLEET => fleet::run(store).await,
         _ => queue(store).await,
     }
 }

@@ -213,6 +213,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - The deadline is never later than the moment at which the store ends the session.
+    /// - There is a deadline from the answer of a create on until the delete of the session's last node begins.
     /// - An outage shorter than the session is `Suspended`, then `Connected` in the same epoch.
     /// - A session that ended is `Lost`, then `Connected` in the next epoch.
     fn session_events(&self) -> SessionEvents;

@@ -58,6 +58,8 @@ pub struct OwnNodes(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     nodes: BTreeMap<NodeId, Own>,
+    /// Nodes whose makers have lost interest. They are there until they are deleted, and the session owns them.
+    unobserved: BTreeSet<NodeId>,
     /// Grows with each change that makes an older listing say nothing about a node.
     clock: u64,
 }
@@ -91,13 +93,16 @@ impl OwnNodes {
         state.clock += 1;
         let since = state.clock;
         let notice = Arc::<Deleted>::default();
+        state.unobserved.remove(node_id);
         state.nodes.insert(node_id.clone(), Own { notice: notice.clone(), made: since, since, busy: 0 });
         DeletionNotice(notice)
     }
 
     /// Forgets a node: call before its delete is sent. Its notice stays silent from then on.
     pub fn remove(&self, node_id: &NodeId) {
-        self.lock().nodes.remove(node_id);
+        let mut state = self.lock();
+        state.nodes.remove(node_id);
+        state.unobserved.remove(node_id);
     }
 
     /// Leaves a node out of every comparison until the returned guard is dropped: hold it while the node is
@@ -116,8 +121,15 @@ impl OwnNodes {
     #[must_use = "compare the listing with it"]
     pub fn mark(&self) -> u64 {
         let mut state = self.lock();
-        state.nodes.retain(|_, own| Arc::strong_count(&own.notice) > 1);
-        state.clock
+        let State { nodes, unobserved, clock } = &mut *state;
+        nodes.retain(|node_id, own| {
+            let is_observed = Arc::strong_count(&own.notice) > 1;
+            if !is_observed {
+                unobserved.insert(node_id.clone());
+            }
+            is_observed
+        });
+        *clock
     }
 
     /// Compares a listing that was sent after `mark`: nodes known by then that it does not have are gone.
@@ -154,7 +166,16 @@ impl OwnNodes {
 
     /// Forgets every node: their session is over, which is said elsewhere.
     pub fn clear(&self) {
-        self.lock().nodes.clear();
+        let mut state = self.lock();
+        state.nodes.clear();
+        state.unobserved.clear();
+    }
+
+    /// Whether the session owns a node, as far as its client knows: also one that it no longer answers for, until that is
+    /// [removed](Self::remove).
+    pub(crate) fn owns_any(&self) -> bool {
+        let state = self.lock();
+        !state.nodes.is_empty() || !state.unobserved.is_empty()
     }
 
     /// Whether it answers for this node.
@@ -294,5 +315,9 @@ mod tests {
         assert!(own.contains(&NodeId::new("b")));
         let _ = own.mark();
         assert!(own.is_empty());
+        // But the session still has it.
+        assert!(own.owns_any());
+        own.remove(&NodeId::new("b"));
+        assert!(!own.owns_any());
     }
 }

@@ -1,6 +1,7 @@
 //! Sessions: who owns the nodes, and until when that is certain.
 
 use std::fmt;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -71,9 +72,10 @@ pub struct Session {
     pub epoch: u64,
     /// How it stands.
     pub state: SessionState,
-    /// Until when its nodes certainly exist: when the last answered request was sent, plus the session's
-    /// timeout, less a margin for clock drift. Moves on while the store answers.
-    pub deadline: Instant,
+    /// The instant until which the session's nodes are guaranteed to exist: when the last request was sent whose answer
+    /// proves that the store keeps the session, plus the session's timeout, less a margin. Moves on while the store
+    /// answers. `None` while the session is at rest: it owns no node, so nothing depends on a deadline.
+    pub deadline: Option<Instant>,
 }
 
 impl Session {
@@ -82,7 +84,15 @@ impl Session {
     pub fn is_live(&self) -> bool {
         matches!(self.state, SessionState::Connected | SessionState::Suspended)
     }
+
+    fn is_overdue(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
 }
+
+/// The epoch is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Over;
 
 /// The backend's side of the view: says how the session stands. Dropping it closes the view.
 ///
@@ -95,7 +105,7 @@ pub struct SessionPublisher(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     current: Mutex<Current>,
-    /// Told at each change of epoch or state; not when only the deadline moves. It wakes in the order of waiting:
+    /// Told at each change of epoch or state, and when a session at rest gets a deadline; not when that moves. It wakes in the order of waiting:
     /// tokio's watch channel does so in a random one, and then a seed is not the same run twice.
     changed: Notify,
 }
@@ -117,12 +127,15 @@ impl Shared {
     fn now(&self) -> MutexGuard<'_, Current> {
         let mut current = self.lock();
         let Current { session, refused } = &mut *current;
-        if session.is_live() && Instant::now() >= session.deadline {
-            session.state =
-                if *refused { SessionState::Closed(CloseReason::AuthFailed) } else { SessionState::Lost };
-            self.changed.notify_waiters();
+        if session.is_live() && session.is_overdue() {
+            self.expire(session, *refused);
         }
         current
+    }
+
+    fn expire(&self, session: &mut Session, refused: bool) {
+        let closed = SessionState::Closed(CloseReason::AuthFailed);
+        self.update(session, if refused { closed } else { SessionState::Lost });
     }
 
     fn update(&self, session: &mut Session, state: SessionState) {
@@ -137,8 +150,7 @@ impl SessionPublisher {
     /// A view in which no session has begun yet: epoch 0, lost.
     #[must_use]
     pub fn new() -> Self {
-        let session =
-            Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: Instant::now() };
+        let session = Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: None };
         let current = Mutex::new(Current { session, refused: false });
         SessionPublisher(Arc::new(Shared { current, changed: Notify::new() }))
     }
@@ -150,20 +162,92 @@ impl SessionPublisher {
             return None;
         }
         let epoch = current.session.epoch + 1;
-        let session = Session { id, epoch, state: SessionState::Connected, deadline };
+        let session = Session { id, epoch, state: SessionState::Connected, deadline: Some(deadline) };
         *current = Current { session, refused: false };
         self.0.changed.notify_waiters();
         Some(epoch)
     }
 
     /// The store answered: moves the deadline on. `false` if the epoch is over; it stays over.
+    ///
+    /// A session at [`rest`](Self::rest) stays without a deadline.
     pub fn extend(&self, epoch: u64, deadline: Instant) -> bool {
         let session = &mut self.0.now().session;
         if session.epoch != epoch || !session.is_live() {
             return false;
         }
-        session.deadline = session.deadline.max(deadline);
+        session.deadline = session.deadline.map(|before| before.max(deadline));
         true
+    }
+
+    /// Puts the session at rest, without a deadline, if `owns_nothing` returns `true`. Returns whether it is at rest.
+    ///
+    /// `owns_nothing` runs under the same lock as `insert` of [`own`](Self::own), and must not call the publisher.
+    pub(crate) fn rest(&self, epoch: u64, owns_nothing: impl FnOnce() -> bool) -> bool {
+        let session = &mut self.0.now().session;
+        if session.epoch != epoch || !session.is_live() {
+            return false;
+        }
+        if session.deadline.is_some() && owns_nothing() {
+            session.deadline = None;
+        }
+        session.deadline.is_none()
+    }
+
+    /// Records by `insert` that the session owns a node. A session at rest gets this deadline; one that has a deadline
+    /// keeps it.
+    ///
+    /// `Ok(None)`, and nothing is inserted, if the session is at rest and there is no deadline to give. `Err` if the epoch
+    /// is over, or the deadline has passed and the epoch is over now.
+    pub(crate) fn own<R>(
+        &self,
+        epoch: u64,
+        deadline: Option<Instant>,
+        insert: impl FnOnce() -> R,
+    ) -> Result<Option<R>, Over> {
+        let mut current = self.0.now();
+        let Current { session, refused } = &mut *current;
+        if session.epoch != epoch || !session.is_live() {
+            return Err(Over);
+        }
+        if session.deadline.is_none() {
+            let Some(deadline) = deadline else { return Ok(None) };
+            session.deadline = Some(deadline);
+            if session.is_overdue() {
+                self.0.expire(session, *refused);
+                return Err(Over);
+            }
+            // Those who wait for the end now have a deadline to wait for, and the backend has one to keep.
+            self.0.changed.notify_waiters();
+        }
+        Ok(Some(insert()))
+    }
+
+    /// Ends a session at rest of which nothing was heard for its whole timeout, as if a deadline had passed.
+    ///
+    /// A session with a deadline ends by that alone, and is left as it is.
+    pub fn give_up(&self, epoch: u64) {
+        let mut current = self.0.now();
+        let Current { session, refused } = &mut *current;
+        if session.epoch == epoch && session.is_live() && session.deadline.is_none() {
+            self.0.expire(session, *refused);
+        }
+    }
+
+    /// Waits until the session has a deadline, or its epoch is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn has_deadline(&self, epoch: u64) {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            let session = self.current();
+            if session.epoch != epoch || !session.is_live() || session.deadline.is_some() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// The connection is gone, or silent.
@@ -299,7 +383,7 @@ impl SessionEvents {
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = sleep_until(session.deadline), if session.is_live() => {}
+                () = deadline(session), if session.is_live() => {}
             }
         }
     }
@@ -334,6 +418,14 @@ impl SessionEvents {
             }
             changed.await;
         }
+    }
+}
+
+/// Waits for the deadline; for ever if there is none.
+async fn deadline(session: Session) {
+    match session.deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
     }
 }
 

@@ -29,6 +29,16 @@ const MAX_ANSWER: usize = i32::MAX as usize;
 /// keep-alives, which wait for no turn. Nor may it be many whose answers are long: each create brings its whole queue.
 const MAX_UNDER_WAY: usize = 32;
 
+/// Who has to agree to an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// Most of the members: a write, or a read that is linearizable.
+    Cluster,
+    /// The member that is asked, or another that it asks. It may be cut off from the rest, so that whatever needs the cluster gets no
+    /// answer there: that it answers says nothing of the kind.
+    Member,
+}
+
 /// The server in use.
 pub(crate) struct Endpoint {
     /// Counts the endpoints; modulo the number of hosts it is the server's.
@@ -185,6 +195,19 @@ impl Endpoints {
         Attempt { until, task }
     }
 
+    /// [`ask_by`](Self::ask_by), of the cluster.
+    pub(crate) async fn ask<T, F>(
+        self: &Arc<Self>,
+        limit: Duration,
+        call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        self.ask_by(By::Cluster, limit, call).await
+    }
+
     /// Asks the current endpoint, within a time, and moves on to the next one if it fails.
     ///
     /// Inside the caller while few do, since that is cheaper. Otherwise in a task: callers that do not poll must not keep
@@ -195,8 +218,9 @@ impl Endpoints {
     ///
     /// # Panics
     /// If the request does.
-    pub(crate) async fn ask<T, F>(
+    pub(crate) async fn ask_by<T, F>(
         self: &Arc<Self>,
+        by: By,
         limit: Duration,
         call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
     ) -> Result<T, Failure>
@@ -210,14 +234,14 @@ impl Endpoints {
             && let Ok(_turn) = self.inside.try_acquire()
         {
             // Boxed, or whoever calls would be as large as this.
-            return Box::pin(self.ask_at(&endpoint, limit, call)).await;
+            return Box::pin(self.ask_at(&endpoint, by, limit, call)).await;
         }
         let endpoints = self.clone();
         // Dropped, it takes the task with it.
         let mut asked = JoinSet::new();
         let in_turn = async move {
             let _turn = endpoints.turns.acquire().await;
-            endpoints.ask_at(&endpoints.current(), limit, call).await
+            endpoints.ask_at(&endpoints.current(), by, limit, call).await
         };
         asked.spawn_on(in_turn, &self.runtime);
         match asked.join_next().await {
@@ -230,6 +254,7 @@ impl Endpoints {
     async fn ask_at<T, F>(
         &self,
         endpoint: &Endpoint,
+        by: By,
         limit: Duration,
         call: impl FnOnce(Arc<Client>) -> F,
     ) -> Result<T, Failure>
@@ -243,7 +268,9 @@ impl Endpoints {
         });
         match answer.await {
             Ok(Ok(answer)) => {
-                endpoint.has_answered(sent);
+                if by == By::Cluster {
+                    endpoint.has_answered(sent);
+                }
                 Ok(answer)
             }
             Ok(Err(failure)) => Err(self.noted(endpoint.number, failure)),
@@ -371,6 +398,21 @@ mod tests {
         assert!(matches!(answer, Err(Failure::Silent)), "{answer:?}");
         assert_eq!(endpoints.current().number, 0);
         let answer: Result<(), _> = slow().await;
+        assert!(matches!(answer, Err(Failure::Silent)), "{answer:?}");
+        assert_eq!(endpoints.current().number, 1);
+    }
+
+    /// A member that is cut off from the others answers what it can answer alone, and nothing else.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_of_one_member_is_no_reason_to_stay() {
+        let (endpoints, limit) = (without_user(), Duration::from_secs(1));
+        let slow = async || endpoints.ask(limit, async |_| std::future::pending().await).await;
+        let alone = async || {
+            tokio::time::sleep(limit / 2).await;
+            endpoints.ask_by(By::Member, limit, async |_| Ok(())).await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(slow(), alone());
+        let answer: Result<(), _> = answer;
         assert!(matches!(answer, Err(Failure::Silent)), "{answer:?}");
         assert_eq!(endpoints.current().number, 1);
     }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use etcd_client::{KeyValue, PutOptions, Txn, TxnOp};
+use etcd_client::{KeyValue, PutOptions, Txn, TxnOp, TxnResponse};
+use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
-use zlock_core::{Created, ErrorKind, Excerpt, Label, LockPath, NodeId, Result};
+use zlock_core::{Created, DeletionNotice, ErrorKind, Excerpt, Label, LockPath, NodeId, Result};
 
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::key::PlaceName;
+use crate::lease::{Renewal, prove};
 use crate::operation::Operation;
 use crate::revision;
 use crate::session::{Live, Shared, lease_id};
@@ -119,25 +121,28 @@ async fn append(
     let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
     let carried = fence.known();
     let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease_id(lease))));
+    let renewal = live.renewal();
     let txn = Txn::new()
         .when([was_created_at(&key, 0), fence.is(carried)])
         .and_then([put, listing])
         .or_else([fence.get()]);
     let answer = operation.write(lease, txn).await?;
     if answer.succeeded() {
+        // Until the caller knows of the node.
+        operation.budget.ambiguous = true;
+        let own = own(operation, lease, live, node_id, renewal, &answer).await?;
         let gets = gets(&answer);
         let listed =
             gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
         let listed = listed.unwrap_or_default();
         if listed.is_whole() || listed.kvs.iter().all(|kv| operation.keys.node(kv).is_some()) {
-            return Ok(finish(operation, lease, live, node_id, &key, listed));
+            return Ok(finish(operation, lease, live, node_id, &key, listed, own));
         }
         // That of a lock further down, or nobody's: the node before is not among the two.
         let read = Box::pin(operation.read(lease, operation.keys.range())).await;
-        operation.budget.ambiguous |= read.is_err();
         let read = read?;
         let listed = Listed::of(read.kvs(), read.count(), revision::of(read.header()));
-        return Ok(finish(operation, lease, live, node_id, &key, listed));
+        return Ok(finish(operation, lease, live, node_id, &key, listed, own));
     }
     let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
     if raised == carried {
@@ -157,12 +162,44 @@ async fn recover(
 ) -> Result<Option<Created>, Failure> {
     let key = key(operation, lease, live, node_id);
     let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
+    let renewal = live.renewal();
     let txn = Txn::new().and_then([fence.raise(), get(operation.keys.range())]);
     let answer = operation.write(lease, txn).await?;
     fence.raised_by(&answer);
     let gets = gets(&answer);
     let listed = gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
-    Ok(finish(operation, lease, live, node_id, &key, listed.unwrap_or_default()))
+    let listed = listed.unwrap_or_default();
+    if find(operation, lease, node_id, &key, listed).is_none() {
+        return Ok(None);
+    }
+    let own = own(operation, lease, live, node_id, renewal, &answer).await?;
+    Ok(finish(operation, lease, live, node_id, &key, listed, own))
+}
+
+/// The least part of a lease's life that must be left for a keep-alive to be worth something to a create.
+const LEFT: u32 = 3;
+
+/// Takes the node in, whose create was just answered: from here on the backend answers for it. If the session was at rest it has a
+/// deadline from now on, which takes a proof that the lease lives.
+async fn own(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    live: &Live,
+    node_id: &NodeId,
+    renewal: Option<Renewal>,
+    answer: &TxnResponse,
+) -> Result<DeletionNotice, Failure> {
+    let sessions = &operation.shared.sessions;
+    let confirmed = renewal.filter(|renewal| renewal.is_confirmed_by(answer.header()));
+    let deadline = confirmed.map(|renewal| renewal.sent + live.life);
+    if let Some(deadline) = deadline.filter(|deadline| *deadline > Instant::now() + live.life / LEFT) {
+        return Ok(sessions.insert_own(lease, node_id, deadline)?);
+    }
+    if let Some(deletion) = sessions.insert_own_if_active(lease, node_id)? {
+        return Ok(deletion);
+    }
+    let deadline = operation.within(lease, Box::pin(prove(operation.shared, lease, live))).await?;
+    Ok(sessions.insert_own(lease, node_id, deadline)?)
 }
 
 /// Keys of a queue's range.
@@ -184,7 +221,22 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// Completes the answer, if the node is there: from here on the backend answers for it.
+/// The key of the node among those listed.
+fn find<'a>(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    node_id: &NodeId,
+    key: &str,
+    listed: Listed<'a>,
+) -> Option<&'a KeyValue> {
+    let kv = listed.kvs.iter().find(|kv| kv.key() == key.as_bytes())?;
+    let name = operation.keys.name(kv.key())?;
+    // A value that somebody has overwritten names no node: then name and lease must do.
+    let is_it = value::read(name, kv.value()).id.is_none_or(|id| id == node_id.as_str());
+    (is_it && kv.lease() == lease_id(lease)).then_some(kv)
+}
+
+/// Completes the answer, if the node is there.
 fn finish(
     operation: &Operation<'_>,
     lease: SessionKey,
@@ -192,22 +244,16 @@ fn finish(
     node_id: &NodeId,
     key: &str,
     listed: Listed<'_>,
+    deletion: DeletionNotice,
 ) -> Option<Created> {
-    let kvs = listed.kvs;
-    let kv = kvs.iter().find(|kv| kv.key() == key.as_bytes())?;
+    let kv = find(operation, lease, node_id, key, listed)?;
     let name = operation.keys.name(kv.key())?;
-    // A value that somebody has overwritten names no node: then name and lease must do.
-    let is_it = value::read(name, kv.value()).id.is_none_or(|id| id == node_id.as_str());
-    if !is_it || kv.lease() != lease_id(lease) {
-        return None;
-    }
     live.names.created(node_id, kv.create_revision());
-    let queue = operation.queue(lease, kvs);
+    let queue = operation.queue(lease, listed.kvs);
     let node = queue.find(node_id)?.clone();
     if node.label != Label::Lock {
         operation.shared.contents.insert(node_id, Contents::of(name, kv));
     }
     operation.shared.listings.note(&operation.keys, &queue, listed.is_whole(), listed.revision);
-    let deletion = operation.shared.sessions.own().insert(node_id);
     Some(Created::new(node, queue, lease.epoch, deletion))
 }

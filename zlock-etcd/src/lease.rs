@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use etcd_client::{
     Client, GetOptions, GetResponse, KeyValue, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions,
-    LeaseTimeToLiveResponse, Txn, TxnOp,
+    LeaseTimeToLiveResponse, ResponseHeader, Txn, TxnOp, TxnResponse,
 };
 use tokio::time::{Instant, timeout};
 use zlock_core::kit::{Failure as _, SessionKey};
-use zlock_core::{ErrorKind, Node, NodeId};
+use zlock_core::{ErrorKind, Node, NodeId, SessionId};
 
-use crate::connect::{Endpoint, Endpoints, kv};
+use crate::connect::{By, Endpoint, Endpoints, kv};
 use crate::error::Failure;
-use crate::key::{Keys, PlaceName};
+use crate::key::{self, Keys, PlaceName};
 use crate::names::Place;
 use crate::revision;
 use crate::session::{Live, Shared, lease_id};
@@ -90,10 +90,42 @@ pub(crate) struct Keeper {
 struct Stream {
     /// Of its endpoint.
     number: u64,
-    /// Of the endpoint's server, when it was last asked.
-    term: u64,
+    /// What the cluster's answer said when the endpoint was last asked.
+    read: Answerer,
     requests: LeaseKeeper,
     answers: LeaseKeepAliveStream,
+}
+
+/// Who answered, and in which term that member was then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answerer {
+    member: u64,
+    term: u64,
+}
+
+impl Answerer {
+    fn of(header: Option<&ResponseHeader>) -> Self {
+        let (member, term) = header.map_or((0, 0), |header| (header.member_id(), header.raft_term()));
+        Answerer { member, term }
+    }
+}
+
+/// How much a keep-alive is to say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beat<'a> {
+    /// The session is at rest: an answer is enough, and no proof.
+    Bare,
+    /// The session owns nodes: the cluster's agreement is needed, and these nodes are looked for.
+    Proof(Option<&'a Search>),
+}
+
+/// The answer to a keep-alive of a lease that lives.
+#[derive(Debug)]
+pub(crate) struct Beaten {
+    /// Who answered, if that member was in the same term when it answered and when the cluster was asked before.
+    pub(crate) by: Option<Answerer>,
+    /// The answer to the search.
+    pub(crate) found: Option<TxnResponse>,
 }
 
 impl Keeper {
@@ -101,42 +133,62 @@ impl Keeper {
         Keeper { endpoints, id, key, limit, stream: None }
     }
 
-    /// One keep-alive, and its answer: whether the lease lives. Only an answer says that it does; that a
-    /// request was sent says nothing.
+    /// One keep-alive, and its answer; `None` if the lease is gone. Only an answer says that it lives; that a request was
+    /// sent says nothing.
     ///
     /// # Cancel safety
     /// Dropped before its end, the next one uses a new stream, so that no answer is taken for that of another
     /// request.
-    pub(crate) async fn beat(&mut self) -> Result<bool, Failure> {
+    pub(crate) async fn beat(&mut self, beat: Beat<'_>) -> Result<Option<Beaten>, Failure> {
         let endpoint = self.endpoints.current();
         let stream = self.stream.take().filter(|stream| stream.number == endpoint.number);
-        match self.beat_at(&endpoint, stream).await {
-            Ok(stream) => {
-                self.stream = stream;
-                Ok(self.stream.is_some())
+        match self.beat_at(&endpoint, stream, beat).await {
+            Ok(Some((stream, beaten))) => {
+                self.stream = Some(stream);
+                Ok(Some(beaten))
             }
-            Err(failure) if failure.classify().kind == ErrorKind::SessionLost => Ok(false),
+            Ok(None) => Ok(None),
+            Err(failure) if failure.classify().kind == ErrorKind::SessionLost => Ok(None),
             Err(failure) => Err(self.endpoints.noted(endpoint.number, failure)),
         }
     }
 
-    /// Beats until the term is the same before and after. `None` if the lease is gone.
-    async fn beat_at(&self, endpoint: &Endpoint, stream: Option<Stream>) -> Result<Option<Stream>, Failure> {
+    async fn beat_at(
+        &self,
+        endpoint: &Endpoint,
+        stream: Option<Stream>,
+        beat: Beat<'_>,
+    ) -> Result<Option<(Stream, Beaten)>, Failure> {
         let client = self.limited(self.endpoints.client(endpoint)).await?;
-        let mut stream = match stream {
+        let mut asked = match stream {
             Some(stream) => self.limited(stream.ask()).await?,
             None => {
-                let term = self.limited(self.term(&client)).await?;
-                Some(self.limited(self.open(&client, endpoint.number, term)).await?)
+                let (read, _) = self.limited(self.read(&client, None)).await?;
+                // The library does not say who has answered.
+                Some((self.limited(self.open(&client, endpoint.number, read)).await?, None))
             }
         };
-        while let Some(mut beaten) = stream {
-            let term = self.limited(self.term(&client)).await?;
-            if beaten.term == term {
-                return Ok(Some(beaten));
-            }
-            beaten.term = term;
-            stream = self.limited(beaten.ask()).await?;
+        while let Some((mut stream, by)) = asked {
+            let known = stream.read;
+            let found = match beat {
+                // The term is read again only if it is another.
+                Beat::Bare if by.is_none_or(|by: Answerer| by.term == known.term) => None,
+                Beat::Bare => {
+                    (stream.read, _) = self.limited(self.read(&client, None)).await?;
+                    None
+                }
+                Beat::Proof(search) => {
+                    let found;
+                    (stream.read, found) = self.limited(self.read(&client, search)).await?;
+                    if stream.read.term != known.term {
+                        // Beat until the term is the same before and after.
+                        asked = self.limited(stream.ask()).await?;
+                        continue;
+                    }
+                    found
+                }
+            };
+            return Ok(Some((stream, Beaten { by: by.filter(|by| *by == known), found })));
         }
         Ok(None)
     }
@@ -146,13 +198,24 @@ impl Keeper {
     }
 
     /// Opening a stream is a keep-alive.
-    async fn open(&self, client: &Client, number: u64, term: u64) -> Result<Stream, Failure> {
+    async fn open(&self, client: &Client, number: u64, read: Answerer) -> Result<Stream, Failure> {
         let (requests, answers) = client.lease_client().keep_alive(self.id).await?;
-        Ok(Stream { number, term, requests, answers })
+        Ok(Stream { number, read, requests, answers })
     }
 
-    async fn term(&self, client: &Client) -> Result<u64, Failure> {
-        Ok(term(client, &self.key).await?)
+    /// Asks the cluster in which term it is, and where the nodes of a search are.
+    async fn read(
+        &self,
+        client: &Client,
+        search: Option<&Search>,
+    ) -> Result<(Answerer, Option<TxnResponse>), Failure> {
+        match search {
+            None => Ok((read(client, &self.key).await?, None)),
+            Some(search) => {
+                let found = kv(client).txn(search.txn()).await?;
+                Ok((Answerer::of(found.header()), Some(found)))
+            }
+        }
     }
 
     /// Waits until the stream breaks, or its server is no longer the one we use; for ever if there is none.
@@ -170,30 +233,120 @@ impl Keeper {
     }
 }
 
+/// Who answers a read of this key that most of the cluster's members, the one that is asked among them, agree to.
+async fn read(client: &Client, key: &str) -> Result<Answerer, etcd_client::Error> {
+    let answer = kv(client).get(key, Some(GetOptions::new().with_count_only())).await?;
+    Ok(Answerer::of(answer.header()))
+}
+
 /// The term in which most of the cluster's members, the one that is asked among them, are now: by a read of this key.
 pub(crate) async fn term(client: &Client, key: &str) -> Result<u64, etcd_client::Error> {
-    let answer = kv(client).get(key, Some(GetOptions::new().with_count_only())).await?;
-    Ok(answer.header().map_or(0, |header| header.raft_term()))
+    read(client, key).await.map(|answerer| answerer.term)
 }
 
 impl Stream {
     /// `None` if the lease is gone.
-    async fn ask(mut self) -> Result<Option<Stream>, Failure> {
+    async fn ask(mut self) -> Result<Option<(Stream, Option<Answerer>)>, Failure> {
         self.requests.keep_alive().await?;
         match self.answers.message().await? {
-            Some(answer) => Ok((answer.ttl() > 0).then_some(self)),
+            Some(answer) => {
+                let by = Answerer::of(answer.header());
+                Ok((answer.ttl() > 0).then_some((self, Some(by))))
+            }
             None => Err(Failure::Silent),
         }
     }
 }
 
-/// Finds own nodes that somebody deleted: one request lists all that the lease holds. What is missing is
-/// read before it is reported, since the leader that lists may be behind the member that answered our create, and
+/// An answered keep-alive, and what it is worth to a create.
+///
+/// A keep-alive alone proves nothing, and a put renews no lease. But if the create was sent after the keep-alive was answered, and
+/// the same member answers it in the same term in which it was when the cluster was asked before the keep-alive, then
+/// that term's leader led all the time in between: the create needed its agreement, and a term has one leader. So it was
+/// that leader, and no one who had been replaced, that renewed the lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renewal {
+    pub(crate) sent: Instant,
+    pub(crate) by: Answerer,
+}
+
+impl Renewal {
+    /// Returns whether the answer to a write that was sent after it confirms it.
+    pub(crate) fn is_confirmed_by(&self, header: Option<&ResponseHeader>) -> bool {
+        self.by == Answerer::of(header)
+    }
+}
+
+/// Proves at once that the lease lives, by a keep-alive of its own, and returns until when it does.
+pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Result<Instant, Failure> {
+    let key = key::fence(shared.options.prefix(), lease.id, 0);
+    let limit = shared.options.keep_alive_time();
+    let mut keeper = Keeper::new(shared.endpoints.clone(), lease_id(lease), key, limit);
+    let sent = Instant::now();
+    match keeper.beat(Beat::Proof(None)).await? {
+        Some(_) => Ok(sent + live.life),
+        None => Err(shared.lost(lease)),
+    }
+}
+
+/// A look for own nodes that somebody has deleted, each by its key.
+#[derive(Debug)]
+pub(crate) struct Search {
+    session: SessionId,
+    places: Vec<(NodeId, Place)>,
+}
+
+impl Search {
+    /// A look for all own nodes. `None` if there are none, or too many for one request: then
+    /// [`look_through`] finds them.
+    pub(crate) fn begin(shared: &Shared, lease: SessionKey) -> Result<Option<Search>, Failure> {
+        let mark = shared.sessions.own().mark();
+        shared.contents.retain(shared.sessions.own());
+        if shared.sessions.own().is_empty() || shared.sessions.own().len() > MAX_READS {
+            return Ok(None);
+        }
+        let live = shared.live(lease)?;
+        let known = shared.sessions.own().missing(mark, &BTreeSet::new());
+        let places = known.into_iter().filter_map(|id| Some((id.clone(), live.names.get(&id)?)));
+        let places: Vec<_> = places.filter(|(_, place)| place.created.is_some()).collect();
+        Ok((!places.is_empty()).then_some(Search { session: lease.id, places }))
+    }
+
+    fn txn(&self) -> Txn {
+        let read = |(_, place): &(NodeId, Place)| {
+            let key = format!("{}{}", place.prefix, PlaceName::new(self.session, place.number));
+            TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
+        };
+        Txn::new().and_then(self.places.iter().map(read).collect::<Vec<_>>())
+    }
+
+    /// Reports the nodes that were not there.
+    pub(crate) async fn end(
+        self,
+        shared: &Shared,
+        lease: SessionKey,
+        answer: &TxnResponse,
+    ) -> Result<(), Failure> {
+        shared.newest.saw(revision::of(answer.header()));
+        report(shared, lease, self.absent(answer)).await
+    }
+
+    fn absent(self, answer: &TxnResponse) -> Vec<NodeId> {
+        let is_there = |place: &Place, get: &GetResponse| {
+            get.kvs().first().is_some_and(|kv| Some(kv.create_revision()) == place.created)
+        };
+        let read = self.places.into_iter().zip(gets(answer));
+        read.filter(|((_, place), get)| !is_there(place, get)).map(|((node_id, _), _)| node_id).collect()
+    }
+}
+
+/// Finds own nodes that somebody deleted, where they are too many for a [`Search`]: one request lists all that the lease holds. What
+/// is missing is read before it is reported, since the leader that lists may be behind the member that answered our create, and
 /// somebody may have taken a key's lease away.
 pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(), Failure> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());
-    if shared.sessions.own().is_empty() {
+    if shared.sessions.own().len() <= MAX_READS {
         return Ok(());
     }
     let live = shared.live(lease)?;
@@ -259,7 +412,8 @@ async fn list(shared: &Shared, lease: SessionKey) -> Result<LeaseTimeToLiveRespo
     let ask = move |client: Arc<Client>| async move {
         client.lease_client().time_to_live(lease_id(lease), Some(options)).await
     };
-    shared.endpoints.ask(shared.options.answer_time(), ask).await
+    // The leader answers alone, or one who believes to be it.
+    shared.endpoints.ask_by(By::Member, shared.options.answer_time(), ask).await
 }
 
 /// Those of the nodes that are not there, as the cluster has it.
@@ -272,23 +426,16 @@ async fn absent(
     let (mut absent, mut places) = (Vec::new(), Vec::new());
     for node_id in node_ids {
         match live.names.get(node_id) {
-            Some(place) => places.push((node_id, place)),
+            Some(place) => places.push((node_id.clone(), place)),
             // We have removed it.
             None => absent.push(node_id.clone()),
         }
     }
-    let read = |(_, place): &(&NodeId, Place)| {
-        let key = format!("{}{}", place.prefix, PlaceName::new(lease.id, place.number));
-        TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
-    };
-    let txn = Txn::new().and_then(places.iter().map(read).collect::<Vec<_>>());
+    let search = Search { session: lease.id, places };
+    let txn = search.txn();
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;
     shared.newest.saw(revision::of(answer.header()));
-    let is_there = |place: &Place, get: &GetResponse| {
-        get.kvs().first().is_some_and(|kv| Some(kv.create_revision()) == place.created)
-    };
-    let gone = places.iter().zip(gets(&answer)).filter(|((_, place), get)| !is_there(place, get));
-    absent.extend(gone.map(|((node_id, _), _)| (*node_id).clone()));
+    absent.extend(search.absent(&answer));
     Ok(absent)
 }

@@ -8,8 +8,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::kit::{Closing, Failure as _, Interrupted, SessionKey, Task};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
+use crate::error::Failure;
 use crate::key;
-use crate::lease::{self, Granted, Keeper};
+use crate::lease::{self, Answerer, Beat, Beaten, Granted, Keeper, Renewal, Search};
 use crate::session::{Live, Shared};
 
 /// Between two tries at something that a server has refused or not answered.
@@ -82,7 +83,7 @@ impl Manager {
     pub(crate) fn begin(&self, granted: Granted) -> Option<ActiveSession> {
         let id = SessionId::new(granted.id.cast_unsigned());
         let deadline = granted.sent + granted.life();
-        let (lease, _) = self.shared.sessions.begin(id, deadline, |_| Live::default())?;
+        let (lease, _) = self.shared.sessions.begin(id, deadline, |_| Live::new(granted.life()))?;
         tracing::info!(session = %id, epoch = lease.epoch, ttl = ?granted.ttl, "session established");
         Some(ActiveSession { lease, granted })
     }
@@ -200,48 +201,79 @@ impl Manager {
 
 /// Keeps the lease alive; returns when it is gone.
 async fn keep_alive(shared: &Shared, session: &ActiveSession) {
-    let ActiveSession { lease: SessionKey { epoch, id }, granted } = *session;
+    let ActiveSession { lease, granted } = *session;
+    let (sessions, publisher) = (&shared.sessions, shared.sessions.publisher());
     let limit = shared.options.keep_alive_time();
-    let key = key::fence(shared.options.prefix(), id, 0);
+    let key = key::fence(shared.options.prefix(), lease.id, 0);
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
-    // The first at once: its stream tells when the server goes.
-    let mut due = Due::now();
+    // The first at once: its stream tells when the server goes. Whether the session stays at rest shows later.
+    let (mut due, mut at_rest) = (Due::now(), false);
     // How many servers in a row have failed to answer.
     let mut failures = 0;
+    let mut last = granted.sent;
     loop {
         tokio::select! {
             biased;
             () = sleep_until(due.at) => {}
+            // What the create was worth may not last long.
+            () = sessions.active(lease), if at_rest => due.at = Instant::now(),
             () = keeper.broken() => sleep_until(due.after_break()).await,
         }
+        at_rest = last != granted.sent && sessions.rest(lease);
         let sent = due.send();
-        match keeper.beat().await {
-            Ok(true) => {
-                failures = 0;
+        match beat(shared, lease, &mut keeper, at_rest).await {
+            Ok(Some(by)) => {
+                (failures, last) = (0, sent);
                 due.at = sent + granted.ttl / 3;
-                shared.sessions.publisher().set_refused(epoch, false);
-                if !shared.sessions.publisher().extend(epoch, sent + granted.life())
-                    || !shared.sessions.publisher().resume(epoch)
-                {
+                publisher.set_refused(lease.epoch, false);
+                // A bare answer may be that of a leader that was replaced. It extends nothing.
+                let lives = at_rest || publisher.extend(lease.epoch, sent + granted.life());
+                if let (Some(by), Some(live)) = (by, sessions.get(lease)) {
+                    live.renewed(Renewal { sent, by });
+                }
+                if !lives || !publisher.resume(lease.epoch) {
                     return;
                 }
             }
-            Ok(false) => return,
+            Ok(None) => return,
             Err(failure) => {
-                shared
-                    .sessions
-                    .publisher()
-                    .set_refused(epoch, failure.classify().kind == ErrorKind::NotAuthorized);
+                publisher.set_refused(lease.epoch, failure.classify().kind == ErrorKind::NotAuthorized);
                 failures += 1;
                 due.at = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no answer to a keep-alive");
                 // Somebody else may answer at once: that is no interruption.
                 if failures >= shared.options.kit.hosts.len() {
-                    shared.sessions.publisher().suspend(epoch);
+                    publisher.suspend(lease.epoch);
+                }
+                // With a deadline it ends by that.
+                if last + granted.life() <= Instant::now() {
+                    publisher.give_up(lease.epoch);
                 }
             }
         }
     }
+}
+
+/// One keep-alive. Returns who has answered, if that may be worth something to a create; `None` if the lease is gone.
+async fn beat(
+    shared: &Shared,
+    lease: SessionKey,
+    keeper: &mut Keeper,
+    at_rest: bool,
+) -> Result<Option<Option<Answerer>>, Failure> {
+    if at_rest {
+        return Ok(keeper.beat(Beat::Bare).await?.map(|beaten| beaten.by));
+    }
+    let search = Search::begin(shared, lease)?;
+    let Some(Beaten { by, found }) = keeper.beat(Beat::Proof(search.as_ref())).await? else {
+        return Ok(None);
+    };
+    if let (Some(search), Some(found)) = (search, found)
+        && let Err(failure) = search.end(shared, lease, &found).await
+    {
+        tracing::debug!(?failure, "the session's nodes could not be looked for");
+    }
+    Ok(Some(by))
 }
 
 /// When the next keep-alive is due.
@@ -273,7 +305,7 @@ impl Due {
     }
 }
 
-/// Finds own nodes that somebody deleted, for ever.
+/// Finds own nodes that somebody deleted, for ever, while they are too many for the keep-alives to look for.
 async fn look_through(shared: &Shared, session: &ActiveSession) -> Infallible {
     loop {
         sleep(session.granted.ttl / 3).await;

@@ -7,7 +7,7 @@ use etcd_client::{Client, GetOptions, GetResponse, KeyValue, Txn, TxnResponse};
 use zlock_core::kit::{Budget, SessionKey};
 use zlock_core::{LockPath, Queue, Result};
 
-use crate::connect::kv;
+use crate::connect::{By, kv};
 use crate::error::Failure;
 use crate::key::{Keys, Range};
 use crate::revision;
@@ -37,7 +37,7 @@ impl<'a> Operation<'a> {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        self.shared.request(lease, self.budget.deadline(), call).await
+        self.shared.request(lease, By::Cluster, self.budget.deadline(), call).await
     }
 
     /// Waits for an answer that does not come by [`ask`](Self::ask).
@@ -51,19 +51,21 @@ impl<'a> Operation<'a> {
 
     /// Reads keys: all that any server was told of before.
     pub(crate) async fn read(&self, lease: SessionKey, range: Range) -> Result<GetResponse, Failure> {
-        self.get(lease, range, GetOptions::new()).await
+        self.get(lease, By::Cluster, range, GetOptions::new()).await
     }
 
-    /// Reads keys in another way.
+    /// Reads keys in another way; as the member that is asked has them, if it need not ask the others.
     pub(crate) async fn get(
         &self,
         lease: SessionKey,
+        by: By,
         range: Range,
         options: GetOptions,
     ) -> Result<GetResponse, Failure> {
+        let options = if by == By::Member { options.with_serializable() } else { options };
         let options = range.end.into_iter().fold(options, GetOptions::with_range);
         let ask = |client: Arc<Client>| async move { kv(&client).get(range.start, Some(options)).await };
-        let read = self.ask(lease, ask).await?;
+        let read = self.shared.request(lease, by, self.budget.deadline(), ask).await?;
         self.shared.newest.saw(revision::of(read.header()));
         Ok(read)
     }

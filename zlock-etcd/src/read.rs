@@ -4,6 +4,7 @@ use etcd_client::{GetResponse, KeyValue};
 use zlock_core::kit::SessionKey;
 use zlock_core::{LockPath, Node, NodeData, Queue, Result};
 
+use crate::connect::By;
 use crate::detached::{self, Detached};
 use crate::error::Failure;
 use crate::key::{self, Range};
@@ -92,11 +93,11 @@ async fn read_up_to(
 ) -> Result<GetResponse, Failure> {
     let both = last_two().with_max_create_revision(node.sequence.get());
     let (range, newest) = (operation.keys.range(), operation.shared.newest.get());
-    let read = operation.get(lease, range.clone(), both.clone().with_serializable()).await?;
+    let read = operation.get(lease, By::Member, range.clone(), both.clone()).await?;
     if revision::of(read.header()) >= newest {
         return Ok(read);
     }
-    operation.get(lease, range, both).await
+    operation.get(lease, By::Cluster, range, both).await
 }
 
 /// The data of a node.

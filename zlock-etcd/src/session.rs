@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use etcd_client::{Client, KeyValue};
 use tokio::runtime::Handle;
@@ -11,11 +12,12 @@ use zlock_core::kit::{Failure as _, Interrupted, OwnContents, SessionKey, Sessio
 use zlock_core::{CloseReason, ErrorKind, Node};
 
 use crate::config::EtcdOptions;
-use crate::connect::Endpoints;
+use crate::connect::{By, Endpoints};
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::fence::Fences;
 use crate::key::{Keys, PlaceName};
+use crate::lease::Renewal;
 use crate::listings::Listings;
 use crate::names::Names;
 use crate::pace::Pace;
@@ -28,10 +30,29 @@ pub(crate) fn lease_id(lease: SessionKey) -> i64 {
 }
 
 /// What is kept of the current session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) fences: Fences,
     pub(crate) names: Names,
+    /// How long the lease certainly lives after a keep-alive was sent.
+    pub(crate) life: Duration,
+    renewal: Mutex<Option<Renewal>>,
+}
+
+impl Live {
+    pub(crate) fn new(life: Duration) -> Self {
+        let (fences, names) = (Fences::default(), Names::default());
+        Live { fences, names, life, renewal: Mutex::default() }
+    }
+
+    /// The last keep-alive that was answered, and may be worth something to a create that is sent from now on.
+    pub(crate) fn renewal(&self) -> Option<Renewal> {
+        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn renewed(&self, renewal: Renewal) {
+        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
+    }
 }
 
 /// What the backend and its manager share.
@@ -108,6 +129,7 @@ impl Shared {
     pub(crate) async fn request<T, F>(
         &self,
         lease: SessionKey,
+        by: By,
         until: Instant,
         call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
     ) -> Result<T, Failure>
@@ -115,7 +137,13 @@ impl Shared {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        self.within(lease, until, self.endpoints.ask(self.options.answer_time(), call)).await
+        let answer = self.endpoints.ask_by(by, self.options.answer_time(), call);
+        let answer = self.within(lease, until, answer).await;
+        // The next keep-alive need not be waited for to know that there is a connection to the cluster again.
+        if by == By::Cluster && answer.is_ok() {
+            self.sessions.publisher().resume(lease.epoch);
+        }
+        answer
     }
 
     /// Asks as soon as the session is connected, and waits for the answer as long as the session and the time last.
@@ -129,15 +157,10 @@ impl Shared {
         let answer = self.sessions.run_until_ended(lease, until, answer).await?;
         // An operation may hear of the session's end before the manager does; until that one runs, nobody may
         // try again in vain.
-        match &answer {
-            // Nor need the next keep-alive be waited for to know that there is a connection again.
-            Ok(_) => {
-                self.sessions.publisher().resume(lease.epoch);
-            }
-            Err(failure) if failure.classify().kind == ErrorKind::SessionLost => {
-                self.sessions.publisher().lose(lease.epoch);
-            }
-            Err(_) => {}
+        if let Err(failure) = &answer
+            && failure.classify().kind == ErrorKind::SessionLost
+        {
+            self.sessions.publisher().lose(lease.epoch);
         }
         answer
     }
@@ -150,5 +173,31 @@ impl fmt::Debug for Shared {
             .field("session", &self.sessions.publisher().current())
             .field("own", &self.sessions.own().len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zlock_core::{SessionId, SessionState};
+
+    use super::*;
+
+    /// A member that is cut off from the others still answers what it can answer alone.
+    #[tokio::test]
+    async fn only_an_answer_of_the_cluster_is_a_sign_of_connection() {
+        let shared = Arc::new(Shared::new(EtcdOptions::new(["127.0.0.1:1"]), Handle::current()));
+        let until = Instant::now() + Duration::from_secs(60);
+        let (lease, _) =
+            shared.sessions.begin(SessionId::new(7), until, |_| Live::new(Duration::ZERO)).unwrap();
+        for (by, state) in [(By::Member, SessionState::Suspended), (By::Cluster, SessionState::Connected)] {
+            shared.sessions.publisher().resume(lease.epoch);
+            let interrupted = shared.clone();
+            let call = async move |_| {
+                interrupted.sessions.publisher().suspend(lease.epoch);
+                Ok(())
+            };
+            shared.request(lease, by, until, call).await.unwrap();
+            assert_eq!(shared.sessions.publisher().current().state, state);
+        }
     }
 }

@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use zlock_core::kit::SessionKey;
 use zlock_core::{Existence, Label, LockPath, Node, Queue, Result, Watch, WatchEvent};
 
+use crate::connect::By;
 use crate::detached::{self, Detached};
 use crate::error::Failure;
 use crate::key::{Keys, Range};
@@ -363,7 +364,9 @@ async fn look_now(
 ) -> Result<Existence, Failure> {
     let (key, until) = (keys.of(&seen.name), Instant::now() + shared.options.kit.operation_timeout);
     let read = shared
-        .request(lease, until, |client| async move { crate::connect::kv(&client).get(key, None).await })
+        .request(lease, By::Cluster, until, |client| async move {
+            crate::connect::kv(&client).get(key, None).await
+        })
         .await?;
     shared.newest.saw(revision::of(read.header()));
     Ok(look(shared, lease, keys, &read, seen))

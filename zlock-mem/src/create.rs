@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{
-    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
+    Created, DeletionNotice, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName,
+    Queue, Result,
 };
 
 use crate::error::Failure;
 use crate::operation::Operation;
 use crate::request::{Answer, Request};
-use crate::session::pending_once;
+use crate::session::{Shared, pending_once};
 use crate::tree::Child;
 
 /// What a create is asked to make.
@@ -61,6 +63,7 @@ async fn attempt(
     wanted: Wanted<'_>,
 ) -> Result<Option<Created>, Failure> {
     let parent = operation.budget.path();
+    let sent = Instant::now();
     if operation.budget.ambiguous {
         let children = match operation.ask_in(session, list(parent)).await? {
             Answer::Children(children) => children,
@@ -69,10 +72,11 @@ async fn attempt(
         let own = |child: &&Child| child.is_of(session.id) && child.has_id(wanted.node_id);
         if let Some(Child { name, transaction, .. }) = children.iter().find(own).cloned() {
             let node = own_node(session, &name, transaction)?;
-            return Ok(Some(made(operation, session, node, children)));
+            return made(operation, session, sent, node, children).map(Some);
         }
         operation.budget.ambiguous = false;
     }
+    let sent = Instant::now();
     let prefix = NodeName::prefix(wanted.node_id, wanted.label);
     let create = Request::Create { parent: parent.clone(), prefix, data: wanted.data.to_vec() };
     // The listing goes out right behind it: one round trip.
@@ -88,12 +92,12 @@ async fn attempt(
             let node = own_node(session, &name, transaction)?;
             // The server's numbers count every create, whoever's, and each is given once.
             if listing.is_none() && node.sequence.get() >= 0 {
-                let deletion = operation.shared.sessions.own().insert(&node.id);
+                let deletion = take_in(operation, session, sent, &node)?;
                 return Ok(Some(Created::unlisted(node, session.epoch, deletion)));
             }
             let listing = listing.unwrap_or_else(|| shared.send(session, list(parent)));
             match shared.answer(session, until, listing?).await? {
-                Answer::Children(children) => Ok(Some(made(operation, session, node, children))),
+                Answer::Children(children) => made(operation, session, sent, node, children).map(Some),
                 answer => Err(Failure::unexpected(&answer)),
             }
         }
@@ -110,10 +114,27 @@ fn own_node(session: SessionKey, name: &str, transaction: u64) -> Result<Node, F
     Ok(node)
 }
 
-fn made(operation: &Operation<'_>, session: SessionKey, node: Node, children: Vec<Child>) -> Created {
-    let deletion = operation.shared.sessions.own().insert(&node.id);
+/// Takes the node in. The server counts a session's time anew with each request, `sent` at this instant.
+fn take_in(
+    operation: &Operation<'_>,
+    session: SessionKey,
+    sent: Instant,
+    node: &Node,
+) -> Result<DeletionNotice, Failure> {
+    let Shared { sessions, options, .. } = operation.shared;
+    Ok(sessions.insert_own(session, &node.id, sent + options.certain())?)
+}
+
+fn made(
+    operation: &Operation<'_>,
+    session: SessionKey,
+    sent: Instant,
+    node: Node,
+    children: Vec<Child>,
+) -> Result<Created, Failure> {
+    let deletion = take_in(operation, session, sent, &node)?;
     let queue = Queue::listed(children).with_own(node.clone());
-    Created::new(node, queue, session.epoch, deletion)
+    Ok(Created::new(node, queue, session.epoch, deletion))
 }
 
 fn list(parent: &LockPath) -> Request {

@@ -88,14 +88,20 @@ impl Shared {
                 next = Instant::now() + interval;
                 connected = self.heartbeat(session).await;
             }
-            if !connected && !self.resume(session).await {
-                return;
+            if !connected {
+                let resumed = timeout(self.options.session_timeout, self.resume(session)).await;
+                // By then a session with a deadline is over.
+                if resumed != Ok(true) {
+                    return self.sessions.publisher().give_up(session.epoch);
+                }
             }
         }
     }
 
-    /// One heartbeat; `false` if it was not answered in time.
+    /// One heartbeat; `false` if it was not answered in time. It costs the server the same whether or not the session is
+    /// at rest, but at rest the answer proves nothing that anybody holds by.
     async fn heartbeat(&self, session: SessionKey) -> bool {
+        self.sessions.rest(session);
         let (mark, sent) = (self.sessions.own().mark(), Instant::now());
         match self.ask(session, sent + self.options.interval(), Request::Heartbeat).await {
             Ok(Answer::NodeIds(node_ids)) => {

@@ -24,4 +24,7 @@ pub use limit::{DEFAULT_LIMIT, limit, limit_to};
 pub use policy::{SKIP_MARK, etcd_or_skip, have, have_etcd, have_strace, have_zookeeper, zookeeper_or_skip};
 pub use port::Port;
 pub use process::{Process, first_look_after_a_pause};
-pub use server::{Daemon, Ensemble, Etcd, EtcdCluster, Metrics, Tls, ZooKeeper, ZooKeeperBuilder, etcdctl};
+pub use server::{
+    Daemon, Ensemble, Etcd, EtcdCluster, Metrics, Tls, ZooKeeper, ZooKeeperBuilder, end_zookeeper_session,
+    etcdctl,
+};

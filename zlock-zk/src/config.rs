@@ -9,9 +9,6 @@ use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{ConnectUrl, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
 use zookeeper_client::{Acl, Acls};
 
-/// How many are sent in the time of a session timeout.
-pub(crate) const HEARTBEATS: u32 = 5;
-
 /// ZooKeeper's own client port.
 const DEFAULT_PORT: u16 = 2181;
 
@@ -165,10 +162,10 @@ impl ZkOptions {
         self
     }
 
-    /// The servers' `tickTime`, which a client cannot ask for. A session's local deadline comes before the
-    /// server's by a margin: half a tick, but no less than the time between two heartbeats, and 2 % of the
-    /// session timeout for clocks that drift. A tick that is not known is taken for half the session timeout,
-    /// the shortest that servers grant. Only for servers that all have this tick.
+    /// The servers' `tickTime`, which a client cannot ask for. A session's local deadline comes before the server's by a
+    /// margin: half a tick, or somewhat more if requests are further apart than that, and 2 % of the session timeout for
+    /// clocks that drift. A tick that is not known is taken for half the session timeout, the shortest that servers
+    /// grant. Only for servers that all have this tick.
     #[must_use]
     pub fn with_server_tick(mut self, tick: Duration) -> Self {
         self.server_tick = Some(tick);
@@ -247,11 +244,10 @@ impl ZkOptions {
         false
     }
 
-    /// By how much the local deadline comes before the server's, for a session of this timeout.
-    pub(crate) fn margin(&self, session_timeout: Duration) -> Duration {
+    /// How often a server reports to the leader which sessions it has heard from, for a session of this timeout.
+    pub(crate) fn half_tick(&self, session_timeout: Duration) -> Duration {
         let tick = self.server_tick.unwrap_or(session_timeout / 2);
-        // With a short tick it may be the heartbeat before the last that the leader was told of.
-        ((tick / 2).max(session_timeout / HEARTBEATS) + session_timeout / 50).min(session_timeout / 2)
+        (tick / 2).min(session_timeout * 12 / 25)
     }
 
     /// Checks everything that can be checked without a packet.
@@ -333,8 +329,10 @@ mod tests {
         assert_eq!(options.session_timeout, Duration::from_secs(4));
         assert_eq!(options.kit.connect_timeout, Duration::from_secs(60));
         assert_eq!(options.kit.operation_timeout, Duration::from_millis(500));
-        assert_eq!(options.margin(Duration::from_secs(10)), Duration::from_millis(2200));
-        assert_eq!(options.margin(Duration::from_secs(4)), Duration::from_millis(1080));
+        assert_eq!(options.half_tick(Duration::from_secs(10)), Duration::from_secs(1));
+        assert_eq!(options.half_tick(Duration::from_secs(2)), Duration::from_millis(960));
+        let unknown = ZkOptions::from_url("zk://h").unwrap();
+        assert_eq!(unknown.half_tick(Duration::from_secs(10)), Duration::from_millis(2500));
     }
 
     #[test]

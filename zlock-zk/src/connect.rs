@@ -23,10 +23,12 @@ use crate::session::Shared;
 /// when it is silent.
 const TRIES: usize = 12;
 
-/// A new session that has answered its first heartbeat.
+/// A new session that has answered its first request.
 pub(crate) struct Established {
     pub(crate) client: Client,
-    /// When that heartbeat was sent.
+    /// The leader began the session at this instant or later.
+    pub(crate) begun: Instant,
+    /// When the first request was sent.
     pub(crate) sent: Instant,
 }
 
@@ -53,13 +55,17 @@ async fn establish(
     let attempt = async {
         // The library itself gives up after a session timeout.
         loop {
+            let dialed = Instant::now();
             match at_home(shared, dial(options)).await {
                 Err(error) if classify(&error).retryable => {}
                 Err(error) => return Err(error),
                 Ok(client) => {
                     let sent = Instant::now();
                     match ping(&client).await {
-                        Ok(()) => return Ok(Established { client, sent }),
+                        Ok(()) => {
+                            let begun = begun(client.session_timeout(), dialed, sent);
+                            return Ok(Established { client, begun, sent });
+                        }
                         Err(error) if classify(&error).retryable => {}
                         Err(error) => return Err(error),
                     }
@@ -77,6 +83,15 @@ async fn establish(
             Err(failed(ErrorKind::Unavailable).with_message(probe.no_session_within(options.kit.connect_timeout)))
         }
     }
+}
+
+/// The earliest instant at which the leader can have begun or resumed a session whose connection was not there
+/// `before`, and is there `now`.
+///
+/// A connection may take long, if some hosts do not answer; the part of it that the leader takes part in is the last one.
+/// That it took less than a fifth of the session timeout, from the leader's part to our notice, is taken for granted.
+pub(crate) fn begun(session_timeout: Duration, before: Instant, now: Instant) -> Instant {
+    now.checked_sub(session_timeout / 5).map_or(before, |earliest| earliest.max(before))
 }
 
 /// How long a silent connection, or an attempt at one, is borne with. By itself the library takes two fifths of the

@@ -1,5 +1,6 @@
 //! Taking a place in a queue, also when the answer gets lost.
 
+use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{
     Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
@@ -113,8 +114,8 @@ async fn attempt(
     }
     // Here the server's numbers count every create, whoever's, and each is given once.
     if !lists && Worth::of(place.node.sequence) == Worth::Place {
-        let Place { node, .. } = place;
-        let deletion = operation.shared.sessions.own().insert(&operation.own_id(&node.id));
+        let Place { node, sent, .. } = place;
+        let deletion = operation.shared.insert_own(session, &operation.own_id(&node.id), sent)?;
         return Ok(Some(Created::unlisted(node, session.epoch, deletion)));
     }
     finish(operation, session, place).await.map(Some)
@@ -148,6 +149,8 @@ async fn is_kept(
 struct Place {
     node: Node,
     queue: Option<Queue>,
+    /// When the request was sent whose answer says that the session lived.
+    sent: Instant,
 }
 
 /// Sends create and list back to back: one round trip. `None` if there was no parent, which now is.
@@ -158,6 +161,7 @@ async fn append(
     lists: bool,
 ) -> Result<Option<Place>, Failure> {
     let Wanted { label, node_id, data, .. } = *wanted;
+    let began = Instant::now();
     let parent = operation.server_path();
     let prefix = format!("{parent}/{}", NodeName::prefix(node_id, label));
     let (data, acls) = (data.to_owned(), operation.shared.options.acls.clone());
@@ -181,7 +185,7 @@ async fn append(
             let name = NodeName::of(node_id, label, sequence);
             let node = Node::new(name, node_id.clone(), label, sequence);
             // A list that failed is repeated; the create stands.
-            Ok(Some(Place { node: own(session, node, &stat), queue: listed.map(Queue::listed) }))
+            Ok(Some(Place { node: own(session, node, &stat), queue: listed.map(Queue::listed), sent: began }))
         }
         Err(Failure::Zk(Error::NoNode)) => {
             crate::parents::make(operation, session).await?;
@@ -197,6 +201,7 @@ async fn recover(
     session: SessionKey,
     node_id: &NodeId,
 ) -> Result<Option<Place>, Failure> {
+    let sent = Instant::now();
     let queue = operation.list(session, Freshness::Latest).await?;
     for node in queue.iter().filter(|node| node.id == *node_id) {
         let path = operation.node_path(&node.name);
@@ -204,7 +209,7 @@ async fn recover(
             operation.ask(session, move |live| async move { live.client.check_stat(&path).await }).await?;
         // A node of an earlier session of ours would die under us.
         if let Some(stat) = stat.filter(|stat| owner(stat) == session.id.get()) {
-            return Ok(Some(Place { node: own(session, node.clone(), &stat), queue: Some(queue) }));
+            return Ok(Some(Place { node: own(session, node.clone(), &stat), queue: Some(queue), sent }));
         }
     }
     Ok(None)
@@ -216,8 +221,8 @@ async fn finish(
     session: SessionKey,
     place: Place,
 ) -> Result<Created, Failure> {
-    let Place { node, queue } = place;
-    let deletion = operation.shared.sessions.own().insert(&operation.own_id(&node.id));
+    let Place { node, queue, sent } = place;
+    let deletion = operation.shared.insert_own(session, &operation.own_id(&node.id), sent)?;
     let mut queue = match queue {
         Some(queue) => queue,
         None => operation.list(session, Freshness::Told).await?,

@@ -13,37 +13,70 @@ use zookeeper_client::{Client, Error};
 use crate::pages::pages;
 use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 
+/// What a heartbeat is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beat {
+    /// The session is at rest: any server may answer.
+    Bare,
+    /// The session owns nodes: the leader has to answer, too. A follower answers while its leader stands still, which ends
+    /// sessions when it wakes, before it hears from its followers that they were alive.
+    Proof,
+    /// The same, and a search for own nodes that somebody has deleted.
+    Search,
+}
+
+/// How many heartbeats prove that the session lives, for each that also searches.
+const SEARCH: u32 = 3;
+
+impl Beat {
+    /// The kind of the heartbeat of this number since the session has owned a node.
+    pub(crate) fn numbered(number: u32) -> Self {
+        if number % SEARCH == SEARCH - 1 { Beat::Search } else { Beat::Proof }
+    }
+}
+
+/// The time between heartbeats. The client library pings whenever nothing was sent for a fourteenth of the session timeout or
+/// so. After a heartbeat it does so once before the next; with a slower heartbeat it would more often than that.
+pub(crate) fn interval(session_timeout: Duration) -> Duration {
+    session_timeout * 7 / 40
+}
+
 /// One request under way. Its answer tells that the session lived when it was *sent*; the client library's own
 /// pings say nothing that we can see.
 pub(crate) struct Heartbeat {
+    kind: Beat,
     sent: Instant,
     answered: Pin<Box<dyn Future<Output = bool> + Send>>,
 }
 
 impl Heartbeat {
     /// A request that is sent at the first poll, and given up after what the library takes for silence.
-    pub(crate) fn new(live: Arc<Live>, shared: Arc<Shared>, session_timeout: Duration) -> Self {
+    pub(crate) fn new(live: Arc<Live>, shared: Arc<Shared>, session_timeout: Duration, kind: Beat) -> Self {
         let sent = Instant::now();
-        let beat = async move { beat(&live, &shared).await };
+        let beat = async move {
+            match kind {
+                Beat::Bare => ping(&live.client).await,
+                Beat::Proof => catch_up(&live, Freshness::Latest).await,
+                Beat::Search => search(&live, &shared).await,
+            }
+        };
         let answered = async move { timeout(session_timeout * 2 / 5, beat).await.is_ok_and(|r| r.is_ok()) };
-        Heartbeat { sent, answered: Box::pin(answered) }
+        Heartbeat { kind, sent, answered: Box::pin(answered) }
     }
 
-    /// When the heartbeat was sent, once it is answered; `None` when it was not. Waits for ever if there is none.
-    pub(crate) async fn answer(heartbeat: &mut Option<Heartbeat>) -> Option<Instant> {
+    /// Of which kind the heartbeat was and when it was sent, once it is answered; `None` when it was not. Waits for ever if
+    /// there is none.
+    pub(crate) async fn answer(heartbeat: &mut Option<Heartbeat>) -> Option<(Beat, Instant)> {
         match heartbeat {
             None => pending().await,
-            Some(heartbeat) => heartbeat.answered.as_mut().await.then_some(heartbeat.sent),
+            Some(heartbeat) => heartbeat.answered.as_mut().await.then_some((heartbeat.kind, heartbeat.sent)),
         }
     }
 }
 
-/// Keeps the session alive, and finds own nodes that somebody deleted. One request lists all of them, as long as they
-/// are not too many; then each heartbeat lists the next ones.
-///
-/// The leader has to answer, too, by the `sync`: a follower answers while its leader stands still, which ends
-/// sessions when it wakes, before it hears from its followers that they were alive.
-async fn beat(live: &Live, shared: &Shared) -> Result<(), Error> {
+/// Finds own nodes that somebody deleted. One request lists all of them, as long as they are not too many; then each search
+/// lists the next ones.
+async fn search(live: &Live, shared: &Shared) -> Result<(), Error> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());
     let (pages, end) = pages(&shared.sessions.own().node_ids(), live.listed_up_to().as_ref());

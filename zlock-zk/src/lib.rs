@@ -24,6 +24,7 @@ mod relabel;
 mod session;
 #[cfg(feature = "tls")]
 mod tls;
+mod touches;
 mod watch;
 mod watchers;
 mod write;

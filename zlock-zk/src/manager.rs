@@ -8,10 +8,10 @@ use zlock_core::kit::{Closing, SessionKey, Task};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
-use crate::config::HEARTBEATS;
-use crate::connect::{Established, reconnect};
-use crate::heartbeat::Heartbeat;
+use crate::connect::{Established, begun, reconnect};
+use crate::heartbeat::{Beat, Heartbeat, interval};
 use crate::session::{Live, Shared};
+use crate::touches::Touches;
 use crate::watchers::Watchers;
 
 /// Before each attempt at a new session, which itself takes up to the connect timeout.
@@ -33,8 +33,6 @@ pub(crate) struct ActiveSession {
     states: StateWatcher,
     /// The timeout that the server granted.
     timeout: Duration,
-    /// The timeout less the margin.
-    life: Duration,
 }
 
 pub(crate) struct Manager {
@@ -49,10 +47,12 @@ impl Manager {
 
     /// Makes a new session the current one; `None` if the backend is closed.
     pub(crate) fn begin(&self, established: Established) -> Option<ActiveSession> {
-        let Established { client, sent } = established;
+        let Established { client, begun, sent } = established;
         let timeout = client.session_timeout();
         let id = SessionId::new(client.session_id().0.cast_unsigned());
-        let life = timeout.saturating_sub(self.shared.options.margin(timeout));
+        let mut touches = Touches::new(timeout, self.shared.options.half_tick(timeout), begun);
+        let deadline = touches.deadline(sent);
+        touches.answered(sent);
         let states = client.state_watcher();
         let shared = Arc::downgrade(&self.shared);
         let watchers = Watchers::new(self.shared.runtime.clone(), move || {
@@ -62,10 +62,10 @@ impl Manager {
                 Ok(reconnect(&shared).await?.client)
             }
         });
-        let live = |session| Live::new(session, client, watchers);
-        let (SessionKey { epoch, .. }, live) = self.shared.sessions.begin(id, sent + life, live)?;
+        let live = |session| Live::new(session, client, watchers, touches);
+        let (SessionKey { epoch, .. }, live) = self.shared.sessions.begin(id, deadline, live)?;
         tracing::info!(session = %id, epoch, ?timeout, "session established");
-        Some(ActiveSession { live, states, timeout, life })
+        Some(ActiveSession { live, states, timeout })
     }
 
     /// Keeps sessions until the backend is closed or the credentials are refused. Returns whether the server
@@ -116,14 +116,17 @@ impl Manager {
     }
 
     async fn keep(&mut self, session: &mut ActiveSession) -> End {
-        let ActiveSession { live, states, timeout, life } = session;
-        let epoch = live.session.epoch;
+        let ActiveSession { live, states, timeout } = session;
+        let key = live.session;
         let shared = self.shared.clone();
-        let mut events = shared.sessions.publisher().subscribe();
-        let interval = *timeout / HEARTBEATS;
+        let (sessions, publisher) = (&shared.sessions, shared.sessions.publisher());
+        let mut events = publisher.subscribe();
         let mut connected = states.peek_state() == SessionState::SyncConnected;
-        let mut next = Instant::now() + interval;
+        let mut next = Instant::now() + interval(*timeout);
         let mut heartbeat: Option<Heartbeat> = None;
+        // How many heartbeats were sent since the session has owned a node; none while it is at rest.
+        let mut proofs = Some(0);
+        let mut silent_until = None;
         loop {
             tokio::select! {
                 biased;
@@ -133,8 +136,11 @@ impl Manager {
                     live.staleness.suspect();
                     match state {
                         SessionState::SyncConnected => {
-                            connected = true;
-                            if !shared.sessions.publisher().resume(epoch) {
+                            (connected, silent_until) = (true, None);
+                            let mut touches = live.touches();
+                            let begun = begun(*timeout, touches.last(), Instant::now());
+                            touches.resume(begun);
+                            if !publisher.resume(key.epoch) {
                                 return End::Lost;
                             }
                             next = Instant::now();
@@ -143,21 +149,44 @@ impl Manager {
                         state if state.is_terminated() => return End::Lost,
                         _ => {
                             connected = false;
-                            shared.sessions.publisher().suspend(epoch);
+                            silent_until.get_or_insert_with(|| Instant::now() + *timeout);
+                            publisher.suspend(key.epoch);
                         }
                     }
                 }
-                _ = events.over(epoch) => return End::Lost,
+                _ = events.over(key.epoch) => return End::Lost,
                 answered = Heartbeat::answer(&mut heartbeat) => {
                     heartbeat = None;
-                    if let Some(sent) = answered && !shared.sessions.publisher().extend(epoch, sent + *life) {
-                        return End::Lost;
+                    if let Some((kind, sent)) = answered {
+                        let deadline = live.touches().deadline(sent);
+                        live.touches().answered(sent);
+                        // Any server may have answered a bare one, whether or not the session lives at the leader.
+                        if kind != Beat::Bare && !publisher.extend(key.epoch, deadline) {
+                            return End::Lost;
+                        }
                     }
                 }
-                () = sleep_until(next), if connected && heartbeat.is_none() => {
-                    next = Instant::now() + interval;
-                    heartbeat = Some(Heartbeat::new(live.clone(), shared.clone(), *timeout));
+                () = sessions.active(key), if proofs.is_none() => {
+                    // At once, also if a bare one is under way: what the create has proved may not last long.
+                    (proofs, heartbeat, next) = (Some(0), None, Instant::now());
                 }
+                () = sleep_until(next), if connected && heartbeat.is_none() => {
+                    next = Instant::now() + interval(*timeout);
+                    let kind = match &mut proofs {
+                        _ if sessions.rest(key) => {
+                            proofs = None;
+                            Beat::Bare
+                        }
+                        None => Beat::Proof,
+                        Some(number) => {
+                            *number += 1;
+                            Beat::numbered(*number - 1)
+                        }
+                    };
+                    heartbeat = Some(Heartbeat::new(live.clone(), shared.clone(), *timeout, kind));
+                }
+                // With a deadline it is over by then.
+                () = sleep_until(silent_until.unwrap_or(next)), if silent_until.is_some() => return End::Lost,
             }
         }
     }

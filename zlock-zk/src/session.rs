@@ -3,12 +3,12 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, OwnContents, SessionKey, Sessions};
-use zlock_core::{CloseReason, ErrorKind, NodeId};
+use zlock_core::{CloseReason, DeletionNotice, ErrorKind, NodeId};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
 
@@ -18,6 +18,7 @@ use crate::error::Failure;
 use crate::gate::Gate;
 use crate::in_flight::{Call, InFlight};
 use crate::listings::Listings;
+use crate::touches::Touches;
 use crate::watchers::Watchers;
 
 /// A live session and the client object that is it.
@@ -31,6 +32,7 @@ pub(crate) struct Live {
     pub(crate) watchers: Arc<Watchers>,
     /// The [`own_id`] up to which the last heartbeat listed the own nodes.
     listed_up_to: Mutex<Option<NodeId>>,
+    touches: Mutex<Touches>,
 }
 
 /// Tracks whether the connected server may lag behind what this client has already seen.
@@ -57,10 +59,26 @@ pub(crate) fn own_id(parent: &str, node_id: &NodeId) -> NodeId {
 }
 
 impl Live {
-    pub(crate) fn new(session: SessionKey, client: Client, watchers: Arc<Watchers>) -> Self {
+    pub(crate) fn new(
+        session: SessionKey,
+        client: Client,
+        watchers: Arc<Watchers>,
+        touches: Touches,
+    ) -> Self {
         let first = u64::from(session.epoch > 1);
         let staleness = Staleness { suspicions: AtomicU64::new(first), synced: AtomicU64::new(0) };
-        Live { session, client, staleness: Arc::new(staleness), watchers, listed_up_to: Mutex::default() }
+        Live {
+            session,
+            client,
+            staleness: Arc::new(staleness),
+            watchers,
+            listed_up_to: Mutex::default(),
+            touches: Mutex::new(touches),
+        }
+    }
+
+    pub(crate) fn touches(&self) -> MutexGuard<'_, Touches> {
+        self.touches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn listed_up_to(&self) -> Option<NodeId> {
@@ -170,6 +188,18 @@ impl Shared {
             }
             self.sessions.connected(session, until).await?;
         }
+    }
+
+    /// Takes a node in whose create, or the `sync` that it was found after, was sent at this instant and is answered.
+    pub(crate) fn insert_own(
+        &self,
+        session: SessionKey,
+        id: &NodeId,
+        sent: Instant,
+    ) -> Result<DeletionNotice, Failure> {
+        let live = self.sessions.get(session).ok_or_else(|| self.sessions.interrupted())?;
+        let deadline = live.touches().deadline(sent);
+        Ok(self.sessions.insert_own(session, id, deadline)?)
     }
 
     /// Turns an error of the client library into a failure. If it says that the session is over, that is published at

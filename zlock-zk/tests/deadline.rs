@@ -59,7 +59,7 @@ async fn unanswered_requests_do_not_move_the_deadline() {
         let Some(server) = zookeeper_or_skip().await else { return };
         let l = linked(server).await;
         let path = path("unanswered");
-        create(&l.backend, &path, Label::Lock).await;
+        let _made = create(&l.backend, &path, Label::Lock).await;
         l.proxy.to_client(Flow::Swallow);
         let (lost, vanished) = lost_and_vanished(&l, &path).await;
         assert!(lost < vanished);
@@ -88,12 +88,14 @@ async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
             }
             let backend = ZkBackend::connect(options).await.unwrap();
             let path = path("follower");
-            create(&backend, &path, Label::Lock).await;
+            let _made = create(&backend, &path, Label::Lock).await;
             let mut events = backend.session_events();
-            // A heartbeat was answered when the deadline moves.
-            let before = events.current().deadline;
-            while events.current().deadline == before {
-                sleep(Duration::from_millis(1)).await;
+            // A heartbeat was answered when the deadline moves. The first ones still live by what came before them.
+            for _ in 0..4 {
+                let before = events.current().deadline;
+                while events.current().deadline == before {
+                    sleep(Duration::from_millis(1)).await;
+                }
             }
             ensemble.members()[follower].stop();
             let lost = async {
@@ -113,9 +115,9 @@ async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
     .await;
 }
 
-/// Own nodes that somebody deletes while the session lives are found by the next heartbeat.
+/// Own nodes that somebody deletes while the session lives are found by every third heartbeat.
 #[tokio::test]
-async fn a_deleted_node_is_reported_within_a_heartbeat() {
+async fn a_deleted_node_is_reported_within_three_heartbeats() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
         let l = linked(server).await;
@@ -126,7 +128,7 @@ async fn a_deleted_node_is_reported_within_a_heartbeat() {
         let began = Instant::now();
         let mut gone = made.deletion.clone();
         gone.deleted().await;
-        assert!(began.elapsed() < SESSION / 2, "{:?}", began.elapsed());
+        assert!(began.elapsed() < SESSION * 3 / 4, "{:?}", began.elapsed());
         // A rename is no deletion, however often it happens.
         for label in [Label::Read, Label::Write].into_iter().cycle().take(100) {
             kept.node = l.backend.relabel(&path, &kept.node, label).await.unwrap();
@@ -187,8 +189,8 @@ async fn the_granted_timeout_counts() {
         for (asked, granted) in [(Duration::from_millis(100), 1.0), (Duration::from_secs(1000), 120.0)] {
             let options = ZkOptions::new([server.connect_string()]).with_session_timeout(asked);
             let backend = ZkBackend::connect(options).await.unwrap();
-            let left = backend.session_events().current().deadline - Instant::now();
-            assert!(left.as_secs_f64() < 0.75 * granted && left.as_secs_f64() > 0.5 * granted, "{left:?}");
+            let left = backend.session_events().current().deadline.unwrap() - Instant::now();
+            assert!(left.as_secs_f64() < 0.99 * granted && left.as_secs_f64() > 0.5 * granted, "{left:?}");
         }
     })
     .await;

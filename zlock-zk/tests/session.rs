@@ -146,6 +146,8 @@ async fn a_lost_session_is_closed_at_the_server() {
             linked_with(server, |options| options.with_session_timeout(long).with_server_tick(long)).await;
         let path = path("closed-at-the-server");
         create(&l.backend, &path, Label::Lock).await;
+        // A new session has no such margin: the leader itself began it.
+        sleep(long * 3 / 4).await;
         // A future that nobody polls has a request under way: it must not keep the old session alive.
         l.proxy.both(Flow::Hold);
         let mut unpolled = Box::pin(l.backend.children(&path));

@@ -113,6 +113,7 @@ macro_rules! conformance_group {
             set_data: [lost_answer_is_made_up_for],
             session_events: [
                 deadline_is_before_the_end,
+                deadline_while_it_owns_a_node,
                 short_outage_keeps_the_epoch,
                 long_outage_is_a_new_epoch,
             ],

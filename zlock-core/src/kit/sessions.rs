@@ -13,8 +13,9 @@ use super::failure::{Failure as _, Interrupted};
 use crate::background::Background;
 use crate::error::{Error, ErrorKind};
 use crate::failure::LastFailure;
-use crate::own_nodes::OwnNodes;
-use crate::session::{CloseReason, SessionId, SessionPublisher, SessionState};
+use crate::node::NodeId;
+use crate::own_nodes::{DeletionNotice, OwnNodes};
+use crate::session::{CloseReason, Over, SessionId, SessionPublisher, SessionState};
 
 /// The identity of a session that a backend has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +127,55 @@ impl<T> Sessions<T> {
     #[must_use]
     pub fn background(&self) -> &Background {
         &self.background
+    }
+
+    /// Puts a session at rest if it owns no node: it then has no deadline, until [`insert_own`](Self::insert_own) sets
+    /// one. Returns whether it is at rest.
+    ///
+    /// A backend calls it whenever it is about to keep the session alive. At rest it need not prove that the store keeps
+    /// the session, and its [`extend`](SessionPublisher::extend) does nothing. A backend that never calls it has sessions
+    /// with a deadline from the beginning to the end, and may use [`OwnNodes::insert`] alone.
+    pub fn rest(&self, key: SessionKey) -> bool {
+        self.publisher.rest(key.epoch, || !self.own.owns_any())
+    }
+
+    /// Takes a node of this session in when its create was answered, and sets the deadline of a session at rest.
+    ///
+    /// `deadline` is the instant until which the store keeps the session, by what the create's answer proves about the time
+    /// at which the create was *sent*. A session that has a deadline keeps it, whichever is later: a write need not renew
+    /// a session.
+    ///
+    /// # Errors
+    /// [`interrupted`](Self::interrupted) if the session is over, and also if `deadline` has passed, which ends it.
+    pub fn insert_own(
+        &self,
+        key: SessionKey,
+        node_id: &NodeId,
+        deadline: Instant,
+    ) -> Result<DeletionNotice, Interrupted> {
+        let inserted = self.publisher.own(key.epoch, Some(deadline), || self.own.insert(node_id));
+        inserted.ok().flatten().ok_or_else(|| self.interrupted())
+    }
+
+    /// Takes a node of this session in if the session has a deadline; returns `None` if it is at rest. For a create whose
+    /// answer proves nothing: the backend then needs a proof before it calls [`insert_own`](Self::insert_own).
+    ///
+    /// # Errors
+    /// [`interrupted`](Self::interrupted) if the session is over.
+    pub fn insert_own_if_active(
+        &self,
+        key: SessionKey,
+        node_id: &NodeId,
+    ) -> Result<Option<DeletionNotice>, Interrupted> {
+        self.publisher.own(key.epoch, None, || self.own.insert(node_id)).map_err(|Over| self.interrupted())
+    }
+
+    /// Waits until a session is no longer at rest, or is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn active(&self, key: SessionKey) {
+        self.publisher.has_deadline(key.epoch).await;
     }
 
     /// Begins a session and makes it the current one. Returns `None` if the backend is closed.
@@ -485,6 +535,88 @@ mod tests {
         assert_eq!(sessions.own().len(), 1);
         sessions.end(next);
         assert!(sessions.own().is_empty());
+    }
+
+    fn node_id() -> NodeId {
+        NodeId::new("node")
+    }
+
+    fn deadline(sessions: &Sessions<()>) -> Option<Instant> {
+        sessions.publisher().current().deadline
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_rests_while_it_owns_nothing() {
+        let (sessions, key) = begun();
+        let notice = sessions.insert_own(key, &node_id(), after(60)).unwrap();
+        assert_eq!(deadline(&sessions), Some(after(10)), "a write does not extend it");
+        assert!(!sessions.rest(key));
+        drop(notice);
+        let _ = sessions.own().mark();
+        assert!(!sessions.rest(key), "the node is there, although nobody asks about it any more");
+        sessions.own().remove(&node_id());
+        assert!(sessions.rest(key));
+        assert_eq!(deadline(&sessions), None);
+        advance(Duration::from_secs(3600)).await;
+        assert!(sessions.is_live(key));
+        // What is proved meanwhile gives no deadline that a later hold would live by.
+        assert!(sessions.publisher().extend(key.epoch, after(3600)));
+        assert_eq!(deadline(&sessions), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_node_after_a_rest_sets_the_deadline() {
+        let (sessions, key) = begun();
+        assert!(sessions.rest(key));
+        let unproved = sessions.insert_own_if_active(key, &node_id());
+        assert!(unproved.unwrap().is_none() && sessions.own().is_empty());
+        let mut events = sessions.publisher().subscribe();
+        let over = tokio::spawn(async move { events.over(1).await });
+        let (active, notice) = tokio::join!(sessions.active(key), async {
+            tokio::task::yield_now().await;
+            sessions.insert_own(key, &node_id(), after(5)).unwrap()
+        });
+        let ((), began) = (active, Instant::now());
+        assert_eq!(deadline(&sessions), Some(after(5)));
+        let second = sessions.insert_own_if_active(key, &node_id()).unwrap();
+        assert!(!sessions.rest(key) && !notice.is_deleted() && second.is_some());
+        assert!(sessions.publisher().extend(key.epoch, after(7)));
+        assert_eq!(over.await.unwrap().state, SessionState::Lost);
+        assert_eq!(
+            began.elapsed(),
+            Duration::from_secs(7),
+            "who waited for the end has heard of the deadline"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_node_that_comes_too_late_ends_the_session() {
+        let (sessions, key) = begun();
+        assert!(sessions.rest(key));
+        advance(Duration::from_secs(60)).await;
+        let late = sessions.insert_own(key, &node_id(), Instant::now());
+        assert_eq!(late.err(), Some(Interrupted::SessionLost));
+        assert!(!sessions.is_live(key) && sessions.own().is_empty());
+        assert!(!sessions.rest(key));
+        sessions.active(key).await;
+        // A proof of an epoch that is over gives no node to the next.
+        sessions.begin(SessionId::new(8), after(10), |_| ());
+        assert!(sessions.insert_own(key, &node_id(), after(60)).is_err());
+        assert!(sessions.own().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_at_rest_ends_when_it_is_given_up() {
+        for (refused, state) in
+            [(false, SessionState::Lost), (true, SessionState::Closed(CloseReason::AuthFailed))]
+        {
+            let (sessions, key) = begun();
+            sessions.publisher().give_up(key.epoch);
+            assert!(sessions.is_live(key) && sessions.rest(key), "it has a deadline to end by");
+            sessions.publisher().set_refused(key.epoch, refused);
+            sessions.publisher().give_up(key.epoch);
+            assert_eq!(sessions.publisher().current().state, state);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -29,6 +29,68 @@ async fn heartbeats_keep_a_session_for_hours() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_has_a_deadline_only_while_it_owns_a_node() {
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        let deadline = || a.session_events().current().deadline;
+        for _ in 0..3 {
+            sleep(3 * T).await;
+            assert_eq!((deadline(), a.session_events().epoch()), (None, 1));
+            let created = create(&a).await;
+            assert_eq!(deadline(), Some(Instant::now() + T * 3 / 4));
+            sleep(3 * T).await;
+            assert!(deadline() > Some(Instant::now()), "heartbeats move it on");
+            a.delete(&path(), &Target::Node(created.node)).await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// It hears of the end with its first request, and that is no grant in the session that is over.
+#[tokio::test(start_paused = true)]
+async fn the_first_create_after_a_rest_is_made_in_a_session_that_lives() {
+    limit(async {
+        for silent in [false, true] {
+            let server = MemServer::new();
+            let a = server.connect();
+            sleep(3 * T).await;
+            if silent {
+                a.link().mute();
+                sleep(2 * T).await;
+                a.link().heal();
+            } else {
+                let id = a.session_events().current().id;
+                assert!(server.expire(id));
+            }
+            let created = create(&a).await;
+            assert_eq!(created.epoch, 2);
+            assert_eq!(created.node.session, Some(a.session_events().current().id));
+            assert_eq!(server.names(&path()), [created.node.name.as_str()]);
+            assert!(a.session_events().current().deadline.is_some());
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_at_rest_that_hears_nothing_is_given_up() {
+    limit(async {
+        let server = MemServer::new();
+        let a = server.connect();
+        sleep(3 * T).await;
+        a.link().suspend();
+        until(&a, 1, SessionState::Suspended).await;
+        sleep(T / 2).await;
+        assert!(a.session_events().is_live(1), "nothing is lost yet");
+        until(&a, 1, SessionState::Lost).await;
+        a.link().heal();
+        until(&a, 2, SessionState::Connected).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deleted_node_is_reported_within_a_heartbeat() {
     limit(async {
         let server = MemServer::new();
@@ -171,7 +233,7 @@ async fn options_are_kept() {
         let server = MemServer::new();
         let options = MemOptions::default().with_session_timeout(3 * T).with_margin(T);
         let a = server.connect_with(options);
-        assert_eq!(a.session_events().current().deadline, Instant::now() + 2 * T);
+        assert_eq!(a.session_events().current().deadline.unwrap(), Instant::now() + 2 * T);
         a.link().suspend();
         until(&a, 1, SessionState::Lost).await;
         assert_eq!(server.sessions().len(), 1);
@@ -396,7 +458,7 @@ async fn the_first_deadline_counts_from_the_sending_of_the_connect() {
         a.link().delay(1000 * MS, 1000 * MS);
         a.link().expire();
         let session = until(&a, 2, SessionState::Connected).await;
-        assert!(session.deadline <= Instant::now() + T * 3 / 4 - 2000 * MS);
+        assert!(session.deadline.unwrap() <= Instant::now() + T * 3 / 4 - 2000 * MS);
     })
     .await;
 }

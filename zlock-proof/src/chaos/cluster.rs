@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 use zlock::InterProcessMutex;
-use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper};
+use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper, end_zookeeper_session};
 
+use super::etcdctl;
 use super::plan::Role;
-use super::{etcdctl, zk_session};
 
 /// The ZooKeeper servers' tick.
 const TICK: Duration = Duration::from_millis(500);
@@ -178,7 +178,7 @@ impl Cluster {
         let mut perhaps = false;
         for server in self.addrs() {
             let ended = match self {
-                Cluster::Zk(_) => spawn_blocking(move || zk_session::end(server, session)).await,
+                Cluster::Zk(_) => spawn_blocking(move || end_zookeeper_session(server, session)).await,
                 Cluster::Etcd(_) => spawn_blocking(move || etcdctl::revoke(server, session)).await,
             };
             match ended.expect("a session's end") {

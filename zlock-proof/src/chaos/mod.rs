@@ -17,7 +17,6 @@ mod verdict;
 mod waits;
 mod worker;
 mod world;
-mod zk_session;
 
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
-use zlock::{Client, Error, Guard, SessionState, WriteGuard};
+use zlock::{Client, Error, Guard, Session, SessionState, WriteGuard};
 
 use super::client::{stop_file, storm_file};
 use super::clock::now;
@@ -161,9 +161,14 @@ impl Worker {
             self.record.write(What::Stale { op, token });
             return None;
         }
-        let deadline = self.record.clock.number(session.deadline);
+        let deadline = self.deadline(session);
         self.record.write(What::Got { op, from, token, session: session.id.get(), deadline });
         Some(Look { last: from, deadline })
+    }
+
+    /// Until when the session that a lock is held in lasts for certain.
+    fn deadline(&self, session: Session) -> Ns {
+        self.record.clock.number(session.deadline.expect("a session that owns a node has a deadline"))
     }
 
     /// Whether the lock is still held; records a later deadline, and the end.
@@ -173,7 +178,7 @@ impl Worker {
         let held = guard.is_held();
         if held {
             before.last = at;
-            let deadline = self.record.clock.number(session.deadline);
+            let deadline = self.deadline(session);
             if deadline > before.deadline {
                 before.deadline = deadline;
                 self.record.write(What::Held { op, deadline });

@@ -24,6 +24,7 @@ pub mod zk_op {
     pub const MULTI: i32 = 14;
     pub const CREATE2: i32 = 15;
     pub const CREATE_CONTAINER: i32 = 19;
+    pub const GET_EPHEMERALS: i32 = 103;
 }
 
 /// Accepts a ZooKeeper request of one of these kinds, for

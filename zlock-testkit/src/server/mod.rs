@@ -7,10 +7,12 @@ mod four_letter;
 mod programs;
 mod snapshot;
 mod tls;
+mod zk_session;
 pub(crate) mod zookeeper;
 
 pub use self::daemon::Daemon;
 pub use self::ensemble::Ensemble;
 pub use self::etcd::{Etcd, EtcdCluster, Metrics, etcdctl};
 pub use self::tls::Tls;
+pub use self::zk_session::end_zookeeper_session;
 pub use self::zookeeper::{ZooKeeper, ZooKeeperBuilder};

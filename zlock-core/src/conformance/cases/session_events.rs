@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use crate::backend::Target;
 use crate::conformance::Case;
 use crate::label::Label;
 use crate::session::SessionState;
@@ -50,6 +51,23 @@ pub async fn deadline_is_before_the_end(case: &Case<'_>) {
         case.connected(client, created.epoch + 1).await;
     }
     case.until_has(&path, &[]).await;
+}
+
+/// There is a deadline as long as the session owns a node, also after it has owned none for long.
+pub async fn deadline_while_it_owns_a_node(case: &Case<'_>) {
+    let (a, path, timeout) = (case.connect().await, case.path("lock"), case.store.session_timeout());
+    let session = || a.session_events().current();
+    for _ in 0..2 {
+        let created = case.create(&a, &path, Label::Lock).await;
+        let made = session();
+        let deadline = made.deadline.expect("it owns a node");
+        assert!(deadline > Instant::now() && deadline <= Instant::now() + timeout, "{made:?}");
+        sleep(timeout).await;
+        assert!(session().deadline > Some(deadline), "it has moved on");
+        assert_eq!((session().epoch, session().id, created.epoch), (1, made.id, 1));
+        a.delete(&path, &Target::Node(created.node)).await.unwrap();
+        sleep(2 * timeout).await;
+    }
 }
 
 /// An outage shorter than the session is `Suspended`, then `Connected` in the same epoch.

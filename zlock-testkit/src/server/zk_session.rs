@@ -10,7 +10,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// If the server does not answer.
-pub(crate) fn end(server: SocketAddr, session: u64) -> io::Result<bool> {
+pub fn end_zookeeper_session(server: SocketAddr, session: u64) -> io::Result<bool> {
     let mut stream = TcpStream::connect_timeout(&server, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     // Protocol version, last zxid seen, timeout, session, password, not read-only.

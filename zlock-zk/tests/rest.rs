@@ -1,0 +1,222 @@
+//! A session that owns no node: what it costs, and what its first node is worth.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Linked, SESSION, connected, create, linked, names, observer, path, until};
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::{CoordinationBackend, Label, SessionState, Target};
+use zlock_testkit::{
+    Cut, Ensemble, FaultProxy, Flow, Lose, ZooKeeper, end_zookeeper_session, have_zookeeper, limit, limit_to,
+    zk_op, zookeeper_or_skip, zookeeper_request,
+};
+use zlock_zk::{ZkBackend, ZkOptions};
+use zookeeper_client::Client;
+
+/// How many packets a server gets in so many session timeouts.
+async fn packets(server: &ZooKeeper, timeouts: u32) -> f64 {
+    let count = async || server.mntr().await["packets_received"];
+    let before = count().await;
+    sleep(SESSION * timeouts).await;
+    // The question itself is one.
+    count().await - before - 1.0
+}
+
+/// Of a whole number of session timeouts. What comes on top of the client library's pings is at most a quarter, since
+/// each request of ours takes the place of a ping.
+#[tokio::test]
+async fn a_session_at_rest_costs_little_more_than_the_librarys_pings() {
+    const TIMEOUTS: u32 = 3;
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::start().await;
+        let bare = Client::connector()
+            .with_session_timeout(SESSION)
+            .with_connection_timeout(SESSION / 5)
+            .connect(&server.connect_string())
+            .await
+            .unwrap();
+        let pings = packets(&server, TIMEOUTS).await;
+        drop(bare);
+        let backend = common::backend(&server.connect_string()).await;
+        until("it is at rest", async || backend.session_events().current().deadline.is_none()).await;
+        let at_rest = packets(&server, TIMEOUTS).await;
+        let _made = create(&backend, &path("cost"), Label::Lock).await;
+        let holding = packets(&server, TIMEOUTS).await;
+        println!(
+            "packets in {TIMEOUTS} session timeouts: pings {pings}, at rest {at_rest}, holding {holding}"
+        );
+        assert!(at_rest <= pings * 5.0 / 4.0);
+        assert!(holding <= at_rest * 2.0);
+    })
+    .await;
+}
+
+/// No `sync`, which the leader has to answer, and no list.
+#[tokio::test]
+async fn a_session_at_rest_asks_nothing_of_the_leader() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        until("it is at rest", async || l.backend.session_events().current().deadline.is_none()).await;
+        // What is lost cuts the connection, too: it would be seen.
+        let asked = zookeeper_request(&[zk_op::SYNC, zk_op::GET_EPHEMERALS]);
+        let asked = l.proxy.lose_next(Lose::Answer, asked, Cut::Fin).happened();
+        tokio::pin!(asked);
+        assert!(timeout(2 * SESSION, &mut asked).await.is_err());
+        let made = create(&l.backend, &path("asked"), Label::Lock).await;
+        timeout(SESSION / 5, asked).await.expect("the first heartbeat of a holder goes out at once");
+        assert!(!made.deletion.is_deleted());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_idles_keeps_its_session_and_no_deadline() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        let events = l.backend.session_events();
+        let path = path("idle");
+        for _ in 0..2 {
+            sleep(SESSION * 5 / 2).await;
+            assert_eq!((events.epoch(), events.current().deadline), (1, None));
+            let made = create(&l.backend, &path, Label::Lock).await;
+            let deadline = events.current().deadline.expect("it owns a node");
+            assert!(deadline > Instant::now() && deadline < Instant::now() + SESSION);
+            until("the deadline moves", async || events.current().deadline > Some(deadline)).await;
+            l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            assert!(events.current().deadline.is_some(), "until the next heartbeat");
+        }
+    })
+    .await;
+}
+
+/// The first node is the next session's, and nobody is told of one in the session that is over.
+async fn is_made_in_the_next_session(l: &Linked) {
+    let path = path("dead");
+    let made = create(&l.backend, &path, Label::Lock).await;
+    let session = l.backend.session_events().current();
+    assert_eq!((made.epoch, made.node.session), (2, Some(session.id)));
+    assert!(session.deadline.is_some() && l.backend.session_events().is_live(2));
+    assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
+    sleep(SESSION * 3 / 2).await;
+    assert!(l.backend.session_events().is_live(2) && !made.deletion.is_deleted());
+}
+
+/// The link is silent until the server has ended the session, and the client's library still believes in it.
+#[tokio::test]
+async fn a_session_that_ended_in_silence_grants_nothing() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        for flow in [Flow::Swallow, Flow::Hold] {
+            let l = linked(server).await;
+            sleep(SESSION * 3 / 2).await;
+            let id = format!("{:#x}", l.backend.session_events().current().id.get());
+            // New connections fare no better.
+            l.proxy.freeze().await;
+            l.proxy.both(flow);
+            let dump = async || server.four_letter_word("dump").await.unwrap();
+            until("the server has ended it", async || !dump().await.contains(&id)).await;
+            l.proxy.heal().await;
+            is_made_in_the_next_session(&l).await;
+        }
+    })
+    .await;
+}
+
+/// Another client takes the session over, by its password, and closes it: the only way to end it by hand.
+#[tokio::test]
+async fn a_session_that_was_ended_by_hand_grants_nothing() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        sleep(SESSION * 3 / 2).await;
+        // Nothing tells the client before its create does.
+        l.proxy.to_client(Flow::Hold);
+        let (addr, id) = (server.addr(), l.backend.session_events().current().id.get());
+        let ended = tokio::task::spawn_blocking(move || end_zookeeper_session(addr, id));
+        assert!(ended.await.unwrap().unwrap());
+        let (l, proxy) = (&l, &l.proxy);
+        tokio::join!(is_made_in_the_next_session(l), proxy.heal());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_at_rest_that_hears_nothing_is_given_up() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let l = linked(server).await;
+        let mut listener = l.backend.session_events().listen();
+        listener.next().await.unwrap();
+        sleep(SESSION).await;
+        l.proxy.refuse().await;
+        l.proxy.cut(Cut::Fin);
+        let mut told = Vec::new();
+        for _ in 0..2 {
+            told.push(listener.next().await.unwrap().state);
+        }
+        assert_eq!(told, [SessionState::Suspended, SessionState::Lost]);
+        l.proxy.heal().await;
+        connected(&l.backend, 2).await;
+    })
+    .await;
+}
+
+/// A follower that dies right after it has passed on the first create has not reported it, nor what it heard a moment before. Here
+/// it has heard nothing for a while before, since the link stood still: the leader counts from what came before that.
+#[tokio::test]
+async fn the_first_deadline_holds_when_the_follower_dies_right_after_the_create() {
+    const TICK: Duration = Duration::from_millis(200);
+    const LONG: Duration = Duration::from_secs(6);
+    limit_to(Duration::from_secs(120), async {
+        if !have_zookeeper() {
+            return;
+        }
+        let kind = ZooKeeper::builder().tick(TICK).session_timeouts(TICK, LONG);
+        let ensemble = Ensemble::start_with(3, kind).await;
+        let [follower, other] = ensemble.followers().await[..] else { panic!("two followers") };
+        let observer = observer(&ensemble.members()[other].connect_string()).await;
+        for server_tick in [TICK, TICK, LONG / 2] {
+            let proxy = FaultProxy::start_zookeeper(ensemble.members()[follower].addr()).await;
+            let options = ZkOptions::new([proxy.connect_string()]);
+            let options = options.with_session_timeout(LONG).with_server_tick(server_tick);
+            let backend = ZkBackend::connect(options).await.unwrap();
+            let (mut events, path) = (backend.session_events(), path("follower"));
+            sleep(LONG * 3 / 2).await;
+            assert_eq!((events.epoch(), events.current().deadline), (1, None));
+            proxy.to_server(Flow::Hold);
+            // Shorter than what the library takes for a dead link.
+            sleep(LONG / 6).await;
+            proxy.to_server(Flow::Pass);
+            let sent = Instant::now();
+            let made = create(&backend, &path, Label::Lock).await;
+            // A frozen server is as dead as a killed one, and is so at once.
+            ensemble.members()[follower].pause();
+            let took = sent.elapsed();
+            assert_eq!(made.epoch, 1);
+            let lost = async {
+                events.over(1).await;
+                Instant::now()
+            };
+            let vanished = async {
+                until("the node is gone", async || names(&observer, &path).await.is_empty()).await;
+                Instant::now()
+            };
+            let (lost, vanished) = tokio::join!(lost, vanished);
+            println!(
+                "tick {server_tick:?}: created in {took:?}, lost after {:?}, gone after {:?}",
+                lost - sent,
+                vanished - sent
+            );
+            assert!(lost < vanished);
+            ensemble.members()[follower].resume();
+        }
+    })
+    .await;
+}

@@ -170,7 +170,7 @@ impl SessionPublisher {
 
     /// The store answered: moves the deadline on. `false` if the epoch is over; it stays over.
     ///
-    /// A session at [`rest`](Self::rest) stays without a deadline.
+    /// A session at rest stays without a deadline.
     pub fn extend(&self, epoch: u64, deadline: Instant) -> bool {
         let session = &mut self.0.now().session;
         if session.epoch != epoch || !session.is_live() {

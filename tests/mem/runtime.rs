@@ -7,8 +7,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 use zlock::mem::MemServer;
-use zlock::{Client, InterProcessMutex, Release};
+use zlock::{Client, Handoff, InterProcessMutex, Release};
 use zlock_recipes::suite::Cut;
 
 const PATH: &str = "/app/lock";
@@ -201,4 +202,19 @@ fn many_threads() {
         assert_eq!((server.names(mutex(&clients[0]).path()).len(), server.watches()), (0, 0));
     });
     assert_eq!(inside.visits(), 16 * 50);
+}
+
+/// The task that drives a local queue runs on the backend's runtime: the first acquisition brings that about, and so does the
+/// next one on another runtime.
+#[test]
+fn hand_off_on_one_runtime_after_another() {
+    let server = MemServer::new();
+    let client = Client::new(server.connect());
+    let lock = mutex(&client).with_handoff(Handoff::within(Duration::from_millis(10)));
+    for _ in 0..3 {
+        runtime().block_on(async {
+            let guard = timeout(LONG, lock.acquire()).await.expect("somebody drives the queue").unwrap();
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        });
+    }
 }

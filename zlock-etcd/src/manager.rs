@@ -212,14 +212,16 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
     let mut failures = 0;
     let mut last = granted.sent;
     loop {
+        let mut must_prove = failures > 0;
         tokio::select! {
             biased;
             () = sleep_until(due.at) => {}
-            // What the create was worth may not last long.
-            () = sessions.active(lease), if at_rest => due.at = Instant::now(),
+            // What the create was worth may not last long. The proof comes also if the node is gone by then: with very short
+            // holds a bare keep-alive would follow each of them.
+            () = sessions.active(lease), if at_rest => (due.at, must_prove) = (Instant::now(), true),
             () = keeper.broken() => sleep_until(due.after_break()).await,
         }
-        at_rest = last != granted.sent && sessions.rest(lease);
+        at_rest = !must_prove && last != granted.sent && sessions.rest(lease);
         let sent = due.send();
         match beat(shared, lease, &mut keeper, at_rest).await {
             Ok(Some(by)) => {

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | one holder at a time | a batch has one turn in use; the next one begins when that has ended |
 //! | a batch rests on its node | a turn is passed on only if the session is connected and the node is not known to be gone |
-//! | other clients wait for a bounded time | the time counts from the grant of the place, whoever holds the lock then |
+//! | other clients wait for a bounded time | the time starts when the place is granted, and is never restarted; the place is kept for a second at most when its batch is over |
 //! | no waiter is forgotten | while there are waiters, a task of the client drives the queue; it also sees a turn that ended by a drop, and the end of the session |
 //! | a cancelled waiter keeps nothing | what was sent to it is taken back and passed on |
 
@@ -45,8 +45,8 @@ impl Handoff {
     /// Hands the lock over inside the client for `time` after its place in the store's queue was granted. A critical
     /// section that has begun by then runs to its end. Zero never hands over.
     ///
-    /// Waiters of other clients wait for up to `time` longer, and so should have about as much patience as it takes to
-    /// carry out one request: 10 milliseconds is a good choice.
+    /// A waiter of another client waits for up to `time` longer for each place ahead of it. Choose a time of a few requests
+    /// to the store, such as 10 milliseconds.
     #[must_use]
     pub const fn within(time: Duration) -> Self {
         Handoff { within: time, at_most: u32::MAX }
@@ -59,7 +59,7 @@ impl Handoff {
         self
     }
 
-    /// A time that the clock cannot represent never comes.
+    /// The end of a batch that begins now; `None` if the instant is out of range: then there is no time limit.
     fn until(self) -> Option<Instant> {
         Instant::now().checked_add(self.within)
     }
@@ -114,7 +114,7 @@ struct Batch {
     until: Option<Instant>,
     /// A holder has the turn.
     in_use: bool,
-    is_revoked: bool,
+    ends: bool,
 }
 
 /// The right of a local waiter to hold the lock. Must be ended by [`pass_on`](Self::pass_on) or
@@ -126,7 +126,7 @@ pub(crate) struct Turn {
     pub(crate) granted: Granted,
 }
 
-/// What becomes of the place at the end of a turn.
+/// The fate of the place when a turn ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Ended {
@@ -222,6 +222,7 @@ impl Cohort {
         state.waiters.insert(number, Waiter { data: data.clone(), sender });
         let driver = state.driver.is_none().then_some(state.drivers);
         if driver.is_some() {
+            state.is_queued = false;
             state.driver = driver;
             state.drivers += 1;
         }
@@ -230,19 +231,23 @@ impl Cohort {
 
     /// Removes a waiter.
     pub(crate) fn leave(&self, number: u64) {
-        let is_deserted = {
+        // Dropped outside the lock: that may wake the waiter's task.
+        let (waiter, is_empty) = {
             let mut state = self.lock();
-            state.waiters.remove(&number).is_some() && state.waiters.is_empty()
+            (state.waiters.remove(&number), state.waiters.is_empty())
         };
-        if is_deserted {
+        if waiter.is_some() && is_empty {
             self.changed.notify_one();
         }
     }
 
     /// Whether a local holder or waiter has the lock's place.
     pub(crate) fn is_taken(&self) -> bool {
+        let session = self.session.current();
         let state = self.lock();
-        state.batch.is_some() || state.leftover.is_some() || !state.waiters.is_empty()
+        let is_live = |granted: &Granted| granted.status(session) == Status::Live;
+        let is_held = state.batch.as_ref().is_some_and(|batch| is_live(&batch.granted));
+        is_held || state.leftover.as_ref().is_some_and(is_live) || !state.waiters.is_empty()
     }
 
     /// Whether the waiters have a place in the store's queue.
@@ -318,7 +323,7 @@ impl Cohort {
             let number = state.batches;
             state.batches += 1;
             let until = self.handoff.until();
-            state.batch = Some(Batch { number, granted, until, in_use: false, is_revoked: false });
+            state.batch = Some(Batch { number, granted, until, in_use: false, ends: false });
             number
         };
         self.offer(number, |_| true)
@@ -329,9 +334,11 @@ impl Cohort {
     fn next_turn(self: &Arc<Self>, batch: u64) -> Option<Granted> {
         let (session, now) = (self.session.current(), Instant::now());
         let Handoff { at_most, .. } = self.handoff;
+        let mut before = None;
         self.offer(batch, |batch| {
-            let turn = batch.granted.fencing_token.turn();
-            let goes_on = !batch.is_revoked
+            // The same turn for each waiter that it is offered to, until one takes it.
+            let turn = *before.get_or_insert(batch.granted.fencing_token.turn());
+            let goes_on = !batch.ends
                 && turn < at_most
                 && batch.until.is_none_or(|until| now < until)
                 && session.state == SessionState::Connected
@@ -373,7 +380,8 @@ impl Cohort {
 
     /// The place of a batch is lost: its turn is not passed on.
     pub(crate) fn abandon(&self, number: u64) {
-        self.lock().batch.take_if(|batch| batch.number == number);
+        // Dropped outside the lock: that may wake another waiter.
+        let _batch = { self.lock().batch.take_if(|batch| batch.number == number) };
     }
 
     /// Ends the wait of all waiters with an error.
@@ -420,12 +428,12 @@ impl Turn {
         if is_last { Ended::GiveUp } else { Ended::PassedOn }
     }
 
-    /// The holder was asked to release the lock: the batch ends with its turn.
-    pub(crate) fn revoke(&self) {
+    /// The batch ends with this turn: the holder was asked to release the lock, or has found that its node is gone.
+    pub(crate) fn is_last(&self) {
         if let Some(batch) = &mut self.cohort.lock().batch
             && batch.number == self.batch
         {
-            batch.is_revoked = true;
+            batch.ends = true;
         }
     }
 }

@@ -224,7 +224,8 @@ impl Guard {
         Scope::current().and(&self.hold).scope(future).await
     }
 
-    /// Releases the lock and waits until the server has done so.
+    /// Releases the lock and waits until the server has done so. With a [`Handoff`](crate::Handoff), a lock that other
+    /// users of the client wait for is passed on instead, without a request.
     ///
     /// Returns [`Release::Pending`] at once while the store does not answer, and after the client's
     /// operation timeout otherwise: the release then goes on in the background.

@@ -1,12 +1,13 @@
 //! Acquiring through a client's local queue, and the task that drives the queue.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout, timeout_at};
-use zlock_core::{CoordinationBackend, Error, ErrorKind, Job, Label, Result};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use zlock_core::{CoordinationBackend, Error, ErrorKind, Job, Label, Result, Target};
 
 use crate::acquire::{self, Progress, Request, timed_out, warn_of_waiting_for_itself};
 use crate::client_inner::ClientInner;
@@ -16,9 +17,12 @@ use crate::guard::Guard;
 use crate::hold::{Entry, Hold};
 use crate::queue::Status;
 
-/// How long a waiter goes on without a session and without news of the driver, whose operations give up by themselves
-/// after the backend's operation timeout.
+/// How long a waiter waits while there is no session, at least. By then a running driver has failed its operation, unless
+/// the backend's operation timeout is longer than that.
 const UNATTENDED: Duration = Duration::from_secs(60);
+
+/// How long the place of the batch before is kept for the sake of the next one.
+const LEFTOVER: Duration = Duration::from_secs(1);
 
 /// Waits until the lock is held.
 pub(crate) async fn acquire(request: Request<'_>, handoff: Handoff) -> Result<Guard> {
@@ -115,8 +119,8 @@ impl Turn {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.cohort.leave(self.number);
         self.turn.close();
+        self.cohort.leave(self.number);
         if let Ok(Ok(turn)) = self.turn.try_recv() {
             turn.end(self.client, &self.cohort);
         }
@@ -126,12 +130,14 @@ impl Drop for Ticket<'_> {
 /// Completes with an error when the backend is closed, or when there has been no session for a long time: then the
 /// backend's runtime may have ended, and the driver with it.
 async fn unattended(client: &ClientInner, cohort: &Cohort) -> Error {
-    let mut session = client.session.clone();
+    let patience = UNATTENDED.max(client.operation_timeout * 2);
     loop {
+        // Asked for anew: a backend whose runtime has ended may go on with this one.
+        let mut session = client.backend.session_events();
         let now = session.current();
         if now.is_live() {
             session.changed().await;
-        } else if closed(now).is_some() || timeout(UNATTENDED, session.changed()).await.is_err() {
+        } else if closed(now).is_some() || timeout(patience, session.changed()).await.is_err() {
             return unserved(client, cohort);
         }
     }
@@ -161,9 +167,18 @@ struct Driver {
 
 #[async_trait]
 impl Job for Driver {
-    async fn run(&self, _: &dyn CoordinationBackend) {
-        let Some(client) = self.client.upgrade() else { return };
-        let (client, cohort) = (&client, &self.cohort);
+    async fn run(&self, backend: &dyn CoordinationBackend) {
+        let cohort = &self.cohort;
+        let Some(client) = &self.client.upgrade() else {
+            // Nobody waits any more. A turn that ended by a drop may have left its place.
+            while let Work::GiveUp(granted) = cohort.work() {
+                let target = Target::Node(granted.node);
+                if let Err(error) = backend.delete(cohort.path(), &target).await {
+                    tracing::warn!(path = %cohort.path(), %error, "a node could not be removed");
+                }
+            }
+            return;
+        };
         loop {
             match cohort.work() {
                 Work::Acquire { data, leftover } => {
@@ -204,10 +219,16 @@ async fn acquire_place(
         Progress::Queued => cohort.queued(),
         Progress::Waiting => leftover.give_up(),
     };
+    let not_for_long = async {
+        sleep(LEFTOVER).await;
+        leftover.give_up();
+        pending().await
+    };
     let acquired = tokio::select! {
         biased;
         () = cohort.deserted() => return,
         acquired = cohort.failure.observe(acquire::granted(request, &progress)) => acquired,
+        () = not_for_long => return,
     };
     match acquired {
         Ok(granted) => {
@@ -219,8 +240,8 @@ async fn acquire_place(
     }
 }
 
-/// The place of the batch before. Its node is removed once the next place is queued: then the removal can hand the
-/// lock over to that place, and no waiter of another client gets in between for lack of it.
+/// The place of the batch before. Its node is removed once the next place is queued behind it. Then the removal hands the lock
+/// over to that place, unless another client has a place in between.
 struct Leftover<'a> {
     client: &'a Arc<ClientInner>,
     cohort: &'a Cohort,

@@ -165,10 +165,10 @@ impl Hold {
         turn.map_or(Ended::GiveUp, end)
     }
 
-    /// Another client has asked the holder to release the lock.
-    pub(crate) fn revoked(&self) {
+    /// Another client has asked the holder to release the lock, or the node is gone: it is handed to nobody inside the client.
+    pub(crate) fn is_last_turn(&self) {
         if let Some(turn) = &*self.turn() {
-            turn.revoke();
+            turn.is_last();
         }
     }
 
@@ -263,6 +263,7 @@ impl Hold {
 
     /// The store has no such node any more.
     pub(crate) fn removed(&self) {
+        self.is_last_turn();
         {
             let mut state = self.state();
             // Who has left removes the node itself.

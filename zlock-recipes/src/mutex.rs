@@ -63,36 +63,37 @@ impl LockHandle<Mutex> {
     }
 
     /// Returns this handle with hand-off: waiters of this client queue up behind one place in the store's queue, and
-    /// hand the lock to each other without a request. That pays off where many tasks of one process wait for the same
-    /// lock.
+    /// hand the lock to each other without a request. Use it when many tasks of one process compete for the same lock.
     ///
-    /// The client acquires one place for all users of handles with the same path and the same [`Handoff`]. While the
-    /// time of the `Handoff` lasts, which begins when the place is granted, a release hands the lock to the next waiter
-    /// of the client. Then the client gives the place up and takes a new one at the end of the store's queue. It also
-    /// does so once revocation was requested of a holder that awaits it, while the connection is interrupted, and when
-    /// the place is lost.
+    /// The client acquires one place for all users of handles with the same path and the same [`Handoff`]. Until
+    /// [`Handoff::within`] has elapsed since the place was granted, each release passes the lock to the client's next
+    /// waiter. Then the client gives the place up and takes a new one at the end of the store's queue. It gives the place up
+    /// early if a holder that awaits [`revocation_requested`](crate::Guard::revocation_requested) receives a request, if a
+    /// holder releases the lock while the connection is interrupted, and if the place is lost.
     ///
     /// # Order
     /// Waiters of one client are served first come, first served, and so are the places in the store. A waiter of
-    /// another client waits longer than without hand-off: for each place ahead of it up to the time of the `Handoff`
-    /// and one critical section. A holder that does not release the lock, or a waiter that is not polled when its
-    /// turn comes, holds up everybody, as without hand-off.
+    /// another client may wait longer than without hand-off: for each place ahead of it, up to `within` plus one critical
+    /// section, and up to a second more if the store is slow to create the client's next place. A holder that does
+    /// not release the lock, or a waiter that is not polled when its turn comes, holds up everybody, as without hand-off.
     ///
     /// # Differences for holders
     /// - Holders of the same place have the same [`node`](crate::Guard::node). Their
     ///   [fencing tokens](crate::Guard::fencing_token) have the same number, and differ in the turn. So storage must
-    ///   compare the whole token. A write into the store that is guarded by the node alone does not tell two such
-    ///   holders apart.
-    /// - [`release`](crate::Guard::release) returns [`Released`](crate::Release::Released) without a request if the lock
-    ///   stays with the client. Dropping a guard hands the lock over as well, a little later.
-    /// - [`try_acquire`](Self::try_acquire) returns `None` without a request while another user of the client has the
-    ///   place or waits for it. A lock that it acquires is not handed over.
-    /// - [`participants`](Self::participants) has one entry for all waiters of the client, with the node data of the
-    ///   one for which the place was acquired.
-    /// - In a [`MultiLock`](crate::MultiLock), the time also passes while the next lock is waited for.
+    ///   compare the whole token. A store transaction that checks only the node cannot distinguish two such holders.
+    /// - [`release`](crate::Guard::release) returns [`Released`](crate::Release::Released) without a request if other users
+    ///   of the client wait for the lock. If the batch is over or the connection is interrupted, the client removes the node
+    ///   in the background. Dropping a guard hands the lock over as well, a little later.
+    /// - [`try_acquire`](Self::try_acquire) returns `None` without a request while another user of the same path and
+    ///   `Handoff` has the place or waits for it. A lock that it acquires is not handed over.
+    /// - [`participants`](Self::participants) has one entry for all these waiters, and two while the place changes. The
+    ///   node data is that of the waiter that was first when the place was requested.
+    /// - A request for revocation stays in the node: if its holder does not await it, the next holder of the same place
+    ///   sees it at once.
+    /// - In a [`MultiLock`](crate::MultiLock), `within` keeps running while the next lock is awaited.
     /// - If an operator deletes the node, the client goes on handing the lock over until it learns of that, by its next
     ///   heartbeat. Without hand-off only the present holder is affected.
-    /// - If the place is lost while it is waited for, all waiters of the client get the error.
+    /// - If the place cannot be acquired, or is lost while it is waited for, all waiters of the client get the error.
     /// - [`Client::pending_cleanups`] counts a queue of waiters as one.
     ///
     /// # Examples

@@ -16,10 +16,9 @@ use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 /// What a heartbeat is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beat {
-    /// The session is at rest: any server may answer.
-    Bare,
-    /// The session owns nodes: the leader has to answer, too. A follower answers while its leader stands still, which ends
-    /// sessions when it wakes, before it hears from its followers that they were alive.
+    /// The leader has to answer, too. A follower answers while its leader stands still, which ends sessions when it wakes,
+    /// before it hears from its followers that they were alive. So also while the session owns no node: the first create
+    /// after that would rest on what a follower alone has answered.
     Proof,
     /// The same, and a search for own nodes that somebody has deleted.
     Search,
@@ -29,7 +28,7 @@ pub(crate) enum Beat {
 const SEARCH: u32 = 3;
 
 impl Beat {
-    /// The kind of the heartbeat of this number since the session has owned a node.
+    /// The kind of a session's heartbeat of this number.
     pub(crate) fn numbered(number: u32) -> Self {
         if number % SEARCH == SEARCH - 1 { Beat::Search } else { Beat::Proof }
     }
@@ -44,7 +43,6 @@ pub(crate) fn interval(session_timeout: Duration) -> Duration {
 /// One request under way. Its answer tells that the session lived when it was *sent*; the client library's own
 /// pings say nothing that we can see.
 pub(crate) struct Heartbeat {
-    kind: Beat,
     sent: Instant,
     answered: Pin<Box<dyn Future<Output = bool> + Send>>,
 }
@@ -55,21 +53,19 @@ impl Heartbeat {
         let sent = Instant::now();
         let beat = async move {
             match kind {
-                Beat::Bare => ping(&live.client).await,
                 Beat::Proof => catch_up(&live, Freshness::Latest).await,
                 Beat::Search => search(&live, &shared).await,
             }
         };
         let answered = async move { timeout(session_timeout * 2 / 5, beat).await.is_ok_and(|r| r.is_ok()) };
-        Heartbeat { kind, sent, answered: Box::pin(answered) }
+        Heartbeat { sent, answered: Box::pin(answered) }
     }
 
-    /// Of which kind the heartbeat was and when it was sent, once it is answered; `None` when it was not. Waits for ever if
-    /// there is none.
-    pub(crate) async fn answer(heartbeat: &mut Option<Heartbeat>) -> Option<(Beat, Instant)> {
+    /// When the heartbeat was sent, once it is answered; `None` when it was not. Waits for ever if there is none.
+    pub(crate) async fn answer(heartbeat: &mut Option<Heartbeat>) -> Option<Instant> {
         match heartbeat {
             None => pending().await,
-            Some(heartbeat) => heartbeat.answered.as_mut().await.then_some((heartbeat.kind, heartbeat.sent)),
+            Some(heartbeat) => heartbeat.answered.as_mut().await.then_some(heartbeat.sent),
         }
     }
 }
@@ -79,6 +75,9 @@ impl Heartbeat {
 async fn search(live: &Live, shared: &Shared) -> Result<(), Error> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());
+    if shared.sessions.own().is_empty() {
+        return catch_up(live, Freshness::Latest).await;
+    }
     let (pages, end) = pages(&shared.sessions.own().node_ids(), live.listed_up_to().as_ref());
     let synced = catch_up(live, Freshness::Latest);
     // Sent with the `sync`: the order of calls is the order on the wire.

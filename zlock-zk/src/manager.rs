@@ -119,14 +119,12 @@ impl Manager {
         let ActiveSession { live, states, timeout } = session;
         let key = live.session;
         let shared = self.shared.clone();
-        let (sessions, publisher) = (&shared.sessions, shared.sessions.publisher());
+        let publisher = shared.sessions.publisher();
         let mut events = publisher.subscribe();
         let mut connected = states.peek_state() == SessionState::SyncConnected;
         let mut next = Instant::now() + interval(*timeout);
         let mut heartbeat: Option<Heartbeat> = None;
-        // How many heartbeats were sent since the session has owned a node; none while it is at rest.
-        let mut proofs = Some(0);
-        let mut silent_until = None;
+        let mut beats: u32 = 0;
         loop {
             tokio::select! {
                 biased;
@@ -136,7 +134,7 @@ impl Manager {
                     live.staleness.suspect();
                     match state {
                         SessionState::SyncConnected => {
-                            (connected, silent_until) = (true, None);
+                            connected = true;
                             let mut touches = live.touches();
                             let begun = begun(*timeout, touches.last(), Instant::now());
                             touches.resume(begun);
@@ -149,7 +147,6 @@ impl Manager {
                         state if state.is_terminated() => return End::Lost,
                         _ => {
                             connected = false;
-                            silent_until.get_or_insert_with(|| Instant::now() + *timeout);
                             publisher.suspend(key.epoch);
                         }
                     }
@@ -157,36 +154,20 @@ impl Manager {
                 _ = events.over(key.epoch) => return End::Lost,
                 answered = Heartbeat::answer(&mut heartbeat) => {
                     heartbeat = None;
-                    if let Some((kind, sent)) = answered {
+                    if let Some(sent) = answered {
                         let deadline = live.touches().deadline(sent);
                         live.touches().answered(sent);
-                        // Any server may have answered a bare one, whether or not the session lives at the leader.
-                        if kind != Beat::Bare && !publisher.extend(key.epoch, deadline) {
+                        if !publisher.extend(key.epoch, deadline) {
                             return End::Lost;
                         }
                     }
                 }
-                () = sessions.active(key), if proofs.is_none() => {
-                    // At once, also if a bare one is under way: what the create has proved may not last long.
-                    (proofs, heartbeat, next) = (Some(0), None, Instant::now());
-                }
                 () = sleep_until(next), if connected && heartbeat.is_none() => {
                     next = Instant::now() + interval(*timeout);
-                    let kind = match &mut proofs {
-                        _ if sessions.rest(key) => {
-                            proofs = None;
-                            Beat::Bare
-                        }
-                        None => Beat::Proof,
-                        Some(number) => {
-                            *number += 1;
-                            Beat::numbered(*number - 1)
-                        }
-                    };
+                    let kind = Beat::numbered(beats);
+                    beats = beats.wrapping_add(1);
                     heartbeat = Some(Heartbeat::new(live.clone(), shared.clone(), *timeout, kind));
                 }
-                // With a deadline it is over by then.
-                () = sleep_until(silent_until.unwrap_or(next)), if silent_until.is_some() => return End::Lost,
             }
         }
     }

@@ -344,6 +344,8 @@ macro_rules! recipe_group {
                 revocation_ends_the_batch,
                 a_deleted_node_ends_the_batch,
                 a_lost_lock_is_not_handed_over,
+                a_loss_that_the_holder_finds_is_not_handed_over,
+                a_try_after_the_loss,
                 not_while_suspended,
                 a_lost_session_ends_the_batch,
                 close_wakes_everybody,

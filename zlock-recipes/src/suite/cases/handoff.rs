@@ -224,6 +224,38 @@ pub async fn a_lost_lock_is_not_handed_over(case: &Case<'_>) {
     release(next).await;
 }
 
+/// A holder that learns of the loss by itself, before the client's next heartbeat, does not hand over either.
+pub async fn a_loss_that_the_holder_finds_is_not_handed_over(case: &Case<'_>) {
+    let (a, path) = (case.process().await, case.path("lock"));
+    let lock = handed(&a, &path, u32::MAX);
+    let held = lock.acquire().await.unwrap();
+    let next = local(&lock).await;
+    let number = held.fencing_token().number();
+    case.store.remove(&path, held.node().as_str()).await;
+    let lost = held.revocation_requested().await.unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::NodeDeleted);
+    assert_eq!(held.release().await.unwrap(), Release::AlreadyLost);
+    let next = granted(next).await;
+    assert!(next.fencing_token().number() > number);
+    release(next).await;
+}
+
+/// A guard that is kept after its loss keeps nobody from trying.
+pub async fn a_try_after_the_loss(case: &Case<'_>) {
+    let (a, path) = (case.process().await, case.path("lock"));
+    let lock = handed(&a, &path, u32::MAX);
+    let kept = lock.acquire().await.unwrap();
+    case.store.expire(&a.connection).await;
+    case.until_session(&a, 2, SessionState::Connected).await;
+    let held = lock.try_acquire().await.unwrap().expect("it is free");
+    release(held).await;
+    let held = lock.acquire_timeout(Duration::ZERO).await.unwrap();
+    assert!(held.is_held() && !kept.is_held());
+    release(held).await;
+    a.client.close().await.unwrap();
+    assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
 /// Nothing is handed over while the connection is interrupted. The next local waiter has its turn when it is mended.
 pub async fn not_while_suspended(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));

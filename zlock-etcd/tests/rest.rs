@@ -55,6 +55,31 @@ async fn a_session_at_rest_is_one_message_for_each_third_of_its_ttl() {
     .await;
 }
 
+/// The keep-alives follow the clock, and not the acquisitions.
+#[tokio::test]
+async fn short_holds_cost_no_keep_alive_each() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let server = Etcd::start().await;
+        let backend = common::backend(&server.connect_string()).await;
+        at_rest(&backend).await;
+        let (path, before) = (path("short"), server.metrics().await.messages());
+        let (began, mut holds) = (Instant::now(), 0);
+        while began.elapsed() < TTL * 2 {
+            let made = create(&backend, &path, Label::Lock).await;
+            backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+            assert_eq!(made.epoch, 1);
+            holds += 1;
+        }
+        let sent = sent_since(&server, &before).await["LeaseKeepAlive"];
+        println!("{sent} keep-alives in two TTLs with {holds} holds");
+        assert!(sent <= 4 * 3 * 2 && holds > 100);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_client_that_idles_keeps_its_session_and_no_deadline() {
     limit(async {

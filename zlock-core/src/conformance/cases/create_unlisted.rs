@@ -4,6 +4,7 @@ use crate::backend::{Created, Target};
 use crate::conformance::{Case, Connection};
 use crate::label::Label;
 use crate::path::LockPath;
+use crate::session::SessionState;
 
 async fn create_unlisted(case: &Case<'_>, backend: &Connection, path: &LockPath) -> Created {
     backend.create_unlisted(path, Label::Lock, &case.node_id(), b"data").await.expect("create_unlisted")
@@ -81,6 +82,9 @@ pub async fn lost_answer_brings_the_queue(case: &Case<'_>) {
     case.links().mute(&a).await;
     let lose_it = async {
         case.until("the create takes effect", async || case.store.names(&path).await.len() == 2).await;
+        // Until then its answer may be on its way.
+        let state = || a.session_events().current().state;
+        case.until("the connection is given up", async || state() == SessionState::Suspended).await;
         case.links().heal(&a).await;
     };
     let (created, ()) = tokio::join!(create_unlisted(case, &a, &path), lose_it);

@@ -53,7 +53,7 @@ pub async fn deadline_is_before_the_end(case: &Case<'_>) {
     case.until_has(&path, &[]).await;
 }
 
-/// There is a deadline as long as the session owns a node, also after it has owned none for long.
+/// There is a deadline from the answer of a create on until the delete of the session's last node begins.
 pub async fn deadline_while_it_owns_a_node(case: &Case<'_>) {
     let (a, path, timeout) = (case.connect().await, case.path("lock"), case.store.session_timeout());
     let session = || a.session_events().current();

@@ -277,7 +277,8 @@ impl Cohort {
                     }
                     Some(batch) if !batch.in_use => batch.number,
                     None if !state.waiters.is_empty() => {
-                        state.is_queued = false;
+                        // Waiters behind the batch before were queued all the time.
+                        state.is_queued = state.leftover.is_some();
                         let data = state.waiters.values().next().map(|waiter| waiter.data.clone());
                         return Work::Acquire {
                             data: data.unwrap_or_default(),

@@ -253,7 +253,7 @@ impl Cohort {
     /// Whether the waiters have a place in the store's queue.
     pub(crate) fn is_queued(&self) -> bool {
         let state = self.lock();
-        state.is_queued || state.batch.is_some()
+        state.is_queued || state.batch.is_some() || state.leftover.is_some()
     }
 
     /// The driver's place has been created.

@@ -22,10 +22,10 @@ pub struct Counts {
     pub writes: u64,
     pub watches: u64,
     pub ephemerals: u64,
-    /// How many watches were told of a deletion, and how many deletions had any.
+    /// The number of watches that reported a deletion, and of deletions that had a watch.
     pub told: u64,
     pub told_of: u64,
-    /// Watches that were told of a change of the children.
+    /// The number of watches that reported a change of the children.
     pub herd: u64,
 }
 

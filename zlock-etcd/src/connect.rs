@@ -29,7 +29,7 @@ const MAX_ANSWER: usize = i32::MAX as usize;
 /// keep-alives, which wait for no turn. Nor may it be many whose answers are long: each create brings its whole queue.
 const MAX_UNDER_WAY: usize = 32;
 
-/// Who has to agree to an answer.
+/// The members of the cluster that have to agree to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     /// Most of the members: a write, or a read that is linearizable.

@@ -91,7 +91,7 @@ async fn a_client_with_very_short_holds_keeps_its_session() {
     .await;
 }
 
-/// The first node is the next session's, and nobody is told of one in the session that is over.
+/// The first node belongs to the next session, and no create reports a node of the session that is over.
 async fn is_made_in_the_next_session(l: &Linked) {
     let path = path("dead");
     let made = create(&l.backend, &path, Label::Lock).await;

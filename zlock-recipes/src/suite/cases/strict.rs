@@ -51,7 +51,7 @@ pub async fn no_herd<M: Mutual>(case: &Case<'_>) {
     // Who looks must have seen before anything changes: what was asked for may show the next change already.
     let at_rest = || processes.iter().all(|p| p.faults.under_way() == 0);
     case.until("all wait", async || waits() >= 50).await;
-    // Who comes is a change that the first in line of a semaphore looks at.
+    // Each newcomer is a change that the first in line of a semaphore looks at.
     let quiet = Duration::from_millis(if case.paused { 20 } else { 300 });
     case.until("all is quiet", async || {
         let before = calls();

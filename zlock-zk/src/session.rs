@@ -12,6 +12,7 @@ use zlock_core::{CloseReason, DeletionNotice, ErrorKind, NodeId};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
 
+use crate::alone::Alone;
 use crate::config::ZkOptions;
 use crate::contents::Contents;
 use crate::error::Failure;
@@ -101,6 +102,7 @@ pub(crate) struct Shared {
     pub(crate) contents: OwnContents<Contents>,
     /// For deletes of nodes whose names are not known.
     pub(crate) listings: Listings,
+    pub(crate) alone: Alone,
     in_flight: InFlight,
 }
 
@@ -113,6 +115,7 @@ impl Shared {
             sessions: Sessions::new("the server refused the credentials"),
             contents: OwnContents::default(),
             listings: Listings::default(),
+            alone: Alone::default(),
             in_flight: InFlight::default(),
         }
     }
@@ -130,6 +133,7 @@ impl Shared {
 
     fn clean_up(&self, ended: Option<Arc<Live>>) {
         self.in_flight.cancel_all();
+        self.alone.clear();
         if let Some(ended) = ended {
             ended.watchers.close();
         }

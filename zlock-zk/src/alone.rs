@@ -24,7 +24,6 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
-use std::time::Duration;
 
 use tokio::time::Instant;
 use zlock_core::Sequence;
@@ -33,15 +32,12 @@ use zookeeper_client::StateWatcher;
 
 use crate::arm::Watching;
 
-/// The number of queues that are remembered.
+/// The number of queues that are remembered: those that were used last. A client that uses more of them in turn pins none,
+/// since it never comes back to one that is remembered.
 const MAX_QUEUES: usize = 100;
 
 /// The longest path of a parent that is pinned, in bytes. Watched paths are limited in all, see `watchers`.
 const MAX_PATH: usize = 256;
-
-/// A pinned queue makes room for another one after this time without a use. Without such a time, a client that uses more
-/// queues in turn than there is room for would pin and unpin one with each use.
-const IDLE: Duration = Duration::from_secs(60);
 
 /// The queues that had one node of ours and no other, by the parent's path at the server.
 #[derive(Default)]
@@ -177,7 +173,8 @@ impl Alone {
             if pin.is_some() {
                 entry.pin = pin;
             }
-        } else if is_alone && state.make_room() {
+        } else if is_alone {
+            state.make_room();
             let entry = Entry { session, last, pin, used: Instant::now() };
             state.queues.insert(parent.to_owned(), entry);
         }
@@ -205,15 +202,14 @@ impl State {
         self.queues.get_mut(parent).filter(|entry| entry.session == session)
     }
 
-    /// Makes room for one more queue. Returns `false` if all that are remembered are in use.
-    fn make_room(&mut self) -> bool {
-        if self.queues.len() < MAX_QUEUES {
-            return true;
+    /// Forgets the queue that has not been used for the longest time, if there is no room for one more.
+    fn make_room(&mut self) {
+        if self.queues.len() >= MAX_QUEUES
+            && let Some((oldest, _)) = self.queues.iter().min_by_key(|(_, entry)| entry.used)
+        {
+            let oldest = oldest.clone();
+            self.queues.remove(&oldest);
         }
-        let spare = |entry: &Entry| entry.pin.is_none() || entry.used.elapsed() >= IDLE;
-        let oldest = self.queues.iter().filter(|(_, entry)| spare(entry)).min_by_key(|(_, entry)| entry.used);
-        let Some(oldest) = oldest.map(|(parent, _)| parent.clone()) else { return false };
-        self.queues.remove(&oldest).is_some()
     }
 }
 

@@ -7,10 +7,14 @@
 
 mod zk_support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use zlock::{Client, ErrorKind, InterProcessMutex, Release};
-use zlock_testkit::{Cut, FaultProxy, have_zookeeper, limit};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use zlock::{Client, ErrorKind, InterProcessMutex, ReadWriteLock, Release};
+use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit, limit_to};
 use zookeeper_client::{Acls, CreateMode};
 
 use self::zk_support::meter::{LONG, Meter, cost};
@@ -69,7 +73,7 @@ async fn a_parent_that_was_made_again_is_listed() {
             assert!(last.ends_with("-lock-0000000003"));
             if is_seen {
                 // Whatever the client has heard by now.
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                sleep(Duration::from_millis(50)).await;
             }
             let error = mutex.acquire_timeout(SHORT).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
@@ -191,6 +195,79 @@ async fn an_interruption_is_followed_by_a_listing() {
         assert!(requests >= 3, "{requests}");
         // A pin on the new connection.
         assert_eq!(requests_of_a_use(&mut meter, &mutex).await, 2);
+    })
+    .await;
+}
+
+/// Two clients that seldom meet, on links that are cut. Some of their tasks give up; the path is removed whenever it is empty,
+/// and read locks on it get other labels, which uses numbers up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_seldom_meet_have_one_holder() {
+    const PATH: &str = "/app/seldom";
+    const TIME: Duration = Duration::from_secs(8);
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(Duration::from_secs(180), async {
+        let kind = ZooKeeper::builder().container_check_interval(Duration::from_millis(5));
+        let server = kind.start().await;
+        let (inside, visits) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+        let (mut tasks, mut proxies, mut clients) = (JoinSet::new(), Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let proxy = FaultProxy::start_zookeeper(server.addr()).await;
+            clients.push(connect(proxy.connect_string(), Duration::from_secs(20)).await);
+            proxies.push(proxy);
+        }
+        for task in 0..4 {
+            let lock = ReadWriteLock::new(&clients[task as usize % 2], PATH).unwrap();
+            let (inside, visits) = (inside.clone(), visits.clone());
+            tasks.spawn(async move {
+                let began = Instant::now();
+                let mut round: u32 = 0;
+                while began.elapsed() < TIME {
+                    round += 1;
+                    let guard = if (task + round) % 5 == 0 {
+                        let patience = Duration::from_micros(u64::from(task * 37 + round * 53) % 3000);
+                        match timeout(patience, lock.write().acquire()).await {
+                            Ok(guard) => guard.unwrap(),
+                            Err(_) => continue,
+                        }
+                    } else {
+                        lock.write().acquire().await.unwrap()
+                    };
+                    assert_eq!(
+                        inside.fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "two holders, the second is {guard:?}"
+                    );
+                    tokio::task::yield_now().await;
+                    visits.fetch_add(1, Ordering::SeqCst);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    if round % 7 == 0 {
+                        guard.downgrade().await.unwrap().release().await.unwrap();
+                    } else {
+                        guard.release().await.unwrap();
+                    }
+                    // One after the other has the lock for itself for most of the time.
+                    let turn = began.elapsed().as_millis() / 250 % 4;
+                    let pause = if turn == task.into() { 0 } else { 40 + round % 30 };
+                    sleep(Duration::from_millis(pause.into())).await;
+                }
+            });
+        }
+        let cutter = async {
+            loop {
+                for proxy in &proxies {
+                    sleep(Duration::from_millis(900)).await;
+                    proxy.cut(Cut::Reset);
+                }
+            }
+        };
+        tokio::select! {
+            () = async { while tasks.join_next().await.transpose().unwrap().is_some() {} } => {}
+            () = cutter => {}
+        }
+        report(format!("{} visits", visits.load(Ordering::SeqCst)));
     })
     .await;
 }

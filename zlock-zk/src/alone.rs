@@ -16,7 +16,12 @@
 //! | nothing was created since | the numbers are consecutive; those that a server gives twice are excluded |
 //! | N was under the pinned parent | the pin was armed while N was there: after N's create on the wire, or before it and has not fired, and before N's delete |
 //! | the next node is under it, too | the pin has not fired when that create's answer is here, and the connection has not changed since before the pin was sent |
-//! | the answer belongs to that create | after an attempt of unknown outcome its node is looked for in a listing |
+//! | the answer belongs to that create | after a first attempt, whatever came of it, the queue is listed |
+//!
+//! It rests on ZooKeeper's promise that a client hears of a change that it watches before it sees its effects. Two ways
+//! around that are known, and only an administrator can take them: to withdraw the right to read the parent from its
+//! clients, which keeps the event from them on servers with ZOOKEEPER-4799, and then to remove it and make it again; and to
+//! restore a running server from a snapshot, which ends every lock's meaning anyway.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,9 +33,9 @@ use std::task::{Context, Waker};
 use tokio::time::Instant;
 use zlock_core::Sequence;
 use zlock_core::kit::SessionKey;
-use zookeeper_client::StateWatcher;
 
 use crate::arm::Watching;
+use crate::session::Live;
 
 /// The number of queues that are remembered: those that were used last. A client that uses more of them in turn pins none,
 /// since it never comes back to one that is remembered.
@@ -48,6 +53,8 @@ struct State {
     queues: BTreeMap<String, Entry>,
     /// The number of the last pin.
     last_pin: u64,
+    /// The last epoch that is over.
+    ended: u64,
 }
 
 struct Entry {
@@ -65,10 +72,10 @@ struct Last {
     removed: bool,
 }
 
-/// A watch on a parent, and on the connection that it is on.
+/// A watch on a parent, and the number of changes of its connection when it was sent.
 pub(crate) struct Pinned {
     watching: Watching,
-    connection: StateWatcher,
+    changes: u64,
 }
 
 /// How to make a node.
@@ -90,25 +97,24 @@ pub(crate) struct Trusted {
 }
 
 impl Pinned {
-    /// `connection` must have been made before the request of the watch was sent.
-    pub(crate) fn new(watching: Watching, connection: StateWatcher) -> Self {
-        Pinned { watching, connection }
+    /// `changes` must have been [counted](Live::changes) before the request of the watch was sent.
+    pub(crate) fn new(watching: Watching, changes: u64) -> Self {
+        Pinned { watching, changes }
     }
 
     /// Whether the parent is still the one that was pinned.
-    fn holds(&mut self) -> bool {
-        fn is_pending(future: impl Future) -> bool {
-            pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
-        }
-        is_pending(&mut self.watching) && is_pending(self.connection.changed())
+    fn holds(&mut self, live: &Live) -> bool {
+        let watching = pin!(&mut self.watching);
+        watching.poll(&mut Context::from_waker(Waker::noop())).is_pending() && live.changes() == self.changes
     }
 }
 
 impl Entry {
-    /// The number of the pin, if that still holds. A pin that does not is forgotten: it must not be asked again.
-    fn pin(&mut self) -> Option<u64> {
-        self.pin.take_if(|(_, pinned)| !pinned.holds());
-        self.pin.as_ref().map(|(pin, _)| *pin)
+    /// The number of the pin, if that still holds. One that does not is returned as the second part, to be dropped
+    /// outside the lock: it must not be asked again.
+    fn pin(&mut self, live: &Live) -> (Option<u64>, Option<Pinned>) {
+        let lost = self.pin.take_if(|(_, pinned)| !pinned.holds(live));
+        (self.pin.as_ref().map(|(pin, _)| *pin), lost.map(|(_, pinned)| pinned))
     }
 }
 
@@ -118,11 +124,14 @@ impl Alone {
     }
 
     /// Returns how to make the next node.
-    pub(crate) fn plan(&self, parent: &str, session: SessionKey) -> Plan {
+    pub(crate) fn plan(&self, parent: &str, live: &Live) -> Plan {
         let mut state = self.lock();
-        let Some(entry) = state.of(parent, session) else { return Plan::List };
+        let Some(entry) = state.of(parent, live.session) else { return Plan::List };
         let Some(Last { number, is_again, removed: true }) = entry.last else { return Plan::List };
-        match entry.pin() {
+        let (pin, lost) = entry.pin(live);
+        drop(state);
+        drop(lost);
+        match pin {
             Some(pin) => Plan::Trust(Trusted { number, pin }),
             None if is_again && parent.len() <= MAX_PATH => Plan::Pin,
             None => Plan::List,
@@ -130,18 +139,15 @@ impl Alone {
     }
 
     /// Returns `true` if the node with this number, whose create was answered just now, is alone in its queue.
-    pub(crate) fn confirm(
-        &self,
-        parent: &str,
-        session: SessionKey,
-        trusted: Trusted,
-        number: Sequence,
-    ) -> bool {
+    pub(crate) fn confirm(&self, parent: &str, live: &Live, trusted: Trusted, number: Sequence) -> bool {
         let mut state = self.lock();
-        let Some(entry) = state.of(parent, session) else { return false };
-        let is_alone = entry.pin() == Some(trusted.pin) && number.get() == trusted.number.get() + 1;
+        let Some(entry) = state.of(parent, live.session) else { return false };
+        let (pin, lost) = entry.pin(live);
+        let is_alone = pin == Some(trusted.pin) && number.get() == trusted.number.get() + 1;
         entry.last = is_alone.then_some(Last { number, is_again: true, removed: false });
         entry.used = Instant::now();
+        drop(state);
+        drop(lost);
         is_alone
     }
 
@@ -156,12 +162,15 @@ impl Alone {
     ) {
         let mut last = is_alone.then_some(Last { number, is_again: false, removed: false });
         let mut state = self.lock();
-        let state = &mut *state;
+        if session.epoch <= state.ended {
+            return;
+        }
         let pin = pinned.map(|pinned| {
             state.last_pin += 1;
             (state.last_pin, pinned)
         });
-        if let Some(entry) = state.of(parent, session) {
+        // Dropped outside the lock.
+        let _surplus = if let Some(entry) = state.of(parent, session) {
             if let (Some(before), Some(last)) = (&entry.last, &mut last) {
                 last.is_again = match number.get() - before.number.get() {
                     // It was confirmed.
@@ -170,14 +179,16 @@ impl Alone {
                 };
             }
             (entry.last, entry.used) = (last, Instant::now());
-            if pin.is_some() {
-                entry.pin = pin;
-            }
+            let old = if pin.is_some() { std::mem::replace(&mut entry.pin, pin) } else { None };
+            (old, None)
         } else if is_alone {
-            state.make_room();
+            let oldest = state.make_room();
             let entry = Entry { session, last, pin, used: Instant::now() };
-            state.queues.insert(parent.to_owned(), entry);
-        }
+            (None, state.queues.insert(parent.to_owned(), entry).or(oldest))
+        } else {
+            (pin, None)
+        };
+        drop(state);
     }
 
     /// Takes in that a delete of this node of ours was answered, and that it found the node.
@@ -189,9 +200,12 @@ impl Alone {
         }
     }
 
-    /// Forgets everything: the session is over.
-    pub(crate) fn clear(&self) {
-        let queues = std::mem::take(&mut self.lock().queues);
+    /// Forgets everything of this epoch, which is over, and of those before it.
+    pub(crate) fn end(&self, epoch: u64) {
+        let mut state = self.lock();
+        state.ended = state.ended.max(epoch);
+        let queues = std::mem::take(&mut state.queues);
+        drop(state);
         // Outside the lock.
         drop(queues);
     }
@@ -203,13 +217,12 @@ impl State {
     }
 
     /// Forgets the queue that has not been used for the longest time, if there is no room for one more.
-    fn make_room(&mut self) {
-        if self.queues.len() >= MAX_QUEUES
-            && let Some((oldest, _)) = self.queues.iter().min_by_key(|(_, entry)| entry.used)
-        {
-            let oldest = oldest.clone();
-            self.queues.remove(&oldest);
+    fn make_room(&mut self) -> Option<Entry> {
+        if self.queues.len() < MAX_QUEUES {
+            return None;
         }
+        let oldest = self.queues.iter().min_by_key(|(_, entry)| entry.used)?.0.clone();
+        self.queues.remove(&oldest)
     }
 }
 

@@ -92,7 +92,8 @@ async fn attempt(
     let recovering = progress.lost_in.is_some();
     let found = if recovering { recover(operation, session, wanted.node_id).await? } else { None };
     operation.budget.ambiguous = false;
-    let lists = !wanted.is_unlisted || std::mem::replace(&mut progress.has_tried, true);
+    let is_first = !std::mem::replace(&mut progress.has_tried, true);
+    let lists = !(wanted.is_unlisted && is_first);
     let (place, pinned) = match found {
         Some(place) => (Some(place), None),
         None => {
@@ -100,7 +101,7 @@ async fn attempt(
                 used_up.wait(operation, session).await?;
                 progress.used_up = None;
             }
-            append(operation, session, wanted, lists).await?
+            append(operation, session, wanted, lists, is_first).await?
         }
     };
     let Some(place) = place else { return Ok(None) };
@@ -163,6 +164,7 @@ async fn append(
     session: SessionKey,
     wanted: &Wanted<'_>,
     lists: bool,
+    is_first: bool,
 ) -> Result<(Option<Place>, Option<Pinned>), Failure> {
     let Wanted { label, node_id, data, .. } = *wanted;
     let began = Instant::now();
@@ -170,16 +172,18 @@ async fn append(
     let prefix = format!("{parent}/{}", NodeName::prefix(node_id, label));
     let (data, acls) = (data.to_owned(), operation.shared.options.acls.clone());
     let shared = operation.shared;
-    let plan = shared.alone.plan(&parent, session);
+    let live = shared.sessions.get(session).ok_or_else(|| shared.sessions.interrupted())?;
+    let plan = if is_first { shared.alone.plan(&parent, &live) } else { Plan::List };
     let room = match plan {
-        Plan::Pin => shared.watchers(session)?.reserve_own(Watched::Node(parent.as_str().into())),
+        // If the create is given up, the room is free a little before the watch is: it is one path, and a short one.
+        Plan::Pin if lists => live.watchers.reserve_own(Watched::Node(parent.as_str().into())),
         _ => None,
     };
+    drop(live);
     let lists = lists && !matches!(plan, Plan::Trust(_));
     let gate = shared.gate.clone();
     let sent = operation.write(session, move |live| async move {
-        // From before the watch is armed.
-        let room = room.map(|room| (room, live.client.state_watcher()));
+        let room = room.map(|room| (room, live.changes()));
         let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
         let create = live.client.create(&prefix, &data, &options);
         // A request enters the queue when the method is called.
@@ -190,11 +194,11 @@ async fn append(
                 None => None,
             }
         };
-        let pin = room.map(|(room, connection)| (live.client.get_and_watch_data(&parent), room, connection));
+        let pin = room.map(|(room, changes)| (live.client.get_and_watch_data(&parent), room, changes));
         let pinned = async {
-            let (pin, room, connection) = pin?;
+            let (pin, room, changes) = pin?;
             let (_, _, watcher) = pin.await.ok()?;
-            Some(Pinned::new(Watching::on_own_connection(watcher, room, gate), connection))
+            Some(Pinned::new(Watching::on_own_connection(watcher, room, gate), changes))
         };
         let (created, listed, pinned) = tokio::join!(create, listed, pinned);
         Ok((created?, listed, pinned))
@@ -271,7 +275,9 @@ async fn finish(
 /// Whether a node that was just created is alone in its queue, although nobody has listed that.
 fn is_alone(operation: &Operation<'_>, session: SessionKey, trusted: Trusted, node: &Node) -> bool {
     Worth::of(node.sequence) == Worth::Place
-        && operation.shared.alone.confirm(&operation.server_path(), session, trusted, node.sequence)
+        && operation.shared.sessions.get(session).is_some_and(|live| {
+            operation.shared.alone.confirm(&operation.server_path(), &live, trusted, node.sequence)
+        })
 }
 
 /// An own node, with what a listing does not tell.

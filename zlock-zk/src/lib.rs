@@ -23,6 +23,7 @@ mod parents;
 mod read;
 mod relabel;
 mod session;
+mod states;
 #[cfg(feature = "tls")]
 mod tls;
 mod touches;

@@ -8,6 +8,8 @@
 //! A rule is left out by the model's driver or store (`rules`): the real functions are called all the same,
 //! and what they say is bent.
 
+mod alone;
+mod alone_rules;
 mod check;
 mod driver;
 mod handoff;
@@ -35,7 +37,9 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let are_names_right = table::names(has("--quick"), has("--traces"));
     println!();
     let is_handoff_right = table::handoff(has("--quick"), has("--traces"));
-    if is_right && is_missed && are_names_right && is_handoff_right {
+    println!();
+    let is_alone_right = table::alone(has("--quick"), has("--traces"));
+    if is_right && is_missed && are_names_right && is_handoff_right && is_alone_right {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -44,6 +48,8 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use super::alone;
+    use super::alone_rules::AloneRule;
     use super::check::{quick, without};
     use super::handoff;
     use super::handoff_rules::{HandoffRule, Wrong};
@@ -86,6 +92,23 @@ mod tests {
     fn each_rule_about_names_is_missed() {
         for rule in NameRule::ALL {
             let (run, _, found) = names::without(rule);
+            assert!(found.is_some(), "without {rule:?}: {run:?}");
+        }
+    }
+
+    #[test]
+    fn being_alone_is_safe() {
+        for run in alone::runs(true) {
+            let (states, found) = alone::explore(run, None);
+            assert!(found.is_none(), "{run:?}: {found:?}");
+            assert!(states > 1_000, "{run:?}: only {states} states");
+        }
+    }
+
+    #[test]
+    fn each_rule_about_being_alone_is_missed() {
+        for rule in AloneRule::ALL {
+            let (run, _, found) = alone::without(rule);
             assert!(found.is_some(), "without {rule:?}: {run:?}");
         }
     }

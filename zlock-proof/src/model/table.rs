@@ -1,5 +1,7 @@
 //! `zlock-proof model`: the two tables, in Markdown.
 
+use super::alone;
+use super::alone_rules::AloneRule;
 use super::check::{Explored, Found, Run, quick, thorough, without};
 use super::handoff;
 use super::handoff_rules::HandoffRule;
@@ -126,6 +128,40 @@ pub(crate) fn handoff(is_quick: bool, with_traces: bool) -> bool {
         is_right &= found.is_some();
     }
     is_right
+}
+
+/// The same two tables about a client that is alone with a lock.
+pub(crate) fn alone(is_quick: bool, with_traces: bool) -> bool {
+    println!(
+        "| all rules about being alone | others' nodes | operator's deletes | interruptions | states | wrong |"
+    );
+    println!("|---|---|---|---|---|---|");
+    let mut is_right = true;
+    for run in alone::runs(is_quick) {
+        let (states, found) = alone::explore(run, None);
+        let wrong = if found.is_some() { "two holders" } else { "nothing" };
+        println!("| {} | {states} | {wrong} |", counts(run));
+        is_right &= found.is_none();
+    }
+    println!();
+    println!(
+        "| rule about being alone, and what is done without it | uses | others' nodes | operator's deletes | interruptions | wrong | states |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for rule in AloneRule::ALL {
+        let (run, states, found) = alone::without(rule);
+        let wrong = if found.is_some() { "two holders" } else { "NOTHING" };
+        println!("| {} | {} | {wrong} | {states} |", rule.text(), counts(run));
+        if let (true, Some(trace)) = (with_traces, &found) {
+            trace.iter().for_each(|action| println!("    {action:?}"));
+        }
+        is_right &= found.is_some();
+    }
+    is_right
+}
+
+fn counts(run: alone::Run) -> String {
+    format!("uses: {} | {} | {} | {}", run.uses, run.theirs, run.deletes, run.interruptions)
 }
 
 fn fences(run: names::Run) -> &'static str {

@@ -11,7 +11,7 @@
 //! | `ID -x ID : TEXT` | a request that is refused |
 //! | `note ID : TEXT` | a box on a column |
 //! | `hold ID`, `end ID` | a bar: the lane holds the lock |
-//! | `pause ID : TEXT`, `resume ID` | the bar changes: nothing runs; and back |
+//! | `pause ID : TEXT`, `stale ID` | the bar changes: nothing runs there; it runs, and does not hold any more |
 //! | `gap` | time passes |
 
 use std::fmt::Write;
@@ -113,7 +113,8 @@ fn parse(text: &str) -> Result<Diagram> {
             }
             ["gap"] => Step::Gap,
             ["note", id] => Step::Note { lane: lane(id)?, text },
-            ["hold" | "resume", id] => Step::Bar { lane: lane(id)?, class: Some("hold"), text },
+            ["hold", id] => Step::Bar { lane: lane(id)?, class: Some("hold"), text },
+            ["stale", id] => Step::Bar { lane: lane(id)?, class: Some("stale"), text },
             ["pause", id] => Step::Bar { lane: lane(id)?, class: Some("pause"), text },
             ["end", id] => Step::Bar { lane: lane(id)?, class: None, text },
             [from, arrow, to] => {
@@ -136,27 +137,40 @@ const ROW: usize = 34;
 const TOP: usize = 56;
 const MARGIN: usize = 24;
 
-/// The colours follow the reader's scheme; the background is the diagram's own, so that it is readable on any page.
+/// The colours follow the reader's scheme; the background is the diagram's own, so that it is readable on any page. No
+/// variables: not every viewer of SVG knows them.
 const STYLE: &str = "\
 <style>
-  svg { --back: #ffffff; --ink: #1f2328; --soft: #59636e; --line: #9aa4ae; --box: #f3f5f7;
-        --hold: #2da44e; --pause: #d4a72c; --bad: #cf222e; }
-  @media (prefers-color-scheme: dark) {
-    svg { --back: #161b22; --ink: #e6edf3; --soft: #9198a1; --line: #59636e; --box: #262c36;
-          --hold: #3fb950; --pause: #d29922; --bad: #ff7b72; }
-  }
-  text { font: 13px system-ui, sans-serif; fill: var(--ink); text-anchor: middle; }
+  text { font: 13px system-ui, sans-serif; fill: #1f2328; text-anchor: middle; }
   .head { font-weight: 600; }
-  .back { fill: var(--back); stroke: var(--line); }
-  .lane { stroke: var(--line); stroke-dasharray: 3 4; }
-  .gap { stroke: var(--back); stroke-width: 3; stroke-dasharray: 3 5; }
-  .box { fill: var(--box); stroke: var(--line); }
-  .hold { fill: var(--hold); } .pause { fill: var(--pause); }
-  .request, .response, .refused { stroke: var(--ink); stroke-width: 1.3; }
-  .response { stroke: var(--soft); stroke-dasharray: 6 4; }
-  .refused { stroke: var(--bad); }
-  .tip { fill: var(--ink); } .tip.response { fill: var(--soft); stroke: none; } .tip.request { stroke: none; }
-  .label.refused { fill: var(--bad); stroke: none; }
+  .since { text-anchor: start; font-style: italic; }
+  .back { fill: #ffffff; stroke: #9aa4ae; }
+  .lane { stroke: #9aa4ae; stroke-dasharray: 3 4; }
+  .gap { stroke: #ffffff; stroke-width: 3; stroke-dasharray: 3 5; }
+  .box { fill: #f3f5f7; stroke: #9aa4ae; }
+  .hold { fill: #2da44e; }
+  .pause { fill: #d4a72c; }
+  .stale { fill: #cf222e; }
+  .arrow { fill: none; stroke: #1f2328; stroke-width: 1.3; }
+  .response { stroke: #59636e; stroke-dasharray: 6 4; }
+  .refused { stroke: #cf222e; }
+  .tip { fill: #1f2328; }
+  .no { fill: #cf222e; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3; }
+    .back { fill: #161b22; stroke: #59636e; }
+    .lane { stroke: #59636e; }
+    .gap { stroke: #161b22; }
+    .box { fill: #262c36; stroke: #59636e; }
+    .hold { fill: #3fb950; }
+    .pause { fill: #d29922; }
+    .stale { fill: #ff7b72; }
+    .arrow { stroke: #e6edf3; }
+    .response { stroke: #9198a1; }
+    .refused { stroke: #ff7b72; }
+    .tip { fill: #e6edf3; }
+    .no { fill: #ff7b72; }
+  }
 </style>";
 
 fn svg(diagram: &Diagram) -> String {
@@ -191,10 +205,7 @@ fn svg(diagram: &Diagram) -> String {
                 if !text.is_empty() {
                     let (x, y) = (x[*lane] + 10, now + ROW / 2 + 6);
                     let text = escape(text);
-                    let _ = writeln!(
-                        body,
-                        "<text x=\"{x}\" y=\"{y}\" style=\"text-anchor: start; font-style: italic\">{text}</text>"
-                    );
+                    let _ = writeln!(body, "<text class=\"since\" x=\"{x}\" y=\"{y}\">{text}</text>");
                 }
                 continue;
             }
@@ -222,7 +233,7 @@ fn svg(diagram: &Diagram) -> String {
 
 /// Where the lanes are: far enough apart for what stands between them.
 fn columns(diagram: &Diagram) -> Vec<usize> {
-    let wide = |text: &str| text.chars().count() * 7 + 26;
+    let wide = |text: &str| text.chars().count() * 15 / 2 + 28;
     let mut gaps = vec![0; diagram.lanes.len()];
     for (n, pair) in diagram.lanes.windows(2).enumerate() {
         gaps[n] = (wide(&pair[0].1) + wide(&pair[1].1)) / 2;
@@ -256,7 +267,7 @@ fn bar(out: &mut String, x: usize, from: usize, to: usize, class: &str) {
 }
 
 fn note(out: &mut String, x: usize, y: usize, text: &str) {
-    let width = text.chars().count() * 7 + 16;
+    let width = text.chars().count() * 15 / 2 + 16;
     let (left, top) = (x.saturating_sub(width / 2), y - 17);
     let _ = writeln!(
         out,
@@ -268,33 +279,24 @@ fn note(out: &mut String, x: usize, y: usize, text: &str) {
 
 fn message(out: &mut String, from: usize, to: usize, y: usize, arrow: Arrow, text: &str) {
     let class = match arrow {
-        Arrow::Request => "request",
-        Arrow::Response => "response",
-        Arrow::Refused => "refused",
+        Arrow::Request => "",
+        Arrow::Response => " response",
+        Arrow::Refused => " refused",
     };
     let (start, end, back) =
         if from < to { (from + 6, to - 7, to - 16) } else { (from - 6, to + 7, to + 16) };
-    let _ = writeln!(out, "<line class=\"{class}\" x1=\"{start}\" y1=\"{y}\" x2=\"{end}\" y2=\"{y}\"/>");
     let (up, down, middle) = (y - 4, y + 4, usize::midpoint(from, to));
-    if arrow == Arrow::Refused {
-        let (left, right) = (end.min(back), end.max(back));
-        let _ = writeln!(
+    let _ = writeln!(out, "<path class=\"arrow{class}\" d=\"M{start} {y} H{end}\"/>");
+    let _ = if arrow == Arrow::Refused {
+        writeln!(
             out,
-            "<path class=\"refused\" fill=\"none\" d=\"M{left} {} L{right} {} M{left} {} L{right} {}\"/>",
-            y - 5,
-            y + 5,
-            y + 5,
-            y - 5
-        );
+            "<path class=\"arrow refused\" d=\"M{end} {up} L{back} {down} M{end} {down} L{back} {up}\"/>"
+        )
     } else {
-        let _ = writeln!(out, "<path class=\"tip {class}\" d=\"M{end} {y} L{back} {up} L{back} {down} Z\"/>");
-    }
-    let _ = writeln!(
-        out,
-        "<text class=\"label {class}\" x=\"{middle}\" y=\"{}\" style=\"stroke: none\">{}</text>",
-        y - 6,
-        escape(text)
-    );
+        writeln!(out, "<path class=\"tip\" d=\"M{end} {y} L{back} {up} V{down} Z\"/>")
+    };
+    let (colour, y, text) = (if arrow == Arrow::Refused { " class=\"no\"" } else { "" }, y - 6, escape(text));
+    let _ = writeln!(out, "<text{colour} x=\"{middle}\" y=\"{y}\">{text}</text>");
 }
 
 fn escape(text: &str) -> String {

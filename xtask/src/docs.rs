@@ -14,7 +14,7 @@ const LONGEST: usize = 40;
 const PUBLISHED: [&str; 6] = ["src", "zlock-core", "zlock-etcd", "zlock-mem", "zlock-recipes", "zlock-zk"];
 
 /// Phrases that make a reader stop, and what to write instead. At the beginning of a sentence if they have a capital.
-const BANNED: [(&str, &str); 18] = [
+const BANNED: [(&str, &str); 20] = [
     ("Who ", "name the client, the holder or the waiter"),
     ("Whoever ", "name the client, the holder or the waiter"),
     ("As there.", "say what is the same"),
@@ -33,6 +33,8 @@ const BANNED: [(&str, &str); 18] = [
     ("if he ", "a client is no he"),
     ("that he ", "a client is no he"),
     ("no time means", "a zero duration makes"),
+    ("he ", "a client is no he"),
+    ("to be let go", "to be released"),
 ];
 
 const TYPOS: Tool = Tool { program: "typos", package: "typos-cli", version: "1.52.0", install: &["--debug"] };

@@ -21,7 +21,7 @@ use crate::watch::Watch;
 ///
 /// All recipes are written against this trait; implement it, run the `conformance` suite, and they work.
 ///
-/// # Who retries
+/// # Retries
 /// An operation retries inside itself, by the backend's policy and within one budget of time, and returns
 /// only what it could not mend. A caller never repeats it. An operation that is called while there is no
 /// session waits for one, within the same budget. It [notes](crate::LastFailure::note) each failure that it

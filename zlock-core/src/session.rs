@@ -1,4 +1,4 @@
-//! Sessions: who owns the nodes, and until when that is certain.
+//! Sessions, which own the nodes, and how long that is certain.
 
 use std::fmt;
 use std::future::pending;
@@ -38,7 +38,7 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// How a session stands.
+/// The state of a session.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionState {
@@ -62,15 +62,15 @@ pub enum CloseReason {
     AuthFailed,
 }
 
-/// A look at the session.
+/// A snapshot of the session.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The store's number of it.
+    /// The number that the store gave the session.
     pub id: SessionId,
     /// Counts the sessions of a backend, from 1. A newer epoch means that every older one is lost.
     pub epoch: u64,
-    /// How it stands.
+    /// The state of the session.
     pub state: SessionState,
     /// The instant until which the session's nodes are guaranteed to exist: when the last request was sent whose answer
     /// proves that the store keeps the session, plus the session's timeout, less a margin. Moves on while the store
@@ -94,10 +94,10 @@ impl Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Over;
 
-/// The backend's side of the view: says how the session stands. Dropping it closes the view.
+/// The backend's side of the view, which sets the state of the session. Dropping it closes the view.
 ///
 /// Every method that names an epoch does nothing when a newer one has begun, so that late news of an old
-/// session cannot harm the new one. `Lost` is final for an epoch: once anybody was told that the deadline
+/// session cannot harm the new one. `Lost` is final for an epoch: once anybody has seen that the deadline
 /// has passed, a late heartbeat cannot take it back.
 #[derive(Debug)]
 pub struct SessionPublisher(Arc<Shared>);
@@ -327,8 +327,8 @@ impl Drop for SessionPublisher {
     }
 }
 
-/// A level-triggered view of a backend's session: tells how it stands, and wakes when that changes. States
-/// that were over before anybody looked may be skipped; a newer epoch says that the older one is lost.
+/// A level-triggered view of a backend's session, which returns its state and completes when that changes. States that
+/// were over before anybody looked may be skipped; a newer epoch means that the older one is lost.
 #[derive(Clone, Debug)]
 pub struct SessionEvents {
     shared: Arc<Shared>,

@@ -10,8 +10,8 @@ impl SessionEvents {
     }
 }
 
-/// Tells of session changes one by one, and of `Lost` for every epoch that ended before it tells of the
-/// next epoch. Made by [`SessionEvents::listen`].
+/// Returns the changes of a session one by one, with a `Lost` for each epoch that ended before the next epoch. Created by
+/// [`SessionEvents::listen`].
 #[derive(Debug)]
 pub struct SessionListener {
     events: SessionEvents,

@@ -175,8 +175,8 @@ impl EtcdOptions {
         self
     }
 
-    /// The key of a lock's node, the prefix included. It exists as long as the lock is held, and its create
-    /// revision is the fencing token: compare it in a transaction of your own, and the server refuses the
+    /// Returns the key of a lock's node, including the prefix. The key exists as long as the lock is held, and its create
+    /// revision is the number of the fencing token. Compare it in a transaction of your own: the server then refuses the
     /// writes of a holder that has lost the lock and does not know it yet.
     ///
     /// That the key exists is not enough: the next node of the same session may have the same key.

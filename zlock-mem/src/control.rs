@@ -21,8 +21,8 @@ impl MemServer {
         self.0.lock().tree.children(parent.as_str()).into_iter().map(|child| child.name.to_string()).collect()
     }
 
-    /// The queue of `parent` as the store has it, the owner and the fencing token of every node with it: more
-    /// than any client is told.
+    /// Returns the queue of `parent` as the store has it, with the owner and the fencing token of every node. No client gets
+    /// that much from a listing.
     #[must_use]
     pub fn queue(&self, parent: &LockPath) -> Queue {
         let children = self.0.lock().tree.children(parent.as_str());

@@ -35,8 +35,8 @@ impl MemOptions {
         self
     }
 
-    /// Sets how long before the server would end the session the client takes it for lost. A quarter of the
-    /// session timeout unless told; counts as half of it at most.
+    /// Sets how long before the server's end of the session the client counts it as lost. Defaults to a quarter of the
+    /// session timeout, and is at most half of it.
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);

@@ -48,7 +48,7 @@ pub(crate) async fn granted(request: Request<'_>, progress: &(dyn Fn(Progress) +
     Box::pin(drive(request, progress)).await.map(|grant| grant.granted)
 }
 
-/// Waits until the lock is held or the time is over. No time means one try.
+/// Waits until the lock is held or the time is over. A zero duration makes a single attempt.
 pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Result<Guard> {
     if time.is_zero() {
         let taken = try_acquire(request).await?;
@@ -357,7 +357,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// What came of asking; a wake-up if the place was lost meanwhile. A call that hangs on a silent link
+    /// The result of asking, or a wake-up if the place was lost meanwhile. A call that hangs on a silent link
     /// must not hide that.
     async fn unless_lost(
         &self,

@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// A view of the session: how it stands, and until when locks certainly hold. Local: no request.
+    /// Returns a view of the session: its state, and the deadline up to which locks are certainly held. Performs no I/O.
     #[must_use]
     pub fn session_events(&self) -> SessionEvents {
         self.0.session.clone()
@@ -140,11 +140,11 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// The data of this client's nodes, which [`participants`](crate::LockHandle::participants) and
-    /// an operator see. Host name and process id unless set.
+    /// Sets the data of this client's nodes, which [`participants`](crate::LockHandle::participants) and an operator see.
+    /// Defaults to the host name and the process ID.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`], and for `__REVOKE__`, which asks a holder to let go.
+    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`], and for `__REVOKE__`, which requests revocation.
     pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.node_data = check_node_data(data.into())?;
         Ok(self)

@@ -10,15 +10,14 @@ use crate::hold::{Entry, Hold, Remaining};
 use crate::release::{Release, relabel, release};
 use crate::scope::Scope;
 
-/// A held lock. Releases it when the last guard of the hold goes.
+/// A held lock. The lock is released when the last guard of the hold is dropped.
 ///
 /// # How safe it is
-/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) know of every loss before the store gives the lock
-/// to somebody else, with one exception: when an operator deletes the node, or ends the session at the server
-/// before its time, two clients believe that they hold until this one learns it: with the next
-/// heartbeat, or when it is connected again. (On ZooKeeper, a client with more than 1,000 nodes looks for each of them
-/// only every few heartbeats.) No queue can avoid that; the
-/// [`fencing_token`](Guard::fencing_token) covers it.
+/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) report every loss before the store gives the lock to another
+/// client, with one exception. If an operator deletes the node, or ends the session at the server before its time, two
+/// clients believe that they hold until this one learns of it: by a heartbeat, or when it is connected again. On ZooKeeper,
+/// every third heartbeat looks for the session's nodes, and a client with more than 1,000 of them looks for each one less
+/// often. No queue can avoid that; the [`fencing_token`](Guard::fencing_token) covers it.
 ///
 /// # Drop
 /// Dropping the last guard does not release at once: it hands the node to the backend's task, which removes it on the

@@ -89,7 +89,7 @@ impl<K: Kind> LockHandle<K> {
     /// - [`Unavailable`](zlock_core::ErrorKind::Unavailable) if no server answered within the backend's operation
     ///   timeout.
     /// - [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused) for a write lock inside the scope of a read lock of
-    ///   the same path, even of one that was a write lock. Nothing is sent.
+    ///   the same path, even of one that was a write lock. No request is sent.
     /// - [`PermitLimitMismatch`](zlock_core::ErrorKind::PermitLimitMismatch) for permits if the head of the queue uses
     ///   another maximum.
     /// - [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), [`Unexpected`](zlock_core::ErrorKind::Unexpected).

@@ -56,10 +56,10 @@ enum Wait {
 }
 
 impl MultiLock {
-    /// A lock made of these. Nothing is sent.
+    /// Creates a lock that consists of these. Performs no I/O.
     ///
     /// # Errors
-    /// `InvalidArgument` if there are none, or two of one client with the same path: the second would wait for
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if there are none, or two of one client with the same path: the second would wait for
     /// the first.
     pub fn new(locks: impl IntoIterator<Item = impl DynLock>) -> Result<Self> {
         let mut locks: Vec<_> = locks.into_iter().map(|lock| lock.to_handle()).collect();

@@ -97,9 +97,9 @@ impl MultiGuard {
         self.guards.iter().fold(Scope::current(), within).scope(future).await
     }
 
-    /// Releases the locks in the reverse order in which they were acquired, all of them whatever comes of
-    /// any, and waits until their stores have done so. `Released` means that all are free; else what became
-    /// of the first, in the order of release, that is not.
+    /// Releases all the locks, in the reverse order in which they were acquired, and waits until their stores have done so.
+    /// One that fails does not keep the others. [`Released`](Release::Released) means that all are free; otherwise the result
+    /// is that of the first, in the order of release, that is not.
     ///
     /// # Errors
     /// The first error of any release, as [`Guard::release`]; its path says of which.

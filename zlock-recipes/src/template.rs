@@ -109,11 +109,11 @@ impl Client {
 }
 
 impl LockTemplate {
-    /// A template for locks below `root`, such as `/app/locks`; a trailing slash is fine, and so is `/`.
-    /// Waits 2 s twice unless set. Nothing is sent.
+    /// Creates a template for locks below `root`, such as `/app/locks`. A trailing slash is allowed, and so is `/` alone.
+    /// Waits for 2 seconds twice by default. Performs no I/O.
     ///
     /// # Errors
-    /// `InvalidPath`, with the offending part in the message.
+    /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message.
     pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
         let given = root.as_ref();
         let root = given.strip_suffix('/').unwrap_or(given);

@@ -25,10 +25,10 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
+/// # async fn main() -> zlock::Result<()> {
 /// use std::time::Duration;
-/// use zlock_mem::MemServer;
-/// use zlock_recipes::Client;
+/// use zlock::Client;
+/// use zlock::mem::MemServer;
 ///
 /// let server = MemServer::new();
 /// let client = Client::builder(server.connect())
@@ -44,11 +44,37 @@ pub struct Client(Arc<ClientInner>);
 
 impl Client {
     /// A client with default settings on this backend.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::Client;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let client = Client::new(MemServer::new().connect());
+    /// # client.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(backend: impl CoordinationBackend) -> Self {
         Client::builder(backend).build()
     }
 
     /// A client with settings of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::Client;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let client = Client::builder(MemServer::new().connect()).with_node_data("worker 7")?.build();
+    /// # client.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(backend: impl CoordinationBackend) -> ClientBuilder {
         ClientBuilder {
             backend: Arc::new(backend),
@@ -59,6 +85,19 @@ impl Client {
     }
 
     /// Returns a view of the session: its state, and the deadline up to which locks are certainly held. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::SessionState;
+    ///
+    /// let session = client.session_events().current();
+    /// assert_eq!(session.state, SessionState::Connected);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn session_events(&self) -> SessionEvents {
         self.0.session.clone()
@@ -67,6 +106,18 @@ impl Client {
     /// Returns how many nodes are still to be removed in the background: those of dropped guards, of cancelled
     /// acquisitions, and of releases that could not reach the server. Nodes that are still to get another label,
     /// after a downgrade or at a semaphore, count too, and so do those of other clients of the same backend.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// drop(guard); // removed in the background
+    /// println!("{} nodes are still to be removed", client.pending_cleanups());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn pending_cleanups(&self) -> usize {
         self.0.backend.background().len()
@@ -88,11 +139,10 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # use zlock_core::Close;
-    /// # use zlock_mem::MemServer;
+    /// # use zlock::Close;
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// if client.close().await? == Close::Pending {
     ///     eprintln!("the locks are free when the session has timed out");
     /// }

@@ -27,9 +27,9 @@ use crate::scope::Scope;
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-/// use zlock_recipes::{InterProcessMutex, Release};
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use zlock::{InterProcessMutex, Release};
 ///
 /// let guard = InterProcessMutex::new(&client, "/app/orders/42")?.acquire().await?;
 /// tokio::select! {
@@ -73,6 +73,18 @@ impl Guard {
     }
 
     /// The path of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// assert_eq!(guard.path().as_str(), "/app/orders/42");
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &LockPath {
         self.hold.path()
@@ -80,6 +92,20 @@ impl Guard {
 
     /// The number to hand to the storage that the lock protects. The same for every guard of this hold, and
     /// larger than that of every earlier holder.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let fence = guard.fencing_token().to_be_bytes(); // for a column of 12 bytes
+    /// // UPDATE orders SET status = 'shipped', fence = :fence WHERE id = 42 AND fence <= :fence
+    /// # let _ = fence;
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.hold.fencing_token()
@@ -96,12 +122,36 @@ impl Guard {
     ///
     /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore tells the
     /// next in line that it was granted: a transaction that is on its way then is refused without need.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// println!("the lock is the node {} of {}", guard.node(), guard.path());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn node(&self) -> NodeName {
         self.hold.node()
     }
 
     /// How many permits of a semaphore this hold has taken; `None` for other locks.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3).await?;
+    /// assert_eq!(guard.permits(), Some(3));
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn permits(&self) -> Option<u32> {
         match self.hold.label() {
@@ -112,6 +162,20 @@ impl Guard {
 
     /// Whether the lock is certainly still held: its session is live, the session's deadline has not passed,
     /// and nobody reported the node gone. A local look, no request.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// if guard.is_held() {
+    ///     // a short step
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.is_held(self.entry)
@@ -126,6 +190,24 @@ impl Guard {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::ErrorKind;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let server = MemServer::new();
+    /// let backend = server.connect();
+    /// let link = backend.link();
+    /// let guard = zlock::Client::new(backend).mutex("/app/orders/42")?.acquire().await?;
+    /// link.expire(); // the server ends the session
+    /// assert_eq!(guard.lost().await.kind(), ErrorKind::SessionLost);
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> Error {
         self.hold.lost(self.entry).await
     }
@@ -150,9 +232,9 @@ impl Guard {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// # let mutex = zlock_recipes::InterProcessMutex::new(&client, "/app/orders/42")?;
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// # let mutex = client.mutex("/app/orders/42")?;
     /// let guard = mutex.acquire().await?;
     /// assert_eq!(mutex.request_revocation().await?, 1); // elsewhere
     /// tokio::select! {
@@ -169,6 +251,20 @@ impl Guard {
     }
 
     /// Returns a view of the lock that cannot release it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let context = guard.context(); // for code that must not release the lock
+    /// assert!(context.is_held());
+    /// guard.release().await?;
+    /// assert!(!context.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn context(&self) -> LockContext {
         LockContext { hold: self.hold.clone(), entry: self.entry }
@@ -178,6 +274,21 @@ impl Guard {
     ///
     /// # Errors
     /// `SessionLost`, `NodeDeleted`, `NotAuthorized` or `Closed` if the lock is lost. Local, no request.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Release;
+    ///
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let other = guard.reenter()?;
+    /// assert_eq!(guard.release().await?, Release::StillHeld);
+    /// assert_eq!(other.release().await?, Release::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reenter(&self) -> Result<Guard> {
         self.hold.enter_again(self.entry);
         Guard::reentered(self.hold.clone(), self.entry)
@@ -199,8 +310,8 @@ impl Guard {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let guard = client.mutex("/app/orders")?.acquire().await?;
     /// let number = guard.run(async { 42 }).await?;
     /// guard.release().await?;
@@ -217,6 +328,24 @@ impl Guard {
     ///
     /// # Cancel safety
     /// That of the future. Dropping it does not release the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// guard
+    ///     .scope(async {
+    ///         let inner = mutex.acquire().await?; // at once, without a request
+    ///         inner.release().await
+    ///     })
+    ///     .await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         // Looked up when the future runs, not when it is made: `x.scope(y.scope(f))` makes the inner one
         // first.
@@ -237,6 +366,22 @@ impl Guard {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Release;
+    ///
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// match guard.release().await? {
+    ///     Release::Released => {} // the lock is free
+    ///     other => eprintln!("not free yet: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<Release> {
         self.left = true;
         match self.hold.leave(self.entry) {

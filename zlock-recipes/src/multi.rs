@@ -24,11 +24,11 @@ use crate::participants::Participant;
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
 /// use std::time::Duration;
 ///
-/// use zlock_recipes::{DynLock, MultiLock};
+/// use zlock::{DynLock, MultiLock};
 ///
 /// let order = client.mutex("/app/orders/42")?;
 /// let prices = client.read_write_lock("/app/prices")?.read();
@@ -61,6 +61,21 @@ impl MultiLock {
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if there are none, or two of one client with the same path: the second would wait for
     /// the first.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::{DynLock, MultiLock};
+    ///
+    /// let order = client.mutex("/app/orders/42")?;
+    /// let prices = client.read_write_lock("/app/prices")?.read();
+    /// let both = MultiLock::new([&order as &dyn DynLock, &prices])?;
+    /// # let _ = both;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(locks: impl IntoIterator<Item = impl DynLock>) -> Result<Self> {
         let mut locks: Vec<_> = locks.into_iter().map(|lock| lock.to_handle()).collect();
         // Stable: equal paths keep their order.
@@ -80,6 +95,19 @@ impl MultiLock {
     }
 
     /// The paths of the locks, in the order in which they are acquired.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let paths: Vec<_> = both.paths().map(|path| path.as_str()).collect();
+    /// assert_eq!(paths, ["/app/accounts/1", "/app/accounts/2"]); // sorted
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn paths(&self) -> impl Iterator<Item = &LockPath> {
         self.locks.iter().map(LockHandle::path)
     }
@@ -99,6 +127,19 @@ impl MultiLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self) -> Result<MultiGuard> {
         self.acquire_all(Wait::Forever).await
     }
@@ -115,6 +156,21 @@ impl MultiLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire_timeout(Duration::from_secs(5)).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire_timeout(&self, time: Duration) -> Result<MultiGuard> {
         let wait = match Instant::now().checked_add(time) {
             _ if time.is_zero() => Wait::Not,
@@ -136,6 +192,20 @@ impl MultiLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let held = one.acquire().await?;
+    /// assert!(both.try_acquire().await?.is_none()); // and the other is free
+    /// held.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         match self.acquire_all(Wait::Not).await {
             Ok(guard) => Ok(Some(guard)),
@@ -156,6 +226,19 @@ impl MultiLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let moved = both.run(async { 100 }).await?;
+    /// # assert_eq!(moved, 100);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
         let guard = self.acquire().await?;
         let output = guard.run(future).await;

@@ -24,11 +24,41 @@ impl MultiGuard {
     }
 
     /// The guards of the locks, in the order of their paths: each has a fencing token of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire().await?;
+    /// for guard in guard.guards() {
+    ///     println!("{}: token {}", guard.path(), guard.fencing_token());
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
 
     /// Whether all the locks are certainly still held. A local look, no request.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire().await?;
+    /// assert!(guard.is_held());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(Guard::is_held)
@@ -109,6 +139,21 @@ impl MultiGuard {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Release;
+    ///
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire().await?;
+    /// assert_eq!(guard.release().await?, Release::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<Release> {
         let mut result = Ok(Release::Released);
         while let Some(guard) = self.guards.pop() {

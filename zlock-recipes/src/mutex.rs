@@ -19,9 +19,9 @@ use crate::lock::LockHandle;
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-/// use zlock_recipes::InterProcessMutex;
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use zlock::InterProcessMutex;
 ///
 /// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
 /// let guard = mutex.acquire().await?;
@@ -41,8 +41,8 @@ impl Client {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
     /// guard.release().await?;
     /// # Ok(())
@@ -99,11 +99,11 @@ impl LockHandle<Mutex> {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// use std::time::Duration;
     ///
-    /// use zlock_recipes::Handoff;
+    /// use zlock::Handoff;
     ///
     /// let handoff = Handoff::within(Duration::from_millis(10));
     /// let mutex = client.mutex("/app/orders")?.with_handoff(handoff);

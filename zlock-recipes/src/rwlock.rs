@@ -21,9 +21,9 @@ use crate::participants::Participant;
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-/// use zlock_recipes::ReadWriteLock;
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use zlock::ReadWriteLock;
 ///
 /// let lock = ReadWriteLock::new(&client, "/app/prices")?;
 /// let (one, two) = (lock.read().acquire().await?, lock.read().acquire().await?);
@@ -57,8 +57,8 @@ impl Client {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let prices = client.read_write_lock("/app/prices")?;
     /// prices.read().acquire().await?.release().await?;
     /// prices.write().acquire().await?.release().await?;
@@ -94,12 +94,37 @@ impl ReadWriteLock {
     }
 
     /// Returns the reading side of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// let (one, two) = (prices.read().acquire().await?, prices.read().acquire().await?); // together
+    /// # one.release().await?;
+    /// # two.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn read(&self) -> ReadLock {
         self.0.clone()
     }
 
     /// Returns the writing side of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// let guard = prices.write().acquire().await?; // alone
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn write(&self) -> WriteLock {
         self.0.with_kind(Write)
@@ -115,6 +140,19 @@ impl ReadWriteLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// let guard = prices.read().acquire().await?;
+    /// assert_eq!(prices.participants().await?.len(), 1);
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }

@@ -23,7 +23,7 @@ tokio::task_local! {
 ///
 /// ```
 /// # async fn f() {
-/// # use zlock_recipes::Scope;
+/// # use zlock::Scope;
 /// let scope = Scope::current();
 /// tokio::spawn(scope.scope(async {
 ///     // enters again the locks that the spawning code holds

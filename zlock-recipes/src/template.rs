@@ -54,9 +54,9 @@ fn invalid(message: String) -> Error {
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-/// use zlock_recipes::LockTemplate;
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use zlock::LockTemplate;
 ///
 /// let template = LockTemplate::new(&client, "/app/locks")?;
 /// let mut numbers = vec![1];
@@ -96,8 +96,8 @@ impl Client {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let template = client.lock_template("/app/locks")?;
     /// template.execute("create-order", |_lock| async { /* alone */ }).await?;
     /// # Ok(())
@@ -114,6 +114,19 @@ impl LockTemplate {
     ///
     /// # Errors
     /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::LockTemplate;
+    ///
+    /// let template = LockTemplate::new(&client, "/app/locks")?;
+    /// # let _ = template;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
         let given = root.as_ref();
         let root = given.strip_suffix('/').unwrap_or(given);
@@ -140,9 +153,9 @@ impl LockTemplate {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// use zlock_recipes::{LockKind, LockTemplate};
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::{LockKind, LockTemplate};
     ///
     /// let template = LockTemplate::new(&client, "/app/prices")?;
     /// let (read, write) = (template.clone().with_kind(LockKind::Read)?, template.with_kind(LockKind::Write)?);
@@ -163,11 +176,11 @@ impl LockTemplate {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// use std::time::Duration;
     ///
-    /// use zlock_recipes::Handoff;
+    /// use zlock::Handoff;
     ///
     /// let handoff = Handoff::within(Duration::from_millis(10));
     /// let template = client.lock_template("/app/locks")?.with_handoff(handoff)?;
@@ -195,6 +208,20 @@ impl LockTemplate {
     ///
     /// # Errors
     /// `InvalidArgument` for no attempts. No wait means one try.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// // Waits for 15 seconds in all, and logs after 5 and 10.
+    /// let template = client.lock_template("/app/locks")?.with_wait(Duration::from_secs(5), 3)?;
+    /// # let _ = template;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_wait(mut self, wait: Duration, attempts: u32) -> Result<Self> {
         if attempts == 0 {
             return Err(invalid("attempts is 0, at least 1 is needed".into()));
@@ -205,6 +232,26 @@ impl LockTemplate {
 
     /// Sets whether the closure is cancelled when the lock is lost. Defaults to `true`. If `false`, the closure runs to
     /// its end, its output is returned in `Ok`, and the closure has to watch its [`LockContext`] by itself.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let template = client.lock_template("/app/locks")?.cancel_on_loss(false);
+    /// let done = template
+    ///     .execute("report", |lock| async move {
+    ///         let mut pages = 0;
+    ///         while pages < 10 && lock.is_held() {
+    ///             pages += 1;
+    ///         }
+    ///         pages
+    ///     })
+    ///     .await?;
+    /// assert_eq!(done, 10);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn cancel_on_loss(mut self, cancel: bool) -> Self {
         self.cancel_on_loss = cancel;
@@ -234,6 +281,18 @@ impl LockTemplate {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// let token = template.execute("create-order", |lock| async move { lock.fencing_token() }).await?;
+    /// assert!(token.number() > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn execute<F, Fut>(&self, name: &str, closure: F) -> Result<Fut::Output>
     where
         F: FnOnce(LockContext) -> Fut,
@@ -265,7 +324,7 @@ impl LockTemplate {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # let client = zlock::connect("mem://").await?;
     /// let template = client.lock_template("/app/locks")?;
     /// let number: u32 = template
     ///     .try_execute("create-order", |_lock| async {
@@ -291,6 +350,17 @@ impl LockTemplate {
     ///
     /// # Errors
     /// `InvalidPath`, with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// assert_eq!(template.path("orders/42")?.as_str(), "/app/locks/orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn path(&self, name: &str) -> Result<LockPath> {
         LockPath::new(format!("{}/{name}", self.root))
     }

@@ -43,9 +43,9 @@ impl WriteGuard {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// use zlock_recipes::ReadWriteLock;
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::ReadWriteLock;
     ///
     /// let lock = ReadWriteLock::new(&client, "/app/prices")?;
     /// let writing = lock.write().acquire().await?;

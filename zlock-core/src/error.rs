@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, in which operation, on which path.
+/// An error of any operation, with its kind, the operation and the path.
 ///
 /// Three questions have an answer of their own: *what happened* is [`kind`](Error::kind), *may I try
 /// again* is [`is_retryable`](Error::is_retryable), and *did the server perhaps do it all the same* is
@@ -24,7 +24,7 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What happened. The doc of each kind says what to do about it.
+/// The kind of an [`Error`]. The documentation of each kind says what to do about it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -199,7 +199,7 @@ impl Error {
     ///
     /// # Examples
     /// ```
-    /// # use zlock_core::{Error, ErrorKind};
+    /// # use zlock::{Error, ErrorKind};
     /// let error = Error::new(ErrorKind::SessionLost, "lock").with_path("/app/orders/42");
     /// assert!(error.is_lock_lost());
     /// assert!(!Error::new(ErrorKind::Busy, "acquire").is_lock_lost());

@@ -65,7 +65,7 @@ impl fmt::Debug for NodeId {
 /// # Examples
 /// Storing the highest token seen, and refusing older ones:
 /// ```
-/// # use zlock_core::FencingToken;
+/// # use zlock::FencingToken;
 /// struct Storage {
 ///     highest: [u8; 12], // or 12 bytes in a `BYTEA` or `VARBINARY` column
 /// }

@@ -14,13 +14,12 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A connection to a coordination store, shared by all locks made with it. Cheap to clone.
 ///
-/// A client is one session with the store at a time, and the store knows its locks by that session. When
-/// the last clone, lock and guard are dropped, the client first finishes its work in the background, then ends the
-/// session.
+/// A client has one session with the store at a time, and its locks belong to that session. When the last clone, lock and
+/// guard are dropped, the client first finishes its work in the background, and then ends the session.
 ///
-/// A client may be made anywhere, in synchronous code too, and its locks may be used on any runtime. The work in the
-/// background (the removal of the nodes of dropped guards and cancelled acquisitions) runs on the runtime that the
-/// backend lives on, and is done even if the client is dropped first.
+/// A client may be created anywhere, also in synchronous code, and its locks may be used on any runtime. The work in the
+/// background, which removes the nodes of dropped guards and cancelled acquisitions, runs on the backend's runtime. It is
+/// done even if the client is dropped first.
 ///
 /// # Examples
 /// ```
@@ -43,7 +42,7 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct Client(Arc<ClientInner>);
 
 impl Client {
-    /// A client with default settings on this backend.
+    /// Creates a client with default settings on this backend.
     ///
     /// # Examples
     /// ```
@@ -61,7 +60,7 @@ impl Client {
         Client::builder(backend).build()
     }
 
-    /// A client with settings of its own.
+    /// Returns a builder for a client with other settings.
     ///
     /// # Examples
     /// ```
@@ -123,16 +122,17 @@ impl Client {
         self.0.backend.background().len()
     }
 
-    /// Ends the session at the store, and with it every lock held and every wait: waiters get
-    /// [`ErrorKind::Closed`]. Says whether the locks are free: [`Close::Ended`] if the store has confirmed the end
-    /// of the session, [`Close::Pending`] if it could not be asked or did not answer in time. Then the locks are
-    /// free one session timeout later at the latest.
+    /// Ends the session at the store, and with it every held lock and every wait: waiters get [`ErrorKind::Closed`].
+    ///
+    /// Returns [`Close::Ended`] if the store has confirmed the end of the session: the locks are free. Returns
+    /// [`Close::Pending`] if the store could not be reached or did not answer in time: the locks are free one session
+    /// timeout later at the latest.
     ///
     /// # Errors
     /// Returns the backend's error. The backends of this workspace never fail here.
     ///
     /// # Cancel safety
-    /// Once polled, the end of the session is on its way. Dropping the future only means not to wait for it.
+    /// The session ends once the future has been polled. Dropping it only stops waiting for the confirmation.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
@@ -164,7 +164,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Settings of a [`Client`]. Made by [`Client::builder`].
+/// Settings of a [`Client`]. Created by [`Client::builder`].
 #[derive(Debug)]
 #[must_use = "build the client"]
 pub struct ClientBuilder {
@@ -175,8 +175,8 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// How long a release waits for the server before it goes on in the background, and how long a
-    /// `try_acquire` may take. Defaults to 15 seconds. The backend's own operation timeout, which limits each
+    /// Sets how long a release waits for the server before it goes on in the background, and how long a `try_acquire` may
+    /// take. Defaults to 15 seconds. The backend's own operation timeout, which limits each
     /// operation of a longer call, is an option of the backend.
     ///
     /// # Errors
@@ -200,13 +200,14 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// Makes the same node names from the same seed: for tests on mem, never for a store that others use.
+    /// Creates the same node names from the same seed. Only for tests on mem: on a store that others use, names must be
+    /// unique.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.node_ids = NodeIds::seeded(seed);
         self
     }
 
-    /// The client.
+    /// Creates the client.
     #[must_use]
     pub fn build(self) -> Client {
         Client(Arc::new(ClientInner {

@@ -72,7 +72,7 @@ impl Guard {
         self.entry = Entry::Reader;
     }
 
-    /// The path of the lock.
+    /// Returns the path of the lock.
     ///
     /// # Examples
     /// ```
@@ -90,7 +90,7 @@ impl Guard {
         self.hold.path()
     }
 
-    /// The number to hand to the storage that the lock protects. The same for every guard of this hold, and
+    /// Returns the token to pass to the storage that the lock protects. It is the same for every guard of this hold, and
     /// larger than that of every earlier holder.
     ///
     /// # Examples
@@ -111,17 +111,17 @@ impl Guard {
         self.hold.fencing_token()
     }
 
-    /// The name of the lock's node under its path, as the store last told it.
+    /// Returns the name of the lock's node under its path, as the store last reported it.
     ///
     /// The node exists as long as the lock is held. So a write into the store itself can depend on the node, in one
     /// transaction. Then the store refuses the write of a holder that has lost the lock and does not know it yet. The
-    /// backends say how.
+    /// options of each backend have a method for that: `ZkOptions::node_path`, `EtcdOptions::node_key`.
     ///
     /// On etcd a later node of the same session has the same name: the transaction must compare the key's create
     /// revision with the number of the [`fencing_token`](Self::fencing_token). That the key exists is not enough.
     ///
-    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore tells the
-    /// next in line that it was granted: a transaction that is on its way then is refused without need.
+    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore notifies the next waiter of
+    /// its grant. A transaction that is in flight at that moment is refused without need.
     ///
     /// # Examples
     /// ```
@@ -139,7 +139,7 @@ impl Guard {
         self.hold.node()
     }
 
-    /// How many permits of a semaphore this hold has taken; `None` for other locks.
+    /// Returns the number of a semaphore's permits that this hold has taken, and `None` for other locks.
     ///
     /// # Examples
     /// ```
@@ -160,8 +160,8 @@ impl Guard {
         }
     }
 
-    /// Whether the lock is certainly still held: its session is live, the session's deadline has not passed,
-    /// and nobody reported the node gone. A local look, no request.
+    /// Returns `true` if the lock is certainly still held: its session is live, the session's deadline has not passed, and
+    /// the node is not known to be deleted. Performs no I/O.
     ///
     /// # Examples
     /// ```
@@ -220,8 +220,8 @@ impl Guard {
     /// outages that the lock survives.
     ///
     /// # Errors
-    /// The loss of the lock, as [`lost`](Guard::lost) tells it; `NotAuthorized` or `Unexpected` when the node
-    /// may not be read.
+    /// The loss of the lock, as [`lost`](Guard::lost) returns it; [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or
+    /// [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the node may not be read.
     ///
     /// # Cancel safety
     /// Safe: dropping the future removes the watch.
@@ -270,10 +270,11 @@ impl Guard {
         LockContext { hold: self.hold.clone(), entry: self.entry }
     }
 
-    /// Another guard of the same hold: the lock is released when both have gone.
+    /// Returns another guard of the same hold. The lock is released when all of them are dropped or released. Performs no
+    /// I/O.
     ///
     /// # Errors
-    /// `SessionLost`, `NodeDeleted`, `NotAuthorized` or `Closed` if the lock is lost. Local, no request.
+    /// The loss of the lock, as [`lost`](Guard::lost) returns it.
     ///
     /// # Examples
     /// ```
@@ -359,10 +360,11 @@ impl Guard {
     /// operation timeout otherwise: the release then goes on in the background.
     ///
     /// # Errors
-    /// `NotAuthorized` or `Unexpected`: the server refused to remove the node. The client goes on trying.
+    /// [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the
+    /// server refused to remove the node. The client keeps trying in the background.
     ///
     /// # Cancel safety
-    /// Dropping the future hands the rest to the background.
+    /// Dropping the future leaves the rest to the background.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
@@ -419,8 +421,8 @@ pub(crate) async fn run_until_lost<T, L: Future<Output = Error>>(
     if is_held() { Ok(output) } else { Err(lost().await) }
 }
 
-/// A guard of any lock, for code that is generic over locks. Each method is that of the same name of [`Guard`] or
-/// [`MultiGuard`](crate::MultiGuard). Only zlock implements this trait.
+/// A guard of any lock, for code that is generic over locks. Each method does what the method of the same name of
+/// [`Guard`] or [`MultiGuard`](crate::MultiGuard) does. Only zlock implements this trait.
 pub trait LockGuard: sealed::Sealed + Debug + Send + Sync + Sized + 'static {
     /// Returns the guards that this one consists of: itself, or those of a [`MultiGuard`](crate::MultiGuard) in the
     /// order of their paths. Each has a fencing token of its own.
@@ -528,34 +530,34 @@ pub struct LockContext {
 }
 
 impl LockContext {
-    /// The path of the lock.
+    /// Returns the path of the lock.
     #[must_use]
     pub fn path(&self) -> &LockPath {
         self.hold.path()
     }
 
-    /// As [`Guard::fencing_token`].
+    /// See [`Guard::fencing_token`].
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.hold.fencing_token()
     }
 
-    /// As [`Guard::node`].
+    /// See [`Guard::node`].
     #[must_use]
     pub fn node(&self) -> NodeName {
         self.hold.node()
     }
 
-    /// As [`Guard::is_held`]; `false` once the lock is released.
+    /// See [`Guard::is_held`]. Returns `false` once the lock is released.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.is_held(self.entry)
     }
 
-    /// As [`Guard::revocation_requested`]; ends with an error also when the lock is released.
+    /// See [`Guard::revocation_requested`]. Also ends when the lock is released, with an error.
     ///
     /// # Errors
-    /// As [`Guard::revocation_requested`], and as [`lost`](LockContext::lost) after the release.
+    /// Those of [`Guard::revocation_requested`], and [`Released`](zlock_core::ErrorKind::Released) after the release.
     ///
     /// # Cancel safety
     /// Safe.
@@ -566,7 +568,7 @@ impl LockContext {
         crate::revocation::requested(&self.hold, self.lost()).await
     }
 
-    /// As [`Guard::lost`]; completes also when the lock is released, then with [`Released`](zlock_core::ErrorKind::Released).
+    /// See [`Guard::lost`]. Also completes when the lock is released, with [`Released`](zlock_core::ErrorKind::Released).
     ///
     /// # Cancel safety
     /// Safe.

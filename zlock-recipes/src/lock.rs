@@ -16,8 +16,8 @@ use crate::kind::Kind;
 use crate::participants::{Participant, participants};
 use crate::scope::Scope;
 
-/// A lock of one kind on one path: what [`InterProcessMutex`](crate::InterProcessMutex),
-/// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock) and [`PermitRequest`](crate::PermitRequest) are.
+/// A lock of one kind on one path. [`InterProcessMutex`](crate::InterProcessMutex), [`ReadLock`](crate::ReadLock),
+/// [`WriteLock`](crate::WriteLock) and [`PermitRequest`](crate::PermitRequest) are aliases of it.
 ///
 /// Cheap to clone. Handles of the same kind, path and client are the same lock.
 #[derive(Clone, Debug)]
@@ -352,8 +352,8 @@ impl<K: Kind> LockHandle<K> {
     }
 }
 
-/// A lock of any kind, for code that is generic over locks. Each method is that of the same name of
-/// [`LockHandle`] or [`MultiLock`](crate::MultiLock). Only zlock implements this trait.
+/// A lock of any kind, for code that is generic over locks. Each method does what the method of the same name of
+/// [`LockHandle`] or [`MultiLock`](crate::MultiLock) does. Only zlock implements this trait.
 ///
 /// # Examples
 /// ```

@@ -12,7 +12,7 @@ use crate::lock::{DynLock, Lock, LockHandle, sealed};
 use crate::multi_guard::{MultiGuard, first_loss};
 use crate::participants::Participant;
 
-/// Several locks held together: all or none. Any mix of locks, also of different clients and stores.
+/// Several locks that are held together, all or none. They may be of any kind, of any client and of any store.
 ///
 /// The locks are acquired one after the other in the order of their paths, whatever the order in which they
 /// were given, so that two sets that overlap never wait for each other in a circle. That order is the same in
@@ -94,7 +94,7 @@ impl MultiLock {
         Ok(MultiLock { locks: locks.into() })
     }
 
-    /// The paths of the locks, in the order in which they are acquired.
+    /// Returns the paths of the locks, in the order in which they are acquired.
     ///
     /// # Examples
     /// ```
@@ -122,7 +122,7 @@ impl MultiLock {
     /// its path says which.
     ///
     /// # Cancel safety
-    /// Dropping the future at any point gives the place in the queue up and releases what is held; no node is
+    /// Dropping the future at any point gives up the place in the queue and releases the locks that are held; no node is
     /// left behind.
     ///
     /// # Panics
@@ -181,7 +181,7 @@ impl MultiLock {
         self.acquire_all(wait).await
     }
 
-    /// Acquires the locks if all are free; `None` if one is not, and then none is held.
+    /// Acquires the locks if all are free. Returns `None` if one is not; then none is held.
     ///
     /// # Errors
     /// As [`LockHandle::try_acquire`], for each of the locks within its
@@ -272,14 +272,14 @@ impl MultiLock {
         self.locks.iter().all(LockHandle::is_acquired_in_this_process)
     }
 
-    /// Asks the present holders of all the locks to let go, and returns how many were asked. As
-    /// [`LockHandle::request_revocation`].
+    /// Asks the current holders of all the locks to release them, as [`LockHandle::request_revocation`]. Returns how many
+    /// were asked.
     ///
     /// # Errors
-    /// As there: the first error, after all were tried.
+    /// Those of [`LockHandle::request_revocation`]: the first error, after all holders were tried.
     ///
     /// # Cancel safety
-    /// Safe; a request that is under way may still reach a holder.
+    /// Safe; a request in flight may still reach a holder.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.

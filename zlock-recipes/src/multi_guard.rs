@@ -10,7 +10,7 @@ use crate::guard::{Guard, lock_guard, run_until_lost};
 use crate::release::Release;
 use crate::scope::Scope;
 
-/// Several held locks. Releases all of them when it goes, as their [`Guard`]s do.
+/// Several held locks. Dropping it releases all of them, as dropping their [`Guard`]s does.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases the locks"]
 pub struct MultiGuard {
@@ -23,7 +23,7 @@ impl MultiGuard {
         MultiGuard { guards }
     }
 
-    /// The guards of the locks, in the order of their paths: each has a fencing token of its own.
+    /// Returns the guards of the locks, in the order of their paths. Each has a fencing token of its own.
     ///
     /// # Examples
     /// ```
@@ -44,7 +44,7 @@ impl MultiGuard {
         &self.guards
     }
 
-    /// Whether all the locks are certainly still held. A local look, no request.
+    /// Returns `true` if all the locks are certainly still held. Performs no I/O.
     ///
     /// # Examples
     /// ```
@@ -64,8 +64,8 @@ impl MultiGuard {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// Waits until the first of the locks is lost, and says why; the error's path says which. The others are
-    /// still held.
+    /// Waits until the first of the locks is lost, and returns why. The error's path names the lock. The others are still
+    /// held.
     ///
     /// # Cancel safety
     /// Safe.
@@ -76,10 +76,10 @@ impl MultiGuard {
         first_loss(&self.guards).await
     }
 
-    /// Waits until somebody asks for any of the locks to be let go. As [`Guard::revocation_requested`], for each of them.
+    /// Waits until another client requests revocation of any of the locks, as [`Guard::revocation_requested`].
     ///
     /// # Errors
-    /// As there: the first error of any.
+    /// Those of [`Guard::revocation_requested`]: the first error of any lock.
     ///
     /// # Cancel safety
     /// Safe: dropping the future removes the watches.
@@ -90,10 +90,10 @@ impl MultiGuard {
         first(self.guards.iter().map(Guard::revocation_requested)).await
     }
 
-    /// Another guard of the same holds: the locks are released when both have gone.
+    /// Returns another guard of the same holds. The locks are released when both are dropped or released. Performs no I/O.
     ///
     /// # Errors
-    /// As [`Guard::reenter`], if one of the locks is lost. Local, no request.
+    /// Those of [`Guard::reenter`], if one of the locks is lost.
     pub fn reenter(&self) -> Result<MultiGuard> {
         let guards = self.guards.iter().map(Guard::reenter).collect::<Result<_>>()?;
         Ok(MultiGuard { guards })
@@ -103,8 +103,8 @@ impl MultiGuard {
         self.guards
     }
 
-    /// Runs a future inside the scope of all the locks, and cancels it at its current await point if one of them is
-    /// lost. As [`Guard::run`].
+    /// Runs a future inside the scope of all the locks, and cancels it at its current await point if one of them is lost, as
+    /// [`Guard::run`].
     ///
     /// # Errors
     /// The loss of the first lock that is lost.
@@ -132,10 +132,10 @@ impl MultiGuard {
     /// is that of the first, in the order of release, that is not.
     ///
     /// # Errors
-    /// The first error of any release, as [`Guard::release`]; its path says of which.
+    /// The first error of any release, as [`Guard::release`]. Its path names the lock.
     ///
     /// # Cancel safety
-    /// Dropping the future hands the rest to the background.
+    /// Dropping the future leaves the rest to the background.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.

@@ -7,14 +7,13 @@ use crate::cohort::Handoff;
 use crate::kind::Mutex;
 use crate::lock::LockHandle;
 
-/// A mutex between processes: whoever holds the path holds it alone, on the whole store. First come, first
-/// served.
+/// A mutex between processes: one client at a time holds a path of the store. It is first come, first served.
 ///
-/// The recipe is ZooKeeper's lock: a sequential node tied to the session, and a watch on the node right
-/// before it, so that one release wakes one waiter. Names are those of Curator's `InterProcessMutex`, so
-/// processes using either exclude each other.
+/// The recipe is ZooKeeper's lock: a sequential node that belongs to the session, and a watch on the node right before it.
+/// So one release wakes one waiter. Nodes have the names of Curator's `InterProcessMutex`, so processes that use either
+/// exclude each other.
 ///
-/// Code that runs inside the held lock's [`Scope`](crate::Scope) enters it again; see there.
+/// Code that runs inside the held lock's [`Scope`](crate::Scope) may enter it again without waiting.
 ///
 /// # Examples
 /// ```

@@ -7,11 +7,11 @@ use crate::kind::{Read, Write};
 use crate::lock::LockHandle;
 use crate::participants::Participant;
 
-/// A lock that many processes may hold for reading, or one for writing. First come, first served: a reader
-/// behind a waiting writer waits, too, so that neither kind starves.
+/// A lock that many processes may hold for reading, or one for writing. It is first come, first served: a reader behind a
+/// waiting writer waits as well, so neither side starves.
 ///
-/// Names are those of Curator's `InterProcessReadWriteLock`, so processes using either exclude each other. A
-/// mutex on the same path counts as a writer that is never entered again; use one kind of lock per path.
+/// Nodes have the names of Curator's `InterProcessReadWriteLock`, so processes that use either exclude each other. A mutex
+/// on the same path counts as a writer that is never entered again. Use one kind of lock for a path.
 ///
 /// # Entering again
 /// Inside the [`Scope`](crate::Scope) of a write lock, writing and reading enter again. Inside that of a read
@@ -39,13 +39,13 @@ use crate::participants::Participant;
 #[derive(Clone, Debug)]
 pub struct ReadWriteLock(ReadLock);
 
-/// The reading side of a [`ReadWriteLock`]: shared with other readers.
+/// The reading side of a [`ReadWriteLock`], shared with other readers.
 ///
-/// It counts as acquired inside a write lock and after a downgrade, too.
+/// [`is_acquired_in_this_process`](LockHandle::is_acquired_in_this_process) is also `true` inside a write lock and after a
+/// downgrade.
 pub type ReadLock = LockHandle<Read>;
 
-/// The writing side of a [`ReadWriteLock`]: exclusive. Its guard can be
-/// [downgraded](crate::WriteGuard::downgrade).
+/// The writing side of a [`ReadWriteLock`], exclusive. Its guard can be [downgraded](crate::WriteGuard::downgrade).
 pub type WriteLock = LockHandle<Write>;
 
 impl Client {

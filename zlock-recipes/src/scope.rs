@@ -41,7 +41,7 @@ struct Link {
 }
 
 impl Scope {
-    /// The scope that the calling code runs in; an empty one outside of all.
+    /// Returns the scope that the calling code runs in, which is empty outside of all locks.
     #[must_use]
     pub fn current() -> Self {
         SCOPE.try_with(Scope::clone).unwrap_or_default()
@@ -52,7 +52,7 @@ impl Scope {
         SCOPE.scope(self, future)
     }
 
-    /// This scope with one more lock in it.
+    /// Returns this scope with one more lock in it.
     pub(crate) fn and(self, hold: &Arc<Hold>) -> Self {
         Scope(Some(Arc::new(Link { hold: Arc::downgrade(hold), outer: self })))
     }

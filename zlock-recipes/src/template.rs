@@ -14,22 +14,22 @@ use crate::kind::sealed::Sealed;
 use crate::lock::LockHandle;
 use crate::semaphore::permits;
 
-/// What kind of lock a [`LockTemplate`] takes.
+/// The kind of lock that a [`LockTemplate`] acquires.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LockKind {
-    /// An [`InterProcessMutex`](crate::InterProcessMutex): alone.
+    /// An [`InterProcessMutex`](crate::InterProcessMutex): one holder at a time.
     #[default]
     Mutex,
-    /// A [`ReadWriteLock`](crate::ReadWriteLock) for reading: beside other readers.
+    /// A [`ReadWriteLock`](crate::ReadWriteLock) for reading, together with other readers.
     Read,
-    /// A [`ReadWriteLock`](crate::ReadWriteLock) for writing: alone.
+    /// A [`ReadWriteLock`](crate::ReadWriteLock) for writing: one holder at a time.
     Write,
     /// Permits of a [`Semaphore`](crate::Semaphore).
     Permits {
-        /// How many each closure takes.
+        /// The number that each closure takes.
         n: u32,
-        /// How many there are under each name.
+        /// The number that there are under each name.
         max: u32,
     },
 }
@@ -144,11 +144,12 @@ impl LockTemplate {
         })
     }
 
-    /// What kind of lock to take instead of a mutex. Templates of a root that are for reading and for writing
-    /// share their names: one reads what the other writes.
+    /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`]. Templates with the same root, one for reading and one
+    /// for writing, share their names: one reads what the other writes.
     ///
     /// # Errors
-    /// `InvalidArgument` for 0 permits or more than there are.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits, for more permits than there are, and for any kind but a
+    /// mutex if the template has a hand-off.
     ///
     /// # Examples
     /// ```
@@ -168,7 +169,7 @@ impl LockTemplate {
         self.check_handoff()
     }
 
-    /// Hands the lock over inside the client, as [`InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
+    /// Passes the lock on inside the client, as [`InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
@@ -203,11 +204,11 @@ impl LockTemplate {
         Ok(self)
     }
 
-    /// How long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Each
-    /// elapsed wait is a tracing event.
+    /// Sets how long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Each elapsed wait is
+    /// logged. Defaults to 2 seconds, twice. A zero duration makes a single attempt.
     ///
     /// # Errors
-    /// `InvalidArgument` for no attempts. No wait means one try.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 attempts.
     ///
     /// # Examples
     /// ```
@@ -309,7 +310,7 @@ impl LockTemplate {
         output
     }
 
-    /// As [`execute`](Self::execute), for a closure that returns a `Result`: its error and that of the lock are one.
+    /// Does what [`execute`](Self::execute) does, for a closure that returns a `Result`. Merges its error with that of the lock.
     ///
     /// # Errors
     /// The closure's error, or that of [`execute`](Self::execute).
@@ -345,11 +346,10 @@ impl LockTemplate {
         self.execute(name, closure).await?
     }
 
-    /// The path of the lock that [`execute`](Self::execute) takes for this name: to make the lock itself of, and
-    /// ask who takes part in it.
+    /// Returns the path of the lock that [`execute`](Self::execute) acquires for this name, to create a lock handle on it.
     ///
     /// # Errors
-    /// `InvalidPath`, with the offending part in the message.
+    /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message.
     ///
     /// # Examples
     /// ```

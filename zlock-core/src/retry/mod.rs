@@ -30,7 +30,7 @@ use self::backoff::Intervals;
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use zlock_core::RetryPolicy;
+/// use zlock::RetryPolicy;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {

@@ -69,7 +69,8 @@ async fn put(address: std::net::SocketAddr, token: Option<FencingToken>, tea: u3
     let body = tea.to_string();
     let fence = token.map(|token| format!("{HEADER}: {}\r\n", header(token))).unwrap_or_default();
     let length = body.len();
-    let request = format!("PUT /prices/tea HTTP/1.1\r\nHost: h\r\n{fence}Content-Length: {length}\r\n\r\n{body}");
+    let request =
+        format!("PUT /prices/tea HTTP/1.1\r\nHost: h\r\n{fence}Content-Length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

@@ -109,8 +109,10 @@ fn a_read_counts() {
 fn a_fence_covers_several_tables() {
     let mut db = Connection::open_in_memory().unwrap();
     db.execute_batch(FENCES).unwrap();
-    db.execute_batch("CREATE TABLE stock (id INTEGER PRIMARY KEY, left INTEGER); INSERT INTO stock VALUES (1, 5)")
-        .unwrap();
+    db.execute_batch(
+        "CREATE TABLE stock (id INTEGER PRIMARY KEY, left INTEGER); INSERT INTO stock VALUES (1, 5)",
+    )
+    .unwrap();
     let take = |db: &Connection| db.execute("UPDATE stock SET left = left - 1 WHERE id = 1", []);
     let (old, new) = (FencingToken::new(7), FencingToken::new(8));
     assert_eq!(fenced(&mut db, "/stock/1", old, take).unwrap(), Some(1));

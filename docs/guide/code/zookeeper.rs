@@ -47,8 +47,7 @@ async fn guarded_write() {
         let client = Client::new(ZkBackend::connect(options.clone()).await.unwrap());
         let guard = client.mutex("/guarded_write").unwrap().acquire().await.unwrap();
         let zookeeper = zookeeper_client::Client::connect(&server.connect_string()).await.unwrap();
-        let anyone =
-            zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
+        let anyone = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
         zookeeper.create("/guarded_price", b"16", &anyone).await.unwrap();
         for held in [true, false] {
             // ANCHOR: guarded

@@ -1,11 +1,11 @@
-//! What a machine can check of the documentation: links, spelling, the length of sentences, and phrases that the house
-//! style does without.
+//! What a machine can check of the documentation: links, spelling, the length of sentences, phrases that the house style
+//! does without, and that the diagrams are those of their texts.
 
 use std::fs;
 
-use crate::links;
 use crate::run::{Result, command, output, root, run};
 use crate::tools::Tool;
+use crate::{diagrams, links};
 
 /// The words that a sentence may have.
 const LONGEST: usize = 40;
@@ -56,6 +56,7 @@ pub(crate) fn check() -> Result {
         prose(&file.path, doc_lines(&file.text), &mut found);
     }
     report(&found)?;
+    diagrams::check()?;
     run(command(&TYPOS.path()?, &["--config", "xtask/typos.toml"]))
 }
 

@@ -213,7 +213,7 @@ fn svg(diagram: &Diagram) -> String {
                 for x in &x {
                     let (y1, y2) = (y + 6, y + ROW);
                     let _ =
-                        writeln!(body, "<line class=\"gap\" x1=\"{x}\" y1=\"{y1}\" x2=\"{x}\" y2=\"{y2}\"/>");
+                        writeln!(head, "<line class=\"gap\" x1=\"{x}\" y1=\"{y1}\" x2=\"{x}\" y2=\"{y2}\"/>");
                 }
             }
             Step::Note { lane, text } => note(&mut body, x[*lane], y + ROW, text),
@@ -255,7 +255,13 @@ fn columns(diagram: &Diagram) -> Vec<usize> {
             _ => {}
         }
     }
-    (0..gaps.len()).map(|n| MARGIN + 76 + gaps[..n].iter().sum::<usize>()).collect()
+    // What stands on the first lane needs room to its left.
+    let on_first = diagram.steps.iter().filter_map(|step| match step {
+        Step::Note { lane: 0, text } => Some(wide(text) / 2),
+        _ => None,
+    });
+    let first = MARGIN + on_first.max().unwrap_or(0).max(76);
+    (0..gaps.len()).map(|n| first + gaps[..n].iter().sum::<usize>()).collect()
 }
 
 fn bar(out: &mut String, x: usize, from: usize, to: usize, class: &str) {

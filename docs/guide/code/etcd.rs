@@ -4,9 +4,35 @@
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
-use zlock::Client;
 use zlock::etcd::{EtcdBackend, EtcdOptions};
+use zlock::{Client, Guard};
 use zlock_testkit::{etcd_or_skip, limit};
+
+// ANCHOR: options
+async fn connect(hosts: [String; 3]) -> zlock::Result<Client> {
+    let options = EtcdOptions::new(hosts)
+        .with_prefix("/production".try_into()?)
+        .with_ttl(Duration::from_secs(10))
+        .with_user("orders", "secret");
+    Ok(Client::new(EtcdBackend::connect(options).await?))
+}
+// ANCHOR_END: options
+
+// ANCHOR: guarded
+/// Sets the price if the lock is held. Otherwise nothing is written, and the result is `false`.
+async fn set_price(
+    etcd: &mut etcd_client::Client,
+    options: &EtcdOptions, // those of the lock's client
+    guard: &Guard,
+    price: &str,
+) -> Result<bool, etcd_client::Error> {
+    let key = options.node_key(guard.path(), &guard.node());
+    let token = guard.fencing_token().number().cast_signed();
+    let is_held = Compare::create_revision(key, CompareOp::Equal, token);
+    let write = Txn::new().when([is_held]).and_then([TxnOp::put("price", price, None)]);
+    Ok(etcd.txn(write).await?.succeeded())
+}
+// ANCHOR_END: guarded
 
 #[tokio::test]
 async fn by_url() {
@@ -24,15 +50,8 @@ async fn by_url() {
 async fn by_options() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
-        let hosts = [server.connect_string()];
-        // ANCHOR: options
-        let options = EtcdOptions::new(hosts)
-            .with_prefix("/production".try_into().unwrap())
-            .with_ttl(Duration::from_secs(10))
-            .with_user("orders", "secret");
-        let backend = EtcdBackend::connect(options).await.unwrap();
-        let client = Client::new(backend);
-        // ANCHOR_END: options
+        let host = server.connect_string();
+        let client = connect([host.clone(), host.clone(), host]).await.unwrap();
         client.mutex("/by_options").unwrap().acquire().await.unwrap().release().await.unwrap();
         client.close().await.unwrap();
     })
@@ -47,20 +66,12 @@ async fn guarded_write() {
         let client = Client::new(EtcdBackend::connect(options.clone()).await.unwrap());
         let guard = client.mutex("/guarded_write").unwrap().acquire().await.unwrap();
         let mut etcd = etcd_client::Client::connect([server.connect_string()], None).await.unwrap();
-        for held in [true, false] {
-            // ANCHOR: guarded
-            let key = options.node_key(guard.path(), &guard.node());
-            let token = guard.fencing_token().number().cast_signed();
-            let is_held = Compare::create_revision(key.as_str(), CompareOp::Equal, token);
-            let write = Txn::new().when([is_held]).and_then([TxnOp::put("price", "17", None)]);
-            let written = etcd.txn(write).await.unwrap().succeeded(); // false if the lock is not held
-            // ANCHOR_END: guarded
-            assert_eq!(written, held);
-            if held {
-                // An operator deletes the key; the holder does not know it yet.
-                etcd.delete(key, None).await.unwrap();
-            }
-        }
+        assert!(set_price(&mut etcd, &options, &guard, "17").await.unwrap());
+
+        // An operator deletes the key; the holder does not know it yet.
+        etcd.delete(options.node_key(guard.path(), &guard.node()), None).await.unwrap();
+        assert!(!set_price(&mut etcd, &options, &guard, "18").await.unwrap());
+        assert_eq!(etcd.get("price", None).await.unwrap().kvs()[0].value(), b"17");
     })
     .await;
 }

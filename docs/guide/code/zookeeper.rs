@@ -3,9 +3,36 @@
 
 use std::time::Duration;
 
-use zlock::Client;
 use zlock::zk::{Acl, AuthId, Permission, ZkBackend, ZkOptions};
+use zlock::{Client, Guard};
 use zlock_testkit::{limit, zookeeper_or_skip};
+
+// ANCHOR: options
+async fn connect(hosts: [String; 3]) -> zlock::Result<Client> {
+    let options = ZkOptions::new(hosts)
+        .with_chroot("/production".try_into()?)
+        .with_session_timeout(Duration::from_secs(10))
+        .with_auth("digest", "orders:secret")
+        .with_acls([Acl::new(Permission::ALL, AuthId::authed())]);
+    Ok(Client::new(ZkBackend::connect(options).await?))
+}
+// ANCHOR_END: options
+
+// ANCHOR: guarded
+/// Sets the price if the lock is held. Otherwise nothing is written, and the result is an error.
+async fn set_price(
+    zookeeper: &zookeeper_client::Client,
+    options: &ZkOptions, // those of the lock's client
+    guard: &Guard,
+    price: &str,
+) -> Result<(), zookeeper_client::Error> {
+    let node = options.node_path(guard.path(), &guard.node());
+    let mut write = zookeeper.new_check_writer(&node, None)?;
+    write.add_set_data("/price", price.as_bytes(), None)?;
+    write.commit().await?;
+    Ok(())
+}
+// ANCHOR_END: guarded
 
 #[tokio::test]
 async fn by_url() {
@@ -23,16 +50,8 @@ async fn by_url() {
 async fn by_options() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
-        let hosts = [server.connect_string()];
-        // ANCHOR: options
-        let options = ZkOptions::new(hosts)
-            .with_chroot("/production".try_into().unwrap())
-            .with_session_timeout(Duration::from_secs(10))
-            .with_auth("digest", "orders:secret")
-            .with_acls([Acl::new(Permission::ALL, AuthId::authed())]);
-        let backend = ZkBackend::connect(options).await.unwrap();
-        let client = Client::new(backend);
-        // ANCHOR_END: options
+        let host = server.connect_string();
+        let client = connect([host.clone(), host.clone(), host]).await.unwrap();
         client.mutex("/by_options").unwrap().acquire().await.unwrap().release().await.unwrap();
         client.close().await.unwrap();
     })
@@ -48,20 +67,13 @@ async fn guarded_write() {
         let guard = client.mutex("/guarded_write").unwrap().acquire().await.unwrap();
         let zookeeper = zookeeper_client::Client::connect(&server.connect_string()).await.unwrap();
         let anyone = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
-        zookeeper.create("/guarded_price", b"16", &anyone).await.unwrap();
-        for held in [true, false] {
-            // ANCHOR: guarded
-            let node = options.node_path(guard.path(), &guard.node());
-            let mut write = zookeeper.new_check_writer(&node, None).unwrap();
-            write.add_set_data("/guarded_price", b"17", None).unwrap();
-            let written = write.commit().await; // an error if the lock is not held: nothing was written
-            // ANCHOR_END: guarded
-            assert_eq!(written.is_ok(), held);
-            if held {
-                // An operator deletes the node; the holder does not know it yet.
-                zookeeper.delete(&node, None).await.unwrap();
-            }
-        }
+        zookeeper.create("/price", b"16", &anyone).await.unwrap();
+        set_price(&zookeeper, &options, &guard, "17").await.unwrap();
+
+        // An operator deletes the node; the holder does not know it yet.
+        zookeeper.delete(&options.node_path(guard.path(), &guard.node()), None).await.unwrap();
+        set_price(&zookeeper, &options, &guard, "18").await.unwrap_err();
+        assert_eq!(zookeeper.get_data("/price").await.unwrap().0, b"17");
     })
     .await;
 }

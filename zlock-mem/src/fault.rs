@@ -32,11 +32,11 @@ pub struct Arrival {
     pub parent: Option<LockPath>,
 }
 
-/// Loses certain requests, or their answers. Given to [`MemServer::inject`](crate::MemServer::inject).
+/// Loses certain requests, or their answers. Passed to [`MemServer::inject`](crate::MemServer::inject).
 ///
 /// # Examples
 /// ```
-/// use zlock_mem::{Fault, MemServer, Operation};
+/// use zlock::mem::{Fault, MemServer, Operation};
 ///
 /// let server = MemServer::new();
 /// // The answer of the second create from now on.

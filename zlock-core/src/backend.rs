@@ -244,8 +244,8 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
 pub enum Close {
     /// The store has ended the session: its nodes are gone, and its locks are free.
     Ended,
-    /// The store could not be asked, or has not confirmed the end in time. If it did not end the session, it
-    /// does so one session timeout after it last heard from this client, and only then are the locks free.
+    /// The store could not be reached, or has not confirmed the end in time. If it did not end the session, it does so one
+    /// session timeout after it last heard from this client. Only then are the locks free.
     Pending,
 }
 

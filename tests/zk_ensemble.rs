@@ -223,6 +223,58 @@ async fn a_holder_knows_in_time_that_the_leader_stood_still() {
     .await;
 }
 
+/// A follower that is cut off from its leader goes on to answer its clients, from an old state. The leader ends their sessions.
+#[tokio::test]
+async fn a_holder_knows_in_time_that_its_follower_is_cut_off() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    if !have_zookeeper() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        const SESSION: Duration = Duration::from_secs(2);
+        // A follower that hears nothing of its leader for 30 s looks for another.
+        let kind = ZooKeeper::builder().tick(TICK).config("syncLimit=60");
+        let ensemble = Ensemble::start_linked(3, kind).await;
+        let [cut_off, other] = ensemble.followers().await[..] else { panic!("two followers") };
+        let (follower, other) = (&ensemble.members()[cut_off], &ensemble.members()[other]);
+        let (stale, observer) = tokio::join!(
+            Observer::connect(follower.connect_string()),
+            Observer::connect(other.connect_string())
+        );
+        let waiter = connect(other.connect_string(), Duration::from_secs(30)).await;
+        let path = |n: u32| format!("/cut-off/{n}");
+        let mut holders = Vec::new();
+        for n in 0..HOLDERS {
+            let holder = connect(follower.connect_string(), SESSION).await;
+            let held = InterProcessMutex::new(&holder, path(n)).unwrap().acquire().await.unwrap();
+            let waiting = wait_behind(&InterProcessMutex::new(&waiter, path(n)).unwrap(), &observer, 1).await;
+            assert_eq!(stale.children(&path(n)).await.len(), 2);
+            holders.push((holder, held, waiting));
+            sleep(SESSION / HOLDERS / 3).await;
+        }
+        ensemble.cut_off(cut_off);
+        let mut rounds = JoinSet::new();
+        for (holder, held, waiting) in holders {
+            rounds.spawn(margin(holder, held, waiting));
+        }
+        let mut margins = rounds.join_all().await;
+        margins.sort();
+        report(format!(
+            "follower cut off, session {SESSION:?}: the next one holds {margins:.3?} after the deadline"
+        ));
+        for n in 0..HOLDERS {
+            assert_eq!(observer.children(&path(n)).await.len(), 0);
+            let names = stale.0.list_children(&path(n)).await.unwrap();
+            assert_eq!(names.len(), 2, "the follower has heard of it");
+        }
+        ensemble.join(cut_off);
+        for n in 0..HOLDERS {
+            stale.wait_for_children(&path(n), 0).await;
+        }
+    })
+    .await;
+}
+
 /// A server has missed the end of two holds and does not know it. Its clients wait on, since they cannot know which server
 /// is wrong, and say so; a delete of such a node does not hammer the server.
 #[tokio::test]

@@ -5,106 +5,21 @@
 
 mod zk_support;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::TcpListener;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinSet;
 use zlock::{InterProcessMutex, ReadWriteLock};
-use zlock_testkit::{Process, ZooKeeper, have, have_zookeeper, limit};
+use zlock_testkit::{ZooKeeper, have, have_zookeeper, limit};
 
+use self::zk_support::peers::{Kind, Peer};
 use self::zk_support::{Observer, connect, mutex, release, report};
 
 const SESSION: Duration = Duration::from_secs(20);
+/// Of the peers.
+const THEIRS: Duration = Duration::from_secs(10);
 /// Of each client that counts, and how many of each kind there are.
 const COUNT: usize = 50;
 const CLIENTS: usize = 2;
-
-/// A kind of peer.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Curator,
-    Kazoo,
-}
-
-/// Debian's; its manifest names the jars that it needs.
-const CURATOR: &str = "/usr/share/java/curator-recipes.jar";
-const LOGGING: &str = "/usr/share/java/slf4j-simple.jar";
-
-impl Kind {
-    /// What is missing to run it, and how to install it.
-    fn missing(self) -> Option<String> {
-        let (is_there, what, package) = match self {
-            Kind::Curator => (Path::new(CURATOR).is_file(), CURATOR, "libcurator-recipes-java"),
-            Kind::Kazoo => {
-                let import = std::process::Command::new(python()).args(["-c", "import kazoo"]).output();
-                let works = import.is_ok_and(|output| output.status.success());
-                (works, "kazoo for python3", "python3-kazoo")
-            }
-        };
-        let install = format!("there is no {what} (apt-get install --no-install-recommends {package})");
-        (!is_there).then_some(install)
-    }
-
-    fn command(self) -> (PathBuf, Vec<String>) {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers");
-        match self {
-            Kind::Curator => {
-                let args = [
-                    "-Xmx128m",
-                    "-XX:+UseSerialGC",
-                    "-XX:TieredStopAtLevel=1",
-                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                    "-cp",
-                    &format!("{CURATOR}:{LOGGING}"),
-                    &format!("{folder}/CuratorLock.java"),
-                ];
-                ("java".into(), args.map(str::to_owned).into())
-            }
-            Kind::Kazoo => (python(), vec![format!("{folder}/kazoo_lock.py")]),
-        }
-    }
-}
-
-/// Debian's own, whatever else is in the path; another one, with kazoo, by `ZLOCK_KAZOO_PYTHON`.
-fn python() -> PathBuf {
-    std::env::var_os("ZLOCK_KAZOO_PYTHON").unwrap_or_else(|| "/usr/bin/python3".into()).into()
-}
-
-/// A process of another language that acquires and releases one lock as it is told.
-struct Peer {
-    /// Ends with this.
-    _process: Process,
-    answers: Lines<BufReader<OwnedReadHalf>>,
-    commands: OwnedWriteHalf,
-}
-
-impl Peer {
-    async fn start(kind: Kind, server: &ZooKeeper, path: &str) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let (program, mut args) = kind.command();
-        let port = listener.local_addr().unwrap().port();
-        args.extend([port.to_string(), server.connect_string(), path.to_owned()]);
-        let process = Process::spawn(program, &args, &[]);
-        let (answers, commands) = listener.accept().await.unwrap().0.into_split();
-        Peer { _process: process, answers: BufReader::new(answers).lines(), commands }
-    }
-
-    async fn tell(&mut self, command: &str) {
-        self.commands.write_all(format!("{command}\n").as_bytes()).await.unwrap();
-    }
-
-    async fn expect(&mut self, answer: &str) {
-        assert_eq!(self.answers.next_line().await.unwrap().as_deref(), Some(answer));
-    }
-
-    async fn ask(&mut self, command: &str, answer: &str) {
-        self.tell(command).await;
-        self.expect(answer).await;
-    }
-}
 
 async fn test(kind: Kind) {
     if !have_zookeeper() || !have(kind.missing().as_deref()) {
@@ -114,7 +29,7 @@ async fn test(kind: Kind) {
         let server = ZooKeeper::shared().await;
         let path = format!("/peers/{kind:?}");
         let (mut one, mut two) =
-            tokio::join!(Peer::start(kind, server, &path), Peer::start(kind, server, &path));
+            tokio::join!(Peer::start(kind, server, &path, THEIRS), Peer::start(kind, server, &path, THEIRS));
         let observer = Observer::connect(server.connect_string()).await;
         let ours = [
             mutex(server.connect_string(), SESSION, &path).await,
@@ -173,7 +88,7 @@ async fn order([first, third]: [&mut Peer; 2], ours: &[InterProcessMutex; 2], ob
     assert!(!second.is_finished());
     first.ask("release", "released").await;
     let second = second.await.unwrap();
-    let early = tokio::time::timeout(Duration::from_millis(200), third.answers.next_line()).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), third.answer()).await;
     assert!(early.is_err(), "{early:?}");
     release(second).await;
     third.expect("true").await;

@@ -1,13 +1,20 @@
-// Curator's InterProcessMutex, and its InterProcessReadWriteLock on PATH-rw, under command, for tests/zk_peers.rs. Run as one file: java -cp JARS CuratorLock.java
+// Curator's InterProcessMutex, and its InterProcessReadWriteLock on PATH-rw, under command, for tests/zk_peers.rs and tests/zk_mixed.rs. Run as one file: java -cp JARS CuratorLock.java
 //
-// Arguments: the port that commands come from, the servers, the lock's path. One command a line, one answer a line.
+// Arguments: the port that commands come from, the servers, the lock's path, the session timeout in ms. One command a line, one answer a line.
 
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintWriter;
 import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -19,7 +26,8 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
 public class CuratorLock {
     public static void main(String[] args) throws Exception {
         CuratorFramework client =
-                CuratorFrameworkFactory.newClient(args[1], 10_000, 10_000, new ExponentialBackoffRetry(100, 5));
+                CuratorFrameworkFactory.newClient(
+                        args[1], Integer.parseInt(args[3]), 10_000, new ExponentialBackoffRetry(100, 5));
         client.start();
         InterProcessMutex mutex = new InterProcessMutex(client, args[2]);
         InterProcessReadWriteLock both = new InterProcessReadWriteLock(client, args[2] + "-rw");
@@ -63,6 +71,10 @@ public class CuratorLock {
                         count(mutex, Integer.parseInt(command[1]), Path.of(command[2]));
                         answers.println("counted");
                         break;
+                    case "crowd":
+                        crowd(mutex, line.split(" "));
+                        answers.println("done");
+                        break;
                     default:
                         throw new IllegalArgumentException(line);
                 }
@@ -82,5 +94,42 @@ public class CuratorLock {
                 mutex.release();
             }
         }
+    }
+
+    /** crowd NAME THREADS FOLDER: see tests/zk_mixed.rs. */
+    private static void crowd(InterProcessMutex mutex, String[] command) throws Exception {
+        Path folder = Path.of(command[3]);
+        ExecutorService threads = Executors.newCachedThreadPool();
+        List<Future<Void>> workers = new ArrayList<>();
+        for (int i = 0; i < Integer.parseInt(command[2]); i++) {
+            String worker = command[1] + "." + i;
+            workers.add(threads.submit(() -> work(mutex, worker, folder)));
+        }
+        for (Future<Void> worker : workers) {
+            worker.get();
+        }
+        threads.shutdown();
+    }
+
+    private static Void work(InterProcessMutex mutex, String worker, Path folder) throws Exception {
+        Path count = folder.resolve("count");
+        while (!Files.exists(folder.resolve("stop"))) {
+            note(folder, "ask " + worker);
+            mutex.acquire();
+            try {
+                int number = Integer.parseInt(Files.readString(count));
+                note(folder, "in " + worker + " " + number);
+                Thread.sleep(1);
+                Files.writeString(count, Integer.toString(number + 1), StandardOpenOption.WRITE);
+                note(folder, "out " + worker + " " + (number + 1));
+            } finally {
+                mutex.release();
+            }
+        }
+        return null;
+    }
+
+    private static void note(Path folder, String line) throws IOException {
+        Files.writeString(folder.resolve("journal"), line + "\n", StandardOpenOption.APPEND);
     }
 }

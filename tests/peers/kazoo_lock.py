@@ -1,21 +1,50 @@
-"""kazoo's Lock under command, for tests/zk_peers.rs.
+"""kazoo's Lock under command, for tests/zk_peers.rs and tests/zk_mixed.rs.
 
-Arguments: the port that commands come from, the servers, the lock's path. One command a line, one answer a line.
+Arguments: the port that commands come from, the servers, the lock's path, the session timeout in ms. One command a line, one answer a line.
 """
+import os
 import socket
 import sys
+import time
+import uuid
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout
 
 
-def main(port, servers, path):
-    client = KazooClient(hosts=servers, timeout=10.0)
+def note(folder, line):
+    with open(os.path.join(folder, "journal"), "a") as file:
+        file.write(line + "\n")
+
+
+def crowd(new_lock, worker, folder):
+    """See tests/zk_mixed.rs."""
+    while not os.path.exists(os.path.join(folder, "stop")):
+        note(folder, f"ask {worker}")
+        with new_lock():
+            with open(os.path.join(folder, "count"), "r+") as file:
+                number = int(file.read())
+                note(folder, f"in {worker} {number}")
+                time.sleep(0.001)
+                file.seek(0)
+                file.write(str(number + 1))
+            note(folder, f"out {worker} {number + 1}")
+
+
+def main(port, servers, path, session):
+    client = KazooClient(hosts=servers, timeout=int(session) / 1000)
     client.start()
 
     def new_lock():
         # What zlock and Curator write; without it kazoo would not see them.
         return client.Lock(path, "kazoo", extra_lock_patterns=["lock-"])
+
+    def new_lock_beside_curator():
+        # Curator orders by what follows "lock-", and does not wait for kazoo's own names, which lack that.
+        lock = new_lock()
+        lock.prefix = f"_c_{uuid.uuid4()}-lock-"
+        lock.create_path = f"{path}/{lock.prefix}"
+        return lock
 
     lock = new_lock()
     with socket.create_connection(("127.0.0.1", int(port))) as connection, connection.makefile("rw") as lines:
@@ -38,6 +67,10 @@ def main(port, servers, path):
                         with open(command[2].strip(), "w") as file:
                             file.write(str(number + 1))
                 answer = "counted"
+            elif command[0] == "crowd":
+                name, _, folder = line.split()[1:]
+                crowd(new_lock_beside_curator, f"{name}.0", folder)
+                answer = "done"
             else:
                 raise ValueError(line)
             lines.write(answer + "\n")

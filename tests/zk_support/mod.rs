@@ -8,6 +8,7 @@
 )]
 
 pub mod meter;
+pub mod peers;
 
 use std::fmt::Display;
 use std::time::Duration;

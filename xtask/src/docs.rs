@@ -76,7 +76,8 @@ pub(crate) fn markdown() -> Result<Vec<Text>> {
 
 /// The files that git knows or would add.
 fn texts(suffix: &str) -> Result<Vec<Text>> {
-    let list = output(command("git", &["ls-files", "--cached", "--others", "--exclude-standard"]))?;
+    let list =
+        output(command("git", &["ls-files", "--deduplicate", "--cached", "--others", "--exclude-standard"]))?;
     let paths = list.lines().filter(|path| path.ends_with(suffix) && root().join(path).exists());
     paths
         .map(|path| {

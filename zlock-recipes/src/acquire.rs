@@ -1,7 +1,9 @@
 //! The thin loop around the state machine: carries out its steps, tells it what happened.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -117,6 +119,7 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
     progress(Progress::Queued);
     LastFailure::overcome();
     let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
+    let mut loss = place.loss();
     let (mut waited, mut followed) = (false, false);
     let (mut event, mut awaited) = match place.created.queue.take() {
         Some(queue) => {
@@ -140,7 +143,7 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
             Step::Ended(reason) => return Err(lost_error(reason, "acquire", path)),
             Step::Wait => {
                 progress(Progress::Waiting);
-                event = place.wait(awaited.take()).await?;
+                event = place.wait(awaited.take(), &mut loss).await?;
             }
             asking => {
                 if matches!(asking, Step::Arm(_)) && !waited {
@@ -150,13 +153,13 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
                 // Once: who was not handed the lock watches from then on.
                 if let Step::Arm(before) = &asking
                     && !followed
-                    && let Some(link) = place.follow(before).await
+                    && let Some(link) = place.follow(before, &mut loss).await
                 {
                     followed = true;
                     (event, awaited) = (Event::Armed, Some(Awaited::Predecessor(before.clone(), link)));
                     continue;
                 }
-                (event, awaited) = place.unless_lost(place.ask(asking)).await?;
+                (event, awaited) = unless_lost(place.ask(asking), &mut loss).await?;
                 LastFailure::overcome();
             }
         }
@@ -266,14 +269,14 @@ impl<'a> Place<'a> {
     }
 
     /// Links the place to the node that stands right before it, if that is one of ours.
-    async fn follow(&self, before: &Node) -> Option<Link> {
+    async fn follow(&self, before: &Node, loss: &mut Loss) -> Option<Link> {
         let follow = || self.client.places.follow(before, &self.created);
         let followed = match follow() {
             Followed::NotYet(told) => {
                 let heard = Box::pin(async {
                     tokio::select! {
                         biased;
-                        () = self.lost() => {}
+                        () = loss => {}
                         // An error in any case but that the time is over.
                         _ = timeout(LONG_WAIT, told) => {}
                     }
@@ -293,7 +296,7 @@ impl<'a> Place<'a> {
     }
 
     /// Waits for the watch or the predecessor, or until the place is lost.
-    async fn wait(&self, awaited: Option<Awaited>) -> Result<Event> {
+    async fn wait(&self, awaited: Option<Awaited>, loss: &mut Loss) -> Result<Event> {
         let Some(awaited) = awaited else { return Ok(Event::Woken) };
         let woken = async {
             match awaited {
@@ -308,7 +311,7 @@ impl<'a> Place<'a> {
         };
         tokio::select! {
             biased;
-            () = self.lost() => Ok(Event::Woken),
+            () = loss => Ok(Event::Woken),
             event = woken => event,
         }
     }
@@ -357,27 +360,16 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The result of asking, or a wake-up if the place was lost meanwhile. A call that hangs on a silent link
-    /// must not hide that.
-    async fn unless_lost(
-        &self,
-        asked: impl Future<Output = Result<(Event, Option<Awaited>)>>,
-    ) -> Result<(Event, Option<Awaited>)> {
-        tokio::select! {
-            biased;
-            () = self.lost() => Ok((Event::Woken, None)),
-            asked = asked => asked,
-        }
-    }
-
-    /// Waits until the session or the own node is gone.
-    async fn lost(&self) {
-        let (mut session, mut gone) = (self.client.session.clone(), self.created.deletion.clone());
-        tokio::select! {
-            biased;
-            _ = session.over(self.created.epoch) => {}
-            () = gone.deleted() => {}
-        }
+    fn loss(&self) -> Loss {
+        let (mut session, mut deletion) = (self.client.session.clone(), self.created.deletion.clone());
+        let epoch = self.created.epoch;
+        Loss(Some(Box::pin(async move {
+            tokio::select! {
+                biased;
+                _ = session.over(epoch) => {}
+                () = deletion.deleted() => {}
+            }
+        })))
     }
 
     fn grant(mut self, promote: bool) -> Grant {
@@ -385,6 +377,36 @@ impl<'a> Place<'a> {
         let Created { node, epoch, deletion, .. } = self.created;
         let (fencing_token, predecessor) = (self.fencing_token, self.predecessor);
         Grant { granted: Granted { node, epoch, fencing_token, deletion, predecessor }, promote }
+    }
+}
+
+/// The loss of a place: its session is over, or its node is gone. Resolves at once from then on.
+///
+/// There is one for each acquisition, and not one for each of its steps: beginning to listen costs more than listening.
+struct Loss(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl Future for Loss {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(loss) = &mut self.0 {
+            ready!(loss.as_mut().poll(cx));
+            self.0 = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Returns the result of asking, or a wake-up if the place was lost meanwhile. A call that hangs on a silent link must not
+/// hide that.
+async fn unless_lost(
+    asked: impl Future<Output = Result<(Event, Option<Awaited>)>>,
+    loss: &mut Loss,
+) -> Result<(Event, Option<Awaited>)> {
+    tokio::select! {
+        biased;
+        () = loss => Ok((Event::Woken, None)),
+        asked = asked => asked,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::{Failure, classify};
 use crate::gate::Gate;
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared, Staleness, catch_up};
-use crate::watchers::Watched;
+use crate::watchers::{Reservation, Watched};
 
 /// A request that reads and watches.
 type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<(T, OneshotWatcher), Error>> + Send + 'a>>;
@@ -48,7 +48,7 @@ pub(crate) async fn read_armed<T: Send + 'static>(
         };
         let ahead = client.is_some().then(|| live.staleness.clone());
         let read = read.map(|(told, watcher)| {
-            (told, Watching { changed: Box::pin(watcher.changed()), _reservation: reservation, gate, ahead })
+            (told, Watching { ahead, ..Watching::on_own_connection(watcher, reservation, gate) })
         });
         synced.and(read)
     });
@@ -82,10 +82,21 @@ pub(crate) struct Watching {
     /// Dropped before its room is given back: by then the watch is gone, or its removal is on its way before whatever
     /// takes the room next.
     changed: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
-    _reservation: crate::watchers::Reservation,
+    _reservation: Reservation,
     gate: Arc<Gate>,
     /// For a watch connection: its server may be ahead of the session's own.
     ahead: Option<Arc<Staleness>>,
+}
+
+impl Watching {
+    /// A watch on the session's own connection, in the room that was reserved for it.
+    pub(crate) fn on_own_connection(
+        watcher: OneshotWatcher,
+        reservation: Reservation,
+        gate: Arc<Gate>,
+    ) -> Self {
+        Watching { changed: Box::pin(watcher.changed()), _reservation: reservation, gate, ahead: None }
+    }
 }
 
 impl Future for Watching {

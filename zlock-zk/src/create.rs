@@ -3,16 +3,19 @@
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{
-    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Queue, Result,
-    Sequence,
+    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Predecessor, Queue,
+    Result, Sequence,
 };
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
+use crate::alone::{Pinned, Plan, Trusted};
+use crate::arm::Watching;
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::numbers::{UsedUp, Worth, start_over};
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
+use crate::watchers::Watched;
 
 /// The node to make.
 #[derive(Clone, Copy)]
@@ -89,15 +92,16 @@ async fn attempt(
     let recovering = progress.lost_in.is_some();
     let found = if recovering { recover(operation, session, wanted.node_id).await? } else { None };
     operation.budget.ambiguous = false;
-    let lists = !wanted.is_unlisted || std::mem::replace(&mut progress.has_tried, true);
-    let place = match found {
-        Some(place) => Some(place),
+    let is_first = !std::mem::replace(&mut progress.has_tried, true);
+    let lists = !(wanted.is_unlisted && is_first);
+    let (place, pinned) = match found {
+        Some(place) => (Some(place), None),
         None => {
             if let Some(used_up) = &mut progress.used_up {
                 used_up.wait(operation, session).await?;
                 progress.used_up = None;
             }
-            append(operation, session, wanted, lists).await?
+            append(operation, session, wanted, lists, is_first).await?
         }
     };
     let Some(place) = place else { return Ok(None) };
@@ -113,12 +117,12 @@ async fn attempt(
         operation.shared.contents.insert(&id, Contents::new(wanted.data));
     }
     // Here the server's numbers count every create, whoever's, and each is given once.
-    if !lists && Worth::of(place.node.sequence) == Worth::Place {
+    if !lists && place.queue.is_none() && Worth::of(place.node.sequence) == Worth::Place {
         let Place { node, sent, .. } = place;
         let deletion = operation.shared.insert_own(session, &operation.own_id(&node.id), sent)?;
         return Ok(Some(Created::unlisted(node, session.epoch, deletion)));
     }
-    finish(operation, session, place).await.map(Some)
+    finish(operation, session, place, pinned).await.map(Some)
 }
 
 /// Whether the node stays. If its number is no good, or there are few left and it is alone, it is deleted.
@@ -153,19 +157,33 @@ struct Place {
     sent: Instant,
 }
 
-/// Sends create and list back to back: one round trip. `None` if there was no parent, which now is.
+/// Sends create and list, and what else there is to send, back to back: one round trip. `None` if there was no parent, which
+/// now is.
 async fn append(
     operation: &mut Operation<'_>,
     session: SessionKey,
     wanted: &Wanted<'_>,
     lists: bool,
-) -> Result<Option<Place>, Failure> {
+    is_first: bool,
+) -> Result<(Option<Place>, Option<Pinned>), Failure> {
     let Wanted { label, node_id, data, .. } = *wanted;
     let began = Instant::now();
     let parent = operation.server_path();
     let prefix = format!("{parent}/{}", NodeName::prefix(node_id, label));
     let (data, acls) = (data.to_owned(), operation.shared.options.acls.clone());
+    let shared = operation.shared;
+    let live = shared.sessions.get(session).ok_or_else(|| shared.sessions.interrupted())?;
+    let plan = if is_first { shared.alone.plan(&parent, &live) } else { Plan::List };
+    let room = match plan {
+        // If the create is given up, the room is free a little before the watch is: it is one path, and a short one.
+        Plan::Pin if lists => live.watchers.reserve_own(Watched::Node(parent.as_str().into())),
+        _ => None,
+    };
+    drop(live);
+    let lists = lists && !matches!(plan, Plan::Trust(_));
+    let gate = shared.gate.clone();
     let sent = operation.write(session, move |live| async move {
+        let room = room.map(|room| (room, live.changes()));
         let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
         let create = live.client.create(&prefix, &data, &options);
         // A request enters the queue when the method is called.
@@ -176,20 +194,32 @@ async fn append(
                 None => None,
             }
         };
-        let (created, listed) = tokio::join!(create, listed);
-        Ok((created?, listed))
+        let pin = room.map(|(room, changes)| (live.client.get_and_watch_data(&parent), room, changes));
+        let pinned = async {
+            let (pin, room, changes) = pin?;
+            let (_, _, watcher) = pin.await.ok()?;
+            Some(Pinned::new(Watching::on_own_connection(watcher, room, gate), changes))
+        };
+        let (created, listed, pinned) = tokio::join!(create, listed, pinned);
+        Ok((created?, listed, pinned))
     });
     match sent.await {
-        Ok(((stat, sequence), listed)) => {
+        Ok(((stat, sequence), listed, pinned)) => {
             let sequence = Sequence::new(sequence.into_i64());
             let name = NodeName::of(node_id, label, sequence);
             let node = Node::new(name, node_id.clone(), label, sequence);
             // A list that failed is repeated; the create stands.
-            Ok(Some(Place { node: own(session, node, &stat), queue: listed.map(Queue::listed), sent: began }))
+            let queue = match plan {
+                Plan::Trust(trusted) if is_alone(operation, session, trusted, &node) => {
+                    Some(Queue::linear(vec![node.clone()]))
+                }
+                _ => listed.map(Queue::listed),
+            };
+            Ok((Some(Place { node: own(session, node, &stat), queue, sent: began }), pinned))
         }
         Err(Failure::Zk(Error::NoNode)) => {
             crate::parents::make(operation, session).await?;
-            Ok(None)
+            Ok((None, None))
         }
         Err(failure) => Err(failure),
     }
@@ -220,6 +250,7 @@ async fn finish(
     operation: &mut Operation<'_>,
     session: SessionKey,
     place: Place,
+    pinned: Option<Pinned>,
 ) -> Result<Created, Failure> {
     let Place { node, queue, sent } = place;
     let deletion = operation.shared.insert_own(session, &operation.own_id(&node.id), sent)?;
@@ -235,7 +266,18 @@ async fn finish(
         }
         queue = operation.list(session, Freshness::Told).await?;
     }
+    let is_alone = queue.predecessor(&node.id) == Predecessor::Head { followed: false };
+    let alone = &operation.shared.alone;
+    alone.listed(&operation.server_path(), session, node.sequence, is_alone, pinned);
     Ok(Created::new(node.clone(), queue.with_own(node), session.epoch, deletion))
+}
+
+/// Whether a node that was just created is alone in its queue, although nobody has listed that.
+fn is_alone(operation: &Operation<'_>, session: SessionKey, trusted: Trusted, node: &Node) -> bool {
+    Worth::of(node.sequence) == Worth::Place
+        && operation.shared.sessions.get(session).is_some_and(|live| {
+            operation.shared.alone.confirm(&operation.server_path(), &live, trusted, node.sequence)
+        })
 }
 
 /// An own node, with what a listing does not tell.

@@ -104,6 +104,9 @@ async fn once(
     if let Target::Node(node) = target {
         let found = by_name(operation, session, &node.name).await?;
         *removed |= found;
+        if found {
+            shared.alone.removed(&operation.server_path(), session, node.sequence);
+        }
         // A label that is never changed: there is no other name that the node could have by now.
         if found || node.label == Label::Lock {
             return Ok(());

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod alone;
 mod arm;
 mod backend;
 mod config;
@@ -22,6 +23,7 @@ mod parents;
 mod read;
 mod relabel;
 mod session;
+mod states;
 #[cfg(feature = "tls")]
 mod tls;
 mod touches;

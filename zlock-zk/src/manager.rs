@@ -11,6 +11,7 @@ use zookeeper_client::{SessionState, StateWatcher};
 use crate::connect::{Established, begun, reconnect};
 use crate::heartbeat::{Beat, Heartbeat, interval};
 use crate::session::{Live, Shared};
+use crate::states::States;
 use crate::touches::Touches;
 use crate::watchers::Watchers;
 
@@ -122,6 +123,7 @@ impl Manager {
         let publisher = shared.sessions.publisher();
         let mut events = publisher.subscribe();
         let mut connected = states.peek_state() == SessionState::SyncConnected;
+        let mut changes = States::new(states.clone());
         let mut next = Instant::now() + interval(*timeout);
         let mut heartbeat: Option<Heartbeat> = None;
         let mut beats: u32 = 0;
@@ -129,7 +131,7 @@ impl Manager {
             tokio::select! {
                 biased;
                 () = self.closing.wait() => return End::Closed(Close::Pending),
-                state = states.changed() => {
+                state = changes.changed() => {
                     heartbeat = None;
                     live.staleness.suspect();
                     match state {

@@ -12,12 +12,14 @@ use zlock_core::{CloseReason, DeletionNotice, ErrorKind, NodeId};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
 
+use crate::alone::Alone;
 use crate::config::ZkOptions;
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::gate::Gate;
 use crate::in_flight::{Call, InFlight};
 use crate::listings::Listings;
+use crate::states::Changes;
 use crate::touches::Touches;
 use crate::watchers::Watchers;
 
@@ -33,6 +35,7 @@ pub(crate) struct Live {
     /// The [`own_id`] up to which the last heartbeat listed the own nodes.
     listed_up_to: Mutex<Option<NodeId>>,
     touches: Mutex<Touches>,
+    changes: Mutex<Changes>,
 }
 
 /// Tracks whether the connected server may lag behind what this client has already seen.
@@ -67,6 +70,7 @@ impl Live {
     ) -> Self {
         let first = u64::from(session.epoch > 1);
         let staleness = Staleness { suspicions: AtomicU64::new(first), synced: AtomicU64::new(0) };
+        let changes = Mutex::new(Changes::new(client.state_watcher()));
         Live {
             session,
             client,
@@ -74,7 +78,13 @@ impl Live {
             watchers,
             listed_up_to: Mutex::default(),
             touches: Mutex::new(touches),
+            changes,
         }
+    }
+
+    /// The number of changes of the connection so far, see [`Changes::count`].
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).count()
     }
 
     pub(crate) fn touches(&self) -> MutexGuard<'_, Touches> {
@@ -101,6 +111,7 @@ pub(crate) struct Shared {
     pub(crate) contents: OwnContents<Contents>,
     /// For deletes of nodes whose names are not known.
     pub(crate) listings: Listings,
+    pub(crate) alone: Alone,
     in_flight: InFlight,
 }
 
@@ -113,23 +124,26 @@ impl Shared {
             sessions: Sessions::new("the server refused the credentials"),
             contents: OwnContents::default(),
             listings: Listings::default(),
+            alone: Alone::default(),
             in_flight: InFlight::default(),
         }
     }
 
     /// Ends a session for the operations.
     pub(crate) fn end(&self, session: SessionKey) {
-        self.clean_up(self.sessions.end(session));
+        self.clean_up(session.epoch, self.sessions.end(session));
     }
 
     /// The whole of the end of the backend, as far as it is local.
     pub(crate) fn close(&self, reason: CloseReason) {
         let ended = self.sessions.close(reason);
-        self.clean_up(ended);
+        self.clean_up(u64::MAX, ended);
     }
 
-    fn clean_up(&self, ended: Option<Arc<Live>>) {
+    /// `epoch` is over, and all before it.
+    fn clean_up(&self, epoch: u64, ended: Option<Arc<Live>>) {
         self.in_flight.cancel_all();
+        self.alone.end(epoch);
         if let Some(ended) = ended {
             ended.watchers.close();
         }

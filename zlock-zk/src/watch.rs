@@ -171,11 +171,11 @@ fn one_shot(
     suspects: impl Future<Output = Infallible> + Send + 'static,
     meaning: impl Fn(EventType) -> WatchEvent + Send + 'static,
 ) -> Watch {
-    let mut events = shared.sessions.publisher().subscribe();
+    let ended = shared.sessions.ended(session);
     Watch::new(async move {
         tokio::select! {
             biased;
-            _ = events.over(session.epoch) => WatchEvent::Changed,
+            () = ended => WatchEvent::Changed,
             event = watching => event.map_or(WatchEvent::Changed, meaning),
             never = suspects => match never {},
         }

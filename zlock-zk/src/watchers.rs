@@ -226,6 +226,17 @@ impl Watchers {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Finds a place for a watch on the session's own connection; `None` if that has no room for it.
+    pub(crate) fn reserve_own(self: &Arc<Self>, watched: Watched) -> Option<Reservation> {
+        let mut loads = self.lock();
+        let loads = loads.as_mut()?;
+        if !loads.own.takes(&watched, loads.limits.own) {
+            return None;
+        }
+        loads.own.add(&watched);
+        Some(Reservation { watchers: self.clone(), place: Place::Own, watched })
+    }
+
     /// Finds a place for a watch: to be called before its request is sent.
     pub(crate) fn reserve(self: &Arc<Self>, watched: Watched) -> Result<Reservation, Failure> {
         let lost: Vec<_>;

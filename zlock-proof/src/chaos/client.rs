@@ -30,22 +30,25 @@ pub(crate) struct Told {
     pub(crate) folder: PathBuf,
     pub(crate) seed: u64,
     pub(crate) manner: Manner,
+    /// The timeout of the session.
+    pub(crate) session: Duration,
 }
 
 impl Told {
     /// As arguments of the process.
-    pub(crate) fn to_args(&self) -> [String; 6] {
+    pub(crate) fn to_args(&self) -> [String; 7] {
         let (folder, seed) = (self.folder.display().to_string(), self.seed.to_string());
-        let manner = format!("{:?}", self.manner);
-        ["chaos-client".to_owned(), self.url.clone(), self.name.clone(), folder, seed, manner]
+        let (manner, session) = (format!("{:?}", self.manner), self.session.as_millis().to_string());
+        ["chaos-client".to_owned(), self.url.clone(), self.name.clone(), folder, seed, manner, session]
     }
 
     /// From the arguments after the first.
     fn parse(args: &[String]) -> Option<Self> {
-        let [url, name, folder, seed, manner] = args else { return None };
-        let manner = if manner == "Quiet" { Manner::Quiet } else { Manner::Busy };
+        let [url, name, folder, seed, manner, session] = args else { return None };
         let (url, name, folder) = (url.clone(), name.clone(), folder.into());
-        Some(Told { url, name, folder, seed: seed.parse().ok()?, manner })
+        let (seed, manner) = (seed.parse().ok()?, Manner::named(manner)?);
+        let session = Duration::from_millis(session.parse().ok()?);
+        Some(Told { url, name, folder, seed, manner, session })
     }
 
     fn history(&self) -> PathBuf {
@@ -75,7 +78,7 @@ pub(crate) fn socket(folder: &Path) -> PathBuf {
 
 /// The process.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    let told = Told::parse(args).expect("URL NAME FOLDER SEED MANNER");
+    let told = Told::parse(args).expect("URL NAME FOLDER SEED MANNER SESSION_MS");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(live(told));
     ExitCode::SUCCESS
@@ -93,14 +96,10 @@ async fn live(told: Told) {
     };
     let session = tokio::spawn(watch_session(client.clone(), record.clone()));
     let mut workers = JoinSet::new();
-    let count = if told.manner == Manner::Quiet { 1 } else { WORKERS };
+    let count = if told.manner == Manner::Busy { WORKERS } else { 1 };
     for number in 0..count {
         let storage = Visitor::connect(&socket(&told.folder)).await.expect("the storage");
-        let seed = told.seed.wrapping_mul(31).wrapping_add(number.into());
-        let folder = told.folder.clone();
-        workers.spawn(
-            Worker::new(number, told.manner, client.clone(), record.clone(), storage, seed, folder).run(),
-        );
+        workers.spawn(Worker::new(number, &told, client.clone(), record.clone(), storage).run());
     }
     if told.manner == Manner::Quiet {
         workers.spawn(waits::run(client.clone(), told.name.clone(), told.folder.clone()));

@@ -11,8 +11,10 @@ use tokio::time::{Instant, sleep};
 use zlock::InterProcessMutex;
 use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper, end_zookeeper_session};
 
+use super::clock::now;
 use super::etcdctl;
 use super::plan::Role;
+use crate::history::Ns;
 
 /// The ZooKeeper servers' tick.
 const TICK: Duration = Duration::from_millis(500);
@@ -66,7 +68,7 @@ impl Cluster {
             Store::Zk => {
                 let patience = if seed % 2 == 1 { "syncLimit=60" } else { "syncLimit=10" };
                 let kind = ZooKeeper::builder().tick(TICK).config(patience).without_digests();
-                let ensemble = Ensemble::start_with(3, kind).await;
+                let ensemble = Ensemble::start_linked(3, kind).await;
                 count(&ensemble).await;
                 Cluster::Zk(ensemble)
             }
@@ -164,6 +166,12 @@ impl Cluster {
         member!(self, server, member => member.pause());
     }
 
+    /// Cuts a ZooKeeper server off from the others, but not from its clients, or joins it with them again.
+    pub(crate) fn set_apart(&self, server: usize, is_apart: bool) {
+        let Cluster::Zk(ensemble) = self else { return };
+        if is_apart { ensemble.cut_off(server) } else { ensemble.join(server) }
+    }
+
     /// Lets a server's disk hang until what is returned is dropped.
     pub(crate) fn hang_disk(&self, server: usize) -> Process {
         member!(self, server, member => member.hang_disk())
@@ -191,8 +199,9 @@ impl Cluster {
     }
 
     /// What operators and their jobs do to a healthy cluster: etcd's history is compacted up to now, four times a second,
-    /// and every four seconds the leader hands over. Counts how often each succeeds. Never ends by itself.
-    pub(crate) async fn maintain(&self, done: &Maintained) {
+    /// and every four seconds the leader hands over. Counts how often each succeeds, and says since when the cluster had no
+    /// leader, or none that all have heard of. Never ends by itself.
+    pub(crate) async fn maintain(&self, done: &Maintained, moved: impl Fn(Ns)) {
         let Cluster::Etcd(cluster) = self else { return pending().await };
         for turn in 1_usize.. {
             sleep(Duration::from_millis(250)).await;
@@ -203,8 +212,11 @@ impl Cluster {
             if turn % 16 == 0 {
                 let leader = cluster.leader().await;
                 let (from, to) = (addrs[leader], addrs[(leader + 1 + turn / 16 % 2) % addrs.len()]);
-                let moved = spawn_blocking(move || etcdctl::move_leader(from, to)).await.expect("a try");
-                done.leader_moves.fetch_add(usize::from(moved.is_ok()), Ordering::Relaxed);
+                let since = now();
+                let ended = spawn_blocking(move || etcdctl::move_leader(from, to)).await.expect("a try");
+                cluster.leader().await;
+                moved(since);
+                done.leader_moves.fetch_add(usize::from(ended.is_ok()), Ordering::Relaxed);
             }
         }
     }

@@ -19,19 +19,33 @@ const HANDED: &str = "/chaos/other";
 const HANDOFF: Handoff = Handoff::within(Duration::from_millis(60));
 /// The path of quiet clients.
 const QUIET: [&str; 1] = ["/chaos/quiet"];
+/// The path of idle clients: one that is seldom free.
+const IDLE: [&str; 1] = ["/chaos/mutex"];
 
 /// What a client does. Who sends requests all the time finds out soon that nobody answers them; a quiet client holds a
-/// mutex for long, or waits for it, and has only its session to find out by. It also waits on many bytes of paths.
+/// mutex for long, or waits for it, and has only its session to find out by. It also waits on many bytes of paths. An idle
+/// client owns no node for longer than its session between two acquisitions: so its session may have ended unnoticed, and
+/// its next lock lives by what the first create proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Busy,
     Quiet,
+    Idle,
 }
 
 impl Manner {
-    /// Of a client by its number: two are quiet, so that one holds and one waits.
+    /// Of a client by its number: two are quiet, so that one holds and one waits, and two are idle.
     pub(crate) fn of(number: usize) -> Self {
-        if number < 2 { Manner::Quiet } else { Manner::Busy }
+        match number {
+            0 | 1 => Manner::Quiet,
+            2 | 3 => Manner::Idle,
+            _ => Manner::Busy,
+        }
+    }
+
+    /// From the name that its `Debug` form is.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Manner::Busy, Manner::Quiet, Manner::Idle].into_iter().find(|manner| format!("{manner:?}") == name)
     }
 
     /// The paths that such a client takes.
@@ -39,6 +53,7 @@ impl Manner {
         match self {
             Manner::Busy => &BUSY,
             Manner::Quiet => &QUIET,
+            Manner::Idle => &IDLE,
         }
     }
 }

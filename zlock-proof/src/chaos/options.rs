@@ -29,7 +29,7 @@ impl Options {
             store: Store::Zk,
             time: Duration::from_secs(60),
             seed: fastrand::u64(..1_000_000),
-            clients: 6,
+            clients: 8,
             session: Duration::from_secs(3),
             names: None,
         };

@@ -39,8 +39,10 @@ pub(crate) enum ClusterFault {
     Kill(Role, Duration),
     /// Stopped (SIGSTOP) for this time.
     Pause(Role, Duration),
-    /// What waits for its disk hangs for this time, all else goes on.
+    /// What waits for its disk hangs for this time, all else goes on. An etcd follower answers from an old state then.
     HangDisk(Role, Duration),
+    /// Cut off from the others for this time, but not from its clients: it answers from an old state.
+    CutOff(Role, Duration),
     /// All killed, and started again.
     RestartAll,
     /// Killed and started again one after the other.
@@ -73,6 +75,8 @@ pub(crate) struct Plan {
 pub(crate) struct Scale {
     pub(crate) clients: usize,
     pub(crate) servers: usize,
+    /// Whether a server can be cut off from the others alone.
+    pub(crate) can_cut_off: bool,
     pub(crate) session: Duration,
     pub(crate) time: Duration,
 }
@@ -84,7 +88,7 @@ impl Plan {
         for _ in 1..scale.clients {
             clients.push(track(&mut rng, scale.time, 500..4000, |rng| client_fault(rng, scale)));
         }
-        let cluster = track(&mut rng, scale.time, 2000..8000, |rng| cluster_fault(rng, scale.session));
+        let cluster = track(&mut rng, scale.time, 2000..8000, |rng| cluster_fault(rng, scale));
         Plan { clients, cluster }
     }
 }
@@ -148,16 +152,19 @@ fn how(rng: &mut Rng, session: Duration) -> Break {
     }
 }
 
-fn cluster_fault(rng: &mut Rng, session: Duration) -> (ClusterFault, Duration) {
+fn cluster_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
+    let session = scale.session;
     let role = if rng.bool() { Role::Leader } else { Role::Follower };
     let time = part(rng, session);
     // With the time that the cluster needs to be whole again.
     let again = Duration::from_secs(2);
-    match rng.u32(..9) {
+    match rng.u32(..11) {
         0..=2 => (ClusterFault::Kill(role, time.min(session)), time.min(session) + again),
         3..=5 => (ClusterFault::Pause(role, time), time + again),
         6 => (ClusterFault::HangDisk(role, time), time + again),
         7 => (ClusterFault::RestartAll, 2 * again),
+        8 | 9 if scale.can_cut_off => (ClusterFault::CutOff(role, time), time + again),
+        8 | 9 => (ClusterFault::HangDisk(role, time), time + again),
         _ => (ClusterFault::RestartEach, 3 * again),
     }
 }
@@ -196,6 +203,9 @@ impl fmt::Display for ClusterFault {
             ClusterFault::Kill(role, away) => write!(f, "{role:?} killed, back after {away:?}"),
             ClusterFault::Pause(role, time) => write!(f, "{role:?} stopped for {time:?}"),
             ClusterFault::HangDisk(role, time) => write!(f, "{role:?}'s disk hangs for {time:?}"),
+            ClusterFault::CutOff(role, time) => {
+                write!(f, "{role:?} cut off from the others for {time:?}, but not from clients")
+            }
             ClusterFault::RestartAll => f.write_str("all killed at once and started again"),
             ClusterFault::RestartEach => f.write_str("each killed and started again, one after the other"),
         }
@@ -206,8 +216,13 @@ impl fmt::Display for ClusterFault {
 mod tests {
     use super::*;
 
-    const SCALE: Scale =
-        Scale { clients: 4, servers: 3, session: Duration::from_secs(3), time: Duration::from_secs(600) };
+    const SCALE: Scale = Scale {
+        clients: 4,
+        servers: 3,
+        can_cut_off: true,
+        session: Duration::from_secs(3),
+        time: Duration::from_secs(600),
+    };
 
     #[test]
     fn a_seed_is_a_plan() {
@@ -243,6 +258,8 @@ mod tests {
             "Follower stopped",
             "Leader's disk hangs",
             "Follower's disk hangs",
+            "Leader cut off",
+            "Follower cut off",
             "all killed at once",
             "one after the other",
         ] {

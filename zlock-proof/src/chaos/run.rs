@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::agreement::disagreement;
 use super::client::{history, socket, stop_file};
 use super::clock::{nanos, now};
-use super::cluster::{Cluster, Maintained};
+use super::cluster::{Cluster, Maintained, Store};
 use super::options::Options;
 use super::plan::{Plan, Scale};
 use super::slot::Slot;
@@ -36,6 +36,7 @@ pub(crate) async fn run(options: &Options) -> Verdict {
     let scale = Scale {
         clients: options.clients,
         servers: cluster.addrs().len(),
+        can_cut_off: options.store == Store::Zk,
         session: options.session,
         time: options.time,
     };
@@ -112,7 +113,7 @@ async fn through_faults(world: &Arc<World>, plan: Plan, options: &Options) -> (V
     let done = Arc::<Maintained>::default();
     let maintenance = tokio::spawn({
         let (world, done) = (world.clone(), done.clone());
-        async move { world.cluster.maintain(&done).await }
+        async move { world.cluster.maintain(&done, |since| world.leader_moved(since)).await }
     });
     let mut slots = tracks.join_all().await;
     slots.sort_by_key(|(number, _)| *number);

@@ -63,6 +63,7 @@ impl Slot {
             folder: self.world.folder.clone(),
             seed: self.seed.wrapping_add(self.count),
             manner: self.manner(),
+            session: self.world.session,
         };
         let program: PathBuf = std::env::current_exe().expect("the path of this program");
         self.process = Some(Process::spawn(program, &told.to_args(), &[]));

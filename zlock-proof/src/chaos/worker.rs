@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::{Client, Error, Guard, Session, SessionState, WriteGuard};
 
-use super::client::{stop_file, storm_file};
+use super::client::{Told, stop_file, storm_file};
 use super::clock::now;
 use super::locks::{Grip, Lock, Manner};
 use super::record::Record;
@@ -30,25 +30,38 @@ pub(crate) struct Worker {
     storage: Visitor,
     rng: Rng,
     folder: PathBuf,
+    session: Duration,
 }
 
 impl Worker {
     pub(crate) fn new(
         number: u32,
-        manner: Manner,
+        told: &Told,
         client: Client,
         record: Arc<Record>,
         storage: Visitor,
-        seed: u64,
-        folder: PathBuf,
     ) -> Self {
-        Worker { number, manner, client, record, storage, rng: Rng::with_seed(seed), folder }
+        let rng = Rng::with_seed(told.seed.wrapping_mul(31).wrapping_add(number.into()));
+        let (manner, folder, session) = (told.manner, told.folder.clone(), told.session);
+        Worker { number, manner, client, record, storage, rng, folder, session }
     }
 
     pub(crate) async fn run(mut self) {
         while !stop_file(&self.folder).exists() {
             self.once().await;
-            sleep(Duration::from_millis(self.rng.u64(0..40))).await;
+            self.rest().await;
+        }
+    }
+
+    /// Owns nothing for a while.
+    async fn rest(&mut self) {
+        let time = match self.manner {
+            Manner::Idle => self.session.mul_f64(1.0 + self.rng.f64()),
+            Manner::Busy | Manner::Quiet => Duration::from_millis(self.rng.u64(0..40)),
+        };
+        let until = Instant::now() + time;
+        while Instant::now() < until && !stop_file(&self.folder).exists() {
+            sleep((until - Instant::now()).min(Duration::from_millis(100))).await;
         }
     }
 
@@ -56,7 +69,7 @@ impl Worker {
     async fn once(&mut self) {
         let lock = Lock::any(self.manner, &mut self.rng);
         let how = match self.rng.u32(..100) {
-            _ if self.manner == Manner::Quiet => How::Wait,
+            _ if self.manner != Manner::Busy => How::Wait,
             0..60 => How::Wait,
             60..75 => How::Timeout,
             75..85 => How::Try,
@@ -110,8 +123,9 @@ impl Worker {
     async fn stay(&mut self, op: u64, guard: &Grip, look: &mut Look) -> bool {
         let time = Duration::from_millis(match self.manner {
             Manner::Quiet => self.rng.u64(500..3000),
+            Manner::Idle if self.rng.bool() => self.rng.u64(300..1500),
             Manner::Busy if self.rng.u32(..12) == 0 => 1500,
-            Manner::Busy => self.rng.u64(0..40),
+            Manner::Busy | Manner::Idle => self.rng.u64(0..40),
         });
         let until = Instant::now() + time;
         // Now and then to the very end: who has let go when a fault comes has nothing to lose.

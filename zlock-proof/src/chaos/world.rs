@@ -71,6 +71,12 @@ impl World {
         log.disturbances.push(Disturbance { from, until, client });
     }
 
+    /// The leader has handed over since then. A keep-alive that falls into that takes longer.
+    pub(crate) fn leader_moved(&self, since: Ns) {
+        self.say(format!("cluster: another leader, {:?} in all", Duration::from_nanos(now() - since)));
+        self.log().disturbances.push(Disturbance { from: since, until: now(), client: None });
+    }
+
     /// Carries out what is planned for the cluster.
     pub(crate) async fn disturb_cluster(&self, track: Vec<Planned<ClusterFault>>) {
         for Planned { at, fault } in track {
@@ -106,6 +112,14 @@ impl World {
                 let server = cluster.find(role).await;
                 let hung = cluster.hang_disk(server);
                 self.stands_still((role, server), from, time, || drop(hung)).await;
+            }
+            ClusterFault::CutOff(role, time) => {
+                let server = cluster.find(role).await;
+                cluster.set_apart(server, true);
+                sleep(time).await;
+                cluster.set_apart(server, false);
+                // Clients of that server have heard of nobody else all the time.
+                self.recovered(role, from).await;
             }
             ClusterFault::RestartAll => {
                 cluster.restart_all().await;

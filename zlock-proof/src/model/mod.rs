@@ -10,6 +10,9 @@
 
 mod check;
 mod driver;
+mod handoff;
+mod handoff_rules;
+mod handoff_state;
 mod lock;
 mod name_rules;
 mod names;
@@ -30,12 +33,20 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let is_missed = table::each_left_out(has("--traces"));
     println!();
     let are_names_right = table::names(has("--quick"), has("--traces"));
-    if is_right && is_missed && are_names_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!();
+    let is_handoff_right = table::handoff(has("--quick"), has("--traces"));
+    if is_right && is_missed && are_names_right && is_handoff_right {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::check::{quick, without};
+    use super::handoff;
+    use super::handoff_rules::{HandoffRule, Wrong};
     use super::lock::Delivery;
     use super::name_rules::NameRule;
     use super::names;
@@ -76,6 +87,36 @@ mod tests {
         for rule in NameRule::ALL {
             let (run, _, found) = names::without(rule);
             assert!(found.is_some(), "without {rule:?}: {run:?}");
+        }
+    }
+
+    #[test]
+    fn hand_off_is_safe() {
+        for run in handoff::runs(true) {
+            let (states, found) = handoff::explore(run, None);
+            assert!(found.is_none(), "{run:?}: {found:?}");
+            assert!(states > 1_000, "{run:?}: only {states} states");
+        }
+    }
+
+    #[test]
+    fn each_rule_about_hand_off_is_missed() {
+        for rule in HandoffRule::ALL {
+            let (run, _, found) = handoff::without(rule);
+            let wrong = match rule {
+                HandoffRule::TokenGrows => Wrong::TokenNotLarger,
+                HandoffRule::OneTurnAtATime | HandoffRule::OldTurnEndsNothing => Wrong::TwoHolders,
+                HandoffRule::NotAfterGivingUp => Wrong::TwoHolders,
+                HandoffRule::LiveAtHandOver => Wrong::NeedlessEnd,
+                HandoffRule::CheckedByWaiter => Wrong::GrantedNotHeld,
+                HandoffRule::LastGivesUp | HandoffRule::DesertedGivesUp => Wrong::NodeLeft,
+                HandoffRule::CancelledPassesOn => Wrong::NodeLeft,
+                HandoffRule::LeftoverGivenUp | HandoffRule::LossSeenInUse => Wrong::StuckWaiter,
+                HandoffRule::DriverEndsAtOnce => Wrong::StuckWaiter,
+                HandoffRule::TimeEndsBatch | HandoffRule::TimeOfThePlace => Wrong::TurnTooLate,
+                HandoffRule::RevocationEndsBatch | HandoffRule::NotWhileSuspended => Wrong::TurnTooLate,
+            };
+            assert_eq!(found.map(|(wrong, _)| wrong), Some(wrong), "without {rule:?}: {run:?}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! `zlock-proof model`: the two tables, in Markdown.
 
 use super::check::{Explored, Found, Run, quick, thorough, without};
+use super::handoff;
+use super::handoff_rules::HandoffRule;
 use super::lock::{Action, Delivery};
 use super::name_rules::NameRule;
 use super::names;
@@ -92,6 +94,32 @@ pub(crate) fn names(is_quick: bool, with_traces: bool) -> bool {
             fences(run),
             run.given_up
         );
+        if let (true, Some((_, trace))) = (with_traces, &found) {
+            trace.iter().for_each(|action| println!("    {action:?}"));
+        }
+        is_right &= found.is_some();
+    }
+    is_right
+}
+
+/// The same two tables about hand-off inside a client.
+pub(crate) fn handoff(is_quick: bool, with_traces: bool) -> bool {
+    println!("| all rules about hand-off | losses | states | wrong |");
+    println!("|---|---|---|---|");
+    let mut is_right = true;
+    for run in handoff::runs(is_quick) {
+        let (states, found) = handoff::explore(run, None);
+        let wrong = found.as_ref().map_or("nothing", |(wrong, _)| wrong.text());
+        println!("| tasks: {} | {} | {states} | {wrong} |", run.tasks, run.losses);
+        is_right &= found.is_none();
+    }
+    println!();
+    println!("| rule about hand-off, and what is done without it | tasks | losses | wrong | states |");
+    println!("|---|---|---|---|---|");
+    for rule in HandoffRule::ALL {
+        let (run, states, found) = handoff::without(rule);
+        let wrong = found.as_ref().map_or("NOTHING", |(wrong, _)| wrong.text());
+        println!("| {} | {} | {} | {wrong} | {states} |", rule.text(), run.tasks, run.losses);
         if let (true, Some((_, trace))) = (with_traces, &found) {
             trace.iter().for_each(|action| println!("    {action:?}"));
         }

@@ -1,7 +1,10 @@
 //! Several ZooKeeper servers that are one.
 
+use tokio::runtime::Handle;
+
 use super::daemon::{NotReady, POLL, retry_taken_ports};
 use super::zookeeper::{ZooKeeper, ZooKeeperBuilder};
+use crate::fault::{FaultProxy, Flow};
 use crate::port::Port;
 
 /// An ensemble of real ZooKeeper servers.
@@ -10,6 +13,15 @@ pub struct Ensemble {
     members: Vec<ZooKeeper>,
     /// Of the members among themselves.
     _ports: Vec<Port>,
+    links: Vec<Link>,
+}
+
+/// How a follower reaches another member when that leads.
+#[derive(Debug)]
+struct Link {
+    follower: usize,
+    leader: usize,
+    proxy: FaultProxy,
 }
 
 impl Ensemble {
@@ -26,22 +38,65 @@ impl Ensemble {
     /// # Panics
     /// If they do not start: with a log.
     pub async fn start_with(size: usize, kind: ZooKeeperBuilder) -> Self {
-        let start = move || retry_taken_ports(|| Self::launch(size, &kind));
+        let start = move || retry_taken_ports(|| Self::launch(size, &kind, false));
         tokio::task::spawn_blocking(start).await.expect("an ensemble")
     }
 
-    fn launch(size: usize, kind: &ZooKeeperBuilder) -> Result<Self, NotReady> {
+    /// The same, with links between the members that can be [cut](Self::cut_off).
+    ///
+    /// # Panics
+    /// If they do not start: with a log.
+    pub async fn start_linked(size: usize, kind: ZooKeeperBuilder) -> Self {
+        let start = move || retry_taken_ports(|| Self::launch(size, &kind, true));
+        tokio::task::spawn_blocking(start).await.expect("an ensemble")
+    }
+
+    fn launch(size: usize, kind: &ZooKeeperBuilder, is_linked: bool) -> Result<Self, NotReady> {
         let ports: Vec<_> = (0..2 * size).map(|_| Port::reserve()).collect();
-        let mut lines = vec!["initLimit=60".to_owned(), "syncLimit=10".to_owned()];
-        lines.extend(
-            ports
-                .chunks(2)
-                .zip(1..)
-                .map(|(pair, id)| format!("server.{id}=127.0.0.1:{}:{}", pair[0].number(), pair[1].number())),
-        );
-        let members: Vec<_> = (1..=size).map(|id| kind.clone().member(id, &lines).launch()).collect();
+        let mut links = Vec::new();
+        let pairs = (0..size).flat_map(|one| (0..size).map(move |other| (one, other)));
+        for (follower, leader) in pairs.filter(|(one, other)| is_linked && one != other) {
+            let proxy = Handle::current().block_on(FaultProxy::start(ports[2 * leader].addr()));
+            links.push(Link { follower, leader, proxy });
+        }
+        // What a member knows of the others need not be the same everywhere.
+        let lines = |member: usize| {
+            let mut lines = vec!["initLimit=60".to_owned(), "syncLimit=10".to_owned()];
+            lines.extend((0..size).map(|other| {
+                let link = links.iter().find(|link| (link.follower, link.leader) == (member, other));
+                let data = link.map_or(ports[2 * other].addr(), |link| link.proxy.addr());
+                format!("server.{}={data}:{}", other + 1, ports[2 * other + 1].number())
+            }));
+            lines
+        };
+        let members: Vec<_> =
+            (0..size).map(|member| kind.clone().member(member + 1, &lines(member)).launch()).collect();
         members.iter().try_for_each(|member| member.wait_until_ready())?;
-        Ok(Ensemble { members, _ports: ports })
+        Ok(Ensemble { members, _ports: ports, links })
+    }
+
+    /// Cuts a member of a [linked](Self::start_linked) ensemble off from the others: nothing that they send to each other
+    /// arrives before it is [joined](Self::join) again. Clients reach it all the same, and it answers what it needs nobody for
+    /// until it finds out.
+    ///
+    /// # Panics
+    /// If the ensemble has no links.
+    pub fn cut_off(&self, member: usize) {
+        self.set_flow(member, Flow::Hold);
+    }
+
+    /// Joins a member with the others again.
+    ///
+    /// # Panics
+    /// If the ensemble has no links.
+    pub fn join(&self, member: usize) {
+        self.set_flow(member, Flow::Pass);
+    }
+
+    fn set_flow(&self, member: usize, flow: Flow) {
+        assert!(!self.links.is_empty(), "an ensemble with links");
+        let is_its = |link: &&Link| [link.follower, link.leader].contains(&member);
+        self.links.iter().filter(is_its).for_each(|link| link.proxy.both(flow));
     }
 
     /// The servers.

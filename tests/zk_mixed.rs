@@ -1,0 +1,340 @@
+//! Curator, kazoo and zlock on one path, zlock with hand-off and without: nobody is in beside another, everybody gets
+//! turns, and nothing is left, although holders and waiters of each kind are killed.
+//!
+//! The witness is a journal to which every process appends a line when it asks for the lock, when it is in and right before
+//! it goes. A line is one write at the end of the file, so the lines are in the order in which all of this happened. Each
+//! holder also counts in a file, with nothing but the lock to keep it from losing a count.
+#![cfg(feature = "zk")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod zk_support;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use zlock::{Handoff, InterProcessMutex};
+use zlock_testkit::{Process, ZooKeeper, have, have_zookeeper, limit_to};
+
+use self::zk_support::peers::{self, Peer};
+use self::zk_support::{Observer, connect, release, report};
+
+const PATH: &str = "/mixed";
+/// Long enough for the peers, which have no deadline, to keep it on a busy machine.
+const SESSION: Duration = Duration::from_secs(6);
+const LIMIT: Duration = Duration::from_secs(300);
+/// How often the lock is held, at least.
+const ROUNDS: usize = 1000;
+/// Processes of each kind.
+const PROCESSES: usize = 2;
+const HANDOFF: Handoff = Handoff::within(Duration::from_millis(20));
+
+/// A kind of client.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Curator,
+    Kazoo,
+    Zlock,
+    ZlockHandoff,
+}
+
+const KINDS: [Kind; 4] = [Kind::Curator, Kind::Kazoo, Kind::Zlock, Kind::ZlockHandoff];
+
+impl Kind {
+    /// Those of one process that take the lock beside each other.
+    fn workers(self) -> usize {
+        match self {
+            Kind::Curator => 2,
+            // Its lock is one for each thread of Python, of which one runs at a time.
+            Kind::Kazoo => 1,
+            Kind::Zlock | Kind::ZlockHandoff => 4,
+        }
+    }
+}
+
+/// A process that takes the lock again and again until the stop file is there.
+struct Member {
+    kind: Kind,
+    name: String,
+    runs: Runs,
+}
+
+enum Runs {
+    Peer(Peer),
+    Ours(Process),
+}
+
+impl Member {
+    async fn start(kind: Kind, number: usize, server: ZooKeeper, folder: PathBuf) -> Self {
+        let (name, folder) = (format!("{kind:?}-{number}"), folder.to_str().unwrap());
+        let theirs = match kind {
+            Kind::Curator => Some(peers::Kind::Curator),
+            Kind::Kazoo => Some(peers::Kind::Kazoo),
+            Kind::Zlock | Kind::ZlockHandoff => None,
+        };
+        let runs = if let Some(theirs) = theirs {
+            let mut peer = Peer::start(theirs, &server, PATH, SESSION).await;
+            peer.tell(&format!("crowd {name} {} {folder}", kind.workers())).await;
+            Runs::Peer(peer)
+        } else {
+            let hosts = server.connect_string();
+            let told = [("ZLOCK_CHILD_HOSTS", hosts.as_str()), ("ZLOCK_CHILD_FOLDER", folder)];
+            Runs::Ours(Process::spawn_test(
+                "child_of_the_fleet",
+                &[told[0], told[1], ("ZLOCK_CHILD_NAME", &name)],
+            ))
+        };
+        Member { kind, name, runs }
+    }
+
+    fn process(&self) -> &Process {
+        match &self.runs {
+            Runs::Peer(peer) => &peer.process,
+            Runs::Ours(process) => process,
+        }
+    }
+
+    fn workers(&self) -> impl Iterator<Item = String> {
+        (0..self.kind.workers()).map(|n| format!("{}.{n}", self.name))
+    }
+
+    /// Waits for its end, for which the stop file is there.
+    async fn end(self) {
+        let code = match self.runs {
+            Runs::Peer(mut peer) => {
+                peer.expect("done").await;
+                peer.end().await
+            }
+            Runs::Ours(process) => process.wait().await,
+        };
+        assert_eq!(code, 0, "{}", self.name);
+    }
+}
+
+/// In a process of its own.
+#[tokio::test]
+#[ignore = "run by another test in a process of its own"]
+async fn child_of_the_fleet() {
+    let told = |name: &str| std::env::var(name).unwrap();
+    let (folder, name) = (told("ZLOCK_CHILD_FOLDER"), told("ZLOCK_CHILD_NAME"));
+    let client = connect(told("ZLOCK_CHILD_HOSTS"), SESSION).await;
+    let mut mutex = InterProcessMutex::new(&client, PATH).unwrap();
+    let kind = KINDS.into_iter().find(|kind| name.starts_with(&format!("{kind:?}-"))).unwrap();
+    if kind == Kind::ZlockHandoff {
+        mutex = mutex.with_handoff(HANDOFF);
+    }
+    let mut workers = JoinSet::new();
+    for number in 0..kind.workers() {
+        workers.spawn(work(mutex.clone(), format!("{name}.{number}"), folder.clone()));
+    }
+    while workers.join_next().await.transpose().unwrap().is_some() {}
+    client.close().await.unwrap();
+}
+
+async fn work(mutex: InterProcessMutex, worker: String, folder: String) {
+    let folder = Path::new(&folder);
+    let count = folder.join("count");
+    for round in 0_u32.. {
+        if folder.join("stop").exists() {
+            return;
+        }
+        note(folder, &format!("ask {worker}"));
+        let guard = mutex.acquire().await.unwrap();
+        let number: usize = std::fs::read_to_string(&count).unwrap().parse().unwrap();
+        note(folder, &format!("in {worker} {number}"));
+        sleep(Duration::from_millis(1)).await;
+        // The numbers grow, so there is never a moment at which the file has none.
+        File::options()
+            .write(true)
+            .open(&count)
+            .unwrap()
+            .write_all((number + 1).to_string().as_bytes())
+            .unwrap();
+        note(folder, &format!("out {worker} {}", number + 1));
+        if round % 3 == 0 { drop(guard) } else { release(guard).await }
+    }
+}
+
+fn note(folder: &Path, line: &str) {
+    let mut journal = File::options().append(true).open(folder.join("journal")).unwrap();
+    journal.write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+/// What has happened so far: the words of each line.
+struct Journal(Vec<Vec<String>>);
+
+impl Journal {
+    fn read(folder: &Path) -> Self {
+        let text = std::fs::read_to_string(folder.join("journal")).unwrap();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        Journal(whole.lines().map(|line| line.split(' ').map(str::to_owned).collect()).collect())
+    }
+
+    /// What a worker has done last.
+    fn last(&self, worker: &str) -> Option<&str> {
+        self.0.iter().rev().find(|line| line[1] == worker).map(|line| &*line[0])
+    }
+
+    fn rounds(&self) -> usize {
+        self.0.iter().filter(|line| line[0] == "out").count()
+    }
+
+    /// Whether a worker has been in since the last process was killed.
+    fn had_a_turn(&self, worker: &str) -> bool {
+        self.0
+            .iter()
+            .rev()
+            .take_while(|line| line[0] != "killed")
+            .any(|line| line[0] == "in" && line[1] == worker)
+    }
+
+    /// How often a worker came in beside another one that lived, and how often a count was lost.
+    fn wrong(&self) -> (usize, usize) {
+        let (mut overlaps, mut lost) = (0, 0);
+        let mut inside: Option<&str> = None;
+        // What may be in the file: a holder that was killed has counted or has not.
+        let mut counts = vec![0];
+        for line in &self.0 {
+            match &*line[0] {
+                "in" => {
+                    overlaps += usize::from(inside.is_some());
+                    let number = line[2].parse().unwrap();
+                    lost += usize::from(!counts.contains(&number));
+                    (inside, counts) = (Some(line[1].as_str()), vec![number + 1]);
+                }
+                "out" => {
+                    overlaps += usize::from(inside != Some(&line[1]));
+                    (inside, counts) = (None, vec![line[2].parse::<usize>().unwrap()]);
+                }
+                "killed" if inside.is_some_and(|worker| process_of(worker) == line[1]) => {
+                    inside = None;
+                    counts.push(counts[0] - 1);
+                }
+                _ => {}
+            }
+        }
+        (overlaps, lost)
+    }
+}
+
+fn process_of(worker: &str) -> &str {
+    worker.rsplit_once('.').unwrap().0
+}
+
+struct Fleet<'a> {
+    server: &'a ZooKeeper,
+    folder: &'a Path,
+    members: Vec<Member>,
+    started: usize,
+    /// By kind: how many workers were killed while they held, and while they waited.
+    killed: BTreeMap<String, (usize, usize)>,
+}
+
+impl Fleet<'_> {
+    async fn start(&mut self, kinds: &[Kind]) {
+        let start =
+            |(&kind, number)| Member::start(kind, number, self.server.clone(), self.folder.to_owned());
+        let starts: JoinSet<_> = kinds.iter().zip(self.started..).map(start).collect();
+        self.members.extend(starts.join_all().await);
+        self.started += kinds.len();
+    }
+
+    /// Kills a process of this kind in the middle of its work, when one of its workers has the lock, or when some wait for it
+    /// and none has it.
+    async fn kill(&mut self, kind: Kind, holds: bool) {
+        for turn in 0.. {
+            let of_the_kind: Vec<_> =
+                (0..self.members.len()).filter(|i| self.members[*i].kind == kind).collect();
+            let at = of_the_kind[turn % of_the_kind.len()];
+            let member = &self.members[at];
+            // It does nothing between the look and its end.
+            member.process().pause();
+            let journal = Journal::read(self.folder);
+            let count = |what| member.workers().filter(|worker| journal.last(worker) == Some(what)).count();
+            let (inside, asked) = (count("in"), count("ask"));
+            if if holds { inside == 1 } else { inside == 0 && asked > 0 } {
+                let member = self.members.swap_remove(at);
+                member.process().kill();
+                while member.process().is_running() {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                note(self.folder, &format!("killed {}", member.name));
+                let killed = self.killed.entry(format!("{kind:?}")).or_default();
+                *killed = (killed.0 + inside, killed.1 + asked);
+                return;
+            }
+            member.process().resume();
+            sleep(Duration::from_micros(500)).await;
+        }
+    }
+
+    /// Waits until every worker that there is has had the lock since the last one was killed.
+    async fn everybody_has_a_turn(&self) {
+        let workers: Vec<_> = self.members.iter().flat_map(Member::workers).collect();
+        loop {
+            let journal = Journal::read(self.folder);
+            if workers.iter().all(|worker| journal.had_a_turn(worker)) {
+                return;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_mixed_fleet_some_of_which_are_killed() {
+    let missing = peers::Kind::Curator.missing().or_else(|| peers::Kind::Kazoo.missing());
+    if !have_zookeeper() || !have(missing.as_deref()) {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let server = &ZooKeeper::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        std::fs::write(folder.join("count"), "0").unwrap();
+        std::fs::write(folder.join("journal"), "").unwrap();
+        let mut fleet = Fleet { server, folder, members: Vec::new(), started: 0, killed: BTreeMap::new() };
+        fleet.start(&KINDS.repeat(PROCESSES)).await;
+        fleet.everybody_has_a_turn().await;
+        for holder in KINDS {
+            fleet.kill(holder, true).await;
+            // Until its session ends nobody gets on.
+            for waiter in KINDS.into_iter().filter(|kind| *kind != holder) {
+                fleet.kill(waiter, false).await;
+            }
+            fleet.start(&KINDS).await;
+            fleet.everybody_has_a_turn().await;
+        }
+        while Journal::read(folder).rounds() < ROUNDS {
+            sleep(Duration::from_millis(50)).await;
+        }
+        std::fs::write(folder.join("stop"), "").unwrap();
+        let ends: JoinSet<_> = fleet.members.into_iter().map(Member::end).collect();
+        ends.join_all().await;
+
+        let journal = Journal::read(folder);
+        let (overlaps, lost) = journal.wrong();
+        let mut rounds = BTreeMap::new();
+        for line in journal.0.iter().filter(|line| line[0] == "out") {
+            let (kind, _) = line[1].split_once('-').unwrap();
+            *rounds.entry(kind).or_insert(0) += 1;
+        }
+        report(format!(
+            "{} rounds: {rounds:?}; workers killed (while they held, while they waited): {:?}; overlaps: {overlaps}, \
+             counts lost: {lost}",
+            journal.rounds(),
+            fleet.killed
+        ));
+        assert_eq!((overlaps, lost), (0, 0));
+        // Waits for the end of the last of the killed sessions, if it has to.
+        let observer = Observer::connect(server.connect_string()).await;
+        observer.wait_for_children(PATH, 0).await;
+        let left = server.mntr().await;
+        assert_eq!((left["ephemerals_count"], left["watch_count"]), (0.0, 0.0));
+    })
+    .await;
+}

@@ -1,0 +1,233 @@
+//! Queues that had one node of ours and no other: the next create there may need no listing.
+//!
+//! A parent counts every create under it, whoever's. Say our node N was alone in its queue, we removed it, and our next
+//! create under the same parent gets the number N + 1. Then that node is alone, too: nothing before N was left when N was
+//! listed, and nothing was created between the two. So a client that is the only user of a lock takes it with one request
+//! and releases it with one.
+//!
+//! Numbers of two parents say nothing about each other, and a parent without children may be removed and made again at any
+//! time. A *pin* tells whether that has happened: a watch on the parent, on the session's own connection. The server reports
+//! the removal there before it answers a create under the new parent.
+//!
+//! | must stay true | how |
+//! |---|---|
+//! | nothing before N is left | a listing that was sent after N's create shows N alone, or N was itself found to be alone by this rule |
+//! | N is removed | a delete of it was answered, and not with "no such node", before the next create is sent |
+//! | nothing was created since | the numbers are consecutive; those that a server gives twice are excluded |
+//! | N was under the pinned parent | the pin was armed while N was there: after N's create on the wire, or before it and has not fired, and before N's delete |
+//! | the next node is under it, too | the pin has not fired when that create's answer is here, and the connection has not changed since before the pin was sent |
+//! | the answer belongs to that create | after a first attempt, whatever came of it, the queue is listed |
+//!
+//! It rests on ZooKeeper's promise that a client hears of a change that it watches before it sees its effects. Two ways
+//! around that are known, and only an administrator can take them. One is to withdraw the right to read the parent from its
+//! clients, which keeps the event from them on servers with ZOOKEEPER-4799, and then to remove it and make it again. The
+//! other is to restore a running server from a snapshot, which ends every lock's meaning anyway.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+
+use tokio::time::Instant;
+use zlock_core::Sequence;
+use zlock_core::kit::SessionKey;
+
+use crate::arm::Watching;
+use crate::session::Live;
+
+/// The number of queues that are remembered: those that were used last. A client that uses more of them in turn pins none,
+/// since it never comes back to one that is remembered.
+const MAX_QUEUES: usize = 100;
+
+/// The longest path of a parent that is pinned, in bytes. Watched paths are limited in all, see `watchers`.
+const MAX_PATH: usize = 256;
+
+/// The queues that had one node of ours and no other, by the parent's path at the server.
+#[derive(Default)]
+pub(crate) struct Alone(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    queues: BTreeMap<String, Entry>,
+    /// The number of the last pin.
+    last_pin: u64,
+    /// The last epoch that is over.
+    ended: u64,
+}
+
+struct Entry {
+    session: SessionKey,
+    last: Option<Last>,
+    pin: Option<(u64, Pinned)>,
+    used: Instant,
+}
+
+/// Our last node that was alone.
+struct Last {
+    number: Sequence,
+    /// The node before it, too, was ours and alone: nobody else seems to use the queue.
+    is_again: bool,
+    removed: bool,
+}
+
+/// A watch on a parent, and the number of changes of its connection when it was sent.
+pub(crate) struct Pinned {
+    watching: Watching,
+    changes: u64,
+}
+
+/// How to make a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// With a listing.
+    List,
+    /// With a listing and a new pin: this client uses the queue again and again.
+    Pin,
+    /// Without a listing, which comes later unless [`Alone::confirm`] makes it unnecessary.
+    Trust(Trusted),
+}
+
+/// What a create without a listing relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trusted {
+    number: Sequence,
+    pin: u64,
+}
+
+impl Pinned {
+    /// `changes` must have been [counted](Live::changes) before the request of the watch was sent.
+    pub(crate) fn new(watching: Watching, changes: u64) -> Self {
+        Pinned { watching, changes }
+    }
+
+    /// Whether the parent is still the one that was pinned.
+    fn holds(&mut self, live: &Live) -> bool {
+        let watching = pin!(&mut self.watching);
+        watching.poll(&mut Context::from_waker(Waker::noop())).is_pending() && live.changes() == self.changes
+    }
+}
+
+impl Entry {
+    /// The number of the pin, if that still holds. One that does not is returned as the second part, to be dropped
+    /// outside the lock: it must not be asked again.
+    fn pin(&mut self, live: &Live) -> (Option<u64>, Option<Pinned>) {
+        let lost = self.pin.take_if(|(_, pinned)| !pinned.holds(live));
+        (self.pin.as_ref().map(|(pin, _)| *pin), lost.map(|(_, pinned)| pinned))
+    }
+}
+
+impl Alone {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how to make the next node.
+    pub(crate) fn plan(&self, parent: &str, live: &Live) -> Plan {
+        let mut state = self.lock();
+        let Some(entry) = state.of(parent, live.session) else { return Plan::List };
+        let Some(Last { number, is_again, removed: true }) = entry.last else { return Plan::List };
+        let (pin, lost) = entry.pin(live);
+        drop(state);
+        drop(lost);
+        match pin {
+            Some(pin) => Plan::Trust(Trusted { number, pin }),
+            None if is_again && parent.len() <= MAX_PATH => Plan::Pin,
+            None => Plan::List,
+        }
+    }
+
+    /// Returns `true` if the node with this number, whose create was answered just now, is alone in its queue.
+    pub(crate) fn confirm(&self, parent: &str, live: &Live, trusted: Trusted, number: Sequence) -> bool {
+        let mut state = self.lock();
+        let Some(entry) = state.of(parent, live.session) else { return false };
+        let (pin, lost) = entry.pin(live);
+        let is_alone = pin == Some(trusted.pin) && number.get() == trusted.number.get() + 1;
+        entry.last = is_alone.then_some(Last { number, is_again: true, removed: false });
+        entry.used = Instant::now();
+        drop(state);
+        drop(lost);
+        is_alone
+    }
+
+    /// Takes in what a listing has shown of a node of ours, which was created before: whether it is alone.
+    pub(crate) fn listed(
+        &self,
+        parent: &str,
+        session: SessionKey,
+        number: Sequence,
+        is_alone: bool,
+        pinned: Option<Pinned>,
+    ) {
+        let mut last = is_alone.then_some(Last { number, is_again: false, removed: false });
+        let mut state = self.lock();
+        if session.epoch <= state.ended {
+            return;
+        }
+        let pin = pinned.map(|pinned| {
+            state.last_pin += 1;
+            (state.last_pin, pinned)
+        });
+        // Dropped outside the lock.
+        let _surplus = if let Some(entry) = state.of(parent, session) {
+            if let (Some(before), Some(last)) = (&entry.last, &mut last) {
+                last.is_again = match number.get() - before.number.get() {
+                    // It was confirmed.
+                    0 => before.is_again,
+                    distance => distance == 1,
+                };
+            }
+            (entry.last, entry.used) = (last, Instant::now());
+            let old = if pin.is_some() { std::mem::replace(&mut entry.pin, pin) } else { None };
+            (old, None)
+        } else if is_alone {
+            let oldest = state.make_room();
+            let entry = Entry { session, last, pin, used: Instant::now() };
+            (None, state.queues.insert(parent.to_owned(), entry).or(oldest))
+        } else {
+            (pin, None)
+        };
+        drop(state);
+    }
+
+    /// Takes in that a delete of this node of ours was answered, and that it found the node.
+    pub(crate) fn removed(&self, parent: &str, session: SessionKey, number: Sequence) {
+        if let Some(entry) = self.lock().of(parent, session)
+            && let Some(last) = entry.last.as_mut().filter(|last| last.number == number)
+        {
+            last.removed = true;
+        }
+    }
+
+    /// Forgets everything of this epoch, which is over, and of those before it.
+    pub(crate) fn end(&self, epoch: u64) {
+        let mut state = self.lock();
+        state.ended = state.ended.max(epoch);
+        let queues = std::mem::take(&mut state.queues);
+        drop(state);
+        // Outside the lock.
+        drop(queues);
+    }
+}
+
+impl State {
+    fn of(&mut self, parent: &str, session: SessionKey) -> Option<&mut Entry> {
+        self.queues.get_mut(parent).filter(|entry| entry.session == session)
+    }
+
+    /// Forgets the queue that has not been used for the longest time, if there is no room for one more.
+    fn make_room(&mut self) -> Option<Entry> {
+        if self.queues.len() < MAX_QUEUES {
+            return None;
+        }
+        let oldest = self.queues.iter().min_by_key(|(_, entry)| entry.used)?.0.clone();
+        self.queues.remove(&oldest)
+    }
+}
+
+impl fmt::Debug for Alone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Alone").field(&self.lock().queues.len()).finish()
+    }
+}

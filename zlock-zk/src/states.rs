@@ -1,0 +1,63 @@
+//! The states of a session, as the client library reports them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use zookeeper_client::{SessionState, StateWatcher};
+
+/// One listener, from its beginning to its end.
+///
+/// The library's `changed` should seldom be dropped while it waits: in `asyncs-sync` 0.4.0, which it is built on, that
+/// writes to freed memory if the state changes at the same moment. So the future is kept, and asked again.
+pub(crate) struct States(Pin<Box<dyn Future<Output = (StateWatcher, SessionState)> + Send>>);
+
+async fn next(mut watcher: StateWatcher) -> (StateWatcher, SessionState) {
+    let state = watcher.changed().await;
+    (watcher, state)
+}
+
+impl States {
+    pub(crate) fn new(watcher: StateWatcher) -> Self {
+        States(Box::pin(next(watcher)))
+    }
+
+    /// Waits for the next change. A terminal state is the last one.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn changed(&mut self) -> SessionState {
+        let (watcher, state) = self.0.as_mut().await;
+        self.0 = Box::pin(next(watcher));
+        state
+    }
+
+    /// Whether there was a change since the last one that was returned here. Nobody is woken by the next one.
+    fn has_changed(&mut self) -> bool {
+        let polled = self.0.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready((watcher, _)) = polled else { return false };
+        self.0 = Box::pin(next(watcher));
+        true
+    }
+}
+
+/// Counts the changes of a session's state, for those who compare two moments.
+pub(crate) struct Changes {
+    states: States,
+    count: u64,
+}
+
+impl Changes {
+    pub(crate) fn new(watcher: StateWatcher) -> Self {
+        Changes { states: States::new(watcher), count: 0 }
+    }
+
+    /// The number of changes so far. It has grown if the connection was interrupted in between, before any answer of the
+    /// next connection is there. Several changes may count as one.
+    pub(crate) fn count(&mut self) -> u64 {
+        while self.states.has_changed() {
+            self.count += 1;
+        }
+        self.count
+    }
+}

@@ -20,19 +20,19 @@ const KNOWN: &str = "known are mem://, zk:// and etcd://";
 /// 4 s by default) and 2 s, in whole seconds, on etcd. The other parameters are those of `zlock::zk::ZkOptions` and
 /// `zlock::etcd::EtcdOptions`.
 ///
-/// For settings that a URL does not have, make the backend by its options and give it to
-/// [`Client::new`] or [`Client::builder`].
+/// For settings that a URL does not have, create the backend from its options and pass it to [`Client::new`] or
+/// [`Client::builder`].
 ///
 /// # Errors
-/// - `InvalidUrl`, with what is wrong and where; nothing was sent.
-/// - `FeatureDisabled`, with the name of the cargo feature; nothing was sent.
-/// - those of the backend's own `connect`.
+/// - [`InvalidUrl`](crate::ErrorKind::InvalidUrl), with what is wrong and where; nothing was sent.
+/// - [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled), with the name of the cargo feature; nothing was sent.
+/// - Those of the backend's own `connect`.
 ///
 /// # Cancel safety
 /// Safe: a connection that is not returned is closed.
 ///
 /// # Panics
-/// Outside a tokio runtime with time and I/O enabled, but for `mem://`.
+/// Panics outside a tokio runtime with time and I/O enabled, except for `mem://`.
 ///
 /// # Examples
 /// ```
@@ -40,6 +40,7 @@ const KNOWN: &str = "known are mem://, zk:// and etcd://";
 /// # async fn main() -> zlock::Result<()> {
 /// # if cfg!(not(feature = "mem")) { return Ok(()); }
 /// let client = zlock::connect("mem://").await?;
+/// client.mutex("/app/orders/42")?.acquire().await?.release().await?;
 /// # Ok(())
 /// # }
 /// ```

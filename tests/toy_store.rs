@@ -117,6 +117,7 @@ async fn occupied() -> Option<Occupied<ToyStore>> {
     Some(Occupied::new(store().await?, 4, 5).await)
 }
 
+// ANCHOR: suites
 zlock_core::conformance!(paused, store(), [contract, links]);
 
 mod mutex {
@@ -128,6 +129,7 @@ mod mutex {
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
     );
 }
+// ANCHOR_END: suites
 
 mod write_lock {
     use super::*;

@@ -2,6 +2,7 @@
 
 use crate::api;
 use crate::arrows;
+use crate::docs;
 use crate::planted;
 use crate::run::{Result, cargo, run};
 use crate::setup::set_up;
@@ -16,6 +17,8 @@ pub(crate) fn ci() -> Result {
     arrows::check()?;
     println!("\n$ the public API is that of docs/api");
     api::check()?;
+    println!("\n$ the documentation: links, sentences, diagrams, spelling");
+    docs::check()?;
 
     // What is missing for the tests is found out before the long part.
     set_up()?;

@@ -2,8 +2,12 @@
 
 mod api;
 mod arrows;
+mod book;
 mod ci;
+mod diagrams;
+mod docs;
 mod lanes;
+mod links;
 mod newest;
 mod planted;
 mod program;
@@ -12,6 +16,7 @@ mod run;
 mod setup;
 mod summary;
 mod test;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -20,6 +25,9 @@ cargo xtask test [--require] [--newest-servers] [FILTER..]
                                           set up what the tests need, run them all, and count them
 cargo xtask ci                            all checks, and the tests with every server required
 cargo xtask api                           writes docs/api, the listing of the public API that CI compares
+cargo xtask book                          the guide as HTML, by mdbook, which cargo installs the first time
+cargo xtask docs                          links, spelling, long sentences and phrases to avoid, in all documentation
+cargo xtask diagrams                      draws the guide's diagrams from their texts
 cargo xtask bench zk|etcd|mem [WORKLOAD..]  one line of JSON a workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7),
                                           on the servers of ZK_CONNECT or ETCD_ENDPOINTS
 cargo xtask chaos --store zk|etcd [--minutes N] [--seed S] [--newest-servers]
@@ -41,6 +49,9 @@ fn main() -> ExitCode {
         "test" => test::test(rest),
         "ci" => ci::ci(),
         "api" => api::write(),
+        "book" => book::book(),
+        "docs" => docs::check(),
+        "diagrams" => diagrams::write(),
         "bench" => program::bench(rest),
         "chaos" => program::chaos(&args),
         "planted" => planted::planted(rest),

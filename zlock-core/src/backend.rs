@@ -21,7 +21,7 @@ use crate::watch::Watch;
 ///
 /// All recipes are written against this trait; implement it, run the `conformance` suite, and they work.
 ///
-/// # Who retries
+/// # Retries
 /// An operation retries inside itself, by the backend's policy and within one budget of time, and returns
 /// only what it could not mend. A caller never repeats it. An operation that is called while there is no
 /// session waits for one, within the same budget. It [notes](crate::LastFailure::note) each failure that it
@@ -244,8 +244,8 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
 pub enum Close {
     /// The store has ended the session: its nodes are gone, and its locks are free.
     Ended,
-    /// The store could not be asked, or has not confirmed the end in time. If it did not end the session, it
-    /// does so one session timeout after it last heard from this client, and only then are the locks free.
+    /// The store could not be reached, or has not confirmed the end in time. If it did not end the session, it does so one
+    /// session timeout after it last heard from this client. Only then are the locks free.
     Pending,
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, in which operation, on which path.
+/// An error of any operation, with its kind, the operation and the path.
 ///
-/// Three questions have an answer of their own: *what happened* is [`kind`](Error::kind), *may I try
-/// again* is [`is_retryable`](Error::is_retryable), and *did the server perhaps do it all the same* is
-/// [`is_ambiguous`](Error::is_ambiguous).
+/// Three questions have separate answers. [`kind`](Error::kind) says what happened,
+/// [`is_retryable`](Error::is_retryable) whether to try again, and [`is_ambiguous`](Error::is_ambiguous) whether the server
+/// may have executed the request all the same.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -24,17 +24,17 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What happened. The doc of each kind says what to do about it.
+/// The kind of an [`Error`]. The documentation of each kind says what to do about it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// A path or a name that no store would take. Nothing was sent. Mend the path.
+    /// A path or a name that no store accepts. Nothing was sent. Correct the path.
     InvalidPath,
-    /// A connection URL that cannot be read. Nothing was sent. Mend the URL.
+    /// A connection URL that cannot be parsed. Nothing was sent. Correct the URL.
     InvalidUrl,
-    /// An option, a duration or a number of permits out of range. Nothing was sent. Mend the value.
+    /// An option, a duration or a number of permits is out of range. Nothing was sent. Correct the value.
     InvalidArgument,
-    /// The URL names a backend whose cargo feature is off. Switch the feature on.
+    /// The URL names a backend whose cargo feature is off. Enable the feature.
     FeatureDisabled,
     /// The time given for an acquisition is over, before it had its place in the queue. Nothing is held and nothing is
     /// left behind. The phase says what the time was spent on; the source is the store's last failure, if it was
@@ -43,16 +43,16 @@ pub enum ErrorKind {
     /// The time given for an acquisition is over, and another client held the lock for all of it. Nothing is held and
     /// nothing is left behind. Try again later.
     Busy,
-    /// A write lock was asked for in the scope of a read lock of the same path: it would wait for itself.
-    /// Nothing was sent. Release the read lock first, or take the write lock in the first place.
+    /// A write lock was requested in the scope of a read lock of the same path, where it would wait for itself. Nothing was
+    /// sent. Release the read lock first, or acquire the write lock instead of it.
     UpgradeRefused,
-    /// A downgrade, while other guards of the same write lock are alive. Nothing was sent. Release them first.
+    /// A downgrade was requested while other guards of the same write lock exist. Nothing was sent. Release them first.
     StillEntered,
     /// Another client uses the semaphore with a different maximum. The message names both. Nothing is held, and
     /// nothing is left behind. Use the same maximum everywhere.
     PermitLimitMismatch,
-    /// The session that the lock or the place in the queue belonged to is over (expired at the server, or
-    /// past its local deadline). Nothing is held any more. Acquire anew; a new session is on its way.
+    /// The session of the lock, or of the place in the queue, is over: it expired at the server, or its local deadline has
+    /// passed. Nothing is held any more. Acquire again; the client is already connecting with a new session.
     SessionLost,
     /// Somebody else deleted the node of this lock, or of this place in the queue. Nothing is held any more. Acquire
     /// again.
@@ -116,27 +116,27 @@ impl fmt::Display for ErrorKind {
 }
 
 impl Error {
-    /// An error of this kind in the named operation (`"create"`, `"acquire"`, ...).
+    /// Creates an error of this kind in the named operation (`"create"`, `"acquire"`, ...).
     #[must_use]
     pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
         Error(Box::new(Inner { kind, operation, path: None, message: None, ambiguous: false, source: None }))
     }
 
-    /// Names the path, lock or URL that the operation was about.
+    /// Sets the path, lock or URL that the operation was about.
     #[must_use]
     pub fn with_path(mut self, path: impl fmt::Display) -> Self {
         self.0.path = Some(path.to_string());
         self
     }
 
-    /// Says in words what was wrong and where.
+    /// Sets the message, which says what was wrong and where.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.0.message = Some(message.into());
         self
     }
 
-    /// Attaches the error underneath.
+    /// Sets the error that caused this one.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into().into());
@@ -150,25 +150,47 @@ impl Error {
         self
     }
 
-    /// What happened.
+    /// Returns what happened.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// use zlock::ErrorKind;
+    ///
+    /// let error = zlock::LockPath::new("orders").unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidPath);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The operation that failed.
+    /// Returns the operation that failed.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         self.0.operation
     }
 
-    /// The path, lock or URL it was about, if there is one.
+    /// Returns the path, lock or URL that the operation was about, if there is one.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.0.path.as_deref()
     }
 
-    /// Whether the same call may succeed later without anything being changed by hand.
+    /// Returns `true` if the same call may succeed later, with nothing changed by hand.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// use zlock::{Error, ErrorKind};
+    ///
+    /// assert!(Error::new(ErrorKind::Busy, "acquire").is_retryable());
+    /// assert!(!Error::new(ErrorKind::NotAuthorized, "acquire").is_retryable());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -181,7 +203,7 @@ impl Error {
         )
     }
 
-    /// Whether the request may have taken effect at the server although it failed here.
+    /// Returns `true` if the request may have taken effect at the server although it failed here.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.0.ambiguous
@@ -189,6 +211,22 @@ impl Error {
 
     /// Returns `true` if the acquisition ran out of the time it was given: [`ErrorKind::Timeout`] or
     /// [`ErrorKind::Busy`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// let error = mutex.acquire_timeout(Duration::from_millis(1)).await.unwrap_err();
+    /// assert!(error.is_timeout());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Timeout(_) | ErrorKind::Busy)
@@ -199,7 +237,7 @@ impl Error {
     ///
     /// # Examples
     /// ```
-    /// # use zlock_core::{Error, ErrorKind};
+    /// # use zlock::{Error, ErrorKind};
     /// let error = Error::new(ErrorKind::SessionLost, "lock").with_path("/app/orders/42");
     /// assert!(error.is_lock_lost());
     /// assert!(!Error::new(ErrorKind::Busy, "acquire").is_lock_lost());

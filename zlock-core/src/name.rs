@@ -20,8 +20,7 @@ pub struct NodeName(Arc<str>);
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedName {
-    /// Who made it. A name without an ID of its own (Curator's unprotected `lock-0000000007`) stands for
-    /// itself.
+    /// The ID that its creator gave it. A name without one (Curator's unprotected `lock-0000000007`) is its own ID.
     pub id: NodeId,
     /// What it asks for.
     pub label: Label,

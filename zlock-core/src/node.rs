@@ -65,7 +65,7 @@ impl fmt::Debug for NodeId {
 /// # Examples
 /// Storing the highest token seen, and refusing older ones:
 /// ```
-/// # use zlock_core::FencingToken;
+/// # use zlock::FencingToken;
 /// struct Storage {
 ///     highest: [u8; 12], // or 12 bytes in a `BYTEA` or `VARBINARY` column
 /// }
@@ -182,15 +182,15 @@ impl fmt::Display for FencingToken {
 pub struct Node {
     /// Its name under the lock's path (on etcd: the last part of its key).
     pub name: NodeName,
-    /// Who made it.
+    /// The ID that its creator gave it.
     pub id: NodeId,
     /// What it asks for.
     pub label: Label,
     /// Its place.
     pub sequence: Sequence,
-    /// The session that owns it. Filled for own nodes; for others where a listing tells it at no cost.
+    /// The session that owns it. Set for own nodes, and for others if a listing contains it at no extra cost.
     pub session: Option<SessionId>,
-    /// Its fencing token. Filled as `session` is.
+    /// Its fencing token. Set in the same cases as `session`.
     pub fencing_token: Option<FencingToken>,
 }
 
@@ -224,7 +224,7 @@ impl Node {
     }
 }
 
-/// What a store tells of a node when its data is read.
+/// What a store returns when a node's data is read.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeData {
@@ -232,8 +232,7 @@ pub struct NodeData {
     pub data: Vec<u8>,
     /// The session that owns the node; none if it is no session's.
     pub session: Option<SessionId>,
-    /// When the node was made, if the store tells: by the clock of a server, which is not ours. To be shown, and
-    /// nothing to decide by.
+    /// The time at which the node was created, by a server's clock, on stores that report it. For display only.
     pub created: Option<SystemTime>,
 }
 

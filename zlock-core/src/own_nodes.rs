@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 
 use crate::node::NodeId;
 
-/// Tells the maker of a node that the store no longer has it although the session lives on: somebody deleted
-/// it. Level-triggered, and local: looking at it costs no request.
+/// Notifies the creator of a node that somebody else deleted it: the store no longer has it although the session lives on.
+/// Level-triggered. Performs no I/O.
 #[derive(Clone, Debug)]
 pub struct DeletionNotice(Arc<Deleted>);
 

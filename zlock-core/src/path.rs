@@ -7,25 +7,35 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::excerpt::Excerpt;
 use crate::name::NodeName;
 
-/// The path of one lock: absolute, `/`-separated, at least one segment (`/app/orders`).
+/// The path of a lock: absolute, separated by `/`, with at least one segment (`/app/orders`).
 ///
-/// The rules are ZooKeeper's, on every store, so that a lock can move from one to another: no empty
-/// segment, no `.` or `..`, no control character and none of the code points that ZooKeeper refuses. One
-/// rule is ours: a segment may not itself look like a place in a queue (`lock-0000000001`), since the lock
-/// above would take it for a holder.
+/// The rules are ZooKeeper's, on every store, so that a lock can move from one to another: no empty segment, no `.` or
+/// `..`, no control character and none of the code points that ZooKeeper refuses. In addition, a segment may not look like a
+/// place in a queue (`lock-0000000001`), because the lock above would take it for a holder.
 ///
 /// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockPath(Arc<str>);
 
 impl LockPath {
-    /// The longest path taken, in bytes. Well under what the stores take in one request.
+    /// The length of the longest valid path, in bytes. Far below what the stores accept in one request.
     pub const MAX_BYTES: usize = 4096;
 
-    /// Checks a path.
+    /// Parses a path.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// use zlock::LockPath;
+    ///
+    /// assert_eq!(LockPath::new("/app/orders")?.as_str(), "/app/orders");
+    /// assert!(LockPath::new("app/orders").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(path: impl AsRef<str>) -> Result<Self> {
         let path = path.as_ref();
         let bad = |why: String| {
@@ -50,21 +60,32 @@ impl LockPath {
         Ok(LockPath(path.into()))
     }
 
-    /// The path below this one; `name` may have several segments.
+    /// Returns the path of `name` below this one. The name may have several segments.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`], with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// use zlock::LockPath;
+    ///
+    /// let orders = LockPath::new("/app/orders")?;
+    /// assert_eq!(orders.join("42")?.as_str(), "/app/orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn join(&self, name: &str) -> Result<Self> {
         LockPath::new(format!("{self}/{name}"))
     }
 
-    /// The path as text, without a trailing slash.
+    /// Returns the path as text, without a trailing slash.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The path one segment up; none for a path of one segment.
+    /// Returns the path without its last segment, and `None` for a path of one segment.
     #[must_use]
     pub fn parent(&self) -> Option<LockPath> {
         match self.0.rfind('/') {

@@ -180,7 +180,7 @@ enum Finding {
     Speaks(Voice),
 }
 
-/// Who answers like that.
+/// The protocol of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Voice {
     Tls,

@@ -1,4 +1,4 @@
-//! Sessions: who owns the nodes, and until when that is certain.
+//! Sessions, which own the nodes, and how long that is certain.
 
 use std::fmt;
 use std::future::pending;
@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// The store's number of a session: ZooKeeper's session id, etcd's lease id.
+/// The number that the store gave a session: ZooKeeper's session ID, etcd's lease ID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(u64);
 
 impl SessionId {
-    /// A session of this number.
+    /// Creates a session ID from its number.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         SessionId(number)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -38,21 +38,21 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// How a session stands.
+/// The state of a session.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionState {
     /// The store answers.
     Connected,
-    /// The store does not answer; the session lives on there, and its nodes with it, until the deadline.
+    /// The store does not answer. The session lives on there, with its nodes, until the deadline.
     Suspended,
-    /// Over: the store said so, or the deadline has passed. The backend is on its way to a new one.
+    /// The session is over: the store said so, or the deadline has passed. The backend is connecting with a new one.
     Lost,
-    /// Over, and no new one will come.
+    /// The session is over, and no new one will follow.
     Closed(CloseReason),
 }
 
-/// Why no new session will come.
+/// The reason why no new session will follow.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
@@ -62,15 +62,15 @@ pub enum CloseReason {
     AuthFailed,
 }
 
-/// A look at the session.
+/// A snapshot of the session.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The store's number of it.
+    /// The number that the store gave the session.
     pub id: SessionId,
     /// Counts the sessions of a backend, from 1. A newer epoch means that every older one is lost.
     pub epoch: u64,
-    /// How it stands.
+    /// The state of the session.
     pub state: SessionState,
     /// The instant until which the session's nodes are guaranteed to exist: when the last request was sent whose answer
     /// proves that the store keeps the session, plus the session's timeout, less a margin. Moves on while the store
@@ -79,7 +79,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Whether nodes of this session still exist for certain, as of the moment of the look.
+    /// Returns `true` if nodes of this session certainly existed when the snapshot was taken.
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.state, SessionState::Connected | SessionState::Suspended)
@@ -94,10 +94,10 @@ impl Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Over;
 
-/// The backend's side of the view: says how the session stands. Dropping it closes the view.
+/// The backend's side of the view, which sets the state of the session. Dropping it closes the view.
 ///
 /// Every method that names an epoch does nothing when a newer one has begun, so that late news of an old
-/// session cannot harm the new one. `Lost` is final for an epoch: once anybody was told that the deadline
+/// session cannot harm the new one. `Lost` is final for an epoch: once anybody has seen that the deadline
 /// has passed, a late heartbeat cannot take it back.
 #[derive(Debug)]
 pub struct SessionPublisher(Arc<Shared>);
@@ -327,8 +327,8 @@ impl Drop for SessionPublisher {
     }
 }
 
-/// A level-triggered view of a backend's session: tells how it stands, and wakes when that changes. States
-/// that were over before anybody looked may be skipped; a newer epoch says that the older one is lost.
+/// A level-triggered view of a backend's session, which returns its state and completes when that changes. States that
+/// were over before anybody looked may be skipped; a newer epoch means that the older one is lost.
 #[derive(Clone, Debug)]
 pub struct SessionEvents {
     shared: Arc<Shared>,
@@ -336,40 +336,72 @@ pub struct SessionEvents {
 }
 
 impl SessionEvents {
-    /// The session as it stands: a local look, no request. After the deadline it is `Lost`, whatever the
-    /// network or the client library says.
+    /// Returns the present state of the session. After the deadline it is [`Lost`](SessionState::Lost), whatever the network
+    /// or the client library says. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::SessionState;
+    ///
+    /// let session = client.session_events().current();
+    /// assert_eq!((session.epoch, session.state), (1, SessionState::Connected));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn current(&self) -> Session {
         self.shared.now().session
     }
 
-    /// The epoch of the latest session. Unlike [`current`](Self::current) it needs no clock.
+    /// Returns the epoch of the latest session. Unlike [`current`](Self::current) it needs no clock.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.shared.lock().session.epoch
     }
 
-    /// Whether the session of `epoch` is live at this moment.
+    /// Returns `true` if the session of `epoch` is live at this moment.
     #[must_use]
     pub fn is_live(&self, epoch: u64) -> bool {
         let session = self.current();
         session.epoch == epoch && session.is_live()
     }
 
-    /// Whether the other view looks at the same backend's session.
+    /// Returns `true` if both are views of the same backend's session.
     #[must_use]
     pub fn is_same(&self, other: &SessionEvents) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Waits until epoch or state is another than the last one seen here, and returns the session.
-    /// `Closed` is the last change; after it this never returns.
+    /// Waits until the epoch or the state differs from the last one seen here, and returns the session.
+    /// [`Closed`](SessionState::Closed) is the last change; after it this never completes.
     ///
     /// # Cancel safety
     /// Safe: a change that was not returned is returned by the next call.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::{Client, SessionState};
+    /// use zlock::mem::MemServer;
+    ///
+    /// let backend = MemServer::new().connect();
+    /// let link = backend.link();
+    /// let client = Client::new(backend);
+    /// let mut events = client.session_events();
+    /// link.expire();
+    /// while events.current().epoch < 2 {
+    ///     println!("{:?}", events.changed().await.state);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn changed(&mut self) -> Session {
         let shared = self.shared.clone();
         loop {
@@ -388,7 +420,7 @@ impl SessionEvents {
         }
     }
 
-    /// Waits until the session of `epoch` is over, and returns the session that told it.
+    /// Waits until the session of `epoch` is over, and returns the session at that moment.
     ///
     /// # Cancel safety
     /// Safe.

@@ -3,15 +3,15 @@
 use crate::session::{Session, SessionEvents, SessionState};
 
 impl SessionEvents {
-    /// A stream for listeners that want to see every loss: it puts a skipped `Lost` back in.
+    /// Returns a listener that misses no loss: it inserts a `Lost` that was skipped.
     #[must_use]
     pub fn listen(&self) -> SessionListener {
         SessionListener { events: self.clone(), last: None, next: None }
     }
 }
 
-/// Tells of session changes one by one, and of `Lost` for every epoch that ended before it tells of the
-/// next epoch. Made by [`SessionEvents::listen`].
+/// Returns the changes of a session one by one, with a `Lost` for each epoch that ended before the next epoch. Created by
+/// [`SessionEvents::listen`].
 #[derive(Debug)]
 pub struct SessionListener {
     events: SessionEvents,
@@ -21,13 +21,28 @@ pub struct SessionListener {
 }
 
 impl SessionListener {
-    /// The next change; the first call returns the session as it stands. `None` after `Closed`.
+    /// Waits for the next change and returns the session. The first call returns the present state at once. Returns `None`
+    /// after [`Closed`](SessionState::Closed).
     ///
     /// # Cancel safety
     /// Safe: nothing is skipped.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mut sessions = client.session_events().listen();
+    /// client.close().await?;
+    /// while let Some(session) = sessions.next().await {
+    ///     println!("{:?}", session.state);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn next(&mut self) -> Option<Session> {
         if let Some(session) = self.next.take() {
             self.last = Some(session);

@@ -24,17 +24,17 @@ const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
 /// The longest wait for a connection, before another is made.
 const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
 
-/// How to reach an etcd cluster, and as whom.
+/// The options of an [`EtcdBackend`](crate::EtcdBackend): the cluster's hosts, timeouts and credentials.
 ///
-/// What was set by hand is checked by [`EtcdBackend::connect`](crate::EtcdBackend::connect), before it sends
-/// a packet.
+/// [`EtcdBackend::connect`](crate::EtcdBackend::connect) checks them before it sends anything.
 ///
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use zlock_etcd::EtcdOptions;
 ///
-/// # fn main() -> zlock_core::Result<()> {
+/// use zlock::etcd::EtcdOptions;
+///
+/// # fn main() -> zlock::Result<()> {
 /// let by_url = EtcdOptions::from_url("etcd://h1:2379,h2:2379,h3:2379/production?session_timeout=10s")?;
 /// let secured = EtcdOptions::new(["h1:2379", "h2:2379"])
 ///     .with_ttl(Duration::from_secs(10))
@@ -59,8 +59,8 @@ impl EtcdOptions {
         self.prefix.as_ref().map_or("", LockPath::as_str)
     }
 
-    /// Options for a cluster of these hosts, each `host:port` or `host` (port 2379); an IPv6 address in
-    /// brackets. All else is as the `with_` methods say.
+    /// Creates options for a cluster of these hosts, each `host:port` or `host` (port 2379), with an IPv6 address in
+    /// brackets. Everything else has the default of its `with_` method.
     #[must_use]
     pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         EtcdOptions {
@@ -84,10 +84,10 @@ impl EtcdOptions {
         Self::from_connect_url(&ConnectUrl::parse(url)?)
     }
 
-    /// The same from a URL that has been read already.
+    /// Reads the options from a parsed URL.
     ///
     /// # Errors
-    /// As [`from_url`](Self::from_url).
+    /// Those of [`from_url`](Self::from_url).
     pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
         if url.scheme() != "etcd" {
             let scheme = Excerpt::of(url.scheme());
@@ -107,40 +107,39 @@ impl EtcdOptions {
         Ok(options)
     }
 
-    /// Puts this path in front of every key. None by default.
+    /// Sets the path that is put in front of every key. Defaults to none.
     #[must_use]
     pub fn with_prefix(mut self, prefix: LockPath) -> Self {
         self.prefix = Some(prefix);
         self
     }
 
-    /// How long the cluster keeps the session's lease, and with it every lock, of a client that it does not
-    /// hear from: whole seconds, at least 2. 10 s by default; the server may grant more. The shorter it is,
-    /// the sooner a dead process's locks are free, and the shorter the outage that costs a living process its
-    /// locks.
+    /// Sets how long the cluster keeps the session's lease, and with it every lock, of a client that it does not hear from:
+    /// whole seconds, at least 2. Defaults to 10 seconds; the server may grant more. The shorter it is, the sooner a dead
+    /// process's locks are free, and the shorter the outage that costs a living process its locks.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long [`EtcdBackend::connect`](crate::EtcdBackend::connect) waits for a session. 15 s by default.
+    /// Sets how long [`EtcdBackend::connect`](crate::EtcdBackend::connect) waits for a session. Defaults to 15 seconds.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.kit.connect_timeout = timeout;
         self
     }
 
-    /// The whole time of one operation, its retries and its wait for a session among it. 15 s by default. One
-    /// that is much below the TTL gives up on outages that the session survives.
+    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds. A
+    /// limit that is much shorter than the TTL gives up during outages that the session survives.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
         self.kit.operation_timeout = timeout;
         self
     }
 
-    /// How a failed request is repeated, at the next server, within the operation timeout. By default up to
-    /// 30 times, after a random time that grows from 20 ms to 1 s. Waiting for a session is no retry.
+    /// Sets how a failed request is repeated, at the next server, within the operation timeout. By default up to 30 times,
+    /// after random delays that grow from 20 milliseconds to 1 second. Waiting for a session is not a retry.
     #[must_use]
     pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
         self.kit.retry = policy;
@@ -155,7 +154,7 @@ impl EtcdOptions {
         self
     }
 
-    /// Connects by TLS and trusts servers whose certificates one of these signed, and whose names match.
+    /// Connects by TLS, and trusts servers whose certificates are signed by one of these and whose names match.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, ca_pem: impl Into<String>) -> Self {
@@ -163,7 +162,7 @@ impl EtcdOptions {
         self
     }
 
-    /// The certificate, with its chain, and the private key that this client shows to a server that asks.
+    /// Sets the certificate, with its chain, and the private key that the client presents to a server that asks for them.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls_identity(
@@ -175,20 +174,25 @@ impl EtcdOptions {
         self
     }
 
-    /// The key of a lock's node, the prefix included. It exists as long as the lock is held, and its create
-    /// revision is the fencing token: compare it in a transaction of your own, and the server refuses the
+    /// Returns the key of a lock's node, including the prefix. The key exists as long as the lock is held, and its create
+    /// revision is the number of the fencing token. Compare it in a transaction of your own: the server then refuses the
     /// writes of a holder that has lost the lock and does not know it yet.
     ///
     /// That the key exists is not enough: the next node of the same session may have the same key.
     ///
     /// # Examples
     /// With the `etcd-client` crate:
-    /// ```ignore
+    /// ```no_run
+    /// # use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+    /// # async fn f(options: zlock::etcd::EtcdOptions, guard: zlock::Guard, mut etcd: etcd_client::Client)
+    /// # -> Result<bool, etcd_client::Error> {
     /// let key = options.node_key(guard.path(), &guard.node());
     /// let token = guard.fencing_token().number().cast_signed();
     /// let held = Compare::create_revision(key, CompareOp::Equal, token);
     /// let write = Txn::new().when([held]).and_then([TxnOp::put("prices", "17", None)]);
     /// let written = etcd.txn(write).await?.succeeded(); // false if the lock is not held: nothing was written
+    /// # Ok(written)
+    /// # }
     /// ```
     #[must_use]
     pub fn node_key(&self, lock: &LockPath, node: &NodeName) -> String {

@@ -6,8 +6,8 @@
 //! to its lease, and is there only once it was raised. Creates of a session that is over need none:
 //! their lease is gone.
 //!
-//! The delete of a create that was given up says "if the fence is as I know it", too, since the name is used again once
-//! it is answered: a duplicate of it that comes late must not remove the next node of that name. It raises the fence,
+//! The delete of a create that was given up says "if the fence is as I know it", too. Its name is used again once it is
+//! answered, and a duplicate of it that comes late must not remove the next node of that name. It raises the fence,
 //! so only one of them takes effect. To look for what a create has left raises the fence on no condition: that removes
 //! nothing.
 //!

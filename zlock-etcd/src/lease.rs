@@ -96,7 +96,7 @@ struct Stream {
     answers: LeaseKeepAliveStream,
 }
 
-/// Who answered, and in which term that member was then.
+/// The member that answered, and its term at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answerer {
     member: u64,
@@ -122,7 +122,7 @@ pub(crate) enum Beat<'a> {
 /// The answer to a keep-alive of a lease that lives.
 #[derive(Debug)]
 pub(crate) struct Beaten {
-    /// Who answered, if that member was in the same term when it answered and when the cluster was asked before.
+    /// The member that answered, if its term was the same then and when the cluster was asked before.
     pub(crate) by: Option<Answerer>,
     /// The answer to the search.
     pub(crate) found: Option<TxnResponse>,
@@ -233,7 +233,7 @@ impl Keeper {
     }
 }
 
-/// Who answers a read of this key that most of the cluster's members, the one that is asked among them, agree to.
+/// Returns the member that answers a read of this key, which most of the cluster's members agree to, that one included.
 async fn read(client: &Client, key: &str) -> Result<Answerer, etcd_client::Error> {
     let answer = kv(client).get(key, Some(GetOptions::new().with_count_only())).await?;
     Ok(Answerer::of(answer.header()))
@@ -260,10 +260,10 @@ impl Stream {
 
 /// An answered keep-alive, and what it is worth to a create.
 ///
-/// A keep-alive alone proves nothing, and a put renews no lease. But if the create was sent after the keep-alive was answered, and
-/// the same member answers it in the same term in which it was when the cluster was asked before the keep-alive, then
-/// that term's leader led all the time in between: the create needed its agreement, and a term has one leader. So it was
-/// that leader, and no one who had been replaced, that renewed the lease.
+/// A keep-alive alone proves nothing, and a put renews no lease. But suppose that the create was sent after the keep-alive was answered, and
+/// that the same member answers it, in the term in which it was when the cluster was asked before the keep-alive. Then that
+/// term's leader led all the time in between: the create needed its agreement, and a term has one leader. So that leader
+/// renewed the lease, and not one that had been replaced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewal {
     pub(crate) sent: Instant,
@@ -277,7 +277,7 @@ impl Renewal {
     }
 }
 
-/// Proves at once that the lease lives, by a keep-alive of its own, and returns until when it does.
+/// Proves at once that the lease lives, by a keep-alive of its own, and returns the instant up to which it does.
 pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Result<Instant, Failure> {
     let key = key::fence(shared.options.prefix(), lease.id, 0);
     let limit = shared.options.keep_alive_time();

@@ -6,8 +6,8 @@
 //!
 //! A name belongs to one create at a time. It is taken before the create is sent, and free again when a delete of the
 //! node is answered, whatever the answer, or when the create has failed for certain. A name whose delete was given up
-//! stays taken until a later delete is answered, or for the rest of the session; and so does one on which a delete is under
-//! way that could still take effect, since there may be several at once.
+//! stays taken until a later delete is answered, or for the rest of the session. So does a name with a delete in flight
+//! that could still take effect, since there may be several at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -15,14 +15,14 @@ use crate::tree::{Child, Owner};
 
 /// Nodes by hand.
 impl MemServer {
-    /// The names of the children of `parent`, in the order of the alphabet.
+    /// Returns the names of the children of `parent`, in alphabetical order.
     #[must_use]
     pub fn names(&self, parent: &LockPath) -> Vec<String> {
         self.0.lock().tree.children(parent.as_str()).into_iter().map(|child| child.name.to_string()).collect()
     }
 
-    /// The queue of `parent` as the store has it, the owner and the fencing token of every node with it: more
-    /// than any client is told.
+    /// Returns the queue of `parent` as the store has it, with the owner and the fencing token of every node. No client gets
+    /// that much from a listing.
     #[must_use]
     pub fn queue(&self, parent: &LockPath) -> Queue {
         let children = self.0.lock().tree.children(parent.as_str());
@@ -38,14 +38,14 @@ impl MemServer {
         Queue::wrapping(children.into_iter().filter_map(node).collect())
     }
 
-    /// The full path of every node and parent, in the order of the alphabet.
+    /// Returns the full path of every node and parent, in alphabetical order.
     #[must_use]
     pub fn paths(&self) -> Vec<String> {
         self.0.lock().tree.paths().map(Into::into).collect()
     }
 
-    /// Makes a child of exactly this name, which belongs to no session and stays until it is removed; its
-    /// missing parents too. Nothing happens if it is there.
+    /// Creates a child with exactly this name, and its missing parents. It belongs to no session and stays until it is
+    /// removed. Does nothing if it exists.
     pub fn put(&self, parent: &LockPath, name: &str, data: &[u8]) {
         self.0.with(|state, now| {
             let transaction = state.next_transaction();
@@ -99,7 +99,7 @@ impl MemServer {
 
 /// Sessions, watches and requests.
 impl MemServer {
-    /// The sessions that live at the server, oldest first.
+    /// Returns the sessions that are alive at the server, oldest first.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionId> {
         self.0.lock().sessions.keys().copied().collect()
@@ -115,50 +115,50 @@ impl MemServer {
         })
     }
 
-    /// The link of the client that has this session.
+    /// Returns the link of the client that has this session.
     #[must_use]
     pub fn link_of(&self, session: SessionId) -> Option<MemLink> {
         let client = self.0.lock().sessions.get(&session)?.client;
         Some(MemLink::new(self.0.clone(), client))
     }
 
-    /// How many watches are armed.
+    /// Returns the number of armed watches.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.0.lock().watches.len()
     }
 
-    /// How many watches are armed on `path` and below it.
+    /// Returns the number of watches that are armed on `path` and below it.
     #[must_use]
     pub fn watches_under(&self, path: &LockPath) -> usize {
         self.0.lock().watches.count(path.as_str())
     }
 
-    /// How many watches are armed on this one node.
+    /// Returns the number of watches that are armed on this node.
     #[must_use]
     pub fn watches_on(&self, parent: &LockPath, node: &NodeName) -> usize {
         self.0.lock().watches.on_child(parent.as_str(), node.as_str())
     }
 
-    /// How many requests of this kind have arrived since the last reset.
+    /// Returns the number of requests of this kind that have arrived since the last reset.
     #[must_use]
     pub fn requests(&self, operation: Operation) -> u64 {
         self.0.lock().counts.get(&operation).copied().unwrap_or_default()
     }
 
-    /// How many requests of each kind have arrived since the last reset.
+    /// Returns the number of requests of each kind that have arrived since the last reset.
     #[must_use]
     pub fn request_counts(&self) -> BTreeMap<Operation, u64> {
         self.0.lock().counts.clone()
     }
 
-    /// How many watches have fired since the server was made: as many clients were told of a change.
+    /// Returns the number of watches that have fired since the server was created.
     #[must_use]
     pub fn fired_watches(&self) -> u64 {
         self.0.lock().fired
     }
 
-    /// Counts requests from zero again.
+    /// Sets the number of requests to zero.
     pub fn reset_requests(&self) {
         self.0.lock().counts.clear();
     }
@@ -166,8 +166,7 @@ impl MemServer {
 
 /// Faults.
 impl MemServer {
-    /// Loses certain requests, or their answers. Several faults may be in force; the one that was injected
-    /// first decides.
+    /// Loses certain requests, or their answers. Several faults may be active; the first to be injected decides.
     pub fn inject(&self, fault: Fault) {
         self.0.faults.inject(fault);
     }
@@ -238,7 +237,7 @@ impl MemLink {
         });
     }
 
-    /// The session that the server has of this client.
+    /// Returns the session that the server has for this client.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         let state = self.server.lock();

@@ -8,7 +8,7 @@ use zlock_core::{LockPath, SessionId};
 use crate::link::ClientId;
 use crate::request::{Operation, Sent};
 
-/// What becomes of a request that arrives at the server.
+/// The outcome of a request that arrives at the server.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -32,11 +32,11 @@ pub struct Arrival {
     pub parent: Option<LockPath>,
 }
 
-/// Loses certain requests, or their answers. Given to [`MemServer::inject`](crate::MemServer::inject).
+/// Loses certain requests, or their answers. Passed to [`MemServer::inject`](crate::MemServer::inject).
 ///
 /// # Examples
 /// ```
-/// use zlock_mem::{Fault, MemServer, Operation};
+/// use zlock::mem::{Fault, MemServer, Operation};
 ///
 /// let server = MemServer::new();
 /// // The answer of the second create from now on.
@@ -83,7 +83,7 @@ impl Fault {
         self
     }
 
-    /// Counts a request that it fits; tells what becomes of it.
+    /// Counts a request that it fits, and returns its outcome.
     fn judge(&mut self, client: ClientId, operation: Operation) -> Fate {
         if self.operation != operation || self.client.is_some_and(|only| only != client) {
             return Fate::Pass;
@@ -126,7 +126,7 @@ impl Faults {
         *lock(&self.hook) = None;
     }
 
-    /// What becomes of this request. The hook is asked last, with no lock held.
+    /// Returns the outcome of this request. The hook is asked last, with no lock held.
     pub(crate) fn fate(&self, client: ClientId, sent: &Sent) -> Fate {
         let operation = sent.request.operation();
         {

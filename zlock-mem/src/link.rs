@@ -34,7 +34,7 @@ pub(crate) enum Delivery {
 }
 
 impl Delivery {
-    /// Hands over. Whoever waited for it may have gone.
+    /// Delivers it. Its receiver may have gone.
     pub(crate) fn deliver(self) {
         match self {
             Delivery::Answer(to, answer) => drop(to.send(answer)),

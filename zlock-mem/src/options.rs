@@ -8,10 +8,21 @@ use zlock_core::kit::Options;
 /// The longest time that an option takes: the clock cannot tell any duration.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How one client of a [`MemServer`](crate::MemServer) behaves.
+/// The options of one client of a [`MemServer`](crate::MemServer).
 ///
-/// The defaults are a session of 10 s, a margin of a quarter of it, 15 s an operation, and up to 30 retries
-/// 20 ms to 1 s apart, whose delays are the same in every run.
+/// The defaults are a session timeout of 10 seconds, a margin of a quarter of it, and an operation timeout of 15 seconds. A
+/// failed request is repeated up to 30 times, after 20 milliseconds to 1 second; the delays are the same in every run.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use zlock::Client;
+/// use zlock::mem::{MemOptions, MemServer};
+///
+/// let options = MemOptions::default().with_session_timeout(Duration::from_secs(2));
+/// let client = Client::new(MemServer::new().connect_with(options));
+/// ```
 #[derive(Clone, Debug)]
 pub struct MemOptions {
     pub(crate) session_timeout: Duration,
@@ -28,30 +39,31 @@ impl Default for MemOptions {
 }
 
 impl MemOptions {
-    /// Sets after how much silence the server ends the session; at least 1 ms, at most a year.
+    /// Sets how long the server keeps the session of a client that it does not hear from: at least 1 millisecond, at most a
+    /// year. Defaults to 10 seconds.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout.clamp(Duration::from_millis(1), LONGEST);
         self
     }
 
-    /// Sets how long before the server would end the session the client takes it for lost. A quarter of the
-    /// session timeout unless told; counts as half of it at most.
+    /// Sets how long before the server's end of the session the client counts it as lost. Defaults to a quarter of the
+    /// session timeout, and is at most half of it.
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
         self
     }
 
-    /// Sets the time that one operation may take with all its retries, waiting for a session included; at
-    /// most a year.
+    /// Sets the time limit of one operation, including its retries and its wait for a session: at most a year. Defaults to 15
+    /// seconds.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
         self.kit.operation_timeout = timeout.min(LONGEST);
         self
     }
 
-    /// Sets how one operation tries its request again when no answer came.
+    /// Sets how an operation repeats a request that got no answer.
     #[must_use]
     pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
         self.kit.retry = retry;

@@ -19,19 +19,21 @@ use crate::state::{Refused, State, Work};
 
 /// An embedded coordination server: the store that backends of one process share.
 ///
-/// Each [`connect`](Self::connect) is another client with a session of its own, so that one test holds many
-/// "processes". A handle is cheap to clone; the store lives as long as a handle or a backend does.
+/// Each [`connect`](Self::connect) creates another client with a session of its own, so one test can have many "processes".
+/// Cheap to clone. The store lives as long as a handle or a backend exists.
 ///
 /// # Examples
 /// ```
-/// use zlock_core::{CoordinationBackend, LockPath};
-/// use zlock_mem::MemServer;
+/// use zlock::Client;
+/// use zlock::mem::MemServer;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
+/// # async fn main() -> zlock::Result<()> {
 /// let server = MemServer::new();
-/// let backend = server.connect();
-/// assert!(backend.children(&LockPath::new("/app/orders")?).await?.is_empty());
+/// let (one, two) = (Client::new(server.connect()), Client::new(server.connect()));
+/// let guard = one.mutex("/app/orders/42")?.acquire().await?;
+/// assert!(two.mutex("/app/orders/42")?.try_acquire().await?.is_none());
+/// # guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -39,13 +41,13 @@ use crate::state::{Refused, State, Work};
 pub struct MemServer(pub(crate) Arc<Server>);
 
 impl MemServer {
-    /// A new, empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         MemServer(Arc::new(Server::new()))
     }
 
-    /// The store of this name in this process; a new one if nobody has it any more. What `mem://name` means.
+    /// Returns the store that has this name in this process, or a new one if there is none. `mem://name` connects to it.
     #[must_use]
     pub fn named(name: &str) -> Self {
         static NAMED: Mutex<BTreeMap<String, Weak<Server>>> = Mutex::new(BTreeMap::new());

@@ -37,7 +37,7 @@ pub(crate) struct State {
     pub(crate) wake_clock: bool,
     /// When it was last looked at.
     seen: Instant,
-    /// Somebody is at work; he takes care of what comes in meanwhile.
+    /// A caller is at work, and also handles what comes in meanwhile.
     pub(crate) pumping: bool,
     transaction: u64,
     next_client: u64,

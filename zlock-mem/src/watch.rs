@@ -99,7 +99,7 @@ impl Watches {
         }
     }
 
-    /// Removes the watches of a session without an event: its client is told of the session's end.
+    /// Removes the watches of a session without an event: its client learns of the session's end.
     pub(crate) fn end_session(&mut self, session: SessionId) {
         let by_id = &mut self.by_id;
         self.armed.retain(|_, on| {

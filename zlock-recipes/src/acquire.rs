@@ -50,7 +50,7 @@ pub(crate) async fn granted(request: Request<'_>, progress: &(dyn Fn(Progress) +
     Box::pin(drive(request, progress)).await.map(|grant| grant.granted)
 }
 
-/// Waits until the lock is held or the time is over. No time means one try.
+/// Waits until the lock is held or the time is over. A zero duration makes a single attempt.
 pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Result<Guard> {
     if time.is_zero() {
         let taken = try_acquire(request).await?;
@@ -397,7 +397,7 @@ impl Future for Loss {
     }
 }
 
-/// Returns what came of asking; a wake-up if the place was lost meanwhile. A call that hangs on a silent link must not
+/// Returns the result of asking, or a wake-up if the place was lost meanwhile. A call that hangs on a silent link must not
 /// hide that.
 async fn unless_lost(
     asked: impl Future<Output = Result<(Event, Option<Awaited>)>>,

@@ -14,21 +14,20 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A connection to a coordination store, shared by all locks made with it. Cheap to clone.
 ///
-/// A client is one session with the store at a time, and the store knows its locks by that session. When
-/// the last clone, lock and guard are dropped, the client first finishes its work in the background, then ends the
-/// session.
+/// A client has one session with the store at a time, and its locks belong to that session. When the last clone, lock and
+/// guard are dropped, the client first finishes its work in the background, and then ends the session.
 ///
-/// A client may be made anywhere, in synchronous code too, and its locks may be used on any runtime. The work in the
-/// background (the removal of the nodes of dropped guards and cancelled acquisitions) runs on the runtime that the
-/// backend lives on, and is done even if the client is dropped first.
+/// A client may be created anywhere, also in synchronous code, and its locks may be used on any runtime. The work in the
+/// background, which removes the nodes of dropped guards and cancelled acquisitions, runs on the backend's runtime. It is
+/// done even if the client is dropped first.
 ///
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
+/// # async fn main() -> zlock::Result<()> {
 /// use std::time::Duration;
-/// use zlock_mem::MemServer;
-/// use zlock_recipes::Client;
+/// use zlock::Client;
+/// use zlock::mem::MemServer;
 ///
 /// let server = MemServer::new();
 /// let client = Client::builder(server.connect())
@@ -43,12 +42,38 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct Client(Arc<ClientInner>);
 
 impl Client {
-    /// A client with default settings on this backend.
+    /// Creates a client with default settings on this backend.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::Client;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let client = Client::new(MemServer::new().connect());
+    /// # client.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(backend: impl CoordinationBackend) -> Self {
         Client::builder(backend).build()
     }
 
-    /// A client with settings of its own.
+    /// Returns a builder for a client with other settings.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::Client;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let client = Client::builder(MemServer::new().connect()).with_node_data("worker 7")?.build();
+    /// # client.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(backend: impl CoordinationBackend) -> ClientBuilder {
         ClientBuilder {
             backend: Arc::new(backend),
@@ -58,7 +83,20 @@ impl Client {
         }
     }
 
-    /// A view of the session: how it stands, and until when locks certainly hold. Local: no request.
+    /// Returns a view of the session: its state, and the deadline up to which locks are certainly held. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::SessionState;
+    ///
+    /// let session = client.session_events().current();
+    /// assert_eq!(session.state, SessionState::Connected);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn session_events(&self) -> SessionEvents {
         self.0.session.clone()
@@ -67,32 +105,44 @@ impl Client {
     /// Returns how many nodes are still to be removed in the background: those of dropped guards, of cancelled
     /// acquisitions, and of releases that could not reach the server. Nodes that are still to get another label,
     /// after a downgrade or at a semaphore, count too, and so do those of other clients of the same backend.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// drop(guard); // removed in the background
+    /// println!("{} nodes are still to be removed", client.pending_cleanups());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn pending_cleanups(&self) -> usize {
         self.0.backend.background().len()
     }
 
-    /// Ends the session at the store, and with it every lock held and every wait: waiters get
-    /// [`ErrorKind::Closed`]. Says whether the locks are free: [`Close::Ended`] if the store has confirmed the end
-    /// of the session, [`Close::Pending`] if it could not be asked or did not answer in time. Then the locks are
-    /// free one session timeout later at the latest.
+    /// Ends the session at the store, and with it every held lock and every wait: waiters get [`ErrorKind::Closed`].
+    ///
+    /// Returns [`Close::Ended`] if the store has confirmed the end of the session: the locks are free. Returns
+    /// [`Close::Pending`] if the store could not be reached or did not answer in time: the locks are free one session
+    /// timeout later at the latest.
     ///
     /// # Errors
     /// Returns the backend's error. The backends of this workspace never fail here.
     ///
     /// # Cancel safety
-    /// Once polled, the end of the session is on its way. Dropping the future only means not to wait for it.
+    /// The session ends once the future has been polled. Dropping it only stops waiting for the confirmation.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
-    /// # use zlock_core::Close;
-    /// # use zlock_mem::MemServer;
+    /// # use zlock::Close;
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// if client.close().await? == Close::Pending {
     ///     eprintln!("the locks are free when the session has timed out");
     /// }
@@ -114,7 +164,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Settings of a [`Client`]. Made by [`Client::builder`].
+/// Settings of a [`Client`]. Created by [`Client::builder`].
 #[derive(Debug)]
 #[must_use = "build the client"]
 pub struct ClientBuilder {
@@ -125,8 +175,8 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// How long a release waits for the server before it goes on in the background, and how long a
-    /// `try_acquire` may take. Defaults to 15 seconds. The backend's own operation timeout, which limits each
+    /// Sets how long a release waits for the server before it goes on in the background, and how long a `try_acquire` may
+    /// take. Defaults to 15 seconds. The backend's own operation timeout, which limits each
     /// operation of a longer call, is an option of the backend.
     ///
     /// # Errors
@@ -140,23 +190,24 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// The data of this client's nodes, which [`participants`](crate::LockHandle::participants) and
-    /// an operator see. Host name and process id unless set.
+    /// Sets the data of this client's nodes, which [`participants`](crate::LockHandle::participants) and an operator see.
+    /// Defaults to the host name and the process ID.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`], and for `__REVOKE__`, which asks a holder to let go.
+    /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`], and for `__REVOKE__`, which requests revocation.
     pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.node_data = check_node_data(data.into())?;
         Ok(self)
     }
 
-    /// Makes the same node names from the same seed: for tests on mem, never for a store that others use.
+    /// Creates the same node names from the same seed. Only for tests on mem: on a store that others use, names must be
+    /// unique.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.node_ids = NodeIds::seeded(seed);
         self
     }
 
-    /// The client.
+    /// Creates the client.
     #[must_use]
     pub fn build(self) -> Client {
         Client(Arc::new(ClientInner {

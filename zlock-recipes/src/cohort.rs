@@ -31,7 +31,7 @@ use crate::queue::Status;
 /// ```
 /// use std::time::Duration;
 ///
-/// use zlock_recipes::Handoff;
+/// use zlock::Handoff;
 ///
 /// let handoff = Handoff::within(Duration::from_millis(10)).at_most(100);
 /// ```

@@ -10,15 +10,14 @@ use crate::hold::{Entry, Hold, Remaining};
 use crate::release::{Release, relabel, release};
 use crate::scope::Scope;
 
-/// A held lock. Releases it when the last guard of the hold goes.
+/// A held lock. The lock is released when the last guard of the hold is dropped.
 ///
 /// # How safe it is
-/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) know of every loss before the store gives the lock
-/// to somebody else, with one exception: when an operator deletes the node, or ends the session at the server
-/// before its time, two clients believe that they hold until this one learns it: with the next
-/// heartbeat, or when it is connected again. (On ZooKeeper, a client with more than 1,000 nodes looks for each of them
-/// only every few heartbeats.) No queue can avoid that; the
-/// [`fencing_token`](Guard::fencing_token) covers it.
+/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) report every loss before the store gives the lock to another
+/// client, with one exception. If an operator deletes the node, or ends the session at the server before its time, two
+/// clients believe that they hold until this one learns of it: by a heartbeat, or when it is connected again. On ZooKeeper,
+/// every third heartbeat looks for the session's nodes, and a client with more than 1,000 of them looks for each one less
+/// often. No queue can avoid that; the [`fencing_token`](Guard::fencing_token) covers it.
 ///
 /// # Drop
 /// Dropping the last guard does not release at once: it hands the node to the backend's task, which removes it on the
@@ -28,9 +27,9 @@ use crate::scope::Scope;
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-/// use zlock_recipes::{InterProcessMutex, Release};
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use zlock::{InterProcessMutex, Release};
 ///
 /// let guard = InterProcessMutex::new(&client, "/app/orders/42")?.acquire().await?;
 /// tokio::select! {
@@ -73,36 +72,86 @@ impl Guard {
         self.entry = Entry::Reader;
     }
 
-    /// The path of the lock.
+    /// Returns the path of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// assert_eq!(guard.path().as_str(), "/app/orders/42");
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &LockPath {
         self.hold.path()
     }
 
-    /// The number to hand to the storage that the lock protects. The same for every guard of this hold, and
+    /// Returns the token to pass to the storage that the lock protects. It is the same for every guard of this hold, and
     /// larger than that of every earlier holder.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let fence = guard.fencing_token().to_be_bytes(); // for a column of 12 bytes
+    /// // UPDATE orders SET status = 'shipped', fence = :fence WHERE id = 42 AND fence <= :fence
+    /// # let _ = fence;
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.hold.fencing_token()
     }
 
-    /// The name of the lock's node under its path, as the store last told it.
+    /// Returns the name of the lock's node under its path, as the store last reported it.
     ///
     /// The node exists as long as the lock is held. So a write into the store itself can depend on the node, in one
     /// transaction. Then the store refuses the write of a holder that has lost the lock and does not know it yet. The
-    /// backends say how.
+    /// options of each backend have a method for that: `ZkOptions::node_path`, `EtcdOptions::node_key`.
     ///
     /// On etcd a later node of the same session has the same name: the transaction must compare the key's create
     /// revision with the number of the [`fencing_token`](Self::fencing_token). That the key exists is not enough.
     ///
-    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore tells the
-    /// next in line that it was granted: a transaction that is on its way then is refused without need.
+    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore notifies the next waiter of
+    /// its grant. A transaction that is in flight at that moment is refused without need.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// println!("the lock is the node {} of {}", guard.node(), guard.path());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn node(&self) -> NodeName {
         self.hold.node()
     }
 
-    /// How many permits of a semaphore this hold has taken; `None` for other locks.
+    /// Returns the number of a semaphore's permits that this hold has taken, and `None` for other locks.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3).await?;
+    /// assert_eq!(guard.permits(), Some(3));
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn permits(&self) -> Option<u32> {
         match self.hold.label() {
@@ -111,8 +160,22 @@ impl Guard {
         }
     }
 
-    /// Whether the lock is certainly still held: its session is live, the session's deadline has not passed,
-    /// and nobody reported the node gone. A local look, no request.
+    /// Returns `true` if the lock is certainly still held: its session is live, the session's deadline has not passed, and
+    /// the node is not known to be deleted. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// if guard.is_held() {
+    ///     // a short step
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.is_held(self.entry)
@@ -127,6 +190,24 @@ impl Guard {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::ErrorKind;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let server = MemServer::new();
+    /// let backend = server.connect();
+    /// let link = backend.link();
+    /// let guard = zlock::Client::new(backend).mutex("/app/orders/42")?.acquire().await?;
+    /// link.expire(); // the server ends the session
+    /// assert_eq!(guard.lost().await.kind(), ErrorKind::SessionLost);
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> Error {
         self.hold.lost(self.entry).await
     }
@@ -139,8 +220,8 @@ impl Guard {
     /// outages that the lock survives.
     ///
     /// # Errors
-    /// The loss of the lock, as [`lost`](Guard::lost) tells it; `NotAuthorized` or `Unexpected` when the node
-    /// may not be read.
+    /// The loss of the lock, as [`lost`](Guard::lost) returns it; [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or
+    /// [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the node may not be read.
     ///
     /// # Cancel safety
     /// Safe: dropping the future removes the watch.
@@ -151,9 +232,9 @@ impl Guard {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// # let mutex = zlock_recipes::InterProcessMutex::new(&client, "/app/orders/42")?;
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// # let mutex = client.mutex("/app/orders/42")?;
     /// let guard = mutex.acquire().await?;
     /// assert_eq!(mutex.request_revocation().await?, 1); // elsewhere
     /// tokio::select! {
@@ -170,15 +251,45 @@ impl Guard {
     }
 
     /// Returns a view of the lock that cannot release it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let context = guard.context(); // for code that must not release the lock
+    /// assert!(context.is_held());
+    /// guard.release().await?;
+    /// assert!(!context.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn context(&self) -> LockContext {
         LockContext { hold: self.hold.clone(), entry: self.entry }
     }
 
-    /// Another guard of the same hold: the lock is released when both have gone.
+    /// Returns another guard of the same hold. The lock is released when all of them are dropped or released. Performs no
+    /// I/O.
     ///
     /// # Errors
-    /// `SessionLost`, `NodeDeleted`, `NotAuthorized` or `Closed` if the lock is lost. Local, no request.
+    /// The loss of the lock, as [`lost`](Guard::lost) returns it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Release;
+    ///
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let other = guard.reenter()?;
+    /// assert_eq!(guard.release().await?, Release::StillHeld);
+    /// assert_eq!(other.release().await?, Release::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reenter(&self) -> Result<Guard> {
         self.hold.enter_again(self.entry);
         Guard::reentered(self.hold.clone(), self.entry)
@@ -200,8 +311,8 @@ impl Guard {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let guard = client.mutex("/app/orders")?.acquire().await?;
     /// let number = guard.run(async { 42 }).await?;
     /// guard.release().await?;
@@ -218,6 +329,24 @@ impl Guard {
     ///
     /// # Cancel safety
     /// That of the future. Dropping it does not release the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// guard
+    ///     .scope(async {
+    ///         let inner = mutex.acquire().await?; // at once, without a request
+    ///         inner.release().await
+    ///     })
+    ///     .await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         // Looked up when the future runs, not when it is made: `x.scope(y.scope(f))` makes the inner one
         // first.
@@ -231,13 +360,30 @@ impl Guard {
     /// operation timeout otherwise: the release then goes on in the background.
     ///
     /// # Errors
-    /// `NotAuthorized` or `Unexpected`: the server refused to remove the node. The client goes on trying.
+    /// [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the
+    /// server refused to remove the node. The client keeps trying in the background.
     ///
     /// # Cancel safety
-    /// Dropping the future hands the rest to the background.
+    /// Dropping the future leaves the rest to the background.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Release;
+    ///
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// match guard.release().await? {
+    ///     Release::Released => {} // the lock is free
+    ///     other => eprintln!("not free yet: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<Release> {
         self.left = true;
         match self.hold.leave(self.entry) {
@@ -275,8 +421,8 @@ pub(crate) async fn run_until_lost<T, L: Future<Output = Error>>(
     if is_held() { Ok(output) } else { Err(lost().await) }
 }
 
-/// A guard of any lock, for code that is generic over locks. Each method is that of the same name of [`Guard`] or
-/// [`MultiGuard`](crate::MultiGuard). Only zlock implements this trait.
+/// A guard of any lock, for code that is generic over locks. Each method does what the method of the same name of
+/// [`Guard`] or [`MultiGuard`](crate::MultiGuard) does. Only zlock implements this trait.
 pub trait LockGuard: sealed::Sealed + Debug + Send + Sync + Sized + 'static {
     /// Returns the guards that this one consists of: itself, or those of a [`MultiGuard`](crate::MultiGuard) in the
     /// order of their paths. Each has a fencing token of its own.
@@ -384,34 +530,34 @@ pub struct LockContext {
 }
 
 impl LockContext {
-    /// The path of the lock.
+    /// Returns the path of the lock.
     #[must_use]
     pub fn path(&self) -> &LockPath {
         self.hold.path()
     }
 
-    /// As [`Guard::fencing_token`].
+    /// See [`Guard::fencing_token`].
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.hold.fencing_token()
     }
 
-    /// As [`Guard::node`].
+    /// See [`Guard::node`].
     #[must_use]
     pub fn node(&self) -> NodeName {
         self.hold.node()
     }
 
-    /// As [`Guard::is_held`]; `false` once the lock is released.
+    /// See [`Guard::is_held`]. Returns `false` once the lock is released.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.is_held(self.entry)
     }
 
-    /// As [`Guard::revocation_requested`]; ends with an error also when the lock is released.
+    /// See [`Guard::revocation_requested`]. Also ends when the lock is released, with an error.
     ///
     /// # Errors
-    /// As [`Guard::revocation_requested`], and as [`lost`](LockContext::lost) after the release.
+    /// Those of [`Guard::revocation_requested`], and [`Released`](zlock_core::ErrorKind::Released) after the release.
     ///
     /// # Cancel safety
     /// Safe.
@@ -422,7 +568,7 @@ impl LockContext {
         crate::revocation::requested(&self.hold, self.lost()).await
     }
 
-    /// As [`Guard::lost`]; completes also when the lock is released, then with [`Released`](zlock_core::ErrorKind::Released).
+    /// See [`Guard::lost`]. Also completes when the lock is released, with [`Released`](zlock_core::ErrorKind::Released).
     ///
     /// # Cancel safety
     /// Safe.

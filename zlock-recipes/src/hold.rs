@@ -24,7 +24,7 @@ pub(crate) enum Entry {
     Reader,
 }
 
-/// What came of entering a hold again.
+/// The result of entering a hold again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
     /// One more guard stands on it.
@@ -252,7 +252,7 @@ impl Hold {
         (!state.is_empty() && state.node.label != state.label).then(|| (state.node.clone(), state.label))
     }
 
-    /// Takes in what came of a relabel.
+    /// Records the result of a relabel.
     pub(crate) fn relabelled(&self, result: &Result<Node>) {
         match result {
             Ok(node) => self.state().node = node.clone(),

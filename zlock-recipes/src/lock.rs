@@ -16,8 +16,8 @@ use crate::kind::Kind;
 use crate::participants::{Participant, participants};
 use crate::scope::Scope;
 
-/// A lock of one kind on one path: what [`InterProcessMutex`](crate::InterProcessMutex),
-/// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock) and [`PermitRequest`](crate::PermitRequest) are.
+/// A lock of one kind on one path. [`InterProcessMutex`](crate::InterProcessMutex), [`ReadLock`](crate::ReadLock),
+/// [`WriteLock`](crate::WriteLock) and [`PermitRequest`](crate::PermitRequest) are aliases of it.
 ///
 /// Cheap to clone. Handles of the same kind, path and client are the same lock.
 #[derive(Clone, Debug)]
@@ -63,12 +63,34 @@ impl<K: Kind> LockHandle<K> {
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than
     /// [`MAX_NODE_DATA`](crate::MAX_NODE_DATA) bytes, and for `__REVOKE__`, which requests revocation.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?.with_node_data("import job 7")?;
+    /// # let _ = mutex;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.node_data = check_node_data(data.into())?;
         Ok(self)
     }
 
     /// Returns the path of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// assert_eq!(mutex.path().as_str(), "/app/orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &LockPath {
         &self.path
@@ -89,7 +111,7 @@ impl<K: Kind> LockHandle<K> {
     /// - [`Unavailable`](zlock_core::ErrorKind::Unavailable) if no server answered within the backend's operation
     ///   timeout.
     /// - [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused) for a write lock inside the scope of a read lock of
-    ///   the same path, even of one that was a write lock. Nothing is sent.
+    ///   the same path, even of one that was a write lock. No request is sent.
     /// - [`PermitLimitMismatch`](zlock_core::ErrorKind::PermitLimitMismatch) for permits if the head of the queue uses
     ///   another maximum.
     /// - [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), [`Unexpected`](zlock_core::ErrorKind::Unexpected).
@@ -99,6 +121,19 @@ impl<K: Kind> LockHandle<K> {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// // alone here, on all machines
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self) -> Result<K::Guard> {
         let guard = match self.reenter() {
             Some(guard) => guard,
@@ -125,6 +160,25 @@ impl<K: Kind> LockHandle<K> {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// use zlock::ErrorKind;
+    ///
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// match mutex.acquire_timeout(Duration::from_secs(2)).await {
+    ///     Ok(guard) => drop(guard),
+    ///     Err(error) if error.kind() == ErrorKind::Busy => eprintln!("another client works on it"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire_timeout(&self, time: Duration) -> Result<K::Guard> {
         let guard = match self.reenter() {
             Some(guard) => guard,
@@ -149,6 +203,20 @@ impl<K: Kind> LockHandle<K> {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// assert!(mutex.try_acquire().await?.is_none()); // not inside the guard's scope
+    /// guard.release().await?;
+    /// assert!(mutex.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<K::Guard>> {
         let guard = match self.reenter() {
             Some(guard) => guard.map(Some),
@@ -176,8 +244,8 @@ impl<K: Kind> LockHandle<K> {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let mut number = 41;
     /// client.mutex("/app/orders")?.run(async { number += 1 }).await?;
     /// assert_eq!(number, 42);
@@ -192,6 +260,20 @@ impl<K: Kind> LockHandle<K> {
     }
 
     /// Returns `true` if this client holds the lock, anywhere in the process. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// assert!(client.mutex("/app/orders/42")?.is_acquired_in_this_process());
+    /// guard.release().await?;
+    /// assert!(!mutex.is_acquired_in_this_process());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.client.inner().is_held(&self.path, self.kind.label())
@@ -209,6 +291,21 @@ impl<K: Kind> LockHandle<K> {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// for participant in mutex.participants().await? {
+    ///     println!("{}: {}", participant.name, if participant.is_holder { "holds" } else { "waits" });
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         participants(self.client.inner(), &self.path).await
     }
@@ -226,6 +323,20 @@ impl<K: Kind> LockHandle<K> {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// assert_eq!(mutex.request_revocation().await?, 1); // in another process
+    /// guard.revocation_requested().await?; // completes at once
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn request_revocation(&self) -> Result<usize> {
         crate::revocation::request(self.client.inner(), &self.path).await
     }
@@ -241,19 +352,19 @@ impl<K: Kind> LockHandle<K> {
     }
 }
 
-/// A lock of any kind, for code that is generic over locks. Each method is that of the same name of
-/// [`LockHandle`] or [`MultiLock`](crate::MultiLock). Only zlock implements this trait.
+/// A lock of any kind, for code that is generic over locks. Each method does what the method of the same name of
+/// [`LockHandle`] or [`MultiLock`](crate::MultiLock) does. Only zlock implements this trait.
 ///
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
 /// use std::time::Duration;
 ///
-/// use zlock_recipes::{Lock, LockGuard};
+/// use zlock::{Lock, LockGuard};
 ///
-/// async fn patiently<L: Lock>(lock: &L) -> zlock_core::Result<L::Guard> {
+/// async fn patiently<L: Lock>(lock: &L) -> zlock::Result<L::Guard> {
 ///     loop {
 ///         match lock.acquire_timeout(Duration::from_secs(10)).await {
 ///             Err(error) if error.is_timeout() => eprintln!("still waiting: {error}"),

@@ -12,7 +12,7 @@ use crate::lock::{DynLock, Lock, LockHandle, sealed};
 use crate::multi_guard::{MultiGuard, first_loss};
 use crate::participants::Participant;
 
-/// Several locks held together: all or none. Any mix of locks, also of different clients and stores.
+/// Several locks that are held together, all or none. They may be of any kind, of any client and of any store.
 ///
 /// The locks are acquired one after the other in the order of their paths, whatever the order in which they
 /// were given, so that two sets that overlap never wait for each other in a circle. That order is the same in
@@ -24,11 +24,11 @@ use crate::participants::Participant;
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
 /// use std::time::Duration;
 ///
-/// use zlock_recipes::{DynLock, MultiLock};
+/// use zlock::{DynLock, MultiLock};
 ///
 /// let order = client.mutex("/app/orders/42")?;
 /// let prices = client.read_write_lock("/app/prices")?.read();
@@ -56,11 +56,26 @@ enum Wait {
 }
 
 impl MultiLock {
-    /// A lock made of these. Nothing is sent.
+    /// Creates a lock that consists of these. Performs no I/O.
     ///
     /// # Errors
-    /// `InvalidArgument` if there are none, or two of one client with the same path: the second would wait for
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if there are none, or two of one client with the same path: the second would wait for
     /// the first.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::{DynLock, MultiLock};
+    ///
+    /// let order = client.mutex("/app/orders/42")?;
+    /// let prices = client.read_write_lock("/app/prices")?.read();
+    /// let both = MultiLock::new([&order as &dyn DynLock, &prices])?;
+    /// # let _ = both;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(locks: impl IntoIterator<Item = impl DynLock>) -> Result<Self> {
         let mut locks: Vec<_> = locks.into_iter().map(|lock| lock.to_handle()).collect();
         // Stable: equal paths keep their order.
@@ -79,7 +94,20 @@ impl MultiLock {
         Ok(MultiLock { locks: locks.into() })
     }
 
-    /// The paths of the locks, in the order in which they are acquired.
+    /// Returns the paths of the locks, in the order in which they are acquired.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let paths: Vec<_> = both.paths().map(|path| path.as_str()).collect();
+    /// assert_eq!(paths, ["/app/accounts/1", "/app/accounts/2"]); // sorted
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn paths(&self) -> impl Iterator<Item = &LockPath> {
         self.locks.iter().map(LockHandle::path)
     }
@@ -94,11 +122,24 @@ impl MultiLock {
     /// its path says which.
     ///
     /// # Cancel safety
-    /// Dropping the future at any point gives the place in the queue up and releases what is held; no node is
+    /// Dropping the future at any point gives up the place in the queue and releases the locks that are held; no node is
     /// left behind.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self) -> Result<MultiGuard> {
         self.acquire_all(Wait::Forever).await
     }
@@ -115,6 +156,21 @@ impl MultiLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire_timeout(Duration::from_secs(5)).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire_timeout(&self, time: Duration) -> Result<MultiGuard> {
         let wait = match Instant::now().checked_add(time) {
             _ if time.is_zero() => Wait::Not,
@@ -125,7 +181,7 @@ impl MultiLock {
         self.acquire_all(wait).await
     }
 
-    /// Acquires the locks if all are free; `None` if one is not, and then none is held.
+    /// Acquires the locks if all are free. Returns `None` if one is not; then none is held.
     ///
     /// # Errors
     /// As [`LockHandle::try_acquire`], for each of the locks within its
@@ -136,6 +192,20 @@ impl MultiLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let held = one.acquire().await?;
+    /// assert!(both.try_acquire().await?.is_none()); // and the other is free
+    /// held.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         match self.acquire_all(Wait::Not).await {
             Ok(guard) => Ok(Some(guard)),
@@ -156,6 +226,19 @@ impl MultiLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let moved = both.run(async { 100 }).await?;
+    /// # assert_eq!(moved, 100);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
         let guard = self.acquire().await?;
         let output = guard.run(future).await;
@@ -189,14 +272,14 @@ impl MultiLock {
         self.locks.iter().all(LockHandle::is_acquired_in_this_process)
     }
 
-    /// Asks the present holders of all the locks to let go, and returns how many were asked. As
-    /// [`LockHandle::request_revocation`].
+    /// Asks the current holders of all the locks to release them, as [`LockHandle::request_revocation`]. Returns how many
+    /// were asked.
     ///
     /// # Errors
-    /// As there: the first error, after all were tried.
+    /// Those of [`LockHandle::request_revocation`]: the first error, after all holders were tried.
     ///
     /// # Cancel safety
-    /// Safe; a request that is under way may still reach a holder.
+    /// Safe; a request in flight may still reach a holder.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.

@@ -10,7 +10,7 @@ use crate::guard::{Guard, lock_guard, run_until_lost};
 use crate::release::Release;
 use crate::scope::Scope;
 
-/// Several held locks. Releases all of them when it goes, as their [`Guard`]s do.
+/// Several held locks. Dropping it releases all of them, as dropping their [`Guard`]s does.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases the locks"]
 pub struct MultiGuard {
@@ -23,19 +23,49 @@ impl MultiGuard {
         MultiGuard { guards }
     }
 
-    /// The guards of the locks, in the order of their paths: each has a fencing token of its own.
+    /// Returns the guards of the locks, in the order of their paths. Each has a fencing token of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire().await?;
+    /// for guard in guard.guards() {
+    ///     println!("{}: token {}", guard.path(), guard.fencing_token());
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
 
-    /// Whether all the locks are certainly still held. A local look, no request.
+    /// Returns `true` if all the locks are certainly still held. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire().await?;
+    /// assert!(guard.is_held());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// Waits until the first of the locks is lost, and says why; the error's path says which. The others are
-    /// still held.
+    /// Waits until the first of the locks is lost, and returns why. The error's path names the lock. The others are still
+    /// held.
     ///
     /// # Cancel safety
     /// Safe.
@@ -46,10 +76,10 @@ impl MultiGuard {
         first_loss(&self.guards).await
     }
 
-    /// Waits until somebody asks for any of the locks to be let go. As [`Guard::revocation_requested`], for each of them.
+    /// Waits until another client requests revocation of any of the locks, as [`Guard::revocation_requested`].
     ///
     /// # Errors
-    /// As there: the first error of any.
+    /// Those of [`Guard::revocation_requested`]: the first error of any lock.
     ///
     /// # Cancel safety
     /// Safe: dropping the future removes the watches.
@@ -60,10 +90,10 @@ impl MultiGuard {
         first(self.guards.iter().map(Guard::revocation_requested)).await
     }
 
-    /// Another guard of the same holds: the locks are released when both have gone.
+    /// Returns another guard of the same holds. The locks are released when both are dropped or released. Performs no I/O.
     ///
     /// # Errors
-    /// As [`Guard::reenter`], if one of the locks is lost. Local, no request.
+    /// Those of [`Guard::reenter`], if one of the locks is lost.
     pub fn reenter(&self) -> Result<MultiGuard> {
         let guards = self.guards.iter().map(Guard::reenter).collect::<Result<_>>()?;
         Ok(MultiGuard { guards })
@@ -73,8 +103,8 @@ impl MultiGuard {
         self.guards
     }
 
-    /// Runs a future inside the scope of all the locks, and cancels it at its current await point if one of them is
-    /// lost. As [`Guard::run`].
+    /// Runs a future inside the scope of all the locks, and cancels it at its current await point if one of them is lost, as
+    /// [`Guard::run`].
     ///
     /// # Errors
     /// The loss of the first lock that is lost.
@@ -97,18 +127,33 @@ impl MultiGuard {
         self.guards.iter().fold(Scope::current(), within).scope(future).await
     }
 
-    /// Releases the locks in the reverse order in which they were acquired, all of them whatever comes of
-    /// any, and waits until their stores have done so. `Released` means that all are free; else what became
-    /// of the first, in the order of release, that is not.
+    /// Releases all the locks, in the reverse order in which they were acquired, and waits until their stores have done so.
+    /// One that fails does not keep the others. [`Released`](Release::Released) means that all are free; otherwise the result
+    /// is that of the first, in the order of release, that is not.
     ///
     /// # Errors
-    /// The first error of any release, as [`Guard::release`]; its path says of which.
+    /// The first error of any release, as [`Guard::release`]. Its path names the lock.
     ///
     /// # Cancel safety
-    /// Dropping the future hands the rest to the background.
+    /// Dropping the future leaves the rest to the background.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Release;
+    ///
+    /// let (one, two) = (client.mutex("/app/accounts/1")?, client.mutex("/app/accounts/2")?);
+    /// let both = zlock::MultiLock::new([&two, &one])?;
+    /// let guard = both.acquire().await?;
+    /// assert_eq!(guard.release().await?, Release::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<Release> {
         let mut result = Ok(Release::Released);
         while let Some(guard) = self.guards.pop() {

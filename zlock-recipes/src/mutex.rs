@@ -7,21 +7,20 @@ use crate::cohort::Handoff;
 use crate::kind::Mutex;
 use crate::lock::LockHandle;
 
-/// A mutex between processes: whoever holds the path holds it alone, on the whole store. First come, first
-/// served.
+/// A mutex between processes: one client at a time holds a path of the store. It is first come, first served.
 ///
-/// The recipe is ZooKeeper's lock: a sequential node tied to the session, and a watch on the node right
-/// before it, so that one release wakes one waiter. Names are those of Curator's `InterProcessMutex`, so
-/// processes using either exclude each other.
+/// The recipe is ZooKeeper's lock: a sequential node that belongs to the session, and a watch on the node right before it.
+/// So one release wakes one waiter. Nodes have the names of Curator's `InterProcessMutex`, so processes that use either
+/// exclude each other.
 ///
-/// Code that runs inside the held lock's [`Scope`](crate::Scope) enters it again; see there.
+/// Code that runs inside the held lock's [`Scope`](crate::Scope) may enter it again without waiting.
 ///
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-/// use zlock_recipes::InterProcessMutex;
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use zlock::InterProcessMutex;
 ///
 /// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
 /// let guard = mutex.acquire().await?;
@@ -41,8 +40,8 @@ impl Client {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
     /// guard.release().await?;
     /// # Ok(())
@@ -73,8 +72,8 @@ impl LockHandle<Mutex> {
     ///
     /// # Order
     /// Waiters of one client are served first come, first served, and so are the places in the store. A waiter of
-    /// another client may wait longer than without hand-off: for each place ahead of it, up to `within` plus one critical
-    /// section, and up to a second more if the store is slow to create the client's next place. A holder that does
+    /// another client may wait longer than without hand-off. For each place ahead of it, that is up to `within` plus one
+    /// critical section, and up to a second more if the store is slow to create the client's next place. A holder that does
     /// not release the lock, or a waiter that is not polled when its turn comes, holds up everybody, as without hand-off.
     ///
     /// # Differences for holders
@@ -99,11 +98,11 @@ impl LockHandle<Mutex> {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// use std::time::Duration;
     ///
-    /// use zlock_recipes::Handoff;
+    /// use zlock::Handoff;
     ///
     /// let handoff = Handoff::within(Duration::from_millis(10));
     /// let mutex = client.mutex("/app/orders")?.with_handoff(handoff);

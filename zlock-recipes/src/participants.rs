@@ -1,4 +1,4 @@
-//! Who holds a lock and who waits for it.
+//! The holders of a lock and its waiters.
 
 use std::time::SystemTime;
 
@@ -14,22 +14,22 @@ use crate::revocation::REVOKE;
 pub struct Participant {
     /// The name of the node.
     pub name: NodeName,
-    /// What it asks for: all, to read, to write, or how many permits.
+    /// What the node asks for: the whole lock, to read, to write, or a number of permits.
     pub label: Label,
-    /// Whether it holds; else it waits.
+    /// `true` if it holds the lock, `false` if it is waiting.
     pub is_holder: bool,
-    /// Whether it was made in the present session of the client that asks, by whichever of its locks.
+    /// `true` if it was created in the present session of the client that asks, by any of its locks.
     pub is_ours: bool,
-    /// What its maker wrote into it: with zlock host name and process id unless set, with Curator an
-    /// address. Who asks for the lock overwrites it.
+    /// The data that its creator wrote: with zlock by default host name and process ID, with Curator an address. A request
+    /// for revocation overwrites it.
     pub data: Vec<u8>,
-    /// When it came, by the clock of the server: on ZooKeeper, where a node comes anew with each change of its
-    /// label. `None` on stores that do not tell. To be shown, and nothing to decide by.
+    /// The time at which it was created, by the server's clock. Only ZooKeeper reports it, and creates a node anew with each
+    /// change of its label; `None` on other stores. For display only.
     pub created: Option<SystemTime>,
 }
 
 impl Participant {
-    /// Whether somebody has asked it to let go.
+    /// Returns `true` if another client has requested revocation.
     #[must_use]
     pub fn is_revocation_requested(&self) -> bool {
         self.data == REVOKE

@@ -1,4 +1,4 @@
-//! Tells the store what became of a hold, and leaves to the background what it does not confirm.
+//! Reports the end of a hold to the store, and leaves to the background what the store does not confirm.
 
 use std::sync::Arc;
 
@@ -17,10 +17,9 @@ pub enum Release {
     /// The server has removed the node: the lock is free. With a [`Handoff`](crate::Handoff) also: another waiter of
     /// this client has the lock, or the client is about to give it up.
     Released,
-    /// Other guards of the same hold are left.
+    /// Other guards of the same hold exist.
     StillHeld,
-    /// The lock had been lost before, with its session or because somebody deleted its node. Somebody else may
-    /// hold it.
+    /// The lock had been lost before, with its session or because its node was deleted. Another client may hold it.
     AlreadyLost,
     /// The server did not confirm the release. The backend keeps trying in the background until the server does, or
     /// until the session ends and the node with it.

@@ -7,11 +7,11 @@ use crate::kind::{Read, Write};
 use crate::lock::LockHandle;
 use crate::participants::Participant;
 
-/// A lock that many processes may hold for reading, or one for writing. First come, first served: a reader
-/// behind a waiting writer waits, too, so that neither kind starves.
+/// A lock that many processes may hold for reading, or one for writing. It is first come, first served: a reader behind a
+/// waiting writer waits as well, so neither side starves.
 ///
-/// Names are those of Curator's `InterProcessReadWriteLock`, so processes using either exclude each other. A
-/// mutex on the same path counts as a writer that is never entered again; use one kind of lock per path.
+/// Nodes have the names of Curator's `InterProcessReadWriteLock`, so processes that use either exclude each other. A mutex
+/// on the same path counts as a writer that is never entered again. Use one kind of lock for a path.
 ///
 /// # Entering again
 /// Inside the [`Scope`](crate::Scope) of a write lock, writing and reading enter again. Inside that of a read
@@ -21,9 +21,9 @@ use crate::participants::Participant;
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-/// use zlock_recipes::ReadWriteLock;
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use zlock::ReadWriteLock;
 ///
 /// let lock = ReadWriteLock::new(&client, "/app/prices")?;
 /// let (one, two) = (lock.read().acquire().await?, lock.read().acquire().await?);
@@ -39,13 +39,13 @@ use crate::participants::Participant;
 #[derive(Clone, Debug)]
 pub struct ReadWriteLock(ReadLock);
 
-/// The reading side of a [`ReadWriteLock`]: shared with other readers.
+/// The reading side of a [`ReadWriteLock`], shared with other readers.
 ///
-/// It counts as acquired inside a write lock and after a downgrade, too.
+/// [`is_acquired_in_this_process`](LockHandle::is_acquired_in_this_process) is also `true` inside a write lock and after a
+/// downgrade.
 pub type ReadLock = LockHandle<Read>;
 
-/// The writing side of a [`ReadWriteLock`]: exclusive. Its guard can be
-/// [downgraded](crate::WriteGuard::downgrade).
+/// The writing side of a [`ReadWriteLock`], exclusive. Its guard can be [downgraded](crate::WriteGuard::downgrade).
 pub type WriteLock = LockHandle<Write>;
 
 impl Client {
@@ -57,8 +57,8 @@ impl Client {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let prices = client.read_write_lock("/app/prices")?;
     /// prices.read().acquire().await?.release().await?;
     /// prices.write().acquire().await?.release().await?;
@@ -94,12 +94,37 @@ impl ReadWriteLock {
     }
 
     /// Returns the reading side of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// let (one, two) = (prices.read().acquire().await?, prices.read().acquire().await?); // together
+    /// # one.release().await?;
+    /// # two.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn read(&self) -> ReadLock {
         self.0.clone()
     }
 
     /// Returns the writing side of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// let guard = prices.write().acquire().await?; // alone
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn write(&self) -> WriteLock {
         self.0.with_kind(Write)
@@ -115,6 +140,19 @@ impl ReadWriteLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// let guard = prices.read().acquire().await?;
+    /// assert_eq!(prices.participants().await?.len(), 1);
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.0.participants().await
     }

@@ -1,4 +1,4 @@
-//! Who may enter again: whoever runs inside a held lock's scope.
+//! Scopes: code that runs inside a held lock's scope may enter the lock again.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -12,18 +12,18 @@ tokio::task_local! {
     static SCOPE: Scope;
 }
 
-/// The held locks in whose scope the present code runs.
+/// The held locks in whose scope the calling code runs.
 ///
-/// A thread owns a lock in Curator. An async task is no such thing: two branches of one `join!` run in the
-/// same task and must still exclude each other. So ownership is lexical: code that runs *inside* a held
-/// lock's scope ([`Guard::scope`](crate::Guard::scope),
-/// [`LockTemplate::execute`](crate::LockTemplate::execute)) enters that lock again without waiting. Branches inside one scope all enter again: they are parts of one critical section.
+/// In Curator a thread owns a lock. An async task cannot: two branches of one `join!` run in the same task and must still
+/// exclude each other. So ownership is lexical. Code that runs *inside* a held lock's scope
+/// ([`Guard::scope`](crate::Guard::scope), [`LockTemplate::execute`](crate::LockTemplate::execute)) enters that lock again
+/// without waiting. All branches inside one scope enter again, because they are parts of one critical section.
 ///
 /// `tokio::spawn` does not inherit the scope. Carry it over by hand:
 ///
 /// ```
 /// # async fn f() {
-/// # use zlock_recipes::Scope;
+/// # use zlock::Scope;
 /// let scope = Scope::current();
 /// tokio::spawn(scope.scope(async {
 ///     // enters again the locks that the spawning code holds
@@ -41,7 +41,7 @@ struct Link {
 }
 
 impl Scope {
-    /// The scope that the calling code runs in; an empty one outside of all.
+    /// Returns the scope that the calling code runs in, which is empty outside of all locks.
     #[must_use]
     pub fn current() -> Self {
         SCOPE.try_with(Scope::clone).unwrap_or_default()
@@ -52,7 +52,7 @@ impl Scope {
         SCOPE.scope(self, future)
     }
 
-    /// This scope with one more lock in it.
+    /// Returns this scope with one more lock in it.
     pub(crate) fn and(self, hold: &Arc<Hold>) -> Self {
         Scope(Some(Arc::new(Link { hold: Arc::downgrade(hold), outer: self })))
     }

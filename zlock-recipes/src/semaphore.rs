@@ -24,9 +24,9 @@ use crate::participants::Participant;
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-/// use zlock_recipes::Semaphore;
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use zlock::Semaphore;
 ///
 /// let workers = Semaphore::new(&client, "/app/workers", 10)?;
 /// let six = workers.acquire(6).await?;
@@ -60,8 +60,8 @@ impl Client {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let permits = client.semaphore("/app/workers", 10)?.acquire(2).await?;
     /// permits.release().await?;
     /// # Ok(())
@@ -101,6 +101,17 @@ impl Semaphore {
     }
 
     /// Returns how many permits the semaphore has.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// assert_eq!(workers.max_permits(), 10);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn max_permits(&self) -> u32 {
         self.max
@@ -110,6 +121,19 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits or more than the maximum.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let three = workers.permits(3)?; // a lock handle
+    /// let guard = three.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn permits(&self, n: u32) -> Result<PermitRequest> {
         let permits = permits(n, self.max).map_err(|message| invalid(self.path(), message))?;
         Ok(self.all.with_kind(permits))
@@ -126,6 +150,18 @@ impl Semaphore {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3).await?;
+    /// guard.release().await?; // returns all three
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self, n: u32) -> Result<Guard> {
         self.permits(n)?.acquire().await
     }
@@ -141,6 +177,20 @@ impl Semaphore {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire_timeout(3, Duration::from_secs(2)).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire_timeout(&self, n: u32, time: Duration) -> Result<Guard> {
         self.permits(n)?.acquire_timeout(time).await
     }
@@ -157,6 +207,19 @@ impl Semaphore {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let six = workers.acquire(6).await?;
+    /// assert!(workers.try_acquire(6).await?.is_none());
+    /// six.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self, n: u32) -> Result<Option<Guard>> {
         self.permits(n)?.try_acquire().await
     }
@@ -177,6 +240,19 @@ impl Semaphore {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3).await?;
+    /// assert_eq!(workers.participants().await?.len(), 1); // one node for all three
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.all.participants().await
     }

@@ -110,14 +110,14 @@ enum News {
     NotHandedOver,
 }
 
-/// Who else is behind the same place.
+/// Another place behind the same one.
 #[allow(dead_code, reason = "dropped outside a lock")]
 enum Other {
     Follows(oneshot::Sender<()>),
     IsLinked(Successor),
 }
 
-/// What came of following a place.
+/// The result of following a place.
 #[derive(Debug)]
 pub(crate) enum Followed {
     /// It will tell.

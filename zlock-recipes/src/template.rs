@@ -14,22 +14,22 @@ use crate::kind::sealed::Sealed;
 use crate::lock::LockHandle;
 use crate::semaphore::permits;
 
-/// What kind of lock a [`LockTemplate`] takes.
+/// The kind of lock that a [`LockTemplate`] acquires.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LockKind {
-    /// An [`InterProcessMutex`](crate::InterProcessMutex): alone.
+    /// An [`InterProcessMutex`](crate::InterProcessMutex): one holder at a time.
     #[default]
     Mutex,
-    /// A [`ReadWriteLock`](crate::ReadWriteLock) for reading: beside other readers.
+    /// A [`ReadWriteLock`](crate::ReadWriteLock) for reading, together with other readers.
     Read,
-    /// A [`ReadWriteLock`](crate::ReadWriteLock) for writing: alone.
+    /// A [`ReadWriteLock`](crate::ReadWriteLock) for writing: one holder at a time.
     Write,
     /// Permits of a [`Semaphore`](crate::Semaphore).
     Permits {
-        /// How many each closure takes.
+        /// The number that each closure takes.
         n: u32,
-        /// How many there are under each name.
+        /// The number that there are under each name.
         max: u32,
     },
 }
@@ -54,9 +54,9 @@ fn invalid(message: String) -> Error {
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock_core::Result<()> {
-/// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-/// use zlock_recipes::LockTemplate;
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use zlock::LockTemplate;
 ///
 /// let template = LockTemplate::new(&client, "/app/locks")?;
 /// let mut numbers = vec![1];
@@ -96,8 +96,8 @@ impl Client {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// let template = client.lock_template("/app/locks")?;
     /// template.execute("create-order", |_lock| async { /* alone */ }).await?;
     /// # Ok(())
@@ -109,11 +109,24 @@ impl Client {
 }
 
 impl LockTemplate {
-    /// A template for locks below `root`, such as `/app/locks`; a trailing slash is fine, and so is `/`.
-    /// Waits 2 s twice unless set. Nothing is sent.
+    /// Creates a template for locks below `root`, such as `/app/locks`. A trailing slash is allowed, and so is `/` alone.
+    /// Waits for 2 seconds twice by default. Performs no I/O.
     ///
     /// # Errors
-    /// `InvalidPath`, with the offending part in the message.
+    /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::LockTemplate;
+    ///
+    /// let template = LockTemplate::new(&client, "/app/locks")?;
+    /// # let _ = template;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
         let given = root.as_ref();
         let root = given.strip_suffix('/').unwrap_or(given);
@@ -131,18 +144,19 @@ impl LockTemplate {
         })
     }
 
-    /// What kind of lock to take instead of a mutex. Templates of a root that are for reading and for writing
-    /// share their names: one reads what the other writes.
+    /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`]. Templates with the same root, one for reading and one
+    /// for writing, share their names: one reads what the other writes.
     ///
     /// # Errors
-    /// `InvalidArgument` for 0 permits or more than there are.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits, for more permits than there are, and for any kind but a
+    /// mutex if the template has a hand-off.
     ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// use zlock_recipes::{LockKind, LockTemplate};
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::{LockKind, LockTemplate};
     ///
     /// let template = LockTemplate::new(&client, "/app/prices")?;
     /// let (read, write) = (template.clone().with_kind(LockKind::Read)?, template.with_kind(LockKind::Write)?);
@@ -155,7 +169,7 @@ impl LockTemplate {
         self.check_handoff()
     }
 
-    /// Hands the lock over inside the client, as [`InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
+    /// Passes the lock on inside the client, as [`InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
@@ -163,11 +177,11 @@ impl LockTemplate {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
     /// use std::time::Duration;
     ///
-    /// use zlock_recipes::Handoff;
+    /// use zlock::Handoff;
     ///
     /// let handoff = Handoff::within(Duration::from_millis(10));
     /// let template = client.lock_template("/app/locks")?.with_handoff(handoff)?;
@@ -190,11 +204,25 @@ impl LockTemplate {
         Ok(self)
     }
 
-    /// How long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Each
-    /// elapsed wait is a tracing event.
+    /// Sets how long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Each elapsed wait is
+    /// logged. Defaults to 2 seconds, twice. A zero duration makes a single attempt.
     ///
     /// # Errors
-    /// `InvalidArgument` for no attempts. No wait means one try.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 attempts.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// // Waits for 15 seconds in all, and logs after 5 and 10.
+    /// let template = client.lock_template("/app/locks")?.with_wait(Duration::from_secs(5), 3)?;
+    /// # let _ = template;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_wait(mut self, wait: Duration, attempts: u32) -> Result<Self> {
         if attempts == 0 {
             return Err(invalid("attempts is 0, at least 1 is needed".into()));
@@ -205,6 +233,26 @@ impl LockTemplate {
 
     /// Sets whether the closure is cancelled when the lock is lost. Defaults to `true`. If `false`, the closure runs to
     /// its end, its output is returned in `Ok`, and the closure has to watch its [`LockContext`] by itself.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let template = client.lock_template("/app/locks")?.cancel_on_loss(false);
+    /// let done = template
+    ///     .execute("report", |lock| async move {
+    ///         let mut pages = 0;
+    ///         while pages < 10 && lock.is_held() {
+    ///             pages += 1;
+    ///         }
+    ///         pages
+    ///     })
+    ///     .await?;
+    /// assert_eq!(done, 10);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn cancel_on_loss(mut self, cancel: bool) -> Self {
         self.cancel_on_loss = cancel;
@@ -234,6 +282,18 @@ impl LockTemplate {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// let token = template.execute("create-order", |lock| async move { lock.fencing_token() }).await?;
+    /// assert!(token.number() > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn execute<F, Fut>(&self, name: &str, closure: F) -> Result<Fut::Output>
     where
         F: FnOnce(LockContext) -> Fut,
@@ -250,7 +310,7 @@ impl LockTemplate {
         output
     }
 
-    /// As [`execute`](Self::execute), for a closure that returns a `Result`: its error and that of the lock are one.
+    /// Does what [`execute`](Self::execute) does, for a closure that returns a `Result`. Merges its error with that of the lock.
     ///
     /// # Errors
     /// The closure's error, or that of [`execute`](Self::execute).
@@ -265,7 +325,7 @@ impl LockTemplate {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
+    /// # let client = zlock::connect("mem://").await?;
     /// let template = client.lock_template("/app/locks")?;
     /// let number: u32 = template
     ///     .try_execute("create-order", |_lock| async {
@@ -286,11 +346,21 @@ impl LockTemplate {
         self.execute(name, closure).await?
     }
 
-    /// The path of the lock that [`execute`](Self::execute) takes for this name: to make the lock itself of, and
-    /// ask who takes part in it.
+    /// Returns the path of the lock that [`execute`](Self::execute) acquires for this name, to create a lock handle on it.
     ///
     /// # Errors
-    /// `InvalidPath`, with the offending part in the message.
+    /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// assert_eq!(template.path("orders/42")?.as_str(), "/app/locks/orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn path(&self, name: &str) -> Result<LockPath> {
         LockPath::new(format!("{}/{name}", self.root))
     }

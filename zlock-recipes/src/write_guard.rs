@@ -9,10 +9,10 @@ use zlock_core::{Error, Result};
 use crate::guard::{Guard, lock_guard};
 use crate::release::{Release, relabel};
 
-/// A held write lock. It is a [`Guard`] that can become a reader's.
+/// A held write lock: a [`Guard`] that can be downgraded to a reader's.
 ///
-/// When it goes while read guards that were acquired in its scope live on, the lock becomes a read lock, as
-/// by [`downgrade`](WriteGuard::downgrade).
+/// If it is dropped while read guards exist that were acquired in its scope, the lock becomes a read lock, as by
+/// [`downgrade`](WriteGuard::downgrade).
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases the lock"]
 pub struct WriteGuard(Guard);
@@ -23,16 +23,16 @@ impl WriteGuard {
         WriteGuard(guard)
     }
 
-    /// Becomes a reader, with no writer in between: a writer that waits goes on waiting, readers behind the
-    /// lock come in. The fencing token stays.
+    /// Converts the write lock into a read lock, with no writer in between. A waiting writer goes on waiting, and readers
+    /// behind the lock are let in. The fencing token stays the same.
     ///
-    /// The lock counts as read from the moment when the store is told, whether or not it has answered. If it
-    /// does not answer (at once while the session is suspended, else after the client's operation timeout) the
-    /// client goes on telling it in the background; other readers come in when it knows.
+    /// The lock counts as a read lock from the moment when the request is sent, whether or not the store has answered. If it
+    /// does not answer, this returns after the client's operation timeout, or at once while the session is suspended. The
+    /// client then keeps trying in the background, and other readers are let in once the store has the change.
     ///
     /// # Errors
-    /// `StillEntered` while other guards of this hold are alive. `SessionLost`, `NodeDeleted` or `Closed` if
-    /// the lock is lost. The guard comes back with the error.
+    /// [`StillEntered`](zlock_core::ErrorKind::StillEntered) while other guards of this hold exist; the loss of the lock, as
+    /// [`Guard::lost`] returns it. The error contains the guard.
     ///
     /// # Cancel safety
     /// Dropping the future drops the guard: the lock is released, and nothing is left behind.
@@ -43,9 +43,9 @@ impl WriteGuard {
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock_core::Result<()> {
-    /// # let client = zlock_recipes::Client::new(zlock_mem::MemServer::new().connect());
-    /// use zlock_recipes::ReadWriteLock;
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::ReadWriteLock;
     ///
     /// let lock = ReadWriteLock::new(&client, "/app/prices")?;
     /// let writing = lock.write().acquire().await?;
@@ -68,22 +68,22 @@ impl WriteGuard {
         }
     }
 
-    /// Another guard of the same hold, as [`Guard::reenter`].
+    /// Returns another guard of the same hold, as [`Guard::reenter`].
     ///
     /// # Errors
-    /// As [`Guard::reenter`].
+    /// Those of [`Guard::reenter`].
     pub fn reenter(&self) -> Result<WriteGuard> {
         self.0.reenter().map(WriteGuard)
     }
 
-    /// Releases the lock and waits until the server has done so, as [`Guard::release`]. While read guards from
-    /// inside its scope live on it becomes a read lock, and the result is [`Release::StillHeld`].
+    /// Releases the lock and waits until the server has done so, as [`Guard::release`]. If read guards exist that were
+    /// acquired in its scope, it becomes a read lock, and the result is [`Release::StillHeld`].
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Those of [`Guard::release`].
     ///
     /// # Cancel safety
-    /// Dropping the future hands the rest to the background.
+    /// Dropping the future leaves the rest to the background.
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
@@ -109,12 +109,12 @@ impl From<WriteGuard> for Guard {
     }
 }
 
-/// A downgrade that did not come about, and the write guard.
+/// The error of a downgrade that failed, with the write guard.
 #[derive(Debug)]
 pub struct DowngradeError {
-    /// Why.
+    /// Why the downgrade failed.
     pub error: Error,
-    /// The guard. Dropping it releases what it still holds.
+    /// The guard. Dropping it releases the lock if it is still held.
     pub guard: WriteGuard,
 }
 

@@ -19,9 +19,9 @@
 //! | the answer belongs to that create | after a first attempt, whatever came of it, the queue is listed |
 //!
 //! It rests on ZooKeeper's promise that a client hears of a change that it watches before it sees its effects. Two ways
-//! around that are known, and only an administrator can take them: to withdraw the right to read the parent from its
-//! clients, which keeps the event from them on servers with ZOOKEEPER-4799, and then to remove it and make it again; and to
-//! restore a running server from a snapshot, which ends every lock's meaning anyway.
+//! around that are known, and only an administrator can take them. One is to withdraw the right to read the parent from its
+//! clients, which keeps the event from them on servers with ZOOKEEPER-4799, and then to remove it and make it again. The
+//! other is to restore a running server from a snapshot, which ends every lock's meaning anyway.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -18,17 +18,17 @@ const MAX_TIME: Duration = Duration::from_millis(i32::MAX as u64);
 /// Two ticks of 50 ms, which is far below any server's: the shortest session timeout that makes sense to ask for.
 const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How to reach a ZooKeeper ensemble, and as whom.
+/// The options of a [`ZkBackend`](crate::ZkBackend): the ensemble's hosts, timeouts and credentials.
 ///
-/// What was set by hand is checked by [`ZkBackend::connect`](crate::ZkBackend::connect), before it sends a
-/// packet.
+/// [`ZkBackend::connect`](crate::ZkBackend::connect) checks them before it sends anything.
 ///
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use zlock_zk::{Acl, AuthId, Permission, ZkOptions};
 ///
-/// # fn main() -> zlock_core::Result<()> {
+/// use zlock::zk::{Acl, AuthId, Permission, ZkOptions};
+///
+/// # fn main() -> zlock::Result<()> {
 /// let by_url = ZkOptions::from_url("zk://zk1:2181,zk2:2181,zk3:2181/production?session_timeout=10s")?;
 /// let secured = ZkOptions::new(["zk1:2181", "zk2:2181"])
 ///     .with_session_timeout(Duration::from_secs(10))
@@ -53,8 +53,8 @@ pub struct ZkOptions {
 }
 
 impl ZkOptions {
-    /// Options for an ensemble of these hosts, each `host:port` or `host` (port 2181); an IPv6 address in
-    /// brackets. All else is as the `with_` methods say.
+    /// Creates options for an ensemble of these hosts, each `host:port` or `host` (port 2181), with an IPv6 address in
+    /// brackets. Everything else has the default of its `with_` method.
     #[must_use]
     pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         ZkOptions {
@@ -81,10 +81,10 @@ impl ZkOptions {
         Self::from_connect_url(&ConnectUrl::parse(url)?)
     }
 
-    /// The same from a URL that has been read already.
+    /// Reads the options from a parsed URL.
     ///
     /// # Errors
-    /// As [`from_url`](Self::from_url).
+    /// Those of [`from_url`](Self::from_url).
     pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
         if url.scheme() != "zk" {
             let scheme = Excerpt::of(url.scheme());
@@ -102,15 +102,15 @@ impl ZkOptions {
         Ok(options)
     }
 
-    /// Works below this path, which is made when it is missing. None by default.
+    /// Sets the path below which the client works, and which it creates if it is missing. Defaults to none.
     #[must_use]
     pub fn with_chroot(mut self, chroot: LockPath) -> Self {
         self.chroot = Some(chroot);
         self
     }
 
-    /// How long the server keeps the session, and with it every lock, of a client that it does not hear from.
-    /// Defaults to 10 s, and must be at least 100 ms. The server may grant another time: unless it is configured
+    /// Sets how long the server keeps the session, and with it every lock, of a client that it does not hear from.
+    /// Defaults to 10 seconds, and must be at least 100 milliseconds. The server may grant another time: unless it is configured
     /// otherwise no less than 2 and no more than 20 of its ticks, so 4 s to 40 s with the default tick. The shorter it is, the sooner a dead process's locks are free, and the shorter the outage
     /// that costs a living process its locks.
     #[must_use]
@@ -119,15 +119,15 @@ impl ZkOptions {
         self
     }
 
-    /// How long [`ZkBackend::connect`](crate::ZkBackend::connect), and each later attempt at a new session,
-    /// waits for a server. 15 s by default.
+    /// Sets how long [`ZkBackend::connect`](crate::ZkBackend::connect), and each later attempt at a new session, waits for a
+    /// server. Defaults to 15 seconds.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.kit.connect_timeout = timeout;
         self
     }
 
-    /// The time limit of one operation, including its retries and its wait for a session. Defaults to 15 s. A limit that
+    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds. A limit that
     /// is much shorter than the session timeout gives up during outages that the session survives.
     ///
     /// If a path has run out of sequence numbers, a create waits until the path is empty; each answer from the server
@@ -138,16 +138,15 @@ impl ZkOptions {
         self
     }
 
-    /// How a failed request is repeated, within the operation timeout. By default up to 30 times, after a
-    /// random time that grows from 20 ms to 1 s. Waiting for a session or for the connection to come back is
-    /// no retry.
+    /// Sets how a failed request is repeated, within the operation timeout. By default up to 30 times, after random delays
+    /// that grow from 20 milliseconds to 1 second. Waiting for a session or for the connection is not a retry.
     #[must_use]
     pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
         self.kit.retry = policy;
         self
     }
 
-    /// The access list of every node that is made: the nodes in the queues, the parents and the chroot. By
+    /// Sets the access list of every node that the client creates: the nodes in the queues, their parents and the chroot. By
     /// default everybody may do everything.
     #[must_use]
     pub fn with_acls(mut self, acls: impl IntoIterator<Item = Acl>) -> Self {
@@ -155,26 +154,26 @@ impl ZkOptions {
         self
     }
 
-    /// Credentials, such as `"digest"` and `"user:password"`. May be called more than once.
+    /// Adds credentials, such as `"digest"` and `"user:password"`. May be called more than once.
     #[must_use]
     pub fn with_auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.into(), credentials.into()));
         self
     }
 
-    /// The servers' `tickTime`, which a client cannot ask for. A session's local deadline comes before the server's by a
+    /// Sets the servers' `tickTime`, which a client cannot ask for. A session's local deadline comes before the server's by a
     /// margin: half a tick, or somewhat more if requests are further apart than that, and 2 % of the session timeout for
-    /// clocks that drift. A tick that is not known is taken for half the session timeout, the shortest that servers
-    /// grant. Only for servers that all have this tick.
+    /// clocks that drift. Defaults to half the session timeout, the shortest
+    /// that servers grant. Set it only if all servers have this tick.
     #[must_use]
     pub fn with_server_tick(mut self, tick: Duration) -> Self {
         self.server_tick = Some(tick);
         self
     }
 
-    /// Connects by TLS and trusts servers whose certificates one of these signed, and whose names match.
+    /// Connects by TLS, and trusts servers whose certificates are signed by one of these and whose names match.
     ///
-    /// The cryptography is that of the process (rustls' `CryptoProvider`), or aws-lc if none was chosen.
+    /// Uses the process's rustls `CryptoProvider`, or aws-lc if none is installed.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, ca_pem: impl Into<String>) -> Self {
@@ -182,7 +181,7 @@ impl ZkOptions {
         self
     }
 
-    /// The certificate, with its chain, and the private key that this client shows to a server that asks.
+    /// Sets the certificate, with its chain, and the private key that the client presents to a server that asks for them.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls_identity(
@@ -202,19 +201,23 @@ impl ZkOptions {
         self
     }
 
-    /// The full path of a lock's node at the server, the chroot included. It exists as long as the lock is
-    /// held: check it in a transaction of your own, with any version, and the server refuses the writes of a
-    /// holder that has lost the lock and does not know it yet.
+    /// Returns the full path of a lock's node at the server, including the chroot. The node exists as long as the lock is
+    /// held. Check it in a transaction of your own, with any version: the server then refuses the writes of a holder that
+    /// has lost the lock and does not know it yet.
     ///
     /// # Examples
     /// With the `zookeeper-client` crate:
-    /// ```ignore
+    /// ```no_run
+    /// # async fn f(options: zlock::zk::ZkOptions, guard: zlock::Guard, zookeeper: zookeeper_client::Client)
+    /// # -> Result<(), zookeeper_client::Error> {
     /// let node = options.node_path(guard.path(), &guard.node());
     /// let mut writes = zookeeper.new_check_writer(&node, None)?;
     /// writes.add_set_data("/app/prices", b"17", None)?;
     /// writes.commit().await?; // an error if the lock is not held: nothing was written
+    /// # Ok(())
+    /// # }
     /// ```
-    /// With the version 0 instead of none a revocation, which writes into the node, would look like a loss.
+    /// With version 0 instead of none, a request for revocation, which writes into the node, would look like a loss.
     #[must_use]
     pub fn node_path(&self, lock: &LockPath, node: &NodeName) -> String {
         format!("{}/{node}", self.server_path(lock))

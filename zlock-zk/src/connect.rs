@@ -17,9 +17,8 @@ use crate::home::at_home;
 use crate::session::Shared;
 
 /// How often a single host is given to the client library. It tries its list in rounds, in random order, and
-/// doubles its pause after each round without bound: 0.1 s, 0.2 s, 0.4 s, ... A round of this length takes
-/// some seconds, with pauses of less than a second between its tries, so that a server that was away is found
-/// soon after it is back. Several hosts are given once each: the same one twice in a row would be time lost
+/// doubles its pause after each round without bound, beginning with 0.1 s. A round of this length takes some seconds, with
+/// pauses of less than a second between its tries. So a server that was away is found soon after it is back. Several hosts are given once each: the same one twice in a row would be time lost
 /// when it is silent.
 const TRIES: usize = 12;
 

@@ -15,9 +15,9 @@ use crate::retry::Retry;
 
 /// The budget of time and retries that all requests of one operation share, and the errors that end the operation.
 ///
-/// An operation of a backend asks for a [session](Self::session), sends its requests in that session with the
-/// [deadline](Self::deadline) as their limit, and gives each failure to [`retry`](Self::retry), which either returns
-/// for the next attempt or returns the error to end with:
+/// An operation of a backend asks for a [session](Self::session), and sends its requests in that session with the
+/// [deadline](Self::deadline) as their limit. It passes each failure to [`retry`](Self::retry), which either returns for
+/// the next attempt or returns the error to end with:
 ///
 /// ```
 /// # use std::time::Duration;

@@ -30,7 +30,7 @@ use self::backoff::Intervals;
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use zlock_core::RetryPolicy;
+/// use zlock::RetryPolicy;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -69,7 +69,7 @@ impl RetryPolicy {
         RetryPolicy { first, growth, max_retries, max_elapsed, max_delay: Self::MAX_DELAY, seed }
     }
 
-    /// Before the k-th retry, a random delay from `base` to `base` times 2^k; at most `max_retries` retries.
+    /// Waits before the k-th retry for a random delay from `base` to `base` times 2^k; at most `max_retries` retries.
     ///
     /// Curator's `ExponentialBackoffRetry`.
     #[must_use]
@@ -79,7 +79,7 @@ impl RetryPolicy {
         policy
     }
 
-    /// [`exponential`](RetryPolicy::exponential) with no delay above `max_delay`.
+    /// Does what [`exponential`](RetryPolicy::exponential) does, with no delay above `max_delay`.
     ///
     /// Curator's `BoundedExponentialBackoffRetry`.
     #[must_use]
@@ -87,7 +87,7 @@ impl RetryPolicy {
         Self::exponential(base, max_retries).with_max_delay(max_delay)
     }
 
-    /// `n` retries, `delay` before each.
+    /// Retries `n` times, with `delay` before each retry.
     ///
     /// Curator's `RetryNTimes`.
     #[must_use]
@@ -97,7 +97,7 @@ impl RetryPolicy {
         policy
     }
 
-    /// One retry, after `delay`.
+    /// Retries once, after `delay`.
     ///
     /// Curator's `RetryOneTime`.
     #[must_use]
@@ -105,15 +105,15 @@ impl RetryPolicy {
         Self::n_times(1, delay)
     }
 
-    /// Retries without end, `delay` before each.
+    /// Retries without a limit, with `delay` before each retry.
     ///
-    /// Curator's `RetryForever`. An operation that has a time limit of its own still ends at that.
+    /// Curator's `RetryForever`. An operation with a time limit of its own still ends at that limit.
     #[must_use]
     pub const fn forever(delay: Duration) -> Self {
         Self::new(delay, Growth::None)
     }
 
-    /// Retries, `delay` before each, as long as they begin within `max_elapsed` of the start.
+    /// Retries, with `delay` before each retry, as long as they begin within `max_elapsed` of the start.
     ///
     /// Curator's `RetryUntilElapsed`, which waits out one more delay after the time is over.
     #[must_use]
@@ -123,7 +123,7 @@ impl RetryPolicy {
         policy
     }
 
-    /// No retry: the first failure is the last.
+    /// Never retries.
     ///
     /// Curator's `RetryNTimes(0, ..)`.
     #[must_use]
@@ -138,15 +138,15 @@ impl RetryPolicy {
         self
     }
 
-    /// Makes the random delays the same for every start: for tests. In production it would let all that
-    /// fail together come back together.
+    /// Makes the random delays the same for every start. Only for tests: in production, all clients that fail together would
+    /// come back together.
     #[must_use]
     pub const fn with_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Begins to count, and to measure the time, for one operation.
+    /// Starts to count retries and to measure the time of one operation.
     #[must_use]
     pub fn start(&self) -> Retry {
         // Most operations never retry: the clock is read only if the policy counts time.
@@ -202,7 +202,7 @@ impl Jitter {
 }
 
 impl Retry {
-    /// The delay before the next retry; `None` to give up. Each call counts as one retry.
+    /// Returns the delay before the next retry, and `None` to give up. Each call counts as one retry.
     pub fn next_delay(&mut self) -> Option<Duration> {
         let running = self.running.get_or_insert_with(|| self.policy.run(self.began));
         if running.left == Some(0) {
@@ -213,7 +213,7 @@ impl Retry {
         Some(running.jitter.as_mut().map_or(delay, |jitter| jitter.pick(delay)))
     }
 
-    /// Sleeps until the next retry is due; `false`, at once, to give up.
+    /// Sleeps until the next retry is due and returns `true`; returns `false` at once to give up.
     ///
     /// # Cancel safety
     /// Dropped before its end, the retry is counted and not made.

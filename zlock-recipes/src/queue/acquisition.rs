@@ -59,8 +59,8 @@ pub enum Step {
 
 /// The wait for one place in a queue, from the listing that its create brought, or the link that spared it.
 ///
-/// Rules: only a listing grants, and only one that was asked for after the last wake-up, or a predecessor of the same
-/// client that hands over; every grant is checked against the status at that moment; a watch is armed on a node as it was listed.
+/// Rules: only two things grant, a listing that was requested after the last wake-up, and a predecessor of the same client
+/// that hands over. Every grant is checked against the status at that moment. A watch is armed on a node as it was listed.
 #[derive(Clone, Debug)]
 pub struct Acquisition {
     me: NodeId,

@@ -1,4 +1,4 @@
-//! Who holds, and whom to wait for: a pure decision on a listing.
+//! Decides whether a node holds the lock, and which one it waits for: a pure function of a listing.
 
 use zlock_core::{Label, Node, NodeId, Predecessor, Queue};
 
@@ -111,8 +111,8 @@ fn weigh(nodes: &[Node], max: u32) -> u64 {
 }
 
 /// A node that is no permit of this semaphore keeps everybody behind it out: a mutex on its path, and permits of
-/// another maximum. Who asks for those goes away again, but not at once, and may hold them if he who was first when
-/// he came believed the same.
+/// another maximum. Such a request is rejected later, but may be granted first if the head of the queue used the same
+/// maximum when it was created.
 fn weight(node: &Node, max: u32) -> u64 {
     match node.label {
         Label::Permits { weight, max: of, .. } if of == max => weight.into(),

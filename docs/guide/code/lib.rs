@@ -1,0 +1,35 @@
+//! The guide's pages, whose code runs as doc tests. Longer code is in the files beside this one; the pages include it.
+
+/// Each page of the guide that has code of its own.
+macro_rules! pages {
+    ($($name:ident: $file:literal;)*) => {$(
+        #[doc = include_str!(concat!("../src/", $file))]
+        pub mod $name {}
+    )*};
+}
+
+pages! {
+    getting_started: "getting-started.md";
+    choosing: "choosing.md";
+    mutex: "mutex.md";
+    read_write_lock: "read-write-lock.md";
+    semaphore: "semaphore.md";
+    multi_lock: "multi-lock.md";
+    template: "template.md";
+    hand_off: "hand-off.md";
+    reentry: "reentry.md";
+    revocation: "revocation.md";
+    errors: "errors.md";
+    mem: "mem.md";
+    zookeeper: "zookeeper.md";
+    etcd: "etcd.md";
+    promises: "promises.md";
+    fencing: "fencing.md";
+    testing: "testing.md";
+    operating: "operating.md";
+    scale: "scale.md";
+    from_curator: "curator.md";
+    from_kazoo: "kazoo.md";
+    from_go: "go.md";
+    writing_a_backend: "backend.md";
+}

@@ -1,0 +1,248 @@
+//! What a machine can check of the documentation: links, spelling, the length of sentences, phrases that the house style
+//! does without, and that the diagrams are those of their texts.
+
+use std::fs;
+
+use crate::run::{Result, command, output, root, run};
+use crate::tools::Tool;
+use crate::{diagrams, links};
+
+/// The words that a sentence may have.
+const LONGEST: usize = 40;
+
+/// The crates whose doc comments users read.
+const PUBLISHED: [&str; 6] = ["src", "zlock-core", "zlock-etcd", "zlock-mem", "zlock-recipes", "zlock-zk"];
+
+/// Phrases that make a reader stop, and what to write instead. At the beginning of a sentence if they have a capital.
+const BANNED: [(&str, &str); 20] = [
+    ("Who ", "name the client, the holder or the waiter"),
+    ("Whoever ", "name the client, the holder or the waiter"),
+    ("As there.", "say what is the same"),
+    ("As there,", "say what is the same"),
+    ("Nothing is sent.", "Performs no I/O."),
+    ("what became of", "the outcome of"),
+    ("what becomes of", "the outcome of"),
+    ("what came of", "the result of"),
+    ("how it stands", "its state"),
+    ("a look at the session", "a snapshot of the session"),
+    ("unless set", "Defaults to .."),
+    ("unless told", "Defaults to .."),
+    ("is told of", "is notified of, learns of"),
+    ("until when", "the instant until which"),
+    ("gives back up", "converts into"),
+    ("if he ", "a client is no he"),
+    ("that he ", "a client is no he"),
+    ("no time means", "a zero duration makes"),
+    ("he ", "a client is no he"),
+    ("to be let go", "to be released"),
+];
+
+const TYPOS: Tool = Tool { program: "typos", package: "typos-cli", version: "1.52.0", install: &["--debug"] };
+
+/// A file, by its path in the workspace.
+pub(crate) struct Text {
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// Checks everything.
+pub(crate) fn check() -> Result {
+    let (markdown, mut found) = (markdown()?, Vec::new());
+    links::check(&markdown, &mut found)?;
+    for file in &markdown {
+        prose(&file.path, prose_lines(&file.text), &mut found);
+    }
+    for file in texts(".rs")?.iter().filter(|file| is_published(&file.path)) {
+        prose(&file.path, doc_lines(&file.text), &mut found);
+    }
+    report(&found)?;
+    diagrams::check()?;
+    run(command(&TYPOS.path()?, &["--config", "xtask/typos.toml"]))
+}
+
+/// An error that says what was found, unless that is nothing.
+pub(crate) fn report(found: &[String]) -> Result {
+    found.iter().for_each(|line| println!("{line}"));
+    match found.len() {
+        0 => Ok(()),
+        n => Err(format!("the documentation: {n} found")),
+    }
+}
+
+/// The Markdown files of the workspace.
+pub(crate) fn markdown() -> Result<Vec<Text>> {
+    texts(".md")
+}
+
+/// The files that git knows or would add.
+fn texts(suffix: &str) -> Result<Vec<Text>> {
+    let list =
+        output(command("git", &["ls-files", "--deduplicate", "--cached", "--others", "--exclude-standard"]))?;
+    let paths = list.lines().filter(|path| path.ends_with(suffix) && root().join(path).exists());
+    paths
+        .map(|path| {
+            let text = fs::read_to_string(root().join(path)).map_err(|e| format!("{path}: {e}"))?;
+            Ok(Text { path: path.to_owned(), text })
+        })
+        .collect()
+}
+
+/// Not tests, nor the suites that tests are made of.
+fn is_published(path: &str) -> bool {
+    let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+    let is_source = first == "src" || rest.starts_with("src/");
+    PUBLISHED.contains(&first) && is_source && !path.contains("/suite/") && !path.contains("/conformance/")
+}
+
+/// The lines outside of blocks of code, with their numbers.
+pub(crate) fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter_map(move |(n, line)| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        (!in_code && !fence).then_some((n + 1, line))
+    })
+}
+
+/// The same of the doc comments of a Rust file. Between two comments is an empty line.
+fn doc_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter_map(move |(n, line)| {
+        let line = line.trim_start();
+        let Some(doc) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else {
+            return Some((n + 1, ""));
+        };
+        let doc = doc.strip_prefix(' ').unwrap_or(doc);
+        let fence = doc.trim_start().starts_with("```");
+        in_code ^= fence;
+        (!in_code && !fence).then_some((n + 1, doc))
+    })
+}
+
+/// Checks the sentences.
+fn prose<'a>(path: &str, lines: impl Iterator<Item = (usize, &'a str)>, found: &mut Vec<String>) {
+    for (line, paragraph) in paragraphs(lines) {
+        for sentence in sentences(&paragraph) {
+            let words =
+                sentence.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
+            if words > LONGEST {
+                found.push(format!("{path}:{line}: {words} words: {}", excerpt(sentence)));
+            }
+            for (phrase, better) in BANNED {
+                if has(sentence, phrase) {
+                    found.push(format!(
+                        "{path}:{line}: {:?} ({better}): {}",
+                        phrase.trim(),
+                        excerpt(sentence)
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn excerpt(sentence: &str) -> String {
+    let words: Vec<_> = sentence.split_whitespace().take(12).collect();
+    words.join(" ") + " .."
+}
+
+fn has(sentence: &str, phrase: &str) -> bool {
+    if phrase.starts_with(char::is_uppercase) {
+        return sentence.starts_with(phrase);
+    }
+    let text = sentence.to_lowercase();
+    text.match_indices(phrase).any(|(at, _)| !text[..at].ends_with(char::is_alphanumeric))
+}
+
+/// Paragraphs, items of lists, headings and cells of tables, each with its first line. Inline code is one word.
+fn paragraphs<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, String)> {
+    let mut paragraphs: Vec<(usize, String)> = Vec::new();
+    let mut is_open = false;
+    for (n, line) in lines {
+        let line = line.trim();
+        let begins = ["- ", "* ", "#", "<!--"].iter().any(|mark| line.starts_with(mark)) || is_numbered(line);
+        if let Some(row) = line.strip_prefix('|') {
+            paragraphs.extend(row.split('|').map(|cell| (n, cell.trim().to_owned())));
+            is_open = false;
+        } else if line.is_empty() {
+            is_open = false;
+        } else if is_open && !begins {
+            if let Some((_, paragraph)) = paragraphs.last_mut() {
+                paragraph.push(' ');
+                paragraph.push_str(line);
+            }
+        } else {
+            paragraphs.push((n, line.trim_start_matches(['-', '*', '#', ' ']).to_owned()));
+            is_open = !line.starts_with('#');
+        }
+    }
+    for (_, paragraph) in &mut paragraphs {
+        *paragraph = paragraph
+            .split('`')
+            .enumerate()
+            .map(|(n, part)| if n % 2 == 0 { part } else { "x" })
+            .collect::<String>()
+            .replace("**", "");
+    }
+    paragraphs
+}
+
+fn is_numbered(line: &str) -> bool {
+    let rest = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    rest.len() < line.len() && rest.starts_with(". ")
+}
+
+/// The sentences of a paragraph; each ends with a full stop, a question mark or an exclamation mark.
+fn sentences(paragraph: &str) -> impl Iterator<Item = &str> {
+    let ends = |(at, _): (usize, &str)| {
+        let rest = &paragraph[at + 1..];
+        rest.starts_with([' ', ')']).then_some(at + 1)
+    };
+    let mut cuts: Vec<_> = paragraph
+        .match_indices(['.', '?', '!'])
+        .filter_map(ends)
+        .filter(|at| !paragraph[..*at].ends_with(".."))
+        .collect();
+    cuts.insert(0, 0);
+    cuts.push(paragraph.len());
+    let cuts: Vec<_> = cuts.windows(2).map(|cut| (cut[0], cut[1])).collect();
+    cuts.into_iter().map(|(from, to)| paragraph[from..to].trim_start_matches([' ', ')']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        prose("a.md", prose_lines(text), &mut found);
+        found
+    }
+
+    #[test]
+    fn long_sentences_are_named() {
+        let forty = "word ".repeat(40);
+        assert!(found(&format!("{forty}. Next.")).is_empty());
+        assert_eq!(found(&format!("One.\n\nAnd {forty}.")).len(), 1);
+        // Neither code nor the cells of a table add up, nor do items of a list.
+        assert!(found(&format!("```text\n{forty} {forty}\n```")).is_empty());
+        assert!(
+            found(&format!("| {forty} | {forty} |\n- {forty}\n- {forty}\n1. {forty}\n2. {forty}")).is_empty()
+        );
+    }
+
+    #[test]
+    fn banned_phrases_are_named() {
+        assert_eq!(found("Who asks is served. It says who asks.").len(), 1);
+        assert_eq!(found("It is 10 s\nunless set.").len(), 1);
+        assert!(found("`unless set` is code").is_empty());
+    }
+
+    #[test]
+    fn doc_comments_are_read() {
+        let source = "/// Who asks.\nfn f() {}\n    /// ```\n    /// // Who asks.\n    /// ```\n// Who asks.\n//! Who asks.\n";
+        let mut found = Vec::new();
+        prose("a.rs", doc_lines(source), &mut found);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+}

@@ -235,19 +235,29 @@ pub struct NodeData {
     /// When the node was made, if the store tells: by the clock of a server, which is not ours. To be shown, and
     /// nothing to decide by.
     pub created: Option<SystemTime>,
+    /// The fencing token that a holder with this node has, if the store tells. On ZooKeeper a node whose label was
+    /// changed is a new one, and this is the number of the new one.
+    pub fencing_token: Option<FencingToken>,
 }
 
 impl NodeData {
     /// Data of a node of this session, on a store that does not tell when the node was made.
     #[must_use]
     pub fn new(data: Vec<u8>, session: Option<SessionId>) -> Self {
-        NodeData { data, session, created: None }
+        NodeData { data, session, created: None, fencing_token: None }
     }
 
     /// The same, made at this time.
     #[must_use]
     pub fn with_created(mut self, created: SystemTime) -> Self {
         self.created = Some(created);
+        self
+    }
+
+    /// The same, with this fencing token.
+    #[must_use]
+    pub fn with_fencing_token(mut self, token: FencingToken) -> Self {
+        self.fencing_token = Some(token);
         self
     }
 }

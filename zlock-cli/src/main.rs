@@ -1,0 +1,62 @@
+//! The command `zlock`.
+
+mod args;
+mod exit;
+mod run;
+mod store;
+mod sys;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::args::{Cli, Command};
+use crate::exit::{Failure, say};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let done = match cli.command {
+        // It has two processes, and a runtime in each.
+        Command::Run(args) => return run::run(args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "zlock", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man => man(),
+        _ => Err(Failure::failed("not yet")),
+    };
+    done.unwrap_or_else(|failure: Failure| failure.report())
+}
+
+/// Prints the man page.
+fn man() -> Result<ExitCode, Failure> {
+    let page = clap_mangen::Man::new(Cli::command());
+    page.render(&mut std::io::stdout()).map_err(|error| Failure::failed(error.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends with what clap has to say: help, or one line about what is wrong with the command line.
+fn usage(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(exit::FAILED)
+        }
+        _ => {
+            // clap says it in a paragraph; advice and usage follow in others.
+            let text = error.render().to_string();
+            let first = text.split("\n\n").next().unwrap_or_default();
+            let lines: Vec<_> = first.lines().map(str::trim).collect();
+            say(&format!("{}; try --help", lines.join(" ").trim_start_matches("error: ")));
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}

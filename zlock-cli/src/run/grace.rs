@@ -34,7 +34,7 @@ impl Grace {
             if most.is_zero() { String::new() } else { format!("--kill-after {most:?} or less, or ") };
         Err(format!(
             "--kill-after {kill_after:?} does not fit into a session of {timeout:?}: \
-             use {advice}a longer session (?session_timeout=10s in the URL; the server may limit it)"
+             use {advice}a longer ?session_timeout= in the URL, if the server grants it"
         ))
     }
 
@@ -78,8 +78,8 @@ mod tests {
         assert!(Grace::new(1200 * MS, terms(4000, 700, 2800)).is_ok());
         let why = Grace::new(1201 * MS, terms(4000, 700, 2800)).unwrap_err();
         assert!(why.contains("--kill-after 1.201s does not fit into a session of 4s"), "{why}");
-        assert!(why.contains("use --kill-after 1.2s or less, or a longer session"), "{why}");
+        assert!(why.contains("use --kill-after 1.2s or less, or a longer ?session_timeout="), "{why}");
         let why = Grace::new(MS, terms(500, 150, 390)).unwrap_err();
-        assert!(why.contains("use a longer session"), "{why}");
+        assert!(why.contains("use a longer ?session_timeout="), "{why}");
     }
 }

@@ -88,7 +88,8 @@ impl Link {
     /// Sends a message without waiting. Messages are few, so there is room for them even if the other process is stopped.
     /// If that is gone, `receive` says so.
     pub(super) fn send(&self, message: Message) {
-        let _ = self.stream.try_write(&message.encode());
+        // Not `try_write`, which sends nothing before the runtime has looked at the socket.
+        let _ = rustix::io::write(&self.stream, &message.encode());
     }
 
     /// Receives a message; `None` if the other process is gone.

@@ -80,11 +80,14 @@ impl Target {
             }
             #[cfg(feature = "mem")]
             Target::Mem(name) => {
-                use zlock::mem::MemServer;
+                use std::time::Duration;
+                use zlock::mem::{MemOptions, MemServer};
 
                 let _ = gone;
                 let server = name.as_ref().map_or_else(MemServer::new, |name| MemServer::named(name));
-                let backend = server.connect();
+                // One clock for both: the margin is for a process that has other work.
+                let backend =
+                    server.connect_with(MemOptions::default().with_margin(Duration::from_millis(200)));
                 let terms = backend.session_terms();
                 Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
             }

@@ -21,7 +21,7 @@ use crate::sys;
 /// How long a keeper may take to say that the lock is held.
 const QUESTION: Duration = Duration::from_millis(40);
 
-/// The same, if this process was stopped past the deadline it knows.
+/// The same, if this process was stopped, maybe past the deadline that it knows.
 const LATE_QUESTION: Duration = Duration::from_secs(1);
 
 /// How long to look for processes that appear while others are killed.
@@ -32,10 +32,14 @@ pub(super) struct Front {
     link: Link,
     keeper: Pid,
     terminal: Option<Arc<Terminal>>,
+    /// Those that are to be forwarded.
+    signals: UnboundedReceiver<i32>,
     /// The command's process group, once it runs.
     group: Option<Pid>,
     /// When the keeper must have ended the command, by what it said last.
     overdue_at: Option<Boot>,
+    /// Since the keeper said so.
+    was_stopped: bool,
     /// The exit code, once the keeper has sent it.
     done: Option<u8>,
 }
@@ -55,13 +59,22 @@ impl Front {
             signals::ignore_terminal();
             let signals = signals::forwarded().map_err(failed)?;
             let link = Link::new(link).map_err(failed)?;
-            let front = Front { link, keeper, terminal, group: None, overdue_at: None, done: None };
-            front.watch(signals).await
+            let front = Front {
+                link,
+                keeper,
+                terminal,
+                signals,
+                group: None,
+                overdue_at: None,
+                was_stopped: false,
+                done: None,
+            };
+            front.watch().await
         })?;
         Ok(ExitCode::from(code))
     }
 
-    async fn watch(mut self, mut signals: UnboundedReceiver<i32>) -> Result<u8, Failure> {
+    async fn watch(mut self) -> Result<u8, Failure> {
         let failed = |error| Failure::failed(format!("cannot watch the command: {error}"));
         let alarm = Alarm::new().map_err(failed)?;
         let mut children = signal(SignalKind::child()).map_err(failed)?;
@@ -74,16 +87,15 @@ impl Front {
             tokio::select! {
                 biased;
                 message = self.link.receive() => match message {
-                    Some(Message::Done(code)) => self.done = Some(code),
                     Some(message) => self.receive(message).await,
                     None => return Err(self.keeper_died().await),
                 },
                 () = alarm.at(ask_at), if self.overdue_at.is_some() => {
-                    if self.is_overdue().await {
+                    if self.is_overdue(&alarm).await {
                         return Err(self.keeper_stands_still().await);
                     }
                 }
-                Some(signal) = signals.recv() => self.forward(signal),
+                Some(signal) = self.signals.recv() => self.forward(signal),
                 // Descendants of the command, which have become children of this process.
                 _ = children.recv() => reap(),
             }
@@ -94,7 +106,7 @@ impl Front {
         match message {
             Message::Started(group) => self.group = Pid::from_raw(group),
             Message::Deadline(nanos) => {
-                self.overdue_at = Some(Boot::from_nanos(nanos));
+                (self.overdue_at, self.was_stopped) = (Some(Boot::from_nanos(nanos)), false);
                 self.link.send(Message::Ack);
             }
             Message::Stopped(signal) => self.stop(signal),
@@ -103,12 +115,13 @@ impl Front {
                 kill_children(Some(self.keeper)).await;
             }
             Message::Ended => self.overdue_at = None,
-            Message::Signal(_) | Message::Ack | Message::Ask | Message::Done(_) => {}
+            Message::Done(code) => self.done = Some(code),
+            Message::Signal(_) | Message::Ack | Message::Ask => {}
         }
     }
 
     /// Stops with the command, as a job of the shell does.
-    fn stop(&self, signal: i32) {
+    fn stop(&mut self, signal: i32) {
         let Some(terminal) = &self.terminal else { return };
         // A command that wants the terminal gets it if it is ours.
         let wants_terminal = signal == libc::SIGTTIN || signal == libc::SIGTTOU;
@@ -119,14 +132,15 @@ impl Front {
     }
 
     /// Lets the command go on, with the terminal if the shell has given it to us.
-    fn go_on(&self) {
+    fn go_on(&mut self) {
+        self.was_stopped = true;
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
             let _ = terminal.lend(group);
         }
         self.link.send(Message::Signal(libc::SIGCONT));
     }
 
-    fn forward(&self, signal: i32) {
+    fn forward(&mut self, signal: i32) {
         match signal {
             libc::SIGTSTP if self.group.is_none() => sys::stop_group(),
             libc::SIGCONT => self.go_on(),
@@ -134,30 +148,29 @@ impl Front {
         }
     }
 
-    /// Returns whether the keeper does not say that the lock is held. This process may have been stopped for long: then it
-    /// knows nothing new, and takes more time to ask.
-    async fn is_overdue(&mut self) -> bool {
-        let Some(known) = self.overdue_at else { return false };
+    /// Returns whether the keeper does not say that the lock is held. If this process was stopped it knows nothing new, and
+    /// takes more time to ask.
+    async fn is_overdue(&mut self, alarm: &Alarm) -> bool {
+        let known = self.overdue_at;
         self.link.send(Message::Ask);
-        let limit = if Boot::now() > known.plus(QUESTION) { LATE_QUESTION } else { QUESTION };
-        let answer = async {
-            while self.overdue_at == Some(known) {
-                match self.link.receive().await {
-                    Some(Message::Done(code)) => return Some(Message::Done(code)),
+        let mut until = Boot::now().plus(QUESTION);
+        while self.overdue_at == known && self.done.is_none() {
+            if self.was_stopped {
+                until = until.max(Boot::now().plus(LATE_QUESTION));
+                self.was_stopped = false;
+            }
+            tokio::select! {
+                biased;
+                message = self.link.receive() => match message {
                     Some(message) => self.receive(message).await,
-                    None => return None,
-                }
+                    // The next look at the link says so again.
+                    None => return false,
+                },
+                Some(signal) = self.signals.recv() => self.forward(signal),
+                () = alarm.at(until) => return true,
             }
-            Some(Message::Ack)
-        };
-        match timeout(limit, answer).await {
-            Ok(Some(Message::Done(code))) => {
-                self.done = Some(code);
-                false
-            }
-            Ok(_) => false,
-            Err(_) => true,
         }
+        false
     }
 
     /// The kernel has killed the command. Everything that it has started became a child of this process.

@@ -2,9 +2,15 @@
 
 mod args;
 mod exit;
+mod ls;
+mod output;
+mod participant;
+mod revoke;
 mod run;
 mod store;
 mod sys;
+mod watch;
+mod who;
 
 use std::process::ExitCode;
 
@@ -27,9 +33,19 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Command::Man => man(),
+        Command::Ls(args) => wait_for(ls::ls(args)),
+        Command::Who(args) => wait_for(who::who(args)),
+        Command::Revoke(args) => wait_for(revoke::revoke(args)),
+        Command::Watch(args) => wait_for(watch::watch(args)),
         _ => Err(Failure::failed("not yet")),
     };
     done.unwrap_or_else(|failure: Failure| failure.report())
+}
+
+/// Runs a subcommand that asks a store.
+fn wait_for(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?.block_on(command)
 }
 
 /// Prints the man page.

@@ -1,5 +1,10 @@
 //! Stores: which one a URL names, and a connection to it.
 
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
+#[cfg(feature = "zk")]
+pub(crate) mod zk;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -59,6 +64,23 @@ impl Target {
                 "mem:// locks nothing outside this process: use zk:// or etcd://, or mem://NAME to try the command",
             )),
             _ => Ok(()),
+        }
+    }
+
+    /// Returns the locks below a path that somebody holds or waits for. Creates nothing.
+    pub(crate) async fn locks_below(
+        &self,
+        url: &str,
+        prefix: Option<&LockPath>,
+    ) -> Result<Vec<LockPath>, Failure> {
+        match self {
+            #[cfg(feature = "zk")]
+            Target::Zk(_) => zk::locks_below(url, prefix).await,
+            #[cfg(feature = "etcd")]
+            Target::Etcd(_) => etcd::locks_below(url, prefix).await,
+            // Nobody else is in this process.
+            #[cfg(feature = "mem")]
+            Target::Mem(_) => Ok(Vec::new()),
         }
     }
 

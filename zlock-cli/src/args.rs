@@ -260,7 +260,7 @@ const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_
 const MAX_MILLIS: u64 = 10_000 * 3_600_000;
 
 /// Reads a duration such as `500ms`, `5s`, `2m` or `1h`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let unit = UNITS.iter().find(|(name, _)| *name == unit);

@@ -1,6 +1,7 @@
 //! The command `zlock`.
 
 mod args;
+mod doctor;
 mod exit;
 mod ls;
 mod output;
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
         Command::Who(args) => wait_for(who::who(args)),
         Command::Revoke(args) => wait_for(revoke::revoke(args)),
         Command::Watch(args) => wait_for(watch::watch(args)),
-        _ => Err(Failure::failed("not yet")),
+        Command::Doctor(args) => wait_for(doctor::doctor(args)),
+        Command::Bench(_) => Err(Failure::failed("not yet")),
     };
     done.unwrap_or_else(|failure: Failure| failure.report())
 }

@@ -4,6 +4,7 @@ mod args;
 mod doctor;
 mod exit;
 mod ls;
+mod man;
 mod output;
 mod participant;
 mod revoke;
@@ -33,7 +34,10 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "zlock", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man => man(),
+        Command::Man => match man::print() {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) => Err(Failure::failed(format!("cannot write the page: {error}"))),
+        },
         Command::Ls(args) => wait_for(ls::ls(args)),
         Command::Who(args) => wait_for(who::who(args)),
         Command::Revoke(args) => wait_for(revoke::revoke(args)),
@@ -48,13 +52,6 @@ fn main() -> ExitCode {
 fn wait_for(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?.block_on(command)
-}
-
-/// Prints the man page.
-fn man() -> Result<ExitCode, Failure> {
-    let page = clap_mangen::Man::new(Cli::command());
-    page.render(&mut std::io::stdout()).map_err(|error| Failure::failed(error.to_string()))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Ends with what clap has to say: help, or one line about what is wrong with the command line.

@@ -72,7 +72,7 @@ async fn examine(
     findings.push(permission(&client, probe).await?);
     let server = match &store.target {
         #[cfg(feature = "zk")]
-        Target::Zk(_) => zk::examine(url, prefix, probe).await,
+        Target::Zk(_) => zk::examine(url, prefix).await,
         #[cfg(feature = "etcd")]
         Target::Etcd(_) => etcd::examine(url, prefix).await,
         #[cfg(feature = "mem")]

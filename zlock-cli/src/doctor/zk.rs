@@ -17,17 +17,9 @@ use crate::store::zk::{connect, failed};
 /// How long a server may take to describe itself.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The owner that the server gives to container nodes.
-const CONTAINER: i64 = i64::MIN;
-
-pub(super) async fn examine(
-    url: &str,
-    prefix: Option<&LockPath>,
-    probe: &LockPath,
-) -> Result<Vec<Finding>, Failure> {
+pub(super) async fn examine(url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
     let client = connect(url).await?;
     let mut findings = servers(url).await;
-    findings.extend(containers(&client, probe).await?);
     findings.extend(children(&client, prefix).await?);
     Ok(findings)
 }
@@ -45,10 +37,12 @@ async fn servers(url: &str) -> Vec<Finding> {
             answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
         };
         let (found, mode) = (field("Zookeeper version"), field("Mode"));
-        findings.push(match (found, mode) {
+        let server = match (found, mode) {
             (Some(found), Some(mode)) => {
                 let number = found.split(['-', ',']).next().unwrap_or_default();
-                let advice = version::parse(number).and_then(version::zookeeper);
+                let version = version::parse(number);
+                findings.extend(version.map(|version| containers(&addr, version)));
+                let advice = version.and_then(version::zookeeper);
                 let message = format!("{addr}: ZooKeeper {number}, {mode}");
                 match advice.filter(|_| mode != "standalone") {
                     Some(advice) => Finding::bad("server", message, advice),
@@ -64,9 +58,19 @@ async fn servers(url: &str) -> Vec<Finding> {
             _ => {
                 Finding::good("server", format!("{addr} does not tell its version (4lw.commands.whitelist)"))
             }
-        });
+        };
+        findings.push(server);
     }
     findings
+}
+
+/// Whether the server removes the paths of locks when they are empty.
+fn containers(addr: &str, version: (u32, u32, u32)) -> Finding {
+    if version >= (3, 5, 3) {
+        return Finding::good("containers", format!("{addr} removes paths of locks when they are empty"));
+    }
+    let message = format!("{addr} does not know them: the paths of unused locks stay");
+    Finding::bad("containers", message, "use ZooKeeper 3.9.4 or later")
 }
 
 async fn four_letters(addr: &str, word: &str) -> Option<String> {
@@ -75,21 +79,6 @@ async fn four_letters(addr: &str, word: &str) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
     Some(answer)
-}
-
-/// Whether the path of the lock that was just used is a container, which the server removes when it is empty.
-async fn containers(client: &Client, probe: &LockPath) -> Result<Option<Finding>, Failure> {
-    let Some(stat) = client.check_stat(probe.as_str()).await.map_err(failed)? else { return Ok(None) };
-    Ok(Some(match stat.ephemeral_owner {
-        CONTAINER => {
-            Finding::good("containers", "paths of locks are removed by the server when they are empty")
-        }
-        _ => Finding::bad(
-            "containers",
-            format!("{probe} is not a container: the server keeps the paths of unused locks"),
-            "use ZooKeeper 3.6 or later, or remove paths that are no longer used",
-        ),
-    }))
 }
 
 /// Nodes below the path that no session owns, or that are no places in a queue.
@@ -112,7 +101,7 @@ async fn children(client: &Client, prefix: Option<&LockPath>) -> Result<Vec<Find
         }
         for name in others.into_iter().filter(|name| !(path.is_empty() && name == "zookeeper")) {
             let node = format!("{path}/{name}");
-            if !places.is_empty() && is_leaf(client, &node).await? {
+            if !places.is_empty() && is_data(client, &node).await? {
                 foreign.push(node.clone());
             }
             left.push(node);
@@ -132,8 +121,9 @@ async fn children(client: &Client, prefix: Option<&LockPath>) -> Result<Vec<Find
     ])
 }
 
-/// Whether a node has no children and is no container: the path of a lock that is free is one.
-async fn is_leaf(client: &Client, node: &str) -> Result<bool, Failure> {
+/// Whether a node is no path of a lock. A server does not tell which nodes are containers; those that zlock makes are
+/// empty.
+async fn is_data(client: &Client, node: &str) -> Result<bool, Failure> {
     let stat = client.check_stat(node).await.map_err(failed)?;
-    Ok(stat.is_some_and(|stat| stat.num_children == 0 && stat.ephemeral_owner != CONTAINER))
+    Ok(stat.is_some_and(|stat| stat.num_children == 0 && (stat.data_length > 0 || stat.ephemeral_owner != 0)))
 }

@@ -1,5 +1,8 @@
 //! The command `zlock`.
 
+#[cfg(not(any(feature = "mem", feature = "zk", feature = "etcd")))]
+compile_error!("a store is needed: switch on the feature zk, etcd or mem");
+
 mod args;
 mod doctor;
 mod exit;

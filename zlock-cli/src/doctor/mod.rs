@@ -70,13 +70,16 @@ async fn examine(
     findings.push(round_trip(store, probe).await);
     let client = Client::new(store.backend.clone());
     findings.push(permission(&client, probe).await?);
-    let server = match &store.target {
+    let server: Result<Vec<Finding>, Failure> = match &store.target {
         #[cfg(feature = "zk")]
         Target::Zk(_) => zk::examine(url, prefix).await,
         #[cfg(feature = "etcd")]
         Target::Etcd(_) => etcd::examine(url, prefix).await,
         #[cfg(feature = "mem")]
-        Target::Mem(_) => Ok(Vec::new()),
+        Target::Mem(_) => {
+            let _ = prefix;
+            Ok(Vec::new())
+        }
     };
     match server {
         Ok(more) => findings.extend(more),

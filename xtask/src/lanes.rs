@@ -10,8 +10,9 @@ use crate::programs::Program;
 const LANES: usize = 4;
 
 /// The programs that start clusters or use every core. No two of them run at once.
-const HEAVY: [(&str, &str); 4] = [
+const HEAVY: [(&str, &str); 5] = [
     ("zlock", "tests/zk_ensemble.rs"),
+    ("zlock-cli", "tests/loss.rs"),
     ("zlock-etcd", "tests/cluster.rs"),
     ("zlock-proof", "src/main.rs"),
     ("zlock-proof", "tests/chaos.rs"),

@@ -4,6 +4,7 @@
 compile_error!("a store is needed: switch on the feature zk, etcd or mem");
 
 mod args;
+mod bench;
 mod doctor;
 mod exit;
 mod ls;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
         Command::Revoke(args) => wait_for(revoke::revoke(args)),
         Command::Watch(args) => wait_for(watch::watch(args)),
         Command::Doctor(args) => wait_for(doctor::doctor(args)),
-        Command::Bench(_) => Err(Failure::failed("not yet")),
+        Command::Bench(args) => wait_for(bench::bench(args)),
     };
     done.unwrap_or_else(|failure: Failure| failure.report())
 }

@@ -136,6 +136,28 @@ async fn a_server_that_is_not_there_is_a_finding() {
 }
 
 #[tokio::test]
+async fn a_bench_runs_only_when_told_so() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let server = Etcd::shared().await;
+        let url = format!("etcd://{}/bench", server.addr());
+        let (code, stdout, stderr) = outcome(&mut zlock(&["bench", &url])).await;
+        assert_eq!((code, &*stdout), (125, ""));
+        assert!(stderr.contains("add --yes") && stderr.lines().count() == 1, "{stderr}");
+        let (code, stdout, stderr) =
+            outcome(&mut zlock(&["bench", "--yes", "--json", "--time", "100ms", &url])).await;
+        assert_eq!(code, 0, "{stderr}");
+        let result: Value = serde_json::from_str(&stdout).unwrap();
+        let workloads = result["workloads"].as_array().unwrap();
+        assert_eq!(workloads.len(), 3);
+        assert!(workloads.iter().all(|one| one["acquisitions"].as_u64().unwrap() >= 1), "{result}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn completions_and_the_man_page_are_printed() {
     limit(async {
         for (args, part) in [

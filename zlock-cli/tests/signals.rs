@@ -197,3 +197,22 @@ async fn orphans_are_reaped_while_the_command_runs() {
     })
     .await;
 }
+
+/// Nobody is left to do it but the kernel. The thread that started the command is one that lives until then.
+#[tokio::test]
+async fn the_command_dies_with_both_processes() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let script = format!("trap '' HUP TERM; echo $$ > {}; while :; do sleep 0.01; done", file.display());
+        let mut child = run_script(&script).spawn().unwrap();
+        let command = number_in(&file).await;
+        let keeper = keeper_of(pid_of(&child)).await;
+        send(pid_of(&child), Signal::STOP);
+        send(keeper, Signal::KILL);
+        send(pid_of(&child), Signal::KILL);
+        child.wait().await.unwrap();
+        is_dead(command).await;
+    })
+    .await;
+}

@@ -9,7 +9,7 @@ mod connect;
 pub use connect::connect;
 pub use zlock_core::{
     Close, CloseReason, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase, Result,
-    RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState,
+    RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState, SessionTerms,
 };
 pub use zlock_recipes::{
     Client, ClientBuilder, DowngradeError, DynLock, Guard, Handoff, InterProcessMutex, Lock, LockContext,

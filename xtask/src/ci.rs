@@ -11,6 +11,9 @@ use crate::test::{everything, test};
 /// The facade's features, each alone, and none.
 const FEATURES: [&str; 7] = ["", "mem", "zk", "zk-tls", "zk-sasl", "etcd", "etcd-tls"];
 
+/// The command's stores, each alone.
+const STORES: [&str; 3] = ["mem", "zk", "etcd"];
+
 pub(crate) fn ci() -> Result {
     run(cargo(&["fmt", "--all", "--check"]))?;
     println!("\n$ who depends on whom");
@@ -32,6 +35,9 @@ pub(crate) fn ci() -> Result {
     run(doc)?;
     for feature in FEATURES {
         run(cargo(&["check", "-p", "zlock", "--no-default-features", "--features", feature]))?;
+    }
+    for store in STORES {
+        run(cargo(&["check", "-p", "zlock-cli", "--no-default-features", "--features", store]))?;
     }
     test(&["--require".to_owned()])
 }

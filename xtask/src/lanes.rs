@@ -10,9 +10,10 @@ use crate::programs::Program;
 const LANES: usize = 4;
 
 /// The programs that start clusters or use every core. No two of them run at once.
-const HEAVY: [(&str, &str); 5] = [
+const HEAVY: [(&str, &str); 6] = [
     ("zlock", "tests/zk_ensemble.rs"),
     ("zlock", "tests/zk_mixed.rs"),
+    ("zlock-cli", "tests/loss.rs"),
     ("zlock-etcd", "tests/cluster.rs"),
     ("zlock-proof", "src/main.rs"),
     ("zlock-proof", "tests/chaos.rs"),

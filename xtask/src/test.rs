@@ -18,11 +18,11 @@ pub(crate) fn everything() -> Vec<&'static str> {
         return vec!["--workspace", "--all-features"];
     }
     println!(
-        "SKIPPED all of etcd: its client needs protoc and google/protobuf/*.proto to build \
+        "SKIPPED all of etcd, and the command, which has it: its client needs protoc and google/protobuf/*.proto to build \
          (apt-get install protobuf-compiler libprotobuf-dev)"
     );
     let features = "zlock/zk-tls,zlock/zk-sasl,zlock-core/conformance,zlock-recipes/suite";
-    vec!["--workspace", "--exclude", "zlock-etcd", "--features", features]
+    vec!["--workspace", "--exclude", "zlock-etcd", "--exclude", "zlock-cli", "--features", features]
 }
 
 /// Whether there is a protoc, and with it the files that etcd's protocol imports.

@@ -42,7 +42,9 @@ pub use path::LockPath;
 pub use queue::{Predecessor, Queue};
 pub use retry::{Retry, RetryPolicy};
 pub use sequence::Sequence;
-pub use session::{CloseReason, Session, SessionEvents, SessionId, SessionPublisher, SessionState};
+pub use session::{
+    CloseReason, Session, SessionEvents, SessionId, SessionPublisher, SessionState, SessionTerms,
+};
 pub use session_listener::SessionListener;
 pub use url::{ConnectUrl, Host};
 pub use watch::{Watch, WatchEvent};

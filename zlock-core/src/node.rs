@@ -234,19 +234,29 @@ pub struct NodeData {
     pub session: Option<SessionId>,
     /// The time at which the node was created, by a server's clock, on stores that report it. For display only.
     pub created: Option<SystemTime>,
+    /// The fencing token that a holder with this node has, if the store tells. On ZooKeeper a node whose label was
+    /// changed is a new one, and this is the number of the new one.
+    pub fencing_token: Option<FencingToken>,
 }
 
 impl NodeData {
     /// Data of a node of this session, on a store that does not tell when the node was made.
     #[must_use]
     pub fn new(data: Vec<u8>, session: Option<SessionId>) -> Self {
-        NodeData { data, session, created: None }
+        NodeData { data, session, created: None, fencing_token: None }
     }
 
     /// The same, made at this time.
     #[must_use]
     pub fn with_created(mut self, created: SystemTime) -> Self {
         self.created = Some(created);
+        self
+    }
+
+    /// The same, with this fencing token.
+    #[must_use]
+    pub fn with_fencing_token(mut self, token: FencingToken) -> Self {
+        self.fencing_token = Some(token);
         self
     }
 }

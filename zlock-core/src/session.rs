@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -76,6 +77,26 @@ pub struct Session {
     /// proves that the store keeps the session, plus the session's timeout, less a margin. Moves on while the store
     /// answers. `None` while the session is at rest: it owns no node, so nothing depends on a deadline.
     pub deadline: Option<Instant>,
+}
+
+/// What a server granted when a session began, and what follows from it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionTerms {
+    /// The session timeout that the server granted, which may differ from the one that was requested.
+    pub timeout: Duration,
+    /// The time between two heartbeats while the session owns a node.
+    pub heartbeat: Duration,
+    /// The time from sending an answered heartbeat to the deadline, as long as no heartbeat is late.
+    pub life: Duration,
+}
+
+impl SessionTerms {
+    /// Creates the terms of a session. The fields say what the arguments are.
+    #[must_use]
+    pub const fn new(timeout: Duration, heartbeat: Duration, life: Duration) -> Self {
+        SessionTerms { timeout, heartbeat, life }
+    }
 }
 
 impl Session {
@@ -463,8 +484,6 @@ async fn deadline(session: Session) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const ID: SessionId = SessionId::new(7);

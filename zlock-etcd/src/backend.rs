@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use zlock_core::kit::Task;
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
+    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
 };
 
 use crate::config::EtcdOptions;
@@ -51,6 +51,14 @@ impl EtcdBackend {
             manager.run(session)
         });
         Ok(EtcdBackend { shared, task })
+    }
+
+    /// Returns what the server granted for the current session, or `None` while there is no session. Performs no I/O.
+    #[must_use]
+    pub fn session_terms(&self) -> Option<SessionTerms> {
+        let key = self.shared.sessions.current_key()?;
+        let live = self.shared.sessions.get(key)?;
+        Some(SessionTerms::new(live.ttl, live.ttl / 3, live.life))
     }
 }
 

@@ -83,7 +83,8 @@ impl Manager {
     pub(crate) fn begin(&self, granted: Granted) -> Option<ActiveSession> {
         let id = SessionId::new(granted.id.cast_unsigned());
         let deadline = granted.sent + granted.life();
-        let (lease, _) = self.shared.sessions.begin(id, deadline, |_| Live::new(granted.life()))?;
+        let (lease, _) =
+            self.shared.sessions.begin(id, deadline, |_| Live::new(granted.ttl, granted.life()))?;
         tracing::info!(session = %id, epoch = lease.epoch, ttl = ?granted.ttl, "session established");
         Some(ActiveSession { lease, granted })
     }

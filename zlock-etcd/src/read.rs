@@ -2,7 +2,7 @@
 
 use etcd_client::{GetResponse, KeyValue};
 use zlock_core::kit::SessionKey;
-use zlock_core::{LockPath, Node, NodeData, Queue, Result};
+use zlock_core::{FencingToken, LockPath, Node, NodeData, Queue, Result};
 
 use crate::connect::By;
 use crate::detached::{self, Detached};
@@ -125,6 +125,7 @@ async fn content(
     }
     let told = |kv: &KeyValue| {
         NodeData::new(value::read(node.name.as_str(), kv.value()).data.to_owned(), key::owner(kv))
+            .with_fencing_token(FencingToken::new(kv.create_revision().cast_unsigned()))
     };
     Ok(kv.map(told))
 }

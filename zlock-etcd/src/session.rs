@@ -34,15 +34,17 @@ pub(crate) fn lease_id(lease: SessionKey) -> i64 {
 pub(crate) struct Live {
     pub(crate) fences: Fences,
     pub(crate) names: Names,
+    /// As the server granted it.
+    pub(crate) ttl: Duration,
     /// How long the lease certainly lives after a keep-alive was sent.
     pub(crate) life: Duration,
     renewal: Mutex<Option<Renewal>>,
 }
 
 impl Live {
-    pub(crate) fn new(life: Duration) -> Self {
+    pub(crate) fn new(ttl: Duration, life: Duration) -> Self {
         let (fences, names) = (Fences::default(), Names::default());
-        Live { fences, names, life, renewal: Mutex::default() }
+        Live { fences, names, ttl, life, renewal: Mutex::default() }
     }
 
     /// The last keep-alive that was answered, and may be worth something to a create that is sent from now on.
@@ -187,8 +189,10 @@ mod tests {
     async fn only_an_answer_of_the_cluster_is_a_sign_of_connection() {
         let shared = Arc::new(Shared::new(EtcdOptions::new(["127.0.0.1:1"]), Handle::current()));
         let until = Instant::now() + Duration::from_secs(60);
-        let (lease, _) =
-            shared.sessions.begin(SessionId::new(7), until, |_| Live::new(Duration::ZERO)).unwrap();
+        let (lease, _) = shared
+            .sessions
+            .begin(SessionId::new(7), until, |_| Live::new(Duration::ZERO, Duration::ZERO))
+            .unwrap();
         for (by, state) in [(By::Member, SessionState::Suspended), (By::Cluster, SessionState::Connected)] {
             shared.sessions.publisher().resume(lease.epoch);
             let interrupted = shared.clone();

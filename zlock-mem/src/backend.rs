@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use zlock_core::kit::Task;
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
-    NodeData, NodeId, NodeName, Queue, Result, SessionEvents, Target, Watch,
+    NodeData, NodeId, NodeName, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
 };
 
 use crate::armed::Arming;
@@ -69,6 +69,13 @@ impl MemBackend {
     #[must_use]
     pub fn link(&self) -> MemLink {
         MemLink::new(self.shared.server.clone(), self.shared.client)
+    }
+
+    /// Returns the terms of the client's sessions, by its options. Performs no I/O.
+    #[must_use]
+    pub fn session_terms(&self) -> SessionTerms {
+        let options = &self.shared.options;
+        SessionTerms::new(options.session_timeout, options.interval(), options.certain())
     }
 
     /// Starts the session task if there is none, or the runtime that it ran on has ended.

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use zlock_core::{Label, LockPath, NodeName, Result};
+use zlock_core::{FencingToken, Label, LockPath, NodeName, Result, SessionId};
 
 use crate::client_inner::ClientInner;
 use crate::queue::{Discipline, Verdict, judge};
@@ -26,6 +26,10 @@ pub struct Participant {
     /// The time at which it was created, by the server's clock. Only ZooKeeper reports it, and creates a node anew with each
     /// change of its label; `None` on other stores. For display only.
     pub created: Option<SystemTime>,
+    /// The session that owns the node, if any.
+    pub session: Option<SessionId>,
+    /// The fencing token of a holder with this node, if the store tells: [`NodeData::fencing_token`](zlock_core::NodeData).
+    pub fencing_token: Option<FencingToken>,
 }
 
 impl Participant {
@@ -51,6 +55,8 @@ pub(crate) async fn participants(client: &ClientInner, path: &LockPath) -> Resul
             is_ours: told.session == Some(client.session.current().id),
             data: told.data,
             created: told.created,
+            session: told.session,
+            fencing_token: told.fencing_token,
         });
     }
     Ok(participants)

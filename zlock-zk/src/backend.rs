@@ -8,12 +8,13 @@ use tokio::runtime::Handle;
 use zlock_core::kit::Task;
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
+    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
 };
 
 use crate::config::ZkOptions;
 use crate::connect::connect;
 use crate::create::Wanted;
+use crate::heartbeat::interval;
 use crate::manager::Manager;
 use crate::session::Shared;
 
@@ -54,6 +55,17 @@ impl ZkBackend {
             manager.run(session)
         });
         Ok(ZkBackend { shared, task })
+    }
+
+    /// Returns what the server granted for the current session, or `None` while there is no session. Performs no I/O.
+    #[must_use]
+    pub fn session_terms(&self) -> Option<SessionTerms> {
+        let key = self.shared.sessions.current_key()?;
+        let timeout = self.shared.sessions.get(key)?.client.session_timeout();
+        let (heartbeat, half_tick) = (interval(timeout), self.shared.options.half_tick(timeout));
+        // See `touches.rs`: requests that are further apart than half a tick widen the margin.
+        let margin = if heartbeat <= half_tick { half_tick } else { half_tick + heartbeat };
+        Some(SessionTerms::new(timeout, heartbeat, (timeout - timeout / 50).saturating_sub(margin)))
     }
 }
 

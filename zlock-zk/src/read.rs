@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use zlock_core::kit::SessionKey;
-use zlock_core::{LockPath, Node, NodeData, Queue, Result, SessionId};
+use zlock_core::{FencingToken, LockPath, Node, NodeData, Queue, Result, SessionId};
 use zookeeper_client::{Error, Stat};
 
 use crate::error::Failure;
@@ -64,7 +64,8 @@ async fn read(
 /// What an answer tells. Its time is that of the leader's clock when the node got its present name.
 fn told(data: Vec<u8>, stat: &Stat) -> NodeData {
     let owner = stat.ephemeral_owner.cast_unsigned();
-    let told = NodeData::new(data, (owner != 0).then(|| SessionId::new(owner)));
+    let token = FencingToken::new(stat.czxid.cast_unsigned());
+    let told = NodeData::new(data, (owner != 0).then(|| SessionId::new(owner))).with_fencing_token(token);
     let since_epoch = u64::try_from(stat.ctime).ok().map(Duration::from_millis);
     match since_epoch.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time)) {
         Some(created) => told.with_created(created),

@@ -285,6 +285,12 @@ impl<T> Sessions<T> {
         current.id == id && current.state == SessionState::Lost || self.lock().past.contains(&id)
     }
 
+    /// Returns the key of the current session, or `None` if there is none.
+    #[must_use]
+    pub fn current_key(&self) -> Option<SessionKey> {
+        self.lock().current.as_ref().map(|current| current.key)
+    }
+
     /// Returns what the backend keeps for a session, or `None` if that is not the current session.
     #[must_use]
     pub fn get(&self, key: SessionKey) -> Option<Arc<T>> {

@@ -1,0 +1,312 @@
+//! The command line, as clap reads it.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
+use zlock::LockPath;
+
+/// Distributed locks for scripts and cron jobs, on ZooKeeper or etcd.
+///
+/// `zlock run` holds a lock while a command runs. The other subcommands show who holds which lock, ask holders to
+/// release them, and check a store.
+#[derive(Debug, Parser)]
+#[command(
+    name = "zlock",
+    version,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+#[command(after_help = "\
+Exit codes:
+  0    Success; for run, the command's own exit code
+  1    doctor: something is wrong; revoke: nobody holds the lock
+  123  run: the lock was lost, and the command was stopped
+  124  run: another client holds the lock (see --on-busy)
+  125  zlock itself failed, or the command line is wrong; nothing was started
+  126  run: the command cannot be executed
+  127  run: the command was not found
+  128+N  run: the command was ended by signal N
+
+Examples:
+  export ZLOCK_URL=etcd://etcd1:2379,etcd2:2379/production
+  zlock run jobs/backup -- /usr/local/bin/backup
+  zlock who jobs/backup")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Ls(Ls),
+    Who(Who),
+    Revoke(Revoke),
+    Watch(Watch),
+    Doctor(Doctor),
+    Bench(Bench),
+    /// Prints a completion script for a shell.
+    #[command(after_help = "\
+Examples:
+  zlock completions bash > /etc/bash_completion.d/zlock
+  zlock completions zsh > \"${fpath[1]}/_zlock\"
+  zlock completions fish > ~/.config/fish/completions/zlock.fish")]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Prints the man page.
+    #[command(after_help = "Example:\n  zlock man > /usr/local/share/man/man1/zlock.1")]
+    Man,
+}
+
+/// Which store to use.
+#[derive(Debug, Args)]
+pub(crate) struct Store {
+    /// The store: zk://HOST:2181,HOST/CHROOT or etcd://HOST:2379,HOST/PREFIX.
+    ///
+    /// Parameters follow a question mark, for example zk://zk1/app?session_timeout=10s. All stores take
+    /// session_timeout, connect_timeout and operation_timeout.
+    #[arg(long, env = "ZLOCK_URL", value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) url: Option<String>,
+}
+
+/// Runs a command while holding a lock.
+///
+/// Waits for the lock, runs the command and releases the lock when the command and everything in its process group
+/// have ended. If the lock is about to be lost, the command gets SIGTERM, and after --kill-after SIGKILL: it is dead before
+/// anybody else can hold the lock.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The command finds in its environment:
+  ZLOCK_TOKEN  The fencing token: greater than that of every earlier holder
+  ZLOCK_PATH   The path of the lock
+  ZLOCK_NODE   The lock's node at the server: a znode or a key, which exists as long as the lock is held
+
+Examples:
+  zlock run jobs/backup -- /usr/local/bin/backup --full
+  zlock run --no-wait --on-busy 0 jobs/report -- make-report
+  zlock run --wait 5m --kill-after 1s deploy -- ./deploy.sh
+  zlock run --permits 1/4 jobs/encode -- ffmpeg -i in.mov out.mp4
+  zlock run --shell jobs/copy -- 'tar c data | ssh backup tar x'")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Shares the lock with others that use --shared, and excludes those that do not.
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Takes N of MAX permits. Everybody who uses the lock must name the same MAX.
+    #[arg(long, value_name = "N/MAX", value_parser = permits)]
+    pub(crate) permits: Option<(u32, u32)>,
+    /// Waits for the lock for at most this long, for example 5s or 2m. Waits without a limit by default.
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+    /// Does not wait if another client holds the lock.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// How long the command has between SIGTERM and SIGKILL when the lock is about to be lost.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    pub(crate) kill_after: Duration,
+    /// The exit code if another client holds the lock. A store that cannot be used is never reported as busy.
+    #[arg(long, value_name = "CODE", default_value_t = crate::exit::BUSY)]
+    pub(crate) on_busy: u8,
+    /// Runs the command, a single argument, with `sh -c`.
+    #[arg(long)]
+    pub(crate) shell: bool,
+    /// Says on standard error what happens to the lock.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// The lock, for example jobs/backup.
+    #[arg(value_name = "NAME", value_parser = path)]
+    pub(crate) name: LockPath,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Lists the locks below a path that are held or waited for.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  zlock ls\n  zlock ls jobs --json")]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) format: Format,
+    /// The path to look below. Everything below the URL's path by default.
+    #[arg(value_name = "PREFIX", value_parser = path)]
+    pub(crate) prefix: Option<LockPath>,
+}
+
+/// Shows who holds a lock and who waits for it, the next one first.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  zlock who jobs/backup\n  zlock who --json jobs/backup")]
+pub(crate) struct Who {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) format: Format,
+    /// The lock.
+    #[arg(value_name = "NAME", value_parser = path)]
+    pub(crate) name: LockPath,
+}
+
+/// Asks the holders of a lock to release it, or removes one of them.
+///
+/// A holder that was asked decides by itself: `zlock run` sends SIGTERM to its command. With --force the node with
+/// the given token is removed; its holder learns of that a little later, and until then two clients may believe that they
+/// hold the lock.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  zlock revoke jobs/backup
+  zlock who jobs/backup
+  zlock revoke --force --token 4294967388 jobs/backup")]
+pub(crate) struct Revoke {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) format: Format,
+    /// Removes the node with the token given by --token.
+    #[arg(long, requires = "token")]
+    pub(crate) force: bool,
+    /// The token of the node to remove, as `zlock who` shows it.
+    #[arg(long, value_name = "N", requires = "force")]
+    pub(crate) token: Option<u64>,
+    /// The lock.
+    #[arg(value_name = "NAME", value_parser = path)]
+    pub(crate) name: LockPath,
+}
+
+/// Prints each change of a lock: who waits, who holds, who has left.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  zlock watch jobs/backup\n  zlock watch --json jobs/backup | jq .event")]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) format: Format,
+    /// The lock.
+    #[arg(value_name = "NAME", value_parser = path)]
+    pub(crate) name: LockPath,
+}
+
+/// Checks that a store can be used for locks, and says what to do if not.
+///
+/// Acquires and releases a lock named `zlock-doctor` below the path.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  zlock doctor\n  zlock doctor --json jobs")]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) format: Format,
+    /// The path below which locks are used. The URL's path by default.
+    #[arg(value_name = "PREFIX", value_parser = path)]
+    pub(crate) prefix: Option<LockPath>,
+}
+
+/// Measures what locks cost on a store. Loads its servers.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  zlock bench --yes etcd://etcd1:2379/bench")]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    pub(crate) format: Format,
+    /// Runs without asking, although the servers will be loaded.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// How long each workload runs.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) time: Duration,
+    /// The store.
+    #[arg(value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) url: String,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Format {
+    /// Prints JSON.
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub(crate) json: bool,
+}
+
+/// Reads a lock's name: its path, with or without the first slash.
+fn path(name: &str) -> Result<LockPath, String> {
+    let slash = if name.starts_with('/') { "" } else { "/" };
+    LockPath::new(format!("{slash}{name}")).map_err(|error| error.to_string())
+}
+
+/// Reads `N/MAX`.
+fn permits(text: &str) -> Result<(u32, u32), String> {
+    let parts = text.split_once('/').and_then(|(n, max)| Some((n.parse().ok()?, max.parse().ok()?)));
+    let (n, max) = parts.ok_or("expected N/MAX, for example 1/4")?;
+    if n == 0 || n > max {
+        return Err(format!("{n} of {max} permits cannot be taken; expected 1 to MAX"));
+    }
+    Ok((n, max))
+}
+
+/// The units of a duration, longer names first.
+const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+
+/// The longest duration: more than a year.
+const MAX_MILLIS: u64 = 10_000 * 3_600_000;
+
+/// Reads a duration such as `500ms`, `5s`, `2m` or `1h`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = UNITS.iter().find(|(name, _)| *name == unit);
+    let millis = unit.and_then(|(_, millis)| number.parse::<u64>().ok()?.checked_mul(*millis));
+    let millis = millis.ok_or("expected a number with a unit, for example 500ms, 5s, 2m or 1h")?;
+    if millis > MAX_MILLIS {
+        return Err("expected at most 10000h".into());
+    }
+    Ok(Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_a_number_and_a_unit() {
+        for (text, millis) in [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("1h", 3_600_000), ("0s", 0)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "5", "s", "5 s", "-1s", "1.5s", "5S", "99999999999999999999s", "10001h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn permits_are_some_of_a_maximum() {
+        assert_eq!(permits("1/4"), Ok((1, 4)));
+        assert_eq!(permits("4/4"), Ok((4, 4)));
+        for text in ["", "4", "0/4", "5/4", "1/0", "a/b", "-1/4", "1/4/4"] {
+            assert!(permits(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_lack_its_first_slash() {
+        assert_eq!(path("a/b").unwrap(), path("/a/b").unwrap());
+        for text in ["", "/", "a//b", "a/../b"] {
+            assert!(path(text).is_err(), "{text}");
+        }
+    }
+}

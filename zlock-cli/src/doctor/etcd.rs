@@ -1,0 +1,130 @@
+//! What the doctor asks etcd's members.
+
+use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
+use zlock::LockPath;
+
+use super::finding::Finding;
+use super::version;
+use crate::exit::Failure;
+use crate::store::etcd::{connect, each_key, failed, is_place};
+
+/// A store that has changed this often should have been compacted.
+const MANY_REVISIONS: i64 = 10_000;
+
+/// A quarter below the default quota of 2 GiB.
+const LARGE: i64 = 3 << 29;
+
+pub(super) async fn examine(url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
+    let mut findings = members(url).await;
+    let mut client = connect(url).await?;
+    findings.push(compaction(&mut client).await?);
+    findings.push(alarms(&mut client).await?);
+    findings.extend(keys(url, prefix).await?);
+    Ok(findings)
+}
+
+/// Version, role and size of each member.
+async fn members(url: &str) -> Vec<Finding> {
+    let (_, rest) = url.split_once("://").unwrap_or_default();
+    let hosts = rest.split(['/', '?']).next().unwrap_or_default();
+    let mut findings = Vec::new();
+    for host in hosts.split(',') {
+        let status = async {
+            let mut client = connect(&format!("etcd://{host}")).await?;
+            client.status().await.map_err(failed)
+        };
+        findings.push(match status.await {
+            Err(failure) => Finding::bad(
+                "server",
+                format!("{host}: {failure}"),
+                "see whether the server runs; the others of the URL are used meanwhile",
+            ),
+            Ok(status) => {
+                let id = status.header().map_or(0, etcd_client::ResponseHeader::member_id);
+                let role = if status.leader() == id { "leader" } else { "follower" };
+                let size = status.db_size();
+                let message = format!("{host}: etcd {}, {role}, {} kB", status.version(), size / 1024);
+                match version::parse(status.version()).and_then(version::etcd) {
+                    Some(advice) => Finding::bad("server", message, advice),
+                    None if status.leader() == 0 => Finding::bad(
+                        "server",
+                        message,
+                        "the cluster has no leader: start more of its members",
+                    ),
+                    None if size > LARGE => Finding::bad(
+                        "server",
+                        message,
+                        "compact and defragment the store, or raise --quota-backend-bytes",
+                    ),
+                    None => Finding::good("server", message),
+                }
+            }
+        });
+    }
+    findings
+}
+
+/// Whether old revisions go. A server does not tell its options, so the first revision is asked for.
+async fn compaction(client: &mut Client) -> Result<Finding, Failure> {
+    let now = client.get("/", Some(GetOptions::new().with_count_only())).await.map_err(failed)?;
+    let revision = now.header().map_or(0, etcd_client::ResponseHeader::revision);
+    let first = client.get("/", Some(GetOptions::new().with_count_only().with_revision(1))).await;
+    let was_compacted = first.is_err_and(|error| error.to_string().contains("compacted"));
+    let message =
+        format!("revision {revision}, {}", if was_compacted { "compacted" } else { "never compacted" });
+    if was_compacted || revision < MANY_REVISIONS {
+        return Ok(Finding::good("compaction", message));
+    }
+    Ok(Finding::bad(
+        "compaction",
+        message,
+        "start the servers with --auto-compaction-retention=1h: every lock leaves revisions behind",
+    ))
+}
+
+async fn alarms(client: &mut Client) -> Result<Finding, Failure> {
+    let answer = client.alarm(AlarmAction::Get, AlarmType::None, None).await.map_err(failed)?;
+    if answer.alarms().is_empty() {
+        return Ok(Finding::good("alarms", "none"));
+    }
+    let message = format!("{} of the cluster's members have raised an alarm", answer.alarms().len());
+    Ok(Finding::bad(
+        "alarms",
+        message,
+        "see etcdctl alarm list; without room on the disk nothing can be locked",
+    ))
+}
+
+/// Keys below the path that no session owns, or that are no places in a queue.
+async fn keys(url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
+    let (mut ownerless, mut foreign) = (Vec::new(), Vec::new());
+    let mut locks = std::collections::BTreeSet::new();
+    each_key(url, prefix, |path, name, key| {
+        let is_hexadecimal = name.len() >= 12 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if is_place(name, key) {
+            locks.insert(path.to_owned());
+        } else if key.lease() == 0 && is_hexadecimal {
+            ownerless.push(format!("{path}/{name}"));
+        } else {
+            foreign.push((path.to_owned(), name.to_owned()));
+        }
+    })
+    .await?;
+    let beside: Vec<_> = foreign
+        .iter()
+        .filter(|(path, _)| locks.contains(path))
+        .map(|(path, name)| format!("{path}/{name}"))
+        .collect();
+    Ok(vec![
+        super::listed(
+            "ownerless keys",
+            &ownerless,
+            "they look like holders without a lease: remove those that nobody has made on purpose",
+        ),
+        super::listed(
+            "foreign keys",
+            &beside,
+            "zlock ignores them, and another program may not: use a path for one kind of lock only",
+        ),
+    ])
+}

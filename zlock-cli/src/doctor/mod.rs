@@ -1,0 +1,172 @@
+//! `zlock doctor`: whether a store can be used for locks, and what to do if not.
+
+#[cfg(feature = "etcd")]
+mod etcd;
+mod finding;
+mod version;
+#[cfg(feature = "zk")]
+mod zk;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+use zlock::backend::CoordinationBackend as _;
+use zlock::{Client, Close, ErrorKind, LockPath};
+
+use self::finding::Finding;
+use crate::args::Doctor;
+use crate::exit::Failure;
+use crate::output::{millis, print, print_json};
+use crate::store::{Store, Target};
+
+/// How many requests the round trip is the median of.
+const SAMPLES: usize = 20;
+
+/// From here on a round trip is worth a word.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// The lock that the doctor acquires.
+const PROBE: &str = "zlock-doctor";
+
+pub(crate) async fn doctor(args: Doctor) -> Result<ExitCode, Failure> {
+    let url = args.store.url.clone().unwrap_or_default();
+    let target = Target::of(&args.store)?;
+    let probe = match &args.prefix {
+        Some(prefix) => prefix.join(PROBE)?,
+        None => LockPath::new(format!("/{PROBE}"))?,
+    };
+    let mut findings = Vec::new();
+    match target.connect().await {
+        Err(failure) => findings.push(Finding::bad(
+            "reachable",
+            failure.message,
+            "check the hosts of the URL, that the servers run, and the firewall between them and this machine",
+        )),
+        Ok(store) => {
+            findings.push(Finding::good("reachable", "a session was established"));
+            examine(&store, &url, args.prefix.as_ref(), &probe, &mut findings).await?;
+        }
+    }
+    let is_well = findings.iter().all(Finding::is_good);
+    if args.format.json {
+        let all: Vec<_> = findings.iter().map(Finding::to_json).collect();
+        print_json(&json!({ "ok": is_well, "findings": all }));
+    } else {
+        findings.iter().for_each(|finding| print(&finding.line()));
+    }
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn examine(
+    store: &Store,
+    url: &str,
+    prefix: Option<&LockPath>,
+    probe: &LockPath,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Failure> {
+    findings.push(session(store, url));
+    findings.push(round_trip(store, probe).await);
+    let client = Client::new(store.backend.clone());
+    findings.push(permission(&client, probe).await?);
+    let server: Result<Vec<Finding>, Failure> = match &store.target {
+        #[cfg(feature = "zk")]
+        Target::Zk(_) => zk::examine(url, prefix).await,
+        #[cfg(feature = "etcd")]
+        Target::Etcd(_) => etcd::examine(url, prefix).await,
+        #[cfg(feature = "mem")]
+        Target::Mem(_) => {
+            let _ = prefix;
+            Ok(Vec::new())
+        }
+    };
+    match server {
+        Ok(more) => findings.extend(more),
+        Err(failure) => findings.push(Finding::bad(
+            "server",
+            failure.message,
+            "locks work all the same if the checks above are good; see whether this client may read the server's status",
+        )),
+    }
+    if !matches!(client.close().await, Ok(Close::Ended)) {
+        findings.push(Finding::bad(
+            "close",
+            "the end of the session was not confirmed",
+            "run zlock doctor again",
+        ));
+    }
+    Ok(())
+}
+
+/// The session timeout that was granted, against the one that the URL asks for.
+fn session(store: &Store, url: &str) -> Finding {
+    let asked = url
+        .split(['?', '&'])
+        .find_map(|part| part.strip_prefix("session_timeout=").or_else(|| part.strip_prefix("ttl=")));
+    let (asked, granted) = (asked.unwrap_or("10s"), store.terms.timeout);
+    if crate::args::duration(asked) == Ok(granted) {
+        return Finding::good("session timeout", format!("{granted:?}, as requested"));
+    }
+    Finding::bad(
+        "session timeout",
+        format!("{granted:?} instead of {asked}"),
+        format!(
+            "use ?session_timeout={}ms, or change minSessionTimeout and maxSessionTimeout of the servers",
+            granted.as_millis()
+        ),
+    )
+}
+
+async fn round_trip(store: &Store, path: &LockPath) -> Finding {
+    let mut times = Vec::with_capacity(SAMPLES);
+    for _ in 0..SAMPLES {
+        let began = Instant::now();
+        if let Err(error) = store.backend.children(path).await {
+            let remedy =
+                "see whether this client may read below the path, and whether the servers have a leader";
+            return Finding::bad("round trip", error.to_string(), remedy);
+        }
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    let (median, longest) = (times[SAMPLES / 2], times[SAMPLES - 1]);
+    let message = format!("median {} ms, longest {} ms of {SAMPLES}", millis(median), millis(longest));
+    if median < SLOW {
+        return Finding::good("round trip", message);
+    }
+    Finding::bad("round trip", message, "use servers that are nearer, or see why they are slow")
+}
+
+/// Acquires and releases a lock.
+async fn permission(client: &Client, probe: &LockPath) -> Result<Finding, Failure> {
+    let tried = match client.mutex(probe)?.try_acquire().await {
+        Ok(Some(guard)) => guard.release().await.map(drop),
+        // Another doctor is at work.
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    let Err(error) = tried else {
+        return Ok(Finding::good("permission", format!("a lock was acquired and released at {probe}")));
+    };
+    let remedy = match error.kind() {
+        ErrorKind::NotAuthorized => "let this client create, read, write and delete below the path",
+        _ => "see whether the servers accept writes: a leader, room on the disk, no quota that is used up",
+    };
+    Ok(Finding::bad("permission", error.to_string(), remedy))
+}
+
+/// A finding about nodes: good if there is none.
+#[cfg(any(feature = "zk", feature = "etcd"))]
+fn listed(check: &'static str, nodes: &[String], remedy: &str) -> Finding {
+    /// The nodes that are named.
+    const SHOWN: usize = 5;
+
+    if nodes.is_empty() {
+        return Finding::good(check, "none");
+    }
+    let shown: Vec<_> =
+        nodes.iter().take(SHOWN).map(|node| crate::output::printable(node.as_bytes())).collect();
+    let more = if nodes.len() > SHOWN { ", .." } else { "" };
+    Finding::bad(check, format!("{}: {}{more}", nodes.len(), shown.join(", ")), remedy)
+}

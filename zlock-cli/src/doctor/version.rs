@@ -1,0 +1,58 @@
+//! Which versions of servers a lock should not depend on; see "Which servers to trust" in zlock's README.
+
+/// A version's numbers.
+type Version = (u32, u32, u32);
+
+/// Reads `3.8.0` off the beginning of a text; what follows is ignored.
+pub(super) fn parse(text: &str) -> Option<Version> {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Returns what to do about this version of an ensemble's servers.
+#[cfg(feature = "zk")]
+pub(super) fn zookeeper(version: Version) -> Option<&'static str> {
+    match version {
+        (3, 8, ..=6) | (3, 9, ..=3) => {
+            Some("servers of an ensemble of this version can disagree about nodes; use 3.9.4 or later")
+        }
+        (3, ..=5, _) => {
+            Some("holders hear of a removed node late, by servers before 3.6; use 3.9.4 or later")
+        }
+        _ => None,
+    }
+}
+
+/// Returns what to do about this version of a cluster's members.
+#[cfg(feature = "etcd")]
+pub(super) fn etcd(version: Version) -> Option<&'static str> {
+    match version {
+        (3, 5, ..=5) => Some("members of this version can lose what was committed; use 3.5.6 or later"),
+        (3, 4, ..=21) | (3, ..=3, _) => Some("use 3.4.22 or later, or 3.5.6 or later"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_judged() {
+        assert_eq!(parse("3.8.0-1+deb12u1"), Some((3, 8, 0)));
+        assert_eq!(parse("3.5"), None);
+        assert_eq!(parse(""), None);
+        #[cfg(feature = "zk")]
+        for (version, is_good) in
+            [((3, 8, 0), false), ((3, 9, 3), false), ((3, 9, 4), true), ((3, 5, 9), false)]
+        {
+            assert_eq!(zookeeper(version).is_none(), is_good, "{version:?}");
+        }
+        #[cfg(feature = "etcd")]
+        for (version, is_good) in
+            [((3, 4, 23), true), ((3, 4, 21), false), ((3, 5, 1), false), ((3, 6, 0), true)]
+        {
+            assert_eq!(etcd(version).is_none(), is_good, "{version:?}");
+        }
+    }
+}

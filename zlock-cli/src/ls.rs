@@ -1,0 +1,44 @@
+//! `zlock ls`: the locks below a path.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use zlock::Client;
+
+use crate::args::Ls;
+use crate::exit::Failure;
+use crate::output::{print_json, print_table};
+use crate::store::Target;
+
+pub(crate) async fn ls(args: Ls) -> Result<ExitCode, Failure> {
+    let target = Target::of(&args.store)?;
+    let mut paths =
+        target.locks_below(args.store.url.as_deref().unwrap_or_default(), args.prefix.as_ref()).await?;
+    paths.sort();
+    let store = target.connect().await?;
+    let client = Client::new(store.backend.clone());
+    let mut rows = Vec::new();
+    for path in paths {
+        let participants = client.mutex(&path)?.participants().await?;
+        let holders = participants.iter().filter(|participant| participant.is_holder).count();
+        // Released in between.
+        if !participants.is_empty() {
+            rows.push((path, holders, participants.len() - holders));
+        }
+    }
+    // Nothing is held by this client.
+    let _ = client.close().await;
+    if args.format.json {
+        let locks: Vec<_> = rows
+            .iter()
+            .map(|(path, holders, waiters)| json!({ "lock": path.as_str(), "holders": holders, "waiters": waiters }))
+            .collect();
+        print_json(&json!({ "locks": locks }));
+    } else {
+        let row = |(path, holders, waiters): &(zlock::LockPath, usize, usize)| {
+            [holders.to_string(), waiters.to_string(), path.to_string()]
+        };
+        print_table(["HOLDERS", "WAITERS", "LOCK"], &rows.iter().map(row).collect::<Vec<_>>());
+    }
+    Ok(ExitCode::SUCCESS)
+}

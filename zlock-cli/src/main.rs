@@ -1,0 +1,81 @@
+//! The command `zlock`.
+
+#[cfg(not(any(feature = "mem", feature = "zk", feature = "etcd")))]
+compile_error!("a store is needed: switch on the feature zk, etcd or mem");
+
+mod args;
+mod bench;
+mod doctor;
+mod exit;
+mod ls;
+mod man;
+mod output;
+mod participant;
+mod revoke;
+mod run;
+mod store;
+mod sys;
+mod watch;
+mod who;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::args::{Cli, Command};
+use crate::exit::{Failure, say};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let done = match cli.command {
+        // It has two processes, and a runtime in each.
+        Command::Run(args) => return run::run(args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "zlock", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man => match man::print() {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) => Err(Failure::failed(format!("cannot write the page: {error}"))),
+        },
+        Command::Ls(args) => wait_for(ls::ls(args)),
+        Command::Who(args) => wait_for(who::who(args)),
+        Command::Revoke(args) => wait_for(revoke::revoke(args)),
+        Command::Watch(args) => wait_for(watch::watch(args)),
+        Command::Doctor(args) => wait_for(doctor::doctor(args)),
+        Command::Bench(args) => wait_for(bench::bench(args)),
+    };
+    done.unwrap_or_else(|failure: Failure| failure.report())
+}
+
+/// Runs a subcommand that asks a store.
+fn wait_for(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?.block_on(command)
+}
+
+/// Ends with what clap has to say: help, or one line about what is wrong with the command line.
+fn usage(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(exit::FAILED)
+        }
+        _ => {
+            // clap says it in a paragraph; advice and usage follow in others.
+            let text = error.render().to_string();
+            let first = text.split("\n\n").next().unwrap_or_default();
+            let lines: Vec<_> = first.lines().map(str::trim).collect();
+            say(&format!("{}; try --help", lines.join(" ").trim_start_matches("error: ")));
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Printing: tables, colours, JSON and times.
+
+use std::io::{IsTerminal as _, Write as _, stdout};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+/// A colour of a terminal, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    Red = 31,
+    Green = 32,
+    Yellow = 33,
+}
+
+/// Returns whether standard output takes colours: a terminal does, unless `NO_COLOR` is set.
+fn has_colours() -> bool {
+    stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Paints a text if standard output takes colours.
+pub(crate) fn paint(text: &str, colour: Colour) -> String {
+    if has_colours() { format!("\x1b[{}m{text}\x1b[0m", colour as u8) } else { text.to_owned() }
+}
+
+/// Writes a line to standard output. A reader that has gone (`| head`) ends the process without a word.
+pub(crate) fn print(line: &str) {
+    let mut stdout = stdout().lock();
+    if stdout.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Writes JSON on one line.
+pub(crate) fn print_json(value: &Value) {
+    print(&value.to_string());
+}
+
+/// Writes rows in columns, with a first row of titles. The last column is not filled up.
+pub(crate) fn print_table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) {
+    let titles = titles.map(str::to_owned);
+    let all = || std::iter::once(&titles).chain(rows);
+    let widths: [usize; N] =
+        std::array::from_fn(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    for row in all() {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            line.push_str(&format!("{cell:width$}  "));
+        }
+        print(line.trim_end());
+    }
+}
+
+/// Shows a text that somebody else wrote: controls, which could change a terminal, are replaced.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    const MAX: usize = 80;
+
+    let text = String::from_utf8_lossy(bytes);
+    let shown: String = text
+        .chars()
+        .take(MAX)
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
+    if text.chars().nth(MAX).is_some() { format!("{shown}..") } else { shown }
+}
+
+/// Shows a time as `2026-11-22T14:37:00Z`.
+pub(crate) fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+/// The date that is this many days after 1970-01-01.
+fn civil(mut days: u64) -> (u64, u64, u64) {
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 1;
+    for length in lengths {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    (year, month, days + 1)
+}
+
+/// The time of day here: for display only.
+#[allow(clippy::disallowed_methods, reason = "it is shown, and nothing is decided by it")]
+pub(crate) fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Shows a duration in milliseconds.
+pub(crate) fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_utc() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_210_096, "2024-02-29T12:34:56Z"),
+            (1_795_358_220, "2026-11-22T14:37:00Z"),
+            (4_102_444_799, "2099-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(utc(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn foreign_text_cannot_change_the_terminal() {
+        assert_eq!(printable(b"a\x1b[2J\nb\xff"), "a\u{fffd}[2J\u{fffd}b\u{fffd}");
+        assert_eq!(printable(&[b'x'; 100]), format!("{}..", "x".repeat(80)));
+    }
+}

@@ -1,0 +1,47 @@
+//! `zlock revoke`: asking holders to release a lock, and removing one of them.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use zlock::backend::{CoordinationBackend as _, Deletion, Target as Place};
+use zlock::{Client, LockPath};
+
+use crate::args::Revoke;
+use crate::exit::Failure;
+use crate::output::{print, print_json};
+use crate::store::{Store, Target};
+
+pub(crate) async fn revoke(args: Revoke) -> Result<ExitCode, Failure> {
+    let store = Target::of(&args.store)?.connect().await?;
+    let client = Client::new(store.backend.clone());
+    let (what, count) = match args.token.filter(|_| args.force) {
+        Some(token) => ("removed", usize::from(remove(&store, &args.name, token).await?)),
+        None => ("asked", client.mutex(&args.name)?.request_revocation().await?),
+    };
+    // Nothing is held by this client.
+    let _ = client.close().await;
+    if args.format.json {
+        print_json(&json!({ "lock": args.name.as_str(), what: count }));
+    } else {
+        print(&match (what, count) {
+            ("asked", 0) => format!("{}: nobody holds the lock", args.name),
+            ("asked", count) => format!("{}: {count} asked to release the lock", args.name),
+            (_, 0) => format!("{}: no node has this token; see zlock who", args.name),
+            _ => format!("{}: node removed", args.name),
+        });
+    }
+    Ok(if count == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Removes just the node with this token. Returns whether it was there.
+async fn remove(store: &Store, path: &LockPath, token: u64) -> Result<bool, Failure> {
+    let backend = &store.backend;
+    for node in backend.children(path).await?.into_vec() {
+        let Some(data) = backend.data(path, &node).await? else { continue };
+        if data.fencing_token.is_some_and(|found| found.number() == token) {
+            let deletion = backend.delete(path, &Place::Node(node)).await?;
+            return Ok(deletion == Deletion::Deleted);
+        }
+    }
+    Ok(false)
+}

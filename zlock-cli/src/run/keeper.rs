@@ -1,0 +1,219 @@
+//! The keeper: the process that holds the lock and runs the command.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, setpgid};
+use tokio::time::{Instant, sleep};
+use zlock::{Close, Guard, Release};
+
+use super::acquire::{acquire, connect};
+use super::child::{Child, Start};
+use super::grace::Grace;
+use super::group;
+use super::link::{Link, Message};
+use super::log::Log;
+use super::signals;
+use super::terminal::Terminal;
+use super::watchdog::{End, Watchdog};
+use crate::args::Run;
+use crate::exit::{self, Failure};
+use crate::store::{Store, Target};
+
+/// How often to look whether killed processes are dead.
+const POLL: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub(super) args: Run,
+    pub(super) target: Target,
+    pub(super) terminal: Option<Arc<Terminal>>,
+    pub(super) front: Pid,
+}
+
+impl Keeper {
+    /// Returns the exit code.
+    ///
+    /// All of it is on this thread, which is the process's main thread: the kernel kills the command when the thread that
+    /// started it ends.
+    pub(super) fn run(self, link: UnixStream) -> u8 {
+        let mut log = Log::new(self.args.verbose);
+        // A group of its own: what stops the shell's job must not stop the heartbeats.
+        let _ = setpgid(None, None);
+        set_name();
+        let mut ignored = signals::ignore_terminal();
+        ignored.extend(signals::ignore_all());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let code = match runtime {
+            Ok(runtime) => runtime.block_on(self.keep(link, ignored, &mut log)),
+            Err(error) => Err(Failure::failed(format!("cannot start: {error}"))),
+        };
+        let code = code.unwrap_or_else(|failure| {
+            if !failure.message.is_empty() {
+                log.say(&*failure.message);
+            }
+            failure.code
+        });
+        log.finish();
+        code
+    }
+
+    async fn keep(self, link: UnixStream, ignored: Vec<i32>, log: &mut Log) -> Result<u8, Failure> {
+        let mut link = Link::new(link).map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+        let done = self.keep_lock(&mut link, ignored, log).await;
+        let code = match &done {
+            Ok(code) => *code,
+            Err(failure) => failure.code,
+        };
+        // The message first: the front ends as soon as it knows the code.
+        if let Err(failure) = &done
+            && !failure.message.is_empty()
+        {
+            log.say(&*failure.message);
+        }
+        log.finish();
+        link.send(Message::Done(code));
+        Ok(code)
+    }
+
+    async fn keep_lock(&self, link: &mut Link, ignored: Vec<i32>, log: &mut Log) -> Result<u8, Failure> {
+        let began = Instant::now();
+        let store = tokio::select! {
+            biased;
+            code = interrupted(link) => return Ok(code),
+            store = connect(&self.args, &self.target) => store?,
+        };
+        let terms = store.terms;
+        log.tell(|| format!("connected; the session timeout is {:?}", terms.timeout));
+        let client = store.client(&self.node_data())?;
+        let done = match Grace::new(self.args.kill_after, terms) {
+            Err(why) => Err(Failure::failed(why)),
+            Ok(grace) => {
+                let acquired = tokio::select! {
+                    biased;
+                    code = interrupted(link) => Err(Failure::new(code, "")),
+                    acquired = acquire(&self.args, &client, began) => acquired,
+                };
+                match acquired {
+                    Err(failure) => Err(failure),
+                    Ok(guard) => self.hold(guard, grace, &store, ignored, link, log).await,
+                }
+            }
+        };
+        match client.close().await {
+            Ok(Close::Ended) => {}
+            _ => log.tell(|| format!("no answer; the store ends the session within {:?}", terms.timeout)),
+        }
+        done
+    }
+
+    /// What others see of this client: host, process and command.
+    fn node_data(&self) -> String {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let program = self.args.command.first().map(|program| program.to_string_lossy().into_owned());
+        let program = program.unwrap_or_default();
+        // The name alone: arguments may be secret.
+        let name =
+            program.split_whitespace().next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        format!("{host} pid {} ({name})", self.front.as_raw_nonzero())
+    }
+
+    async fn hold(
+        &self,
+        guard: Guard,
+        grace: Grace,
+        store: &Store,
+        ignored: Vec<i32>,
+        link: &mut Link,
+        log: &mut Log,
+    ) -> Result<u8, Failure> {
+        log.tell(|| format!("{}: locked, token {}", guard.path(), guard.fencing_token()));
+        let start = Start {
+            command: self.args.command.clone(),
+            shell: self.args.shell,
+            environment: environment(&guard, store),
+            terminal: self.terminal.clone(),
+            ignored,
+        };
+        let done = match Watchdog::new(&guard, grace, store, link, log) {
+            Ok(watchdog) => self.run_command(start, watchdog).await,
+            Err(failure) => Err(failure),
+        };
+        release(guard, log).await;
+        done
+    }
+
+    /// Runs the command to its end. No process of its group is alive after that.
+    async fn run_command(&self, start: Start, mut watchdog: Watchdog<'_>) -> Result<u8, Failure> {
+        watchdog.begin()?;
+        let child = start.spawn()?;
+        let end = watchdog.watch(child).await;
+        // The number is nobody else's: the command is not reaped yet.
+        group::signal(child.group(), Signal::KILL);
+        watchdog.killed(&end);
+        dead(child).await;
+        match end {
+            End::Exited(code) => Ok(code),
+            End::Lost(why) => Err(Failure::new(exit::LOST, format!("{why}; the command was stopped"))),
+            End::FrontGone => {
+                if let Some(terminal) = &self.terminal {
+                    terminal.take_back(child.group());
+                }
+                Err(Failure::failed(""))
+            }
+        }
+    }
+}
+
+fn environment(guard: &Guard, store: &Store) -> Vec<(&'static str, String)> {
+    vec![
+        ("ZLOCK_TOKEN", guard.fencing_token().to_string()),
+        ("ZLOCK_PATH", guard.path().to_string()),
+        ("ZLOCK_NODE", store.node(guard.path(), &guard.node())),
+    ]
+}
+
+/// Waits until a signal ends the wait for the lock, or the front is gone; returns the exit code.
+async fn interrupted(link: &mut Link) -> u8 {
+    loop {
+        match link.receive().await {
+            Some(Message::Signal(signal)) if signals::ends_a_wait(signal) => return exit::by_signal(signal),
+            Some(_) => {}
+            None => return exit::FAILED,
+        }
+    }
+}
+
+/// Waits until no process of the command's group is alive, and reaps the command.
+async fn dead(child: Child) {
+    if !cfg!(target_os = "linux") {
+        // There a leader that is not reaped would count.
+        while child.exited().is_none() {
+            sleep(POLL).await;
+        }
+        child.reap();
+    }
+    while group::is_alive(child.group()) {
+        sleep(POLL).await;
+    }
+    child.reap();
+}
+
+async fn release(guard: Guard, log: &mut Log) {
+    let path = guard.path().clone();
+    if !guard.is_held() {
+        return;
+    }
+    match guard.release().await {
+        Ok(Release::Pending) => log.tell(|| format!("{path}: the store does not answer; released later")),
+        Ok(_) => log.tell(|| format!("{path}: released")),
+        Err(error) => log.say(format!("{path}: not released: {error}")),
+    }
+}
+
+/// Names this process for `ps` and `top`.
+fn set_name() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::set_name(c"zlock-keeper");
+}

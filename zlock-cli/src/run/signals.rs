@@ -1,0 +1,57 @@
+//! Which signals are the command's, and what the two processes of `zlock run` do with them.
+
+use libc::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+use libc::{SIGTTIN, SIGTTOU};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::sys;
+
+/// The signals that are forwarded to the command. Not those that are about zlock's own doing (SIGCHLD, SIGPIPE, SIGTTIN,
+/// SIGTTOU, faults).
+const FORWARDED: [i32; 10] =
+    [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP, SIGCONT];
+
+/// Those that end a `zlock run` that still waits for its lock.
+const ENDING: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM];
+
+/// Returns whether the signal ends a wait for the lock.
+pub(super) fn ends_a_wait(signal: i32) -> bool {
+    ENDING.contains(&signal)
+}
+
+/// The signals that arrived at the front, in order. A signal that was ignored when zlock was started stays ignored, as
+/// `nohup` wants it.
+pub(super) fn forwarded() -> std::io::Result<mpsc::UnboundedReceiver<i32>> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    for number in FORWARDED.into_iter().filter(|number| !sys::is_ignored(*number)) {
+        let mut arrived = signal(SignalKind::from_raw(number))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while arrived.recv().await.is_some() {
+                if sender.send(number).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(receiver)
+}
+
+/// Lets a process write to a terminal, and change who has it, while it is in the background. Returns what
+/// [`sys::reset`] has to undo in a command.
+pub(super) fn ignore_terminal() -> Vec<i32> {
+    ignore(&[SIGTTIN, SIGTTOU])
+}
+
+/// Lets the keeper outlive everything but SIGKILL: the front tells it what is to be done.
+pub(super) fn ignore_all() -> Vec<i32> {
+    let all: Vec<_> = FORWARDED.into_iter().filter(|number| *number != SIGCONT).collect();
+    ignore(&all)
+}
+
+fn ignore(numbers: &[i32]) -> Vec<i32> {
+    let changed: Vec<_> = numbers.iter().copied().filter(|number| !sys::is_ignored(*number)).collect();
+    changed.iter().for_each(|number| sys::ignore(*number));
+    changed
+}

@@ -1,0 +1,171 @@
+//! Stores: which one a URL names, and a connection to it.
+
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
+#[cfg(feature = "zk")]
+pub(crate) mod zk;
+
+use std::fmt;
+use std::sync::Arc;
+
+use zlock::backend::CoordinationBackend;
+use zlock::{Client, LockPath, NodeName, SessionEvents, SessionTerms};
+
+use crate::args;
+use crate::exit::Failure;
+
+/// A store that a URL names; nothing was sent to it yet.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    #[cfg(feature = "zk")]
+    Zk(Box<zlock::zk::ZkOptions>),
+    #[cfg(feature = "etcd")]
+    Etcd(Box<zlock::etcd::EtcdOptions>),
+    /// The name, if it has one.
+    #[cfg(feature = "mem")]
+    Mem(Option<String>),
+}
+
+impl Target {
+    pub(crate) fn of(args: &args::Store) -> Result<Self, Failure> {
+        let url = args.url.as_deref().ok_or_else(|| {
+            Failure::failed("no store: use --url or set ZLOCK_URL, for example zk://zk1:2181,zk2:2181/app")
+        })?;
+        Target::parse(url)
+    }
+
+    /// Reads a URL.
+    pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
+        let Some((scheme, _rest)) = url.split_once("://") else {
+            return Err(Failure::failed(format!(
+                "{url:?} is not the URL of a store: expected zk://HOST:2181/PATH or etcd://HOST:2379/PATH"
+            )));
+        };
+        match scheme {
+            #[cfg(feature = "zk")]
+            "zk" => Ok(Target::Zk(Box::new(zlock::zk::ZkOptions::from_url(url)?))),
+            #[cfg(feature = "etcd")]
+            "etcd" => Ok(Target::Etcd(Box::new(zlock::etcd::EtcdOptions::from_url(url)?))),
+            #[cfg(feature = "mem")]
+            "mem" => mem(url, _rest),
+            #[allow(unreachable_patterns, reason = "they are reached without the features")]
+            "zk" | "etcd" | "mem" => Err(Failure::failed(format!(
+                "{url:?}: this zlock was built without {scheme}: install it with --features {scheme}"
+            ))),
+            _ => Err(Failure::failed(format!("{url:?}: unknown scheme {scheme:?}: expected zk or etcd"))),
+        }
+    }
+
+    /// Refuses a store that no other process can see, unless it was given a name.
+    pub(crate) fn refuse_private(&self) -> Result<(), Failure> {
+        match self {
+            #[cfg(feature = "mem")]
+            Target::Mem(None) => Err(Failure::failed(
+                "mem:// locks nothing outside this process: use zk:// or etcd://, or mem://NAME to try the command",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the locks below a path that somebody holds or waits for. Creates nothing.
+    pub(crate) async fn locks_below(
+        &self,
+        url: &str,
+        prefix: Option<&LockPath>,
+    ) -> Result<Vec<LockPath>, Failure> {
+        match self {
+            #[cfg(feature = "zk")]
+            Target::Zk(_) => zk::locks_below(url, prefix).await,
+            #[cfg(feature = "etcd")]
+            Target::Etcd(_) => etcd::locks_below(url, prefix).await,
+            // Nobody else is in this process.
+            #[cfg(feature = "mem")]
+            Target::Mem(_) => {
+                let _ = (url, prefix);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Connects, and returns when there is a session.
+    pub(crate) async fn connect(&self) -> Result<Store, Failure> {
+        let gone = || Failure::failed("the session ended as soon as it had begun; try again");
+        match self {
+            #[cfg(feature = "zk")]
+            Target::Zk(options) => {
+                let backend = zlock::zk::ZkBackend::connect((**options).clone()).await?;
+                let terms = backend.session_terms().ok_or_else(gone)?;
+                Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
+            }
+            #[cfg(feature = "etcd")]
+            Target::Etcd(options) => {
+                let backend = zlock::etcd::EtcdBackend::connect((**options).clone()).await?;
+                let terms = backend.session_terms().ok_or_else(gone)?;
+                Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
+            }
+            #[cfg(feature = "mem")]
+            Target::Mem(name) => {
+                use std::time::Duration;
+                use zlock::mem::{MemOptions, MemServer};
+
+                let _ = gone;
+                let server = name.as_ref().map_or_else(MemServer::new, |name| MemServer::named(name));
+                // One clock for both: the margin is for a process that has other work.
+                let backend =
+                    server.connect_with(MemOptions::default().with_margin(Duration::from_millis(200)));
+                let terms = backend.session_terms();
+                Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
+            }
+        }
+    }
+}
+
+#[cfg(feature = "mem")]
+fn mem(url: &str, name: &str) -> Result<Target, Failure> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if !name.chars().all(is_name) {
+        return Err(Failure::failed(format!(
+            "{url:?}: expected mem://NAME without port, path and parameters"
+        )));
+    }
+    Ok(Target::Mem(Some(name.to_owned()).filter(|name| !name.is_empty())))
+}
+
+/// A connection to a store, with a session.
+pub(crate) struct Store {
+    pub(crate) backend: Arc<dyn CoordinationBackend>,
+    pub(crate) terms: SessionTerms,
+    pub(crate) target: Target,
+}
+
+impl Store {
+    /// Returns a client whose nodes have this data.
+    pub(crate) fn client(&self, node_data: &str) -> Result<Client, Failure> {
+        Ok(Client::builder(self.backend.clone()).with_node_data(node_data)?.build())
+    }
+
+    pub(crate) fn session_events(&self) -> SessionEvents {
+        self.backend.session_events()
+    }
+
+    /// The full name of a lock's node at the server.
+    pub(crate) fn node(&self, path: &LockPath, node: &NodeName) -> String {
+        match &self.target {
+            #[cfg(feature = "zk")]
+            Target::Zk(options) => options.node_path(path, node),
+            #[cfg(feature = "etcd")]
+            Target::Etcd(options) => options.node_key(path, node),
+            #[cfg(feature = "mem")]
+            Target::Mem(_) => format!("{path}/{node}"),
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("target", &self.target)
+            .field("terms", &self.terms)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,41 @@
+//! What the command asks a ZooKeeper server besides locks. It only reads.
+
+use zlock::LockPath;
+use zlock::backend::NodeName;
+use zookeeper_client::{Client, Error};
+
+use crate::exit::Failure;
+
+/// Connects by the URL's hosts; paths are below its chroot.
+pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
+    let (_, rest) = url.split_once("://").unwrap_or_default();
+    let cluster = rest.split('?').next().unwrap_or_default().trim_end_matches('/');
+    Client::connector().connect(cluster).await.map_err(failed)
+}
+
+/// The locks below a path: nodes with a child that has the name of a place in a queue.
+pub(crate) async fn locks_below(url: &str, prefix: Option<&LockPath>) -> Result<Vec<LockPath>, Failure> {
+    let client = connect(url).await?;
+    let mut found = Vec::new();
+    let mut left = vec![prefix.map_or_else(String::new, ToString::to_string)];
+    while let Some(path) = left.pop() {
+        let children = match client.list_children(if path.is_empty() { "/" } else { &path }).await {
+            Ok(children) => children,
+            // Gone in between, or never there.
+            Err(Error::NoNode) => continue,
+            Err(error) => return Err(failed(error)),
+        };
+        let (places, others): (Vec<_>, Vec<_>) =
+            children.into_iter().partition(|name| NodeName::parse(name).is_some());
+        if !places.is_empty() {
+            found.extend(LockPath::new(&path).ok());
+        }
+        let is_own = |name: &String| path.is_empty() && name == "zookeeper";
+        left.extend(others.iter().filter(|name| !is_own(name)).map(|name| format!("{path}/{name}")));
+    }
+    Ok(found)
+}
+
+pub(crate) fn failed(error: Error) -> Failure {
+    Failure::failed(format!("ZooKeeper: {error}"))
+}

@@ -1,0 +1,29 @@
+//! `zlock who`: the holders of a lock, and who waits for it.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use zlock::Client;
+
+use crate::args::Who;
+use crate::exit::Failure;
+use crate::output::{print, print_json, print_table};
+use crate::participant::{TITLES, row, to_json};
+use crate::store::Target;
+
+pub(crate) async fn who(args: Who) -> Result<ExitCode, Failure> {
+    let store = Target::of(&args.store)?.connect().await?;
+    let client = Client::new(store.backend.clone());
+    let participants = client.mutex(&args.name)?.participants().await?;
+    // Nothing is held by this client.
+    let _ = client.close().await;
+    if args.format.json {
+        let participants: Vec<_> = participants.iter().map(to_json).collect();
+        print_json(&json!({ "lock": args.name.as_str(), "participants": participants }));
+    } else if participants.is_empty() {
+        print(&format!("{}: free", args.name));
+    } else {
+        print_table(TITLES, &participants.iter().map(row).collect::<Vec<_>>());
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,182 @@
+//! The files of the guide's page on the command, run as cron, systemd, a shell and a CI runner run them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+use zlock_testkit::{etcd_or_skip, have, limit};
+
+use crate::support::{folder, outcome};
+
+/// A file of the guide.
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
+}
+
+fn text(name: &str) -> String {
+    std::fs::read_to_string(example(name)).unwrap()
+}
+
+/// A machine on which `zlock` and a few programs are installed, and a store.
+struct Machine {
+    url: String,
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    async fn set_up() -> Option<Self> {
+        let server = etcd_or_skip().await?;
+        let folder = folder();
+        let name = folder.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zlock"), folder.path().join("zlock")).unwrap();
+        let machine = Machine { url: format!("etcd://{}/{name}", server.addr()), folder };
+        for program in ["make-report", "backup", "migrate"] {
+            machine.install(program, &format!("echo \"{program} $* token ${{ZLOCK_TOKEN:?}}\""));
+        }
+        Some(machine)
+    }
+
+    fn install(&self, program: &str, script: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let path = self.folder.path().join(program);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// A shell on this machine.
+    fn sh(&self, script: &str) -> Command {
+        let mut sh = Command::new("sh");
+        let path = format!("{}:{}", self.folder.path().display(), std::env::var("PATH").unwrap());
+        sh.args(["-c", script]).current_dir(self.folder.path()).env("PATH", path).env("ZLOCK_URL", &self.url);
+        sh.stdin(std::process::Stdio::null()).kill_on_drop(true);
+        sh
+    }
+
+    /// Runs something on this machine; returns its exit code and its output.
+    async fn run(&self, script: &str) -> (i32, String) {
+        let (code, stdout, stderr) = outcome(&mut self.sh(script)).await;
+        (code, stdout + &stderr)
+    }
+}
+
+#[tokio::test]
+async fn cron() {
+    limit(async {
+        let Some(machine) = Machine::set_up().await else { return };
+        let table = text("crontab");
+        let line = table.lines().find(|line| line.starts_with('*')).unwrap();
+        // Five fields of time, and the user.
+        let command = line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ");
+        let (code, output) = machine.run(&command).await;
+        assert!(code == 0 && output.starts_with("make-report --all token "), "{code} {output}");
+        // Beside another machine that is at it, nothing is run and nothing is said.
+        let during = format!("zlock run jobs/report -- sh -c '{command}; echo code $?'");
+        assert_eq!(machine.run(&during).await, (0, "code 0\n".to_owned()));
+        // Without a store it fails, and says so.
+        let (code, output) =
+            machine.run(&format!("ZLOCK_URL='etcd://127.0.0.1:1?connect_timeout=100ms'; {command}")).await;
+        assert!(code == 125 && output.contains("127.0.0.1:1"), "{code} {output}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn systemd() {
+    limit(async {
+        let Some(machine) = Machine::set_up().await else { return };
+        let unit = text("zlock-backup.service");
+        let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+        let (code, output) = machine.run(&start.replace("/usr/local/bin/", "")).await;
+        assert!(code == 0 && output.starts_with("backup --full token "), "{code} {output}");
+        // What `KillMode=mixed` sends reaches the command.
+        machine.install("backup", "trap 'echo tidy; exit 0' TERM; touch begun; while :; do sleep 0.01; done");
+        let mut service = machine.sh(&format!("exec {}", start.replace("/usr/local/bin/", "")));
+        let service = service.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let begun = || machine.folder.path().join("begun").exists().then_some(());
+        support::eventually("a backup", begun).await;
+        support::send(support::pid_of(&service), rustix::process::Signal::TERM);
+        let output = service.wait_with_output().await.unwrap();
+        assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"tidy\n"[..]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn systemd_takes_the_units() {
+    limit(async {
+        let is_there = Command::new("systemd-analyze").arg("--version").output().await.is_ok();
+        if !have((!is_there).then_some("systemd-analyze is missing (apt-get install systemd)")) {
+            return;
+        }
+        let folder = folder();
+        for name in ["zlock-backup.service", "zlock-backup.timer"] {
+            // It wants the programs to be there.
+            let unit = text(name).replace("/usr/local/bin/zlock", env!("CARGO_BIN_EXE_zlock"));
+            std::fs::write(folder.path().join(name), unit).unwrap();
+        }
+        let timer = folder.path().join("zlock-backup.timer");
+        let mut verify = Command::new("systemd-analyze");
+        verify.args(["verify", "--man=no"]).arg(folder.path().join("zlock-backup.service")).arg(timer);
+        let (_, _, said) = outcome(&mut verify).await;
+        assert!(!said.contains("zlock-backup"), "{said}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn deployment() {
+    limit(async {
+        let Some(machine) = Machine::set_up().await else { return };
+        let script = example("deploy.sh");
+        let deploy = |version: &str| {
+            let mut deploy = machine.sh(&format!("exec {} {version}", script.display()));
+            deploy.env("DEPLOY_TARGET", machine.folder.path());
+            deploy
+        };
+        let current = || std::fs::read_to_string(machine.folder.path().join("current")).unwrap();
+        let mut tokens = Vec::new();
+        for version in ["v1", "v2"] {
+            let (code, stdout, stderr) = outcome(&mut deploy(version)).await;
+            assert_eq!((code, stdout), (0, format!("deployed {version}\n")), "{stderr}");
+            let current = current();
+            let (token, deployed) = current.trim().split_once(' ').unwrap();
+            assert_eq!(deployed, version);
+            tokens.push(token.parse::<u64>().unwrap());
+        }
+        assert!(tokens[0] < tokens[1]);
+        // Without its argument it fails, and so does zlock.
+        assert_ne!(outcome(&mut deploy("")).await.0, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ci() {
+    limit(async {
+        let Some(machine) = Machine::set_up().await else { return };
+        let job = text("ci-job.yml");
+        let (_, script) = job.split_once("  script:\n").unwrap();
+        let lines: Vec<_> =
+            script.lines().map(|line| line.trim_start().strip_prefix("- ").unwrap()).collect();
+        // A runner stops at the first line that fails.
+        let (code, output) = machine.run(&lines.join(" && ")).await;
+        assert!(code == 0 && output.contains("migrate up token "), "{code} {output}");
+        assert!(output.starts_with("ok   reachable"), "{output}");
+    })
+    .await;
+}
+
+/// Every file of the guide is in its page, so that what is read is what is run.
+#[test]
+fn the_page_includes_every_file() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/src/command.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for entry in std::fs::read_dir(example("")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let include = format!("{{{{#include ../../../zlock-cli/examples/{name}}}}}");
+        assert!(page.contains(&include), "{name}");
+    }
+}

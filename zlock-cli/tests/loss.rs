@@ -1,0 +1,352 @@
+//! `zlock run` when the lock is lost: the command is dead before anybody else holds the lock. On real servers.
+//!
+//! Each round has a command that ignores SIGTERM and writes the time into a file as often as it can, and a client with
+//! another connection that waits for the same lock. The last time in the file must be before the time at which the client
+//! holds it. `ZLOCK_ROUNDS` is the number of rounds for each fault.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::process::Child;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use zlock::{Client, Guard};
+use zlock_testkit::{Daemon, Etcd, FaultProxy, Flow, ZooKeeper, have_etcd, have_zookeeper, limit_to};
+
+use crate::support::{
+    BEATS, beating, eventually, is_alive, keeper_of, last_beat, nanos, pid_of, send, state, written, zlock,
+};
+
+const LIMIT: Duration = Duration::from_secs(540);
+
+const SESSION: Duration = Duration::from_secs(2);
+
+/// Locks that are lost at the same time.
+const AT_ONCE: usize = 5;
+
+/// Not a test by itself: what `support::beating` runs.
+#[test]
+fn beat() {
+    support::beat();
+}
+
+fn rounds() -> usize {
+    std::env::var("ZLOCK_ROUNDS").map_or(AT_ONCE, |rounds| rounds.parse().unwrap())
+}
+
+/// A real server, and a link to it that can be broken.
+struct Site {
+    scheme: &'static str,
+    server: Daemon,
+    addr: SocketAddr,
+    proxy: FaultProxy,
+    // Keeps the server.
+    _owner: Box<dyn std::any::Any + Send + Sync>,
+}
+
+impl Site {
+    async fn zk() -> Option<Self> {
+        if !have_zookeeper() {
+            return None;
+        }
+        let server = ZooKeeper::start().await;
+        let (addr, daemon) = (server.addr(), (*server).clone());
+        let proxy = FaultProxy::start_zookeeper(addr).await;
+        Some(Site { scheme: "zk", server: daemon, addr, proxy, _owner: Box::new(server) })
+    }
+
+    async fn etcd() -> Option<Self> {
+        if !have_etcd() {
+            return None;
+        }
+        let server = Etcd::start().await;
+        let (addr, daemon) = (server.addr(), (*server).clone());
+        let proxy = FaultProxy::start(addr).await;
+        Some(Site { scheme: "etcd", server: daemon, addr, proxy, _owner: Box::new(server) })
+    }
+
+    fn url(&self, addr: SocketAddr, session: Duration) -> String {
+        format!("{}://{addr}?session_timeout={}s", self.scheme, session.as_secs())
+    }
+
+    /// A client that has nothing to do with the link.
+    async fn other(&self) -> Client {
+        zlock::connect(&self.url(self.addr, 10 * SESSION)).await.unwrap()
+    }
+}
+
+/// A command under a lock, and a client that waits for the lock.
+struct Round {
+    zlock: Child,
+    beats: PathBuf,
+    next: JoinHandle<(Guard, u64)>,
+    _folder: TempDir,
+}
+
+impl Round {
+    async fn begin(site: &Site, other: &Client, name: &str) -> Self {
+        let folder = support::folder();
+        let beats = folder.path().join("beats");
+        let url = site.url(site.proxy.addr(), SESSION);
+        let mut command = zlock(&["run", "--url", &url, "--kill-after", "200ms", name, "--"]);
+        command.args(beating()).env(BEATS, &beats);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let zlock = command.spawn().unwrap();
+        written(&beats).await;
+        let mutex = other.mutex(format!("/{name}")).unwrap();
+        let next = tokio::spawn(async move {
+            let guard = mutex.acquire().await.unwrap();
+            (guard, nanos())
+        });
+        Round { zlock, beats, next, _folder: folder }
+    }
+
+    /// Waits until the next one holds; returns the nanoseconds between the command's end and that, and the exit code.
+    async fn end(self) -> (i64, Option<i32>) {
+        let Round { mut zlock, beats, next, _folder } = self;
+        let (guard, granted) = next.await.unwrap();
+        // Time for a command that is still alive to say so.
+        sleep(Duration::from_millis(50)).await;
+        let margin = granted.cast_signed() - last_beat(&beats).cast_signed();
+        guard.release().await.unwrap();
+        (margin, zlock.wait().await.unwrap().code())
+    }
+}
+
+/// Breaks something in `rounds()` rounds; the lock must never have had two holders. Returns the exit codes.
+async fn every_round(
+    site: &Site,
+    fault: &str,
+    mut harm: impl AsyncFnMut(&Site, &[Round]),
+    mut mend: impl AsyncFnMut(&Site),
+) -> Vec<Option<i32>> {
+    let (mut margins, mut codes) = (Vec::new(), Vec::new());
+    while margins.len() < rounds() {
+        let other = site.other().await;
+        let mut all = Vec::new();
+        for n in 0..AT_ONCE.min(rounds() - margins.len()) {
+            all.push(Round::begin(site, &other, &format!("lost/{fault}/{n}")).await);
+        }
+        harm(site, &all).await;
+        let ends: Vec<_> = all.into_iter().map(|round| tokio::spawn(round.end())).collect();
+        mend(site).await;
+        for end in ends {
+            let (margin, code) = end.await.unwrap();
+            assert!(
+                margin > 0,
+                "{fault}: the command was alive {} us after the next one held the lock",
+                -margin / 1000
+            );
+            margins.push(margin);
+            codes.push(code);
+        }
+        other.close().await.unwrap();
+    }
+    margins.sort_unstable();
+    let micros = |i: usize| margins[i] / 1000;
+    println!(
+        "\n{} {fault}: {} rounds, smallest margin {} us, median {} us",
+        site.scheme,
+        margins.len(),
+        micros(0),
+        micros(margins.len() / 2)
+    );
+    codes
+}
+
+async fn link_cut(site: &Site) {
+    let harm = async |site: &Site, _: &[Round]| site.proxy.both(Flow::Swallow);
+    let mend = async |site: &Site| {
+        sleep(SESSION * 2).await;
+        site.proxy.cut(zlock_testkit::Cut::Reset);
+        site.proxy.heal().await;
+    };
+    let codes = every_round(site, "cut", harm, mend).await;
+    assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
+}
+
+/// The keeper gets answers, and its requests are lost: the server does not hear from it.
+async fn link_deaf(site: &Site) {
+    let harm = async |site: &Site, _: &[Round]| site.proxy.to_server(Flow::Swallow);
+    let mend = async |site: &Site| {
+        sleep(SESSION * 2).await;
+        site.proxy.cut(zlock_testkit::Cut::Reset);
+        site.proxy.heal().await;
+    };
+    let codes = every_round(site, "deaf", harm, mend).await;
+    assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
+}
+
+async fn server_frozen(site: &Site) {
+    let harm = async |site: &Site, _: &[Round]| site.server.pause();
+    let mend = async |site: &Site| {
+        sleep(SESSION * 2).await;
+        site.server.resume();
+    };
+    let codes = every_round(site, "frozen", harm, mend).await;
+    assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
+}
+
+async fn server_killed(site: &Site) {
+    let harm = async |site: &Site, _: &[Round]| site.server.stop();
+    let mend = async |site: &Site| {
+        sleep(SESSION * 2).await;
+        site.server.restart().await;
+    };
+    let codes = every_round(site, "killed", harm, mend).await;
+    assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
+}
+
+/// The process that would kill the command cannot.
+async fn keeper_stopped(site: &Site) {
+    let harm = async |_: &Site, rounds: &[Round]| {
+        for round in rounds {
+            send(keeper_of(pid_of(&round.zlock)).await, Signal::STOP);
+        }
+    };
+    let codes = every_round(site, "keeper stopped", harm, async |_: &Site| {}).await;
+    assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
+}
+
+async fn keeper_killed(site: &Site) {
+    let harm = async |_: &Site, rounds: &[Round]| {
+        for round in rounds {
+            send(keeper_of(pid_of(&round.zlock)).await, Signal::KILL);
+        }
+    };
+    let codes = every_round(site, "keeper killed", harm, async |_: &Site| {}).await;
+    assert!(codes.iter().all(|code| *code == Some(125)), "{codes:?}");
+}
+
+async fn front_killed(site: &Site) {
+    let harm = async |_: &Site, rounds: &[Round]| {
+        for round in rounds {
+            send(pid_of(&round.zlock), Signal::KILL);
+        }
+    };
+    let codes = every_round(site, "front killed", harm, async |_: &Site| {}).await;
+    assert!(codes.iter().all(Option::is_none), "{codes:?}");
+}
+
+/// Once SIGTERM was sent, an answer of the server does not take it back.
+async fn recovery_takes_nothing_back(site: &Site) {
+    let folder = support::folder();
+    let file = folder.path().join("said");
+    let script = format!(
+        "trap 'echo TERM >> {0}' TERM; echo begun >> {0}; while :; do sleep 0.01; done",
+        file.display()
+    );
+    let url = site.url(site.proxy.addr(), SESSION);
+    let mut command =
+        zlock(&["run", "--url", &url, "--kill-after", "200ms", "--shell", "lost/back", "--", &script]);
+    let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    written(&file).await;
+    site.proxy.both(Flow::Hold);
+    eventually("SIGTERM", || std::fs::read_to_string(&file).unwrap().contains("TERM").then_some(())).await;
+    site.proxy.both(Flow::Pass);
+    let output = child.wait_with_output().await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(123), "{said}");
+    assert!(said.contains("no server answers; the command got SIGTERM"), "{said}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap().matches("TERM").count(), 1);
+}
+
+/// A command that ends in time is not killed.
+async fn sigterm_comes_first(site: &Site) {
+    let folder = support::folder();
+    let file = folder.path().join("said");
+    let script = format!(
+        "trap 'echo tidy >> {0}; exit 0' TERM; echo begun >> {0}; while :; do sleep 0.01; done",
+        file.display()
+    );
+    let url = site.url(site.proxy.addr(), SESSION);
+    let mut command =
+        zlock(&["run", "--url", &url, "--kill-after", "200ms", "--shell", "lost/term", "--", &script]);
+    let child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    written(&file).await;
+    site.proxy.both(Flow::Swallow);
+    assert_eq!(support::exit_code(child).await, 123);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "begun\ntidy\n");
+}
+
+/// The front may be stopped for any time.
+async fn a_front_that_is_stopped_loses_nothing(site: &Site) {
+    let folder = support::folder();
+    let file = folder.path().join("pid");
+    let url = site.url(site.proxy.addr(), SESSION);
+    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let child =
+        zlock(&["run", "--url", &url, "--kill-after", "200ms", "--shell", "lost/front", "--", &script])
+            .spawn()
+            .unwrap();
+    let command = support::number_in(&file).await;
+    let front = pid_of(&child);
+    send(front, Signal::STOP);
+    sleep(SESSION * 3).await;
+    assert!(is_alive(command));
+    send(front, Signal::CONT);
+    sleep(SESSION * 2).await;
+    assert!(is_alive(command), "{:?}", state(command));
+    send(front, Signal::TERM);
+    assert_eq!(support::exit_code(child).await, 143);
+}
+
+async fn too_short_a_session_is_refused(site: &Site) {
+    let url = site.url(site.proxy.addr(), SESSION);
+    let (code, _, stderr) =
+        support::outcome(&mut zlock(&["run", "--url", &url, "lost/short", "--", "true"])).await;
+    assert_eq!(code, 125, "{stderr}");
+    assert!(stderr.contains("--kill-after 2s does not fit into a session of 2s"), "{stderr}");
+}
+
+macro_rules! on_each_store {
+    ($($case:ident,)*) => {
+        mod zookeeper {
+            use super::*;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                limit_to(LIMIT, async {
+                    if let Some(site) = Site::zk().await {
+                        super::$case(&site).await;
+                    }
+                })
+                .await;
+            })*
+        }
+
+        mod etcd {
+            use super::*;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                limit_to(LIMIT, async {
+                    if let Some(site) = Site::etcd().await {
+                        super::$case(&site).await;
+                    }
+                })
+                .await;
+            })*
+        }
+    };
+}
+
+on_each_store! {
+    link_cut,
+    link_deaf,
+    server_frozen,
+    server_killed,
+    keeper_stopped,
+    keeper_killed,
+    front_killed,
+    recovery_takes_nothing_back,
+    sigterm_comes_first,
+    a_front_that_is_stopped_loses_nothing,
+    too_short_a_session_is_refused,
+}

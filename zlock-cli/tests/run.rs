@@ -1,0 +1,205 @@
+//! `zlock run`: exit codes, input, output and environment. On a store inside the process: no server is needed.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt as _;
+use zlock_testkit::limit;
+
+use crate::support::{folder, is_dead, number_in, outcome, run_script, zlock};
+
+#[tokio::test]
+async fn the_exit_code_is_that_of_the_command() {
+    limit(async {
+        for (script, code) in [
+            ("exit 0", 0),
+            ("exit 7", 7),
+            ("exit 255", 255),
+            ("kill -KILL $$", 128 + 9),
+            ("kill -TERM $$", 128 + 15),
+        ] {
+            let (actual, _, stderr) = outcome(&mut run_script(script)).await;
+            assert_eq!((actual, &*stderr), (code, ""), "{script}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_start_has_codes_of_its_own() {
+    limit(async {
+        for (command, code, says) in [
+            ("no-such-command-anywhere", 127, "cannot run no-such-command-anywhere: No such file"),
+            ("/etc/passwd", 126, "cannot run /etc/passwd: Permission denied"),
+            ("/", 126, "cannot run /: Permission denied"),
+        ] {
+            let args = ["run", "--url", "mem://test", "a", "--", command];
+            let (actual, stdout, stderr) = outcome(&mut zlock(&args)).await;
+            assert_eq!((actual, &*stdout), (code, ""), "{command}: {stderr}");
+            assert!(stderr.contains(says), "{stderr}");
+            assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        }
+    })
+    .await;
+}
+
+/// What it is wrong with, and what the message has to contain.
+const BAD: [(&[&str], &str); 22] = [
+    (&["run", "a", "--", "touch"], "no store: use --url or set ZLOCK_URL"),
+    (&["run", "--url", "", "a", "--", "touch"], "--url"),
+    (&["run", "--url", "etcd", "a", "--", "touch"], "\"etcd\" is not the URL of a store"),
+    (&["run", "--url", "redis://h", "a", "--", "touch"], "unknown scheme \"redis\""),
+    (&["run", "--url", "zk://h?sesion_timeout=4s", "a", "--", "touch"], "\"sesion_timeout\""),
+    (&["run", "--url", "etcd://h?ttl=1s", "a", "--", "touch"], "(ttl) of 1s"),
+    (&["run", "--url", "mem://", "a", "--", "touch"], "mem:// locks nothing outside this process: use zk://"),
+    (&["run", "--url", "mem://a/b", "a", "--", "touch"], "\"mem://a/b\": expected mem://NAME"),
+    (&["run", "--url", "mem://t", "", "--", "touch"], "the root cannot be a lock"),
+    (&["run", "--url", "mem://t", "a//b", "--", "touch"], "\"/a//b\""),
+    (&["run", "--url", "mem://t", "a", "b", "--", "touch"], "unexpected argument 'b' found"),
+    (&["run", "--url", "mem://t", "a"], "<COMMAND>..."),
+    (&["run", "--url", "mem://t", "--wait", "5", "a", "--", "touch"], "'5' for '--wait <TIME>'"),
+    (&["run", "--url", "mem://t", "--wait", "5s", "--no-wait", "a", "--", "touch"], "cannot be used with"),
+    (&["run", "--url", "mem://t", "--permits", "5/4", "a", "--", "touch"], "5 of 4 permits"),
+    (&["run", "--url", "mem://t", "--permits", "1/4", "--shared", "a", "--", "touch"], "cannot be used with"),
+    (&["run", "--url", "mem://t", "--kill-after", "x", "a", "--", "touch"], "'x' for '--kill-after <TIME>'"),
+    (&["run", "--url", "mem://t", "--kill-after", "9s", "a", "--", "touch"], "--kill-after 9s does not fit"),
+    (&["run", "--url", "mem://t", "--on-busy", "256", "a", "--", "touch"], "256"),
+    (&["run", "--url", "mem://t", "--frobnicate", "a", "--", "touch"], "'--frobnicate'"),
+    (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+    (&["run", "--url", "zk://127.0.0.1:1?connect_timeout=100ms", "a", "--", "touch"], "127.0.0.1:1"),
+];
+
+#[tokio::test]
+async fn bad_input_is_one_line_and_starts_nothing() {
+    limit(async {
+        let folder = folder();
+        for (args, says) in BAD {
+            let mut command = zlock(args);
+            let file = folder.path().join("started");
+            if args.last() == Some(&"touch") {
+                command.arg(&file);
+            }
+            let (code, stdout, stderr) = outcome(&mut command).await;
+            assert_eq!((code, &*stdout), (125, ""), "{args:?}: {stderr}");
+            assert!(stderr.starts_with("zlock: ") && stderr.contains(says), "{args:?}: {stderr}");
+            assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+            assert!(!file.exists(), "{args:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_command_finds_the_lock_in_its_environment() {
+    limit(async {
+        let mut command = run_script("echo $ZLOCK_TOKEN $ZLOCK_PATH $ZLOCK_NODE $OTHER");
+        // What an outer lock has set is replaced.
+        command.env("ZLOCK_TOKEN", "old").env("ZLOCK_PATH", "old").env("ZLOCK_NODE", "old");
+        let (code, stdout, _) = outcome(command.env("OTHER", "kept")).await;
+        let words: Vec<_> = stdout.split_whitespace().collect();
+        assert_eq!((code, words.len()), (0, 4), "{stdout}");
+        assert!(words[0].parse::<u64>().unwrap() > 0, "{stdout}");
+        assert_eq!((words[1], words[3]), ("/a", "kept"));
+        assert!(words[2].starts_with("/a/"), "{stdout}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_standard_streams_are_those_of_the_command() {
+    limit(async {
+        let mut command = run_script("cat; echo err >&2");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = vec![b'x'; 1 << 20];
+        let expected = input.clone();
+        let writer = tokio::spawn(async move { stdin.write_all(&input).await.unwrap() });
+        let output = child.wait_with_output().await.unwrap();
+        writer.await.unwrap();
+        assert!(output.status.success() && output.stdout == expected);
+        assert_eq!(output.stderr, b"err\n");
+    })
+    .await;
+}
+
+/// Standard error is a pipe that is full and that nobody reads.
+#[tokio::test]
+async fn messages_that_nobody_reads_hold_nothing_up() {
+    limit(async {
+        let mut shell = tokio::process::Command::new("sh");
+        let script =
+            r#"{ head -c 65536 /dev/zero >&2; "$0" run -v --url mem://t a -- sh -c 'exit 3'; echo $?; }"#;
+        shell.args(["-c", script, env!("CARGO_BIN_EXE_zlock")]).kill_on_drop(true);
+        let mut child = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = String::new();
+        let read = tokio::io::AsyncReadExt::read_to_string(child.stdout.as_mut().unwrap(), &mut stdout);
+        read.await.unwrap();
+        assert_eq!(stdout, "3\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_shell_arguments_are_left_alone() {
+    limit(async {
+        let args = ["run", "--url", "mem://t", "a", "--", "printf", "%s.", "a  b", "*", "--help", ""];
+        let (code, stdout, _) = outcome(&mut zlock(&args)).await;
+        assert_eq!((code, &*stdout), (0, "a  b.*.--help.."));
+    })
+    .await;
+}
+
+/// The command would run without the lock.
+#[tokio::test]
+async fn what_the_command_leaves_in_its_group_is_dead_before_the_lock_is_released() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let script =
+            format!("(trap '' TERM HUP; echo $$; exec sleep 1000) > {} & sleep 0.1; exit 5", file.display());
+        let (code, ..) = outcome(&mut run_script(&script)).await;
+        assert_eq!(code, 5);
+        // `$$` is the shell's own number; the sleeper is found as its group.
+        let group = number_in(&file).await;
+        is_dead(group).await;
+        assert!(
+            rustix::process::test_kill_process_group(rustix::process::Pid::from_raw(group).unwrap()).is_err()
+        );
+    })
+    .await;
+}
+
+/// As `nohup` and a shell's `trap ''` want it, and nothing else.
+#[tokio::test]
+async fn the_command_has_the_signals_that_zlock_was_started_with() {
+    limit(async {
+        let look = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+        for trap in ["", "trap '' HUP", "trap '' INT QUIT TSTP TTOU USR1"] {
+            let zlock = format!("{trap}\nexec {} run --url mem://t a -- {look}", env!("CARGO_BIN_EXE_zlock"));
+            let mut shells = ["", &zlock].map(|_| tokio::process::Command::new("sh"));
+            let direct = outcome(shells[0].args(["-c", &format!("{trap}\nexec {look}")])).await;
+            let under_zlock = outcome(shells[1].args(["-c", &zlock])).await;
+            assert_eq!(under_zlock, direct, "{trap}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn help_and_version_are_no_failures() {
+    limit(async {
+        for args in [&["--help"][..], &["run", "--help"], &["--version"], &["help", "doctor"]] {
+            let (code, stdout, stderr) = outcome(&mut zlock(args)).await;
+            assert_eq!((code, &*stderr), (0, ""), "{args:?}");
+            assert!(stdout.contains("zlock"), "{stdout}");
+        }
+        for command in ["run", "ls", "who", "revoke", "watch", "doctor", "bench"] {
+            let (_, stdout, _) = outcome(&mut zlock(&[command, "--help"])).await;
+            assert!(stdout.contains("Example"), "{stdout}");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,218 @@
+//! `zlock run`: signals, and what is left when one of its processes is killed. On a store inside the process.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use zlock_testkit::limit;
+
+use crate::support::{
+    eventually, exit_code, folder, is_alive, is_dead, keeper_of, number_in, pid_of, run_script, send, state,
+    written,
+};
+
+/// A command that says which signals it gets, and a child that does the same.
+fn listening(file: &Path) -> String {
+    let [file, child] = [file.display().to_string(), file.with_extension("child").display().to_string()];
+    let traps = |file: &str| {
+        ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "WINCH"]
+            .map(|signal| format!("trap 'echo {signal} >> {file}' {signal}; "))
+            .concat()
+    };
+    let wait = "while :; do sleep 0.01; done";
+    format!(
+        "sh -c \"{} echo $$ >> {child}; {wait}\" & {} echo $$ >> {file}; {wait}",
+        traps(&child).replace('"', "\\\""),
+        traps(&file)
+    )
+}
+
+#[tokio::test]
+async fn signals_reach_the_command_and_its_children() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("command");
+        let files = [&file, &file.with_extension("child")];
+        let child = run_script(&listening(&file)).stderr(std::process::Stdio::null()).spawn().unwrap();
+        for file in files {
+            written(file).await;
+        }
+        for (signal, name) in [
+            (Signal::HUP, "HUP"),
+            (Signal::INT, "INT"),
+            (Signal::QUIT, "QUIT"),
+            (Signal::TERM, "TERM"),
+            (Signal::USR1, "USR1"),
+            (Signal::USR2, "USR2"),
+            (Signal::WINCH, "WINCH"),
+        ] {
+            send(pid_of(&child), signal);
+            // A shell's children in the background ignore two of them.
+            let reaches_both = !matches!(signal, Signal::INT | Signal::QUIT);
+            for file in if reaches_both { &files[..] } else { &files[..1] } {
+                let arrived = || std::fs::read_to_string(file).unwrap().lines().last() == Some(name);
+                eventually((name, file), || arrived().then_some(())).await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_signal_that_ends_the_command_is_the_exit_code() {
+    limit(async {
+        for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+            let folder = folder();
+            let file = folder.path().join("pid");
+            let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+            let child = run_script(&script).spawn().unwrap();
+            let command = number_in(&file).await;
+            send(pid_of(&child), signal);
+            assert_eq!(exit_code(child).await, code);
+            assert!(!is_alive(command));
+        }
+    })
+    .await;
+}
+
+/// A command with a grandchild that ignores what it can; returns their numbers.
+async fn stubborn(folder: &Path) -> (tokio::process::Child, i32, [i32; 2]) {
+    let ignore = "trap '' HUP INT QUIT TERM USR1 USR2;";
+    let [one, other] = ["command", "grandchild"].map(|name| folder.join(name));
+    let script = format!(
+        "{ignore} sh -c 'echo $$ > {}; while :; do sleep 0.01; done' & echo $$ > {}; while :; do sleep 0.01; done",
+        other.display(),
+        one.display()
+    );
+    let child = run_script(&script).spawn().unwrap();
+    let pids = [number_in(&one).await, number_in(&other).await];
+    let keeper = keeper_of(pid_of(&child)).await;
+    (child, keeper, pids)
+}
+
+#[tokio::test]
+async fn kill_9_of_zlock_takes_the_command_and_its_children_down() {
+    limit(async {
+        let folder = folder();
+        let (mut child, keeper, pids) = stubborn(folder.path()).await;
+        send(pid_of(&child), Signal::KILL);
+        child.wait().await.unwrap();
+        for pid in [keeper, pids[0], pids[1]] {
+            is_dead(pid).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn kill_9_of_the_keeper_takes_the_command_and_its_children_down() {
+    limit(async {
+        let folder = folder();
+        let (child, keeper, pids) = stubborn(folder.path()).await;
+        send(keeper, Signal::KILL);
+        assert_eq!(exit_code(child).await, 125);
+        for pid in pids {
+            assert!(!is_alive(pid), "zlock has ended before the command was dead");
+        }
+    })
+    .await;
+}
+
+/// The keeper has no parent to tell it, and the kernel kills only the command itself.
+#[tokio::test]
+async fn kill_9_of_the_keeper_finds_children_that_left_the_group() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("left");
+        let script =
+            format!("setsid sh -c 'echo $$ > {}; exec sleep 1000' & exec sleep 1000", file.display());
+        let child = run_script(&script).spawn().unwrap();
+        let left = number_in(&file).await;
+        send(keeper_of(pid_of(&child)).await, Signal::KILL);
+        assert_eq!(exit_code(child).await, 125);
+        is_dead(left).await;
+    })
+    .await;
+}
+
+/// Also those that the shell's `kill` sends to a job: SIGSTOP cannot be caught.
+#[tokio::test]
+async fn the_keeper_outlives_what_is_sent_to_the_job() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+        let child = run_script(&script).process_group(0).spawn().unwrap();
+        let command = number_in(&file).await;
+        let (front, keeper) = (pid_of(&child), keeper_of(pid_of(&child)).await);
+        rustix::process::kill_process_group(rustix::process::Pid::from_raw(front).unwrap(), Signal::STOP)
+            .unwrap();
+        eventually("a front that is stopped", || (state(front) == Some('T')).then_some(())).await;
+        for signal in
+            [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::TSTP, Signal::TTOU]
+        {
+            send(keeper, signal);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        assert!(is_alive(command) && state(keeper) != Some('T'));
+        send(front, Signal::CONT);
+        send(front, Signal::TERM);
+        assert_eq!(exit_code(child).await, 143);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_that_is_stopped_goes_on_when_zlock_does() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+        let child = run_script(&script).spawn().unwrap();
+        let command = number_in(&file).await;
+        send(pid_of(&child), Signal::TSTP);
+        eventually("a command that is stopped", || (state(command) == Some('T')).then_some(())).await;
+        send(pid_of(&child), Signal::CONT);
+        eventually("a command that goes on", || (state(command) == Some('S')).then_some(())).await;
+        send(pid_of(&child), Signal::TERM);
+        assert_eq!(exit_code(child).await, 143);
+    })
+    .await;
+}
+
+/// Orphans become children of zlock.
+#[tokio::test]
+async fn orphans_are_reaped_while_the_command_runs() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("orphan");
+        let script = format!("sh -c '(echo $$ > {}; sleep 0.05) & true'; exec sleep 1000", file.display());
+        let child = run_script(&script).spawn().unwrap();
+        number_in(&file).await;
+        let front = pid_of(&child);
+        let keeper = keeper_of(front).await;
+        eventually("no child but the keeper", || (support::children(front) == [keeper]).then_some(())).await;
+    })
+    .await;
+}
+
+/// Nobody is left to do it but the kernel. The thread that started the command is one that lives until then.
+#[tokio::test]
+async fn the_command_dies_with_both_processes() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let script = format!("trap '' HUP TERM; echo $$ > {}; while :; do sleep 0.01; done", file.display());
+        let mut child = run_script(&script).spawn().unwrap();
+        let command = number_in(&file).await;
+        let keeper = keeper_of(pid_of(&child)).await;
+        send(pid_of(&child), Signal::STOP);
+        send(keeper, Signal::KILL);
+        send(pid_of(&child), Signal::KILL);
+        child.wait().await.unwrap();
+        is_dead(command).await;
+    })
+    .await;
+}

@@ -1,0 +1,154 @@
+//! What the tests of the command share: the built binary, run as users run it.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests; each file uses some of it"
+)]
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::time::sleep;
+
+pub const POLL: Duration = Duration::from_millis(5);
+
+/// The command, with nothing in its environment that could change what it does.
+pub fn zlock(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zlock"));
+    command.args(args).env_remove("ZLOCK_URL").env_remove("NO_COLOR").kill_on_drop(true);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// `zlock run` of a shell script, on a store inside the process.
+pub fn run_script(script: &str) -> Command {
+    zlock(&["run", "--url", "mem://test", "--shell", "a", "--", script])
+}
+
+/// Runs the command to its end.
+pub async fn output(command: &mut Command) -> Output {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().await.unwrap()
+}
+
+/// Runs the command to its end, and returns its exit code and what it wrote.
+pub async fn outcome(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = output(command).await;
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+pub fn pid_of(child: &Child) -> i32 {
+    child.id().unwrap().try_into().unwrap()
+}
+
+/// Sends a signal to a process that the test has started, or that one of these has.
+pub fn send(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+pub async fn exit_code(mut child: Child) -> i32 {
+    child.wait().await.unwrap().code().unwrap()
+}
+
+/// Waits until the look finds something.
+pub async fn eventually<T>(what: impl Debug, mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..6000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        sleep(POLL).await;
+    }
+    panic!("did not happen: {what:?}");
+}
+
+/// Waits until the file has a line, and returns the text.
+pub async fn written(file: &Path) -> String {
+    let whole = || std::fs::read_to_string(file).ok().filter(|text| text.ends_with('\n'));
+    eventually(file, whole).await
+}
+
+/// Waits until the file has a number on its first line.
+pub async fn number_in(file: &Path) -> i32 {
+    written(file).await.lines().next().unwrap().trim().parse().unwrap()
+}
+
+/// Whether a process exists and is no zombie.
+pub fn is_alive(pid: i32) -> bool {
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// The state of a process: R, S, D, T, Z.
+pub fn state(pid: i32) -> Option<char> {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?.rsplit_once(") ")?.1.chars().next()
+}
+
+pub async fn is_dead(pid: i32) {
+    eventually(("the end of", pid), || (!is_alive(pid)).then_some(())).await;
+}
+
+/// The children of a process.
+pub fn children(pid: i32) -> Vec<i32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// The process that holds the lock of this `zlock run`, which has started its command.
+pub async fn keeper_of(front: i32) -> i32 {
+    eventually("a keeper with a command", || {
+        children(front).into_iter().find(|keeper| !children(*keeper).is_empty())
+    })
+    .await
+}
+
+/// A folder of its own for a test.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Where a test program that this one starts again writes, by this variable.
+pub const BEATS: &str = "ZLOCK_TEST_BEATS";
+
+/// The arguments that make this test program write [`BEATS`]; each test program that uses it has a test `beat`.
+pub fn beating() -> Vec<String> {
+    let exe = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
+    [&*exe, "beat", "--exact", "--nocapture"].map(str::to_owned).into()
+}
+
+/// The body of the test `beat`: if this is a command of another test, ignores what it can, and writes the time into a file
+/// as often as it can, until it is killed.
+pub fn beat() {
+    use std::io::Write as _;
+
+    let Some(file) = std::env::var_os(BEATS).map(PathBuf::from) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let _term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();
+    loop {
+        file.write_all(format!("{}\n", nanos()).as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// The time, on a clock that all processes share.
+pub fn nanos() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap())
+        .as_nanos()
+        .try_into()
+        .unwrap()
+}
+
+/// The last time in a file of beats.
+pub fn last_beat(file: &Path) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap();
+    text.rsplit_once('\n').unwrap().0.rsplit('\n').next().unwrap().parse().unwrap()
+}

@@ -226,7 +226,7 @@ async fn clients_that_seldom_meet_have_one_holder() {
                 let mut round: u32 = 0;
                 while began.elapsed() < TIME {
                     round += 1;
-                    let guard = if (task + round) % 5 == 0 {
+                    let guard = if (task + round).is_multiple_of(5) {
                         let patience = Duration::from_micros(u64::from(task * 37 + round * 53) % 3000);
                         match timeout(patience, lock.write().acquire()).await {
                             Ok(guard) => guard.unwrap(),
@@ -243,7 +243,7 @@ async fn clients_that_seldom_meet_have_one_holder() {
                     tokio::task::yield_now().await;
                     visits.fetch_add(1, Ordering::SeqCst);
                     inside.fetch_sub(1, Ordering::SeqCst);
-                    if round % 7 == 0 {
+                    if round.is_multiple_of(7) {
                         guard.downgrade().await.unwrap().release().await.unwrap();
                     } else {
                         guard.release().await.unwrap();

@@ -12,13 +12,14 @@
 //! | must stay true | how |
 //! |---|---|
 //! | nothing before N is left | a listing that was sent after N's create shows N alone, or N was itself found to be alone by this rule |
-//! | N is removed | a delete of it was answered, and not with "no such node", before the next create is sent |
+//! | N is removed | a delete of it was answered, and not with "no such node", before the next create is sent. It is known by its ID: another node of ours may have its number, under another parent |
 //! | nothing was created since | the numbers are consecutive; those that a server gives twice are excluded |
 //! | N was under the pinned parent | the pin was armed while N was there: after N's create on the wire, or before it and has not fired, and before N's delete |
 //! | the next node is under it, too | the pin has not fired when that create's answer is here, and the connection has not changed since before the pin was sent |
 //! | the answer belongs to that create | after a first attempt, whatever came of it, the queue is listed |
 //!
-//! It rests on ZooKeeper's promise that a client hears of a change that it watches before it sees its effects. Two ways
+//! The rules are model-checked, see `docs/CORRECTNESS.md`. They rest on ZooKeeper's promise that a client hears of a change that it
+//! watches before it sees its effects. Two ways
 //! around that are known, and only an administrator can take them. One is to withdraw the right to read the parent from its
 //! clients, which keeps the event from them on servers with ZOOKEEPER-4799, and then to remove it and make it again. The
 //! other is to restore a running server from a snapshot, which ends every lock's meaning anyway.
@@ -31,8 +32,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use tokio::time::Instant;
-use zlock_core::Sequence;
 use zlock_core::kit::SessionKey;
+use zlock_core::{Node, NodeId, Sequence};
 
 use crate::arm::Watching;
 use crate::session::Live;
@@ -66,10 +67,18 @@ struct Entry {
 
 /// Our last node that was alone.
 struct Last {
+    /// Under another parent, another node of ours may have the same number.
+    id: NodeId,
     number: Sequence,
     /// The node before it, too, was ours and alone: nobody else seems to use the queue.
     is_again: bool,
     removed: bool,
+}
+
+impl Last {
+    fn new(node: &Node, is_again: bool) -> Self {
+        Last { id: node.id.clone(), number: node.sequence, is_again, removed: false }
+    }
 }
 
 /// A watch on a parent, and the number of changes of its connection when it was sent.
@@ -127,7 +136,7 @@ impl Alone {
     pub(crate) fn plan(&self, parent: &str, live: &Live) -> Plan {
         let mut state = self.lock();
         let Some(entry) = state.of(parent, live.session) else { return Plan::List };
-        let Some(Last { number, is_again, removed: true }) = entry.last else { return Plan::List };
+        let Some(Last { number, is_again, removed: true, .. }) = entry.last else { return Plan::List };
         let (pin, lost) = entry.pin(live);
         drop(state);
         drop(lost);
@@ -138,13 +147,13 @@ impl Alone {
         }
     }
 
-    /// Returns `true` if the node with this number, whose create was answered just now, is alone in its queue.
-    pub(crate) fn confirm(&self, parent: &str, live: &Live, trusted: Trusted, number: Sequence) -> bool {
+    /// Returns `true` if this node, whose create was answered just now, is alone in its queue.
+    pub(crate) fn confirm(&self, parent: &str, live: &Live, trusted: Trusted, node: &Node) -> bool {
         let mut state = self.lock();
         let Some(entry) = state.of(parent, live.session) else { return false };
         let (pin, lost) = entry.pin(live);
-        let is_alone = pin == Some(trusted.pin) && number.get() == trusted.number.get() + 1;
-        entry.last = is_alone.then_some(Last { number, is_again: true, removed: false });
+        let is_alone = pin == Some(trusted.pin) && node.sequence.get() == trusted.number.get() + 1;
+        entry.last = is_alone.then(|| Last::new(node, true));
         entry.used = Instant::now();
         drop(state);
         drop(lost);
@@ -156,11 +165,11 @@ impl Alone {
         &self,
         parent: &str,
         session: SessionKey,
-        number: Sequence,
+        node: &Node,
         is_alone: bool,
         pinned: Option<Pinned>,
     ) {
-        let mut last = is_alone.then_some(Last { number, is_again: false, removed: false });
+        let mut last = is_alone.then(|| Last::new(node, false));
         let mut state = self.lock();
         if session.epoch <= state.ended {
             return;
@@ -172,7 +181,7 @@ impl Alone {
         // Dropped outside the lock.
         let _surplus = if let Some(entry) = state.of(parent, session) {
             if let (Some(before), Some(last)) = (&entry.last, &mut last) {
-                last.is_again = match number.get() - before.number.get() {
+                last.is_again = match last.number.get() - before.number.get() {
                     // It was confirmed.
                     0 => before.is_again,
                     distance => distance == 1,
@@ -192,9 +201,10 @@ impl Alone {
     }
 
     /// Takes in that a delete of this node of ours was answered, and that it found the node.
-    pub(crate) fn removed(&self, parent: &str, session: SessionKey, number: Sequence) {
+    pub(crate) fn removed(&self, parent: &str, session: SessionKey, node: &Node) {
         if let Some(entry) = self.lock().of(parent, session)
-            && let Some(last) = entry.last.as_mut().filter(|last| last.number == number)
+            && let Some(last) =
+                entry.last.as_mut().filter(|last| last.id == node.id && last.number == node.sequence)
         {
             last.removed = true;
         }

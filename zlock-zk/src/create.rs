@@ -268,7 +268,7 @@ async fn finish(
     }
     let is_alone = queue.predecessor(&node.id) == Predecessor::Head { followed: false };
     let alone = &operation.shared.alone;
-    alone.listed(&operation.server_path(), session, node.sequence, is_alone, pinned);
+    alone.listed(&operation.server_path(), session, &node, is_alone, pinned);
     Ok(Created::new(node.clone(), queue.with_own(node), session.epoch, deletion))
 }
 
@@ -276,7 +276,7 @@ async fn finish(
 fn is_alone(operation: &Operation<'_>, session: SessionKey, trusted: Trusted, node: &Node) -> bool {
     Worth::of(node.sequence) == Worth::Place
         && operation.shared.sessions.get(session).is_some_and(|live| {
-            operation.shared.alone.confirm(&operation.server_path(), &live, trusted, node.sequence)
+            operation.shared.alone.confirm(&operation.server_path(), &live, trusted, node)
         })
 }
 

@@ -105,7 +105,7 @@ async fn once(
         let found = by_name(operation, session, &node.name).await?;
         *removed |= found;
         if found {
-            shared.alone.removed(&operation.server_path(), session, node.sequence);
+            shared.alone.removed(&operation.server_path(), session, node);
         }
         // A label that is never changed: there is no other name that the node could have by now.
         if found || node.label == Label::Lock {

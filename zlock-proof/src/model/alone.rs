@@ -97,6 +97,7 @@ struct Place {
 /// The node of ours that the next create may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Last {
+    of: u8,
     number: Number,
     is_removed: bool,
 }
@@ -175,7 +176,7 @@ impl Alone {
 
     fn begin(&self, state: &mut State, task: Task) {
         let plan = match state.last {
-            Some(Last { number, is_removed: true }) => match self.pin(state) {
+            Some(Last { number, is_removed: true, .. }) => match self.pin(state) {
                 Some(pin) => Plan::Trust { number, pin },
                 None => Plan::Pin,
             },
@@ -188,7 +189,7 @@ impl Alone {
 
     /// All its answers are there.
     fn judge(&self, state: &mut State, task: Task) {
-        let Place { plan, number, listing, pin, .. } = state.places[task];
+        let Place { plan, of, number, listing, pin, .. } = state.places[task];
         let Some(number) = number else {
             // It makes the parent, and tries again.
             state.parent.get_or_insert_default();
@@ -198,7 +199,7 @@ impl Alone {
         if let Some(Listing { is_first, is_alone }) = listing {
             let before = state.last;
             let is_recorded = is_alone || !self.has(AloneRule::ListedAlone);
-            state.last = is_recorded.then_some(Last { number, is_removed: false });
+            state.last = is_recorded.then_some(Last { of, number, is_removed: false });
             if let Some(pin) = pin {
                 state.pin = state.pins.iter().copied().find(|armed| armed.id == pin);
             }
@@ -219,7 +220,7 @@ impl Alone {
             None => false,
         };
         if is_next && is_pinned {
-            state.last = Some(Last { number, is_removed: false });
+            state.last = Some(Last { of, number, is_removed: false });
             grant(state, task);
         } else {
             state.last = None;
@@ -252,8 +253,11 @@ impl Alone {
                 task
             }
             Answer::Deleted(task, was_there) => {
-                let number = state.places[task].number;
-                if let Some(last) = state.last.as_mut().filter(|last| Some(last.number) == number) {
+                let Place { of, number, .. } = state.places[task];
+                let is_it = |last: &&mut Last| {
+                    Some(last.number) == number && (last.of == of || !self.has(AloneRule::SameNode))
+                };
+                if let Some(last) = state.last.as_mut().filter(is_it) {
                     last.is_removed |= was_there || !self.has(AloneRule::RemovedByUs);
                 }
                 state.places[task].phase = Phase::Idle;
@@ -472,7 +476,7 @@ pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
 pub(crate) fn without(rule: AloneRule) -> (Run, usize, Option<Vec<Action>>) {
     let mut last = None;
     for (uses, theirs, deletes, interruptions) in
-        [(2, 1, 0, 0), (3, 1, 0, 0), (3, 2, 0, 0), (3, 2, 0, 1), (4, 2, 0, 0), (4, 1, 1, 0)]
+        [(2, 1, 0, 0), (3, 1, 0, 0), (3, 2, 0, 0), (3, 2, 0, 1), (4, 2, 0, 0), (4, 1, 1, 0), (5, 1, 1, 0)]
     {
         let run = Run { uses, theirs, deletes, interruptions };
         let (states, found) = explore(run, Some(rule));

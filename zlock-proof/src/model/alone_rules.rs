@@ -10,11 +10,12 @@ pub(crate) enum AloneRule {
     SameConnection,
     ListedAlone,
     RemovedByUs,
+    SameNode,
     PinnedBefore,
 }
 
 impl AloneRule {
-    pub(crate) const ALL: [AloneRule; 8] = [
+    pub(crate) const ALL: [AloneRule; 9] = [
         AloneRule::NextNumber,
         AloneRule::PinAsked,
         AloneRule::PinAskedAtAnswer,
@@ -22,6 +23,7 @@ impl AloneRule {
         AloneRule::SameConnection,
         AloneRule::ListedAlone,
         AloneRule::RemovedByUs,
+        AloneRule::SameNode,
         AloneRule::PinnedBefore,
     ];
 
@@ -35,6 +37,9 @@ impl AloneRule {
             AloneRule::SameConnection => "the pin ends with its connection: it is believed on the next one",
             AloneRule::ListedAlone => "the node before was listed alone: it was listed",
             AloneRule::RemovedByUs => "the delete found the node before: it was answered",
+            AloneRule::SameNode => {
+                "the node before is the one that was removed: any of ours with its number, of whatever parent"
+            }
             AloneRule::PinnedBefore => "the pin was armed while the node before was there: it is armed now",
         }
     }

@@ -141,6 +141,9 @@ pub(crate) fn alone(is_quick: bool, with_traces: bool) -> bool {
         let (states, found) = alone::explore(run, None);
         let wrong = if found.is_some() { "two holders" } else { "nothing" };
         println!("| {} | {states} | {wrong} |", counts(run));
+        if let Some(trace) = &found {
+            trace.iter().for_each(|action| println!("    {action:?}"));
+        }
         is_right &= found.is_none();
     }
     println!();

@@ -110,6 +110,9 @@ async fn the_command_has_the_terminal_while_it_runs() {
         shell.type_in("input\n");
         shell.shows("got input").await;
         shell.shows("0.").await;
+        // A shell without job control does not take it back by itself.
+        shell.type_in("sh -c '$ZLOCK run a -- true; read line; echo script got $line'\ntext\n");
+        shell.shows("script got text").await;
         // And the shell has it back.
         shell.type_in("read line; echo shell got $line\nmore\n");
         shell.shows("shell got more").await;

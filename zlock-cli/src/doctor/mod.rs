@@ -3,6 +3,7 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod finding;
+#[cfg(any(feature = "zk", feature = "etcd"))]
 mod version;
 #[cfg(feature = "zk")]
 mod zk;

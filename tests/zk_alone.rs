@@ -276,7 +276,7 @@ async fn clients_that_seldom_meet_have_one_holder() {
 /// pins it and gives the pin up.
 #[tokio::test]
 async fn many_locks_cost_little_more_than_their_listings() {
-    const LOCKS: u64 = 300;
+    const LOCKS: u64 = 120;
     const USES: u64 = 5;
     if !have_zookeeper() {
         return;

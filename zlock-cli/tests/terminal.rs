@@ -35,7 +35,7 @@ impl Shell {
             let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
             Stdio::from(rustix::fs::open(&*name, flags, rustix::fs::Mode::empty()).unwrap())
         };
-        let mut shell = Command::new("setsid");
+        let mut shell = support::at_a_prompt("setsid");
         shell.args(["--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"]).kill_on_drop(true);
         shell.env("ZLOCK", env!("CARGO_BIN_EXE_zlock")).env("PS1", "$ ").env("ZLOCK_URL", "mem://test");
         shell.env("HISTFILE", "/dev/null").env("TERM", "dumb");

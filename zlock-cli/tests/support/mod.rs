@@ -19,9 +19,17 @@ use tokio::time::sleep;
 
 pub const POLL: Duration = Duration::from_millis(5);
 
+/// A command that ignores no signal, as one that a shell starts at a prompt. What runs the tests may ignore some, such as a
+/// shell that has put them into the background.
+pub fn at_a_prompt(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,QUIT").arg(program);
+    command
+}
+
 /// The command, with nothing in its environment that could change what it does.
 pub fn zlock(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zlock"));
+    let mut command = at_a_prompt(env!("CARGO_BIN_EXE_zlock"));
     command.args(args).env_remove("ZLOCK_URL").env_remove("NO_COLOR").kill_on_drop(true);
     command.stdin(Stdio::null());
     command

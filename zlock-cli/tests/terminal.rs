@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use zlock_testkit::limit;
 
 use crate::support::{eventually, folder, is_alive, is_dead, number_in, pid_of, send, state};

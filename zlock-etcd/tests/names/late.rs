@@ -1,0 +1,133 @@
+//! Requests that arrive when the name that they are about is used again.
+
+use std::time::Duration;
+
+use etcd_client::Client as Observer;
+use tokio::time::{sleep, timeout};
+use zlock_core::{CoordinationBackend, Deletion, Label, LockPath, Target};
+use zlock_etcd::EtcdBackend;
+use zlock_testkit::{Etcd, FaultProxy, Flow, etcd_or_skip, limit};
+
+use crate::common::{self, create, names, observer, path, token, until};
+use crate::{delete, key, lease, value};
+
+/// A backend that goes on to another server when the first one, which is in its use, gets everything late.
+struct Late {
+    slow: FaultProxy,
+    _fast: FaultProxy,
+    backend: EtcdBackend,
+    observer: Observer,
+    path: LockPath,
+    sent: u64,
+}
+
+/// Longer than a server may take to answer, before the next one is asked.
+const LATE: Duration = Duration::from_millis(2500);
+
+impl Late {
+    async fn new(server: &Etcd) -> Self {
+        let [slow, fast] = [FaultProxy::start(server.addr()).await, FaultProxy::start(server.addr()).await];
+        let hosts = format!("{},{}", slow.connect_string(), fast.connect_string());
+        let backend = EtcdBackend::connect(common::options(&hosts)).await.unwrap();
+        let observer = observer(&server.connect_string()).await;
+        Late { slow, _fast: fast, backend, observer, path: path("late"), sent: 0 }
+    }
+
+    /// What is sent from now on comes late, and the client does not wait for it.
+    fn slow_down(&mut self) {
+        self.slow.to_server(Flow::Delay(LATE));
+        self.sent = self.slow.bytes_to_server();
+    }
+
+    /// Waits until what was sent to the slow server has arrived and has been served.
+    async fn arrived(&self) {
+        assert_eq!(self.slow.bytes_to_server(), self.sent, "it has arrived too early");
+        until("it arrives", async || self.slow.bytes_to_server() > self.sent).await;
+        sleep(Duration::from_millis(500)).await;
+    }
+
+    async fn names(&self) -> Vec<String> {
+        names(&self.observer, &self.path).await
+    }
+}
+
+/// Two deletes of the same node: the second is answered, and the first arrives when the name is used again.
+#[tokio::test]
+async fn a_delete_that_comes_late_spares_the_next_node_of_the_name() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let mut late = Late::new(server).await;
+        let first = create(&late.backend, &late.path, Label::Lock).await;
+        late.slow_down();
+        assert_eq!(delete(&late.backend, &late.path, &first.node).await, Deletion::Deleted);
+        let second = create(&late.backend, &late.path, Label::Lock).await;
+        assert_eq!(second.node.name, first.node.name);
+        late.arrived().await;
+        assert_eq!(late.names().await, [second.node.name.to_string()]);
+        assert_eq!(delete(&late.backend, &late.path, &second.node).await, Deletion::Deleted);
+    })
+    .await;
+}
+
+/// A create is given up, and so is the first attempt to make it void: both arrive when the name is used again.
+#[tokio::test]
+async fn a_create_given_up_and_its_delete_that_come_late_spare_the_next_node_of_the_name() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let mut late = Late::new(server).await;
+        let token = token();
+        late.slow_down();
+        let given_up = late.backend.create_ephemeral_sequential(&late.path, Label::Lock, &token, b"");
+        assert!(timeout(Duration::from_millis(100), given_up).await.is_err());
+        late.backend.delete(&late.path, &Target::Id(token)).await.unwrap();
+        let next = create(&late.backend, &late.path, Label::Lock).await;
+        assert_eq!(next.node.name.as_str(), format!("{:x}", lease(&late.backend)));
+        late.arrived().await;
+        assert_eq!(late.names().await, [next.node.name.to_string()]);
+        let queue = late.backend.children(&late.path).await.unwrap();
+        assert_eq!(*queue, *std::slice::from_ref(&next.node), "neither removed nor made anew");
+        assert_eq!(delete(&late.backend, &late.path, &next.node).await, Deletion::Deleted);
+    })
+    .await;
+}
+
+/// The same when the name is free again, also of its next use: nothing is made.
+#[tokio::test]
+async fn a_create_that_comes_late_makes_nothing_of_a_name_that_is_free_again() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let mut late = Late::new(server).await;
+        let token = token();
+        late.slow_down();
+        let given_up = late.backend.create_ephemeral_sequential(&late.path, Label::Lock, &token, b"");
+        assert!(timeout(Duration::from_millis(100), given_up).await.is_err());
+        late.backend.delete(&late.path, &Target::Id(token)).await.unwrap();
+        let next = create(&late.backend, &late.path, Label::Lock).await;
+        assert_eq!(delete(&late.backend, &late.path, &next.node).await, Deletion::Deleted);
+        late.arrived().await;
+        assert_eq!(late.names().await, [""; 0]);
+    })
+    .await;
+}
+
+/// A relabel that comes late finds another node, and so does a write.
+#[tokio::test]
+async fn a_relabel_and_a_write_that_come_late_spare_the_next_node_of_the_name() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let mut late = Late::new(server).await;
+        let first = create(&late.backend, &late.path, Label::Write).await;
+        late.slow_down();
+        let relabel = late.backend.relabel(&late.path, &first.node, Label::Read);
+        let write = late.backend.set_data(&late.path, &first.node, b"late");
+        let both = async { tokio::join!(relabel, write) };
+        assert!(timeout(Duration::from_millis(100), both).await.is_err());
+        delete(&late.backend, &late.path, &first.node).await;
+        let next = create(&late.backend, &late.path, Label::Write).await;
+        assert_eq!(next.node.name, first.node.name);
+        late.arrived().await;
+        let written = value(&late.observer, &key(&late.path, &next.node)).await;
+        assert_eq!(written, format!("zlock1 write\nid {}\ndata", next.node.id).as_bytes());
+    })
+    .await;
+}

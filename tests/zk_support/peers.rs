@@ -59,7 +59,7 @@ fn python() -> PathBuf {
     std::env::var_os("ZLOCK_KAZOO_PYTHON").unwrap_or_else(|| "/usr/bin/python3".into()).into()
 }
 
-/// A process of another language that acquires and releases one lock as it is told.
+/// A process in another language that acquires and releases one lock on command.
 pub struct Peer {
     /// Ends with this.
     pub process: Process,

@@ -21,6 +21,7 @@ struct Inner {
     path: Option<String>,
     message: Option<String>,
     ambiguous: bool,
+    lock_lost: bool,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -119,7 +120,15 @@ impl Error {
     /// Creates an error of this kind in the named operation (`"create"`, `"acquire"`, ...).
     #[must_use]
     pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
-        Error(Box::new(Inner { kind, operation, path: None, message: None, ambiguous: false, source: None }))
+        Error(Box::new(Inner {
+            kind,
+            operation,
+            path: None,
+            message: None,
+            ambiguous: false,
+            lock_lost: false,
+            source: None,
+        }))
     }
 
     /// Sets the path, lock or URL that the operation was about.
@@ -147,6 +156,13 @@ impl Error {
     #[must_use]
     pub fn ambiguous(mut self) -> Self {
         self.0.ambiguous = true;
+        self
+    }
+
+    /// Marks the error as the loss of a held lock, or of a place in the queue, whatever its kind.
+    #[must_use]
+    pub fn lock_lost(mut self) -> Self {
+        self.0.lock_lost = true;
         self
     }
 
@@ -232,8 +248,11 @@ impl Error {
         matches!(self.0.kind, ErrorKind::Timeout(_) | ErrorKind::Busy)
     }
 
-    /// Returns `true` if a held lock, or a place in the queue, was lost: another client may hold the lock by now. That is
-    /// [`ErrorKind::SessionLost`], [`ErrorKind::NodeDeleted`] and [`ErrorKind::Closed`].
+    /// Returns `true` if a held lock, or a place in the queue, was lost: another client may hold the lock by now.
+    ///
+    /// The kind is [`ErrorKind::SessionLost`], [`ErrorKind::NodeDeleted`] or [`ErrorKind::Closed`]. It is
+    /// [`ErrorKind::NotAuthorized`] if the store ended the session by refusing its credentials. An operation that the store
+    /// refuses while the session lives has that kind, too, but has lost nothing.
     ///
     /// # Examples
     /// ```
@@ -244,13 +263,14 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_lock_lost(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::SessionLost | ErrorKind::NodeDeleted | ErrorKind::Closed)
+        self.0.lock_lost
+            || matches!(self.0.kind, ErrorKind::SessionLost | ErrorKind::NodeDeleted | ErrorKind::Closed)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, operation, path, message, ambiguous, source } = &*self.0;
+        let Inner { kind, operation, path, message, ambiguous, lock_lost: _, source } = &*self.0;
         write!(f, "{operation}")?;
         if let Some(path) = path {
             write!(f, " {path}")?;
@@ -277,6 +297,7 @@ impl fmt::Debug for Error {
             .field("path", &self.0.path)
             .field("message", &self.0.message)
             .field("ambiguous", &self.0.ambiguous)
+            .field("lock_lost", &self.0.lock_lost)
             .field("source", &self.0.source)
             .finish()
     }
@@ -311,5 +332,12 @@ mod tests {
         let e = Error::new(ErrorKind::Timeout(Phase::Queueing), "acquire").with_path("/app");
         assert_eq!(e.to_string(), "acquire /app: timed out while queueing");
         assert!(e.is_timeout() && !e.is_lock_lost());
+    }
+
+    #[test]
+    fn a_refusal_is_a_loss_only_if_it_is_marked_as_one() {
+        let refused = Error::new(ErrorKind::NotAuthorized, "lock").with_path("/app");
+        assert!(!refused.is_lock_lost());
+        assert!(refused.lock_lost().is_lock_lost());
     }
 }

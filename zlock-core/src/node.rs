@@ -49,8 +49,8 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// A token that grows with every acquisition over the life of the store, even if the lock's path is removed and created
-/// again.
+/// A token that orders the holders of a lock. Of two holders that exclude each other, the later has the larger token,
+/// even if the lock's path was removed and created again in between.
 ///
 /// Pass it to the storage that the lock protects, and let the storage refuse every token below the highest one it has
 /// seen. Then a former holder that does not know yet that it has lost the lock can do no harm.

@@ -167,8 +167,10 @@ async fn a_permission_is_revoked_while_somebody_holds_and_somebody_waits() {
             etcdctl(&server, revoke).await;
             let error = waiter.await.unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotAuthorized, "waiter, {revoke:?}: {error}");
+            assert!(error.is_lock_lost(), "waiter, {revoke:?}: {error}");
             let error = held.lost().await;
             assert_eq!(error.kind(), ErrorKind::NotAuthorized, "holder, {revoke:?}: {error}");
+            assert!(error.is_lock_lost(), "holder, {revoke:?}: {error}");
             let state = client.session_events().current().state;
             assert_eq!(state, SessionState::Closed(CloseReason::AuthFailed));
         }

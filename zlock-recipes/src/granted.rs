@@ -45,7 +45,7 @@ pub(crate) fn closed(session: Session) -> Option<Status> {
     }
 }
 
-/// The error for a status. [`Status::Live`] means that the holder has released the lock.
+/// Returns the error for a status. [`Status::Live`] means that the holder has released the lock.
 pub(crate) fn lost_error(status: Status, operation: &'static str, path: &LockPath) -> Error {
     let kind = match status {
         Status::Closed => ErrorKind::Closed,
@@ -54,5 +54,6 @@ pub(crate) fn lost_error(status: Status, operation: &'static str, path: &LockPat
         Status::SessionLost => ErrorKind::SessionLost,
         Status::Live => ErrorKind::Released,
     };
-    Error::new(kind, operation).with_path(path)
+    let error = Error::new(kind, operation).with_path(path);
+    if status == Status::Live { error } else { error.lock_lost() }
 }

@@ -90,8 +90,12 @@ impl Guard {
         self.hold.path()
     }
 
-    /// Returns the token to pass to the storage that the lock protects. It is the same for every guard of this hold, and
-    /// larger than that of every earlier holder.
+    /// Returns the token to pass to the storage that the lock protects. All guards of one hold have the same token.
+    ///
+    /// The token is larger than that of every earlier holder that this one excludes. For a mutex or a write lock, that is
+    /// every earlier holder; for a read lock, every earlier writer. Readers beside each other and holders of permits have
+    /// tokens in the order of their places in the queue, so a larger token of one does not mean that the others have lost
+    /// the lock.
     ///
     /// # Examples
     /// ```
@@ -183,7 +187,7 @@ impl Guard {
 
     /// Waits until the lock is lost, and returns why: [`SessionLost`](zlock_core::ErrorKind::SessionLost),
     /// [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or
-    /// [`Closed`](zlock_core::ErrorKind::Closed).
+    /// [`Closed`](zlock_core::ErrorKind::Closed). [`Error::is_lock_lost`] is `true` for all of them.
     ///
     /// # Cancel safety
     /// Safe.

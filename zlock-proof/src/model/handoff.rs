@@ -123,7 +123,7 @@ impl Handoffs {
         }
     }
 
-    /// Whether the driver has something to do, which it does if it is told to.
+    /// Runs one step of the driver; `false` if there is nothing to do.
     fn drive(&self, state: &mut State) -> bool {
         match state.driver {
             Driver::None => return false,
@@ -136,7 +136,7 @@ impl Handoffs {
                     }
                     state.driver = Driver::Looks;
                 } else if !state.knows_to_live(place) {
-                    // All waiters are told.
+                    // Every waiter gets the error.
                     for task in std::mem::take(&mut state.waiters) {
                         state.tasks[usize::from(task)] = Task::Done;
                     }

@@ -54,7 +54,7 @@ pub(crate) enum Task {
     /// The turn is there, and the task has not been polled since.
     Sent(Grant),
     Holding(Grant),
-    /// It has released, was cancelled, or was told an error.
+    /// It has released, was cancelled, or got an error.
     Done,
 }
 

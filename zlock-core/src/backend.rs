@@ -19,44 +19,44 @@ use crate::watch::Watch;
 
 /// A coordination store, seen through one session with it.
 ///
-/// All recipes are written against this trait; implement it, run the `conformance` suite, and they work.
+/// All recipes are written against this trait. They work on every implementation that passes the `conformance` suite.
 ///
 /// # Retries
-/// An operation retries inside itself, by the backend's policy and within one budget of time, and returns
-/// only what it could not mend. A caller never repeats it. An operation that is called while there is no
-/// session waits for one, within the same budget. It [notes](crate::LastFailure::note) each failure that it
-/// retries, so that a caller with less time can name the cause.
+/// An operation retries internally, by the backend's policy and within one time budget, and returns only the errors
+/// that remain. A caller never repeats it. An operation that is called while there is no session waits for one within
+/// the same budget. It [notes](crate::LastFailure::note) each failure that it retries, so that a caller whose own time
+/// runs out first can name the cause.
 ///
 /// # Sessions
-/// A backend is one session at a time. It keeps the session alive, and when it is lost begins the next one
-/// by itself, as a new *epoch* ([`Session`](crate::Session)). No operation reports success for a session that
-/// was over when it was sent.
+/// A backend has one session at a time. It keeps the session alive, and begins the next one when it is lost, as a new
+/// *epoch* ([`Session`](crate::Session)). No operation reports success for a session that was over when the request was
+/// sent.
 ///
 /// # Cancel safety
-/// The future of an operation may be dropped at any time. Its request may then still take effect; only
+/// The future of an operation may be dropped at any time. Its request may still take effect. Only
 /// [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) and [`create_unlisted`](Self::create_unlisted)
-/// leave something behind, which the caller takes away with [`delete`](Self::delete) by ID.
+/// may leave a node behind, which the caller removes with [`delete`](Self::delete) by ID.
 ///
 /// # Errors
-/// All operations: `Closed` after [`close`](Self::close), at once; `NotAuthorized`; `Unavailable` when the
-/// budget is used up, ambiguous for a write whose outcome is not known; `SessionLost` where an operation is
-/// about a node of a session that is over; `Unexpected`.
+/// All operations fail with `Closed` at once after [`close`](Self::close), with `NotAuthorized` if the store refuses
+/// access, and with `Unavailable` when the budget is used up. The latter is ambiguous for a write of unknown outcome.
+/// Operations on a node whose session is over fail with `SessionLost`. A response that makes no sense is `Unexpected`.
 #[async_trait]
 pub trait CoordinationBackend: Debug + Send + Sync + 'static {
-    /// Appends a node to the queue of `parent`, tied to the current session, and returns it with the queue
-    /// as it stood at or after the create. Of that, a lock that excludes all others ([`Label::Lock`] and [`Label::Write`])
-    /// may get no more than the node right before its own, and its own. `id` must be new, from [`NodeIds`](crate::NodeIds).
+    /// Appends a node to the queue of `parent`, owned by the current session, and returns it with the queue at or after
+    /// the create. For a label that excludes all others ([`Label::Lock`] and [`Label::Write`]), the returned queue may
+    /// be limited to the new node and the one directly before it. `id` must be new, from [`NodeIds`](crate::NodeIds).
     ///
     /// # Behavior
-    /// - A node ID that is no UUID is refused with `InvalidArgument`.
-    /// - The node is at the end of the queue, behind every node that any client had seen before.
-    /// - The returned queue has the node.
-    /// - Missing parents are made, and may vanish by themselves once they are empty.
-    /// - A parent that vanishes at any moment costs a retry, not an error.
-    /// - The node belongs to the session of the returned epoch and goes when that session ends.
-    /// - Fencing tokens grow with each create under one parent, also when the parent was removed in between.
-    /// - An answer that was lost leaves exactly one node, and it is the one that is returned.
-    /// - A node that somebody else deletes while its session lives is reported through `deletion`.
+    /// - A node ID that is not a UUID is refused with `InvalidArgument`.
+    /// - The node is at the end of the queue, behind every node that any client has seen before.
+    /// - The returned queue contains the node.
+    /// - Missing parents are created, and may disappear on their own once they are empty.
+    /// - A parent that disappears at any moment costs a retry and is not an error.
+    /// - The node belongs to the session of the returned epoch, and is removed when that session ends.
+    /// - Fencing tokens increase with each create under one parent, even if the parent is removed in between.
+    /// - A lost response leaves exactly one node, which is the one returned.
+    /// - A node that another client deletes while its session is live is reported through `deletion`.
     async fn create_ephemeral_sequential(
         &self,
         parent: &LockPath,
@@ -65,19 +65,19 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
         data: &[u8],
     ) -> Result<Created>;
 
-    /// Appends a node as [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) does, for a caller that may not
-    /// need the queue. A store whose numbers count every create under a parent saves the listing: then
-    /// [`Created::queue`] is `None`.
+    /// Appends a node as [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) does, for a caller that may
+    /// not need the queue. A store whose numbers count every create under a parent may skip the listing and return
+    /// `None` in [`Created::queue`].
     ///
-    /// Consecutive numbers of such a store say that nothing was created between two nodes, as long as both are there: a
-    /// [`hand_over`](Self::hand_over) of the older one that is confirmed finds both. If the older one is gone, its parent may have
-    /// been removed and made again, and the numbers say nothing.
+    /// On such a store, consecutive numbers prove that nothing was created between two nodes, as long as both exist. A
+    /// confirmed [`hand_over`](Self::hand_over) of the older one proves that they do. Once the older one is deleted,
+    /// its parent may have been removed and created again, and the numbers prove nothing.
     ///
-    /// The provided method is `create_ephemeral_sequential`, and always brings the queue.
+    /// The provided method calls `create_ephemeral_sequential` and always returns the queue.
     ///
     /// # Behavior
-    /// - Apart from the queue, the answer is that of `create_ephemeral_sequential`.
-    /// - If the queue is left out and the number is one more than that of a node that is still there, nothing was created
+    /// - Apart from the queue, the result is that of `create_ephemeral_sequential`.
+    /// - If the queue is left out and the number is one more than that of a node that still exists, nothing was created
     ///   under the parent between the two: no node, nothing nested, nothing without a number.
     /// - After an attempt of unknown outcome the queue is not left out.
     async fn create_unlisted(
@@ -90,151 +90,152 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
         self.create_ephemeral_sequential(parent, label, node_id, data).await
     }
 
-    /// The queue of `parent`, first in line first.
+    /// Returns the queue of `parent`, beginning with its head.
     ///
     /// # Behavior
-    /// - A missing parent is an empty queue.
+    /// - A missing parent is returned as an empty queue.
     /// - Foreign and nested children are left out.
-    /// - The order is right across the wrap of a store's numbers.
-    /// - It has every node that this backend was told of before it was called, and none that it was told
-    ///   is gone.
+    /// - The order is correct across the wrap of a store's numbers.
+    /// - The queue contains every node that this backend knew before the call, and none that it knew to be deleted.
     async fn children(&self, parent: &LockPath) -> Result<Queue>;
 
-    /// The own node `node` and the node right before it in the queue of `parent`, or more of that queue. A lock that excludes
-    /// all others ([`Label::Lock`] and [`Label::Write`]) needs no more to be granted.
+    /// Returns the own node `node` and the node directly before it in the queue of `parent`, or more of that queue. The
+    /// decision about a label that excludes all others ([`Label::Lock`] and [`Label::Write`]) needs no more.
     ///
-    /// Unlike [`children`](Self::children), the answer may be an older state of the queue, but never older than what this
-    /// backend has seen, including the create of `node`. Nothing ever comes in before `node`, so an older state may show too
-    /// many nodes before it, and never too few.
+    /// Unlike [`children`](Self::children), this may return an older state of the queue, but never one older than this
+    /// backend has seen, including the create of `node`. No node is ever inserted before `node`, so an older state may
+    /// show too many nodes before it and never too few.
     ///
-    /// The provided method is `children`. A store that can read less, or read it where it costs less, should do so.
+    /// The provided method calls `children`. A store that can read less, or read it at a lower cost, should override
+    /// it.
     ///
     /// # Behavior
-    /// - The node right before `node` is not left out.
-    /// - It has no node that this backend knows to be gone.
-    /// - `node` is missing only if it is gone.
+    /// - The node directly before `node` is included.
+    /// - No node is included that this backend knows to be deleted.
+    /// - `node` is missing only if it was deleted.
     async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
         let _ = node;
         self.children(parent).await
     }
 
-    /// [`children`](Self::children), and a one-shot watch on any change of the queue: a node that comes, goes
-    /// or is relabelled.
+    /// Returns what [`children`](Self::children) does, with a one-shot watch on any change of the queue: a node that is
+    /// created, deleted or relabelled.
     ///
     /// # Behavior
-    /// - No change between the answer and the watch is lost.
-    /// - A dropped watch leaves none at the server.
-    /// - It works on a missing parent.
+    /// - No change between the response and the watch is lost.
+    /// - A dropped watch is removed from the server.
+    /// - A missing parent can be watched.
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)>;
 
-    /// Whether the node `seen` in an earlier listing is still there with the same label; if so, with a
-    /// one-shot watch on its deletion and on its getting another label.
+    /// Looks up the node `seen` in an earlier listing. If it still exists with the same label, sets a one-shot watch on
+    /// its deletion and relabelling.
     ///
     /// # Behavior
-    /// - A node that is gone is `Deleted`, and no watch is left.
-    /// - A node with another label than in `seen` is `Changed`, however it was relabelled in between.
-    /// - No deletion or relabel between the answer and the watch is lost.
+    /// - A node that no longer exists is `Deleted`, and no watch is left.
+    /// - A node whose label differs from that in `seen` is `Changed`, however often it was relabelled in between.
+    /// - No deletion or relabel between the response and the watch is lost.
     /// - A relabel is never reported as `Deleted`.
     /// - The watch fires, with any event, when its session ends.
-    /// - A dropped watch leaves none at the server.
+    /// - A dropped watch is removed from the server.
     async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence>;
 
-    /// Atomically gives the own node another label at the same place in the queue, and fires its watches.
-    /// Returns the node as it is now; its fencing token stays that of `node`.
+    /// Atomically gives the own node another label at the same place in the queue, and fires its watches. Returns the
+    /// changed node, which keeps the fencing token of `node`.
     ///
     /// # Behavior
-    /// - The place, the ID and the session stay.
-    /// - Repeating it is harmless.
-    /// - A node that is gone is the error `NodeDeleted`; of a session that is over, `SessionLost`.
-    /// - Its own deletion notice stays silent.
+    /// - The place, the ID and the session do not change.
+    /// - Calling it again is harmless.
+    /// - The error is `NodeDeleted` if the node no longer exists, and `SessionLost` if its session is over.
+    /// - The node's own deletion notice does not fire.
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node>;
 
-    /// Removes exactly the node with this ID, whatever its label is by now, and returns whether this call
-    /// removed it.
+    /// Removes exactly the node with this ID, whatever its current label, and returns whether this call removed it.
     ///
     /// # Behavior
-    /// - A node that is gone already is `Ok`, and so is a parent that is.
-    /// - A node that somebody else deleted is `AlreadyDeleted`, whatever its label was.
-    /// - A node that an earlier attempt of this call may have deleted, whose answer was lost, is `Deleted`.
-    /// - A relabel of the node at the same time leaves nothing behind, whichever comes first.
-    /// - After a create of unknown outcome, [`Target::Id`] finds and removes what it left, if anything;
-    ///   a create whose future was dropped before this call cannot take effect after its `Ok`.
-    /// - It never removes another node with the same number.
+    /// - A node or a parent that no longer exists is not an error.
+    /// - A node that another client deleted is `AlreadyDeleted`, whatever its label was.
+    /// - A node that an earlier attempt of this call may have deleted is `Deleted` if the response of that attempt was
+    ///   lost.
+    /// - A concurrent relabel of the node leaves nothing behind, whichever takes effect first.
+    /// - After a create of unknown outcome, [`Target::Id`] finds and removes the node, if there is one. A create whose
+    ///   future was dropped before this call cannot take effect after this call returned `Ok`.
+    /// - Another node with the same number is never removed.
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion>;
 
     /// Removes the own node `node` as [`delete`](Self::delete) does, and confirms that each of `next`, own nodes in the
-    /// same queue, was still there when `node` was gone. None of them has a label that may be changed.
+    /// same queue, still existed when `node` was removed. None of them has a label that can change.
     ///
-    /// A recipe that knows `node` to have held the lock, and one of `next` to be right behind it, then knows that this one
-    /// holds, and sends no request to find out.
+    /// If `node` held the lock and a node of `next` is directly behind it, a confirmed removal proves that the latter
+    /// now holds the lock. No further request is needed.
     ///
-    /// The provided method deletes, and confirms nothing: then who is next looks for itself. A store that deletes one node
-    /// and checks others in one request confirms it.
+    /// The provided method deletes and confirms nothing, so the next waiter lists the queue itself. A store that can
+    /// delete one node and check others in a single request should override it.
     ///
     /// # Behavior
     /// - The node is removed whether or not this is confirmed.
-    /// - A node of `next` that is gone is not confirmed.
-    /// - A removal of a node that was gone already is not confirmed, nor is one in a later session than that of `node`.
-    /// - An answer that was lost costs a retry, or the confirmation.
+    /// - The removal is not confirmed if a node of `next` no longer exists.
+    /// - The removal is not confirmed if `node` had been deleted before, or if its session is over.
+    /// - A lost response costs a retry, or the confirmation.
     async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
         let _ = next;
         self.delete(parent, &Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
     }
 
-    /// The data of a node, whatever its label is by now; `None` if it is gone.
+    /// Returns the data of a node, whatever its current label, or `None` if the node no longer exists.
     ///
     /// # Behavior
-    /// - The data is what was given to the create or to the last write, byte for byte.
-    /// - Everybody is told the session that owns the node.
-    /// - If the time of the create is told, it stays when the data is written.
+    /// - The data is that of the create or of the last write, byte for byte.
+    /// - Every client gets the session that owns the node.
+    /// - If the store reports the time of the create, writing the data does not change it.
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>>;
 
-    /// [`data`](Self::data), and a one-shot watch on its change. No watch if the node is gone.
+    /// Returns what [`data`](Self::data) does, with a one-shot watch on its change. There is no watch if the node no
+    /// longer exists.
     ///
     /// # Behavior
-    /// - No write and no deletion between the answer and the watch is lost.
-    /// - By a relabel the watch fires or follows, and is never told that the node was `Deleted`.
+    /// - No write and no deletion between the response and the watch is lost.
+    /// - On a relabel, the watch fires or follows the node. It never reports the node as `Deleted`.
     /// - The watch fires, with any event, when its session ends.
-    /// - A dropped watch leaves none at the server, and takes no other one along.
+    /// - A dropped watch is removed from the server, and no other watch is removed with it.
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>>;
 
-    /// Writes the data of a node, whatever its label is by now.
+    /// Writes the data of a node, whatever its current label.
     ///
     /// # Behavior
-    /// - Any session may.
-    /// - The label, the place and the session stay, and the node's deletion notice stays silent.
-    /// - A node that is gone is the error `NodeDeleted`, and nothing is made.
-    /// - A write and a relabel at the same time both take effect.
+    /// - Any session may write.
+    /// - The label, the place and the session do not change, and the node's deletion notice does not fire.
+    /// - If the node no longer exists, the error is `NodeDeleted` and nothing is created.
+    /// - A concurrent write and relabel both take effect.
     /// - A watch of `exists_with_watch` may fire, but not with `Deleted`.
-    /// - Repeating it is harmless.
+    /// - Calling it again is harmless.
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()>;
 
-    /// A view of the session, and of the ones after it. Local: no request.
+    /// Returns a view of the current session and of those that follow it. Performs no I/O.
     ///
     /// # Behavior
-    /// - The deadline is never later than the moment at which the store ends the session.
-    /// - There is a deadline from the answer of a create on until the delete of the session's last node begins.
+    /// - The deadline is never later than the instant at which the store ends the session.
+    /// - There is a deadline from the response to a create until the delete of the session's last node begins.
     /// - An outage shorter than the session is `Suspended`, then `Connected` in the same epoch.
     /// - A session that ended is `Lost`, then `Connected` in the next epoch.
     fn session_events(&self) -> SessionEvents;
 
-    /// The jobs that this backend runs in the background, on the runtime that it lives on. Local: no request.
+    /// Returns the jobs that this backend runs in the background, on the runtime that it lives on. Performs no I/O.
     ///
     /// # Behavior
     /// - A job that is pushed from a thread without a runtime is run.
-    /// - A job that is pushed from a runtime that then ends is run.
+    /// - A job that is pushed from a runtime is run even if that runtime then ends.
     /// - After `close` no job is run, and none is kept.
     fn background(&self) -> Background;
 
-    /// Ends the session at the store, with its nodes, and wakes everybody with `Closed`. Dropping the last
-    /// handle does it too. Waits for the store's answer, but not for long.
+    /// Ends the session and its nodes at the store, and wakes all callers with `Closed`. Waits a limited time for the
+    /// store's response. Dropping the last handle has the same effect but waits for nothing.
     ///
     /// # Behavior
-    /// - Every operation that waits or comes later ends with `Closed`.
-    /// - Where the store can be reached the session's nodes are gone when this returns, with [`Close::Ended`].
-    /// - Where it cannot, or does not answer, this returns [`Close::Pending`], and the nodes go when the session
-    ///   expires.
-    /// - Repeating it is harmless; once it has returned `Ended` it always does.
+    /// - Every operation that is waiting or called later fails with `Closed`.
+    /// - If the store can be reached, the session's nodes are deleted when this returns [`Close::Ended`].
+    /// - If the store cannot be reached or does not answer, this returns [`Close::Pending`], and the nodes are deleted
+    ///   when the session expires.
+    /// - Calling it again is harmless. Once it has returned `Ended`, it always does.
     async fn close(&self) -> Result<Close>;
 }
 
@@ -249,75 +250,76 @@ pub enum Close {
     Pending,
 }
 
-/// The answer of [`create_ephemeral_sequential`](CoordinationBackend::create_ephemeral_sequential), and of
+/// The result of [`create_ephemeral_sequential`](CoordinationBackend::create_ephemeral_sequential) and
 /// [`create_unlisted`](CoordinationBackend::create_unlisted).
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Created {
     /// The node, with session and fencing token filled.
     pub node: Node,
-    /// The queue at or after the create, or as much of it as the node's label needs; it has the node. `None` only from
-    /// `create_unlisted`.
+    /// The queue at or after the create, or as much of it as the node's label needs. It contains the node. `None` only
+    /// from `create_unlisted`.
     pub queue: Option<Queue>,
     /// The epoch of the session that owns the node.
     pub epoch: u64,
-    /// Completes when somebody else deletes the node while its session lives.
+    /// Fires when another client deletes the node while its session is live.
     pub deletion: DeletionNotice,
 }
 
 impl Created {
-    /// Creates the answer. The fields say what the arguments are.
+    /// Creates the result from its fields.
     #[must_use]
     pub fn new(node: Node, queue: Queue, epoch: u64, deletion: DeletionNotice) -> Self {
         Created { node, queue: Some(queue), epoch, deletion }
     }
 
-    /// Creates the answer of a create that did not list the queue.
+    /// Creates the result of a create that did not list the queue.
     #[must_use]
     pub fn unlisted(node: Node, epoch: u64, deletion: DeletionNotice) -> Self {
         Created { node, queue: None, epoch, deletion }
     }
 }
 
-/// The answer of [`exists_with_watch`](CoordinationBackend::exists_with_watch).
+/// The result of [`exists_with_watch`](CoordinationBackend::exists_with_watch).
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum Existence {
-    /// There is no such node, and no watch is left.
+    /// The node no longer exists. No watch is set.
     Deleted,
-    /// The node has another label than was seen. No watch.
+    /// The node's label has changed. No watch is set.
     Changed(Node),
-    /// The node is as it was seen; the watch tells when that ends.
+    /// The node is unchanged. The watch fires when that ends.
     Watching(Watch),
 }
 
-/// The answer of [`delete`](CoordinationBackend::delete).
+/// The result of [`delete`](CoordinationBackend::delete).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deletion {
-    /// This call deleted the node, or most likely did: the answer to one of its requests was lost, and there is no
-    /// such node now.
+    /// This call deleted the node, or most likely did: the response to one of its requests was lost, and the node no
+    /// longer exists.
     Deleted,
-    /// There was no such node, and this call cannot have deleted it.
+    /// The node did not exist, and this call cannot have deleted it.
     AlreadyDeleted,
 }
 
-/// The answer of [`hand_over`](CoordinationBackend::hand_over).
+/// The result of [`hand_over`](CoordinationBackend::hand_over).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandOver {
-    /// This call removed the node, and each of the nodes behind it was still there then.
+    /// This call removed the node, and each of the nodes behind it still existed then.
     Confirmed,
-    /// The node is gone, as by [`delete`](CoordinationBackend::delete) with this answer. Nothing is known of the others.
+    /// The node no longer exists, with this result of [`delete`](CoordinationBackend::delete). Nothing is known of the
+    /// others.
     Unconfirmed(Deletion),
 }
 
-/// What to delete.
+/// The node to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A known node.
     Node(Node),
-    /// Whatever a create of unknown outcome with this ID left behind.
+    /// The node, if any, that a create of unknown outcome with this ID left behind.
     Id(NodeId),
 }
 

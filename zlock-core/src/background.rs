@@ -1,4 +1,4 @@
-//! Work that goes on when the caller has left: run by the backend, wherever the caller was.
+//! Work that outlives its caller, run by the backend on its own runtime.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,18 +25,18 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// Work for a [`Background`].
 #[async_trait]
 pub trait Job: Debug + Send + Sync + 'static {
-    /// Does the work, retrying until it is done or pointless. `backend` is the one that the job was pushed with.
+    /// Does the work, retrying until it is done or no longer needed. `backend` is the one that the job was pushed with.
     ///
-    /// All jobs run at once. Each takes a [turn](Background::turn) while it asks the store for something, and gives it
-    /// back before it waits: after an outage there may be thousands of jobs.
+    /// All jobs run concurrently. Each takes a [turn](Background::turn) for a request to the store, and returns it
+    /// before it waits: after an outage there may be thousands of jobs.
     ///
     /// # Cancel safety
-    /// The future may be dropped at any await point, with the runtime that it ran on. The job is then run again
-    /// from the beginning, so its work must be idempotent.
+    /// The future may be dropped at any await point when its runtime ends. The job is then run again from the
+    /// beginning, so its work must be idempotent.
     async fn run(&self, backend: &dyn CoordinationBackend);
 }
 
-/// The jobs that a backend runs in the background, each as a task of its own. Cheap to clone.
+/// The jobs that a backend runs in the background, each in a separate task. Cheap to clone.
 ///
 /// The backend's own task polls [`run`](Self::run), so jobs run on the runtime that the backend lives on, whatever
 /// runtime or thread they were pushed from.
@@ -57,7 +57,7 @@ impl Default for Shared {
     }
 }
 
-/// The right of a job to ask the store for something, until it is dropped. Returned by [`Background::turn`].
+/// Permission for a job to send requests to the store, until it is dropped. Returned by [`Background::turn`].
 #[derive(Debug)]
 pub struct Turn {
     /// Never `None`: the turns are not closed.
@@ -130,7 +130,7 @@ enum Place {
 }
 
 impl Background {
-    /// An empty list.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -141,22 +141,22 @@ impl Background {
     /// Never blocks or spawns, and needs neither a runtime nor a clock: it may be called from any thread, while
     /// unwinding, and in the destructor of a thread-local.
     ///
-    /// `backend` is kept until the job is done, the list is closed, or the runtime has ended that ran the jobs.
+    /// `backend` is kept until the job is done, the list is closed, or the runtime that ran the jobs has ended.
     pub fn push(&self, backend: Arc<dyn CoordinationBackend>, job: impl Job) {
         let (job, kept) = (Box::new(job), Some(backend.clone()));
         let entry = Entry { job, backend: Arc::downgrade(&backend), kept, panicked: false };
         self.0.add(entry, Place::Back);
     }
 
-    /// Waits until fewer than 16 jobs have a turn, and takes one. Jobs get theirs in the order of their calls.
+    /// Waits until fewer than 16 jobs have a turn, and takes one. Jobs are served in the order of their calls.
     ///
     /// # Cancel safety
-    /// Safe, but the place in the order is lost.
+    /// Safe, but the caller loses its place in the order.
     pub async fn turn(&self) -> Turn {
         Turn { _permit: self.0.turns.clone().acquire_owned().await.ok() }
     }
 
-    /// The number of jobs that are not done yet.
+    /// Returns the number of jobs that are not done yet.
     #[must_use]
     pub fn len(&self) -> usize {
         let state = self.0.lock();
@@ -178,12 +178,12 @@ impl Background {
         };
     }
 
-    /// Runs the jobs as tasks of the runtime that polls the future, in the order in which they were pushed and beside
-    /// each other. The future never completes. Jobs keep their backends from this call on, until it is dropped.
+    /// Runs the jobs concurrently as tasks of the runtime that polls the future, starting them in the order in which
+    /// they were pushed. The future never completes. Jobs keep their backends from this call until it is dropped.
     ///
     /// A job is orphaned if the runtime that ran the jobs ended, and the handle that it was pushed with was dropped
-    /// before this call. Only the end of the session can then do what the job was for, so this call drops the job and
-    /// reports the current session of `publisher`, which is the backend's own, as lost.
+    /// before this call. Only the end of the session can then have the job's effect, so this call drops the job and
+    /// reports the current session of `publisher`, which must be the backend's own, as lost.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the jobs that are not done; the next call runs them again.

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A result whose error is [`Error`].
+/// A [`Result`](std::result::Result) whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of any operation, with its kind, the operation and the path.
+/// The error of every operation, with its kind, the operation and the path.
 ///
 /// Three questions have separate answers. [`kind`](Error::kind) says what happened,
 /// [`is_retryable`](Error::is_retryable) whether to try again, and [`is_ambiguous`](Error::is_ambiguous) whether the server
@@ -29,57 +29,57 @@ struct Inner {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// A path or a name that no store accepts. Nothing was sent. Correct the path.
+    /// A path or a name is invalid on every store. Nothing was sent. Correct the path.
     InvalidPath,
-    /// A connection URL that cannot be parsed. Nothing was sent. Correct the URL.
+    /// A connection URL cannot be parsed. Nothing was sent. Correct the URL.
     InvalidUrl,
     /// An option, a duration or a number of permits is out of range. Nothing was sent. Correct the value.
     InvalidArgument,
     /// The URL names a backend whose cargo feature is off. Enable the feature.
     FeatureDisabled,
-    /// The time given for an acquisition is over, before it had its place in the queue. Nothing is held and nothing is
-    /// left behind. The phase says what the time was spent on; the source is the store's last failure, if it was
-    /// still failing.
+    /// The time given for an acquisition ended before it had its place in the queue. Nothing is held and nothing is
+    /// left behind. The phase says what the time was spent on. The source is the store's last failure, if it was still
+    /// failing.
     Timeout(Phase),
-    /// The time given for an acquisition is over, and another client held the lock for all of it. Nothing is held and
+    /// The time given for an acquisition ended, and other clients held the lock for all of it. Nothing is held and
     /// nothing is left behind. Try again later.
     Busy,
-    /// A write lock was requested in the scope of a read lock of the same path, where it would wait for itself. Nothing was
-    /// sent. Release the read lock first, or acquire the write lock instead of it.
+    /// A write lock was requested in the scope of a read lock of the same path, where it would deadlock. Nothing was
+    /// sent. Release the read lock first, or acquire the write lock instead.
     UpgradeRefused,
     /// A downgrade was requested while other guards of the same write lock exist. Nothing was sent. Release them first.
     StillEntered,
     /// Another client uses the semaphore with a different maximum. The message names both. Nothing is held, and
     /// nothing is left behind. Use the same maximum everywhere.
     PermitLimitMismatch,
-    /// The session of the lock, or of the place in the queue, is over: it expired at the server, or its local deadline has
-    /// passed. Nothing is held any more. Acquire again; the client is already connecting with a new session.
+    /// The session of the lock, or of the place in the queue, is over: it expired at the server, or its local deadline
+    /// has passed. The lock is no longer held. Acquire it again; the client is already connecting with a new session.
     SessionLost,
-    /// Somebody else deleted the node of this lock, or of this place in the queue. Nothing is held any more. Acquire
-    /// again.
+    /// Another client deleted the node of this lock, or of this place in the queue. The lock is no longer held. Acquire
+    /// it again.
     NodeDeleted,
     /// The lock was released by its holder. Only a [`LockContext`] that outlives its guard reports this.
     ///
     /// [`LockContext`]: https://docs.rs/zlock/latest/zlock/struct.LockContext.html
     Released,
-    /// The client was closed, or the runtime that its backend lives on has ended. Final.
+    /// The client was closed, or the runtime that its backend lives on has ended. This is final for the client.
     Closed,
-    /// The store refuses the credentials, or the access to this path. Final until somebody changes either.
+    /// The store refuses the credentials, or access to this path. Trying again does not help until either is corrected.
     NotAuthorized,
     /// No server answered within the operation's budget of time and retries. On ZooKeeper, also returned when the client
     /// already watches as much as it can. Try again later.
     Unavailable,
-    /// The store answered something that we did not expect; the source says what. Report it.
+    /// The store returned an unexpected response; the source has the details. Report it as a bug.
     Unexpected,
 }
 
-/// What an acquisition was doing when its time was over.
+/// The phase of an acquisition in which its time ended.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Waiting for a session with the store: no server was reached.
+    /// Waiting for a session with the store. No server was reached.
     Connecting,
-    /// The node was being created; it may have been, and is cleaned up.
+    /// Creating the node. It may exist, in which case the client removes it.
     Queueing,
 }
 
@@ -138,7 +138,7 @@ impl Error {
         self
     }
 
-    /// Sets the message, which says what was wrong and where.
+    /// Sets the message, which says what is wrong and where.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.0.message = Some(message.into());
@@ -166,7 +166,7 @@ impl Error {
         self
     }
 
-    /// Returns what happened.
+    /// Returns the kind of the error.
     ///
     /// # Examples
     /// ```
@@ -195,7 +195,7 @@ impl Error {
         self.0.path.as_deref()
     }
 
-    /// Returns `true` if the same call may succeed later, with nothing changed by hand.
+    /// Returns `true` if the same call may succeed later without manual intervention.
     ///
     /// # Examples
     /// ```
@@ -219,7 +219,7 @@ impl Error {
         )
     }
 
-    /// Returns `true` if the request may have taken effect at the server although it failed here.
+    /// Returns `true` if the request may have taken effect at the server although the call failed.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.0.ambiguous

@@ -1,13 +1,13 @@
-//! Input as errors show it: refused input may be of any length, an error may not.
+//! Excerpts of refused input for error messages, which must not become arbitrarily long.
 
 use std::fmt;
 
-/// The most characters of an input that an error shows.
+/// The maximum number of characters of an input that an error shows.
 const MAX_CHARS: usize = 200;
 
-/// An input as an error shows it: its first 200 characters, and how long it is if that is not all.
+/// An input as an error shows it: its first 200 characters, and its length if it is longer.
 ///
-/// `{}` shows it as it is, `{:?}` in quotes and with escapes.
+/// `{}` shows it unchanged, `{:?}` in quotes and with escapes.
 ///
 /// # Examples
 /// ```
@@ -25,7 +25,7 @@ pub struct Excerpt<'a> {
 }
 
 impl<'a> Excerpt<'a> {
-    /// The excerpt of this input.
+    /// Creates the excerpt of this input.
     #[must_use]
     pub fn of(input: &'a str) -> Self {
         let end = input.char_indices().nth(MAX_CHARS).map_or(input.len(), |(at, _)| at);

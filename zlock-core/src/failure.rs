@@ -11,12 +11,11 @@ tokio::task_local! {
 
 /// The last failure of a store's operations that has not been overcome.
 ///
-/// An operation retries inside itself. A caller that gives it less time than it takes would not learn what failed:
-/// such a caller runs the operation under [`observe`](Self::observe), and names the failure as the cause of its
-/// timeout.
+/// An operation retries internally, so a caller that stops waiting first would not learn what failed. Such a caller
+/// runs the operation under [`observe`](Self::observe), and reports the last failure as the cause of its timeout.
 ///
-/// A backend calls [`note`](Self::note) with each failure that it retries or waits for the end of, on the task that
-/// called the operation. That costs nothing if nobody observes.
+/// A backend calls [`note`](Self::note), on the task that called the operation, with each failure that it retries or
+/// waits out. Without an observer that costs nothing.
 ///
 /// # Examples
 /// ```
@@ -42,30 +41,30 @@ impl LastFailure {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a future, and keeps the last failure that is noted in it.
+    /// Runs a future and keeps the last failure that it notes.
     pub fn observe<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
         OBSERVED.scope(self.clone(), future)
     }
 
-    /// Returns the last failure; `None` if there was none, or if it was overcome.
+    /// Returns the last failure, or `None` if there was none or it was overcome.
     #[must_use]
     pub fn get(&self) -> Option<Error> {
         self.lock().clone()
     }
 
-    /// Takes the last failure; `None` if there was none, or if it was overcome.
+    /// Takes the last failure, or `None` if there was none or it was overcome.
     #[must_use]
     pub fn take(&self) -> Option<Error> {
         self.lock().take()
     }
 
-    /// Notes a failure for whoever observes the calling code. `failure` is not called if nobody does.
+    /// Notes a failure for the observer of the calling code. Without one, `failure` is not called.
     pub fn note(failure: impl FnOnce() -> Error) {
         // An error if nobody observes.
         let _ = OBSERVED.try_with(|last| *last.lock() = Some(failure()));
     }
 
-    /// Forgets the last failure: the operation that met it has succeeded.
+    /// Forgets the last failure, because the operation that noted it has succeeded.
     pub fn overcome() {
         let _ = OBSERVED.try_with(LastFailure::take);
     }

@@ -1,30 +1,30 @@
-//! What a place in a queue is for.
+//! Labels: what a place in a queue asks for.
 
 use std::borrow::Cow;
 
-/// What a node in a lock's queue asks for. It stands in the node's name (ZooKeeper, mem) or value (etcd).
+/// The kind of lock that a node in a queue asks for. It is part of the node's name (ZooKeeper, mem) or value (etcd).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Label {
-    /// A mutex: nobody beside it. Never relabelled.
+    /// A mutex, which excludes all other nodes. It is never relabelled.
     Lock,
-    /// The writer of a read/write lock: nobody beside it. May become a [`Read`](Label::Read).
+    /// A writer of a read/write lock, which excludes all other nodes. It may become a [`Read`](Label::Read).
     Write,
-    /// A reader of a read/write lock: other readers beside it.
+    /// A reader of a read/write lock, which holds beside other readers.
     Read,
     /// `weight` of the `max` permits of a semaphore.
     Permits {
-        /// How many permits this node takes.
+        /// The number of permits that this node takes.
         weight: u32,
-        /// How many there are in all, as this node's client believes.
+        /// The maximum that this node's client uses for the semaphore.
         max: u32,
-        /// Whether it was granted them, and has told the node behind it by becoming this label.
+        /// Whether the permits were granted. A holder sets it by a relabel, which notifies the node behind it.
         granted: bool,
     },
 }
 
 impl Label {
-    /// The part of a node's name that tells the label, as Curator writes it.
+    /// Returns the part of a node's name that encodes the label, as Curator writes it.
     pub(crate) fn marker(self) -> Cow<'static, str> {
         match self {
             Label::Lock => "lock-".into(),
@@ -35,8 +35,8 @@ impl Label {
         }
     }
 
-    /// Reads the label off the end of a name without its sequence: what stands before the label, and the
-    /// label. Knows Curator's, kazoo's and our own names.
+    /// Parses the label at the end of a name without its sequence, and returns it with the part before it. Knows the
+    /// names of Curator, kazoo and zlock.
     pub(crate) fn split(name: &str) -> Option<(&str, Label)> {
         // kazoo's `__rlock__` has to come before `__lock__`, and both before `lock-`.
         for (marker, label) in [

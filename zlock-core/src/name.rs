@@ -1,4 +1,4 @@
-//! Names of nodes, as Curator and kazoo write them, so that old and new processes see each other.
+//! Names of nodes, as Curator and kazoo write them, so that clients of all three see each other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,46 +16,46 @@ const PROTECTED: &str = "_c_";
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeName(Arc<str>);
 
-/// What a node's name says.
+/// The parts of a node's name.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedName {
-    /// The ID that its creator gave it. A name without one (Curator's unprotected `lock-0000000007`) is its own ID.
+    /// The ID that the creator chose. A name without one (Curator's unprotected `lock-0000000007`) is its own ID.
     pub id: NodeId,
-    /// What it asks for.
+    /// The kind of lock that it asks for.
     pub label: Label,
-    /// Its place in the queue.
+    /// The place in the queue.
     pub sequence: Sequence,
 }
 
 impl NodeName {
-    /// A name that a store gave.
+    /// Creates a name from its text.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         NodeName(name.into())
     }
 
-    /// The name up to its sequence: what a sequential create is given.
+    /// Returns the name up to its sequence, as passed to a sequential create.
     #[must_use]
     pub fn prefix(node_id: &NodeId, label: Label) -> String {
         [PROTECTED, node_id.as_str(), "-", &label.marker()].concat()
     }
 
-    /// The whole name of a node of ours.
+    /// Returns the complete name of a node that zlock creates.
     #[must_use]
     pub fn of(node_id: &NodeId, label: Label, sequence: Sequence) -> Self {
         NodeName(sequence.appended_to(&Self::prefix(node_id, label)).into())
     }
 
-    /// Reads a name as a place in a lock's queue; `None` for a foreign name, which is no place.
+    /// Parses the name of a place in a lock's queue, and returns `None` for any other name.
     ///
     /// A name is a place if it is one of these, followed by the sequence:
     /// - `_c_<uuid>-` or nothing, and `lock-`, `__READ__`, `__WRIT__`, `__PERM__<n>of<max>__` or
     ///   `__HELD__<n>of<max>__`;
     /// - nothing or kazoo's 32 hex digits, and `__lock__` or `__rlock__`.
     ///
-    /// So a name without an ID, such as `lock-0000000000`, is a place, too: Curator without protection writes such
-    /// names, and a holder that is overlooked is worse than a stray node that keeps others out.
+    /// A name without an ID, such as `lock-0000000000`, is a place, too. Curator without protection writes such names,
+    /// and overlooking a holder is worse than waiting for a stray node.
     #[must_use]
     pub fn parse(name: &str) -> Option<ParsedName> {
         let (rest, sequence) = Sequence::split(name)?;
@@ -77,7 +77,7 @@ impl NodeName {
         name.strip_prefix(PROTECTED)
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

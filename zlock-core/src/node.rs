@@ -10,8 +10,8 @@ use crate::name::{NodeName, ParsedName, is_uuid};
 use crate::sequence::Sequence;
 use crate::session::SessionId;
 
-/// The identity of a node: its creator's UUID, new for each create. Equal IDs mean the same place in the queue, whatever
-/// the node's label is by now.
+/// The identity of a node: a UUID that its creator chooses, new for each create. Equal IDs mean the same place in the
+/// queue, whatever the node's current label.
 ///
 /// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,7 +30,8 @@ impl NodeId {
         &self.0
     }
 
-    /// Returns `true` for a UUID. Only such an ID can be read back from the name of the node that is created with it.
+    /// Returns `true` if the ID is a UUID. Only such an ID can be parsed from the name of the node that is created with
+    /// it.
     #[must_use]
     pub fn is_uuid(&self) -> bool {
         is_uuid(&self.0)
@@ -53,7 +54,7 @@ impl fmt::Debug for NodeId {
 /// even if the lock's path was removed and created again in between.
 ///
 /// Pass it to the storage that the lock protects, and let the storage refuse every token below the highest one it has
-/// seen. Then a former holder that does not know yet that it has lost the lock can do no harm.
+/// seen. Then a former holder that has not noticed the loss of the lock can do no harm.
 ///
 /// A token is a pair, compared by number first and turn second:
 /// - The [`number`](FencingToken::number) comes from the store: ZooKeeper's `czxid`, etcd's create revision, the mem
@@ -130,14 +131,14 @@ impl FencingToken {
     }
 }
 
-/// As [`FencingToken::to_be_bytes`].
+/// Equivalent to [`FencingToken::to_be_bytes`].
 impl From<FencingToken> for [u8; 12] {
     fn from(node_id: FencingToken) -> Self {
         node_id.to_be_bytes()
     }
 }
 
-/// As [`FencingToken::from_be_bytes`].
+/// Equivalent to [`FencingToken::from_be_bytes`].
 impl From<[u8; 12]> for FencingToken {
     fn from(bytes: [u8; 12]) -> Self {
         FencingToken::from_be_bytes(bytes)
@@ -151,8 +152,8 @@ impl From<FencingToken> for u128 {
     }
 }
 
-/// The inverse of the conversion to `u128`. An integer of more than 96 bits is no token: the error is
-/// [`ErrorKind::InvalidArgument`].
+/// The inverse of the conversion to `u128`. Fails with [`ErrorKind::InvalidArgument`] for an integer of more than 96
+/// bits.
 impl TryFrom<u128> for FencingToken {
     type Error = Error;
 
@@ -166,7 +167,7 @@ impl TryFrom<u128> for FencingToken {
     }
 }
 
-/// Writes the number, followed by a dot and the turn unless that is 0.
+/// Writes the number, followed by a dot and the turn unless the turn is 0.
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.turn {
@@ -176,32 +177,32 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// One place in a lock's queue.
+/// A place in a lock's queue.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name under the lock's path (on etcd: the last part of its key).
+    /// The name under the lock's path; on etcd, the last segment of its key.
     pub name: NodeName,
-    /// The ID that its creator gave it.
+    /// The ID that the creator chose.
     pub id: NodeId,
-    /// What it asks for.
+    /// The kind of lock that it asks for.
     pub label: Label,
-    /// Its place.
+    /// The place in the queue.
     pub sequence: Sequence,
-    /// The session that owns it. Set for own nodes, and for others if a listing contains it at no extra cost.
+    /// The session that owns the node. Set for own nodes, and for others if the store's listing includes it.
     pub session: Option<SessionId>,
-    /// Its fencing token. Set in the same cases as `session`.
+    /// The fencing token. Set in the same cases as `session`.
     pub fencing_token: Option<FencingToken>,
 }
 
 impl Node {
-    /// Creates a node whose owner and fencing token are not known.
+    /// Creates a node without an owner and a fencing token.
     #[must_use]
     pub fn new(name: NodeName, id: NodeId, label: Label, sequence: Sequence) -> Self {
         Node { name, id, label, sequence, session: None, fencing_token: None }
     }
 
-    /// Parses a name as a store lists it. Returns `None` for a name that is no place in a queue.
+    /// Parses a name from a store's listing, and returns `None` for a name that is not a place in a queue.
     #[must_use]
     pub fn listed(name: impl Into<Arc<str>>) -> Option<Self> {
         let name = NodeName::new(name);
@@ -216,7 +217,7 @@ impl Node {
         self
     }
 
-    /// Sets the name and the label, which a relabel changes.
+    /// Sets the name and the label, as a relabel does.
     #[must_use]
     pub fn relabelled(mut self, name: NodeName, label: Label) -> Self {
         (self.name, self.label) = (name, label);
@@ -224,36 +225,36 @@ impl Node {
     }
 }
 
-/// What a store returns when a node's data is read.
+/// A node's data, with what the store reports beside it.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeData {
-    /// The bytes that were written last.
+    /// The bytes of the last write.
     pub data: Vec<u8>,
-    /// The session that owns the node; none if it is no session's.
+    /// The session that owns the node, if any.
     pub session: Option<SessionId>,
     /// The time at which the node was created, by a server's clock, on stores that report it. For display only.
     pub created: Option<SystemTime>,
-    /// The fencing token that a holder with this node has, if the store tells. On ZooKeeper a node whose label was
-    /// changed is a new one, and this is the number of the new one.
+    /// The fencing token of a holder with this node, if the store reports it. On ZooKeeper a relabel creates a new
+    /// node, and this is the number of the new one.
     pub fencing_token: Option<FencingToken>,
 }
 
 impl NodeData {
-    /// Data of a node of this session, on a store that does not tell when the node was made.
+    /// Creates the data of a node that this session owns, without a time of creation and a fencing token.
     #[must_use]
     pub fn new(data: Vec<u8>, session: Option<SessionId>) -> Self {
         NodeData { data, session, created: None, fencing_token: None }
     }
 
-    /// The same, made at this time.
+    /// Sets the time of creation.
     #[must_use]
     pub fn with_created(mut self, created: SystemTime) -> Self {
         self.created = Some(created);
         self
     }
 
-    /// The same, with this fencing token.
+    /// Sets the fencing token.
     #[must_use]
     pub fn with_fencing_token(mut self, token: FencingToken) -> Self {
         self.fencing_token = Some(token);

@@ -1,4 +1,4 @@
-//! Where new node IDs come from.
+//! The generator of node IDs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,13 +20,13 @@ pub struct NodeIds {
 const STEP: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
 
 impl NodeIds {
-    /// NodeIds that no other process makes, from the operating system's randomness.
+    /// Creates a generator from the operating system's randomness. No other process generates the same IDs.
     #[must_use]
     pub fn random() -> Self {
         NodeIds::from_first(Uuid::new_v4().as_u128())
     }
 
-    /// NodeIds that only this seed makes: for tests on mem, never for a store that others use.
+    /// Creates a generator from a seed, for tests on mem. Never use it on a store that other processes use.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         NodeIds::from_first(fastrand::Rng::with_seed(seed).u128(..))

@@ -1,4 +1,4 @@
-//! A session's own nodes, and the notice that one of them is gone.
+//! A session's own nodes, and the notice that one of them was deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 
 use crate::node::NodeId;
 
-/// Notifies the creator of a node that somebody else deleted it: the store no longer has it although the session lives on.
-/// Level-triggered. Performs no I/O.
+/// Notifies the creator of a node that another client deleted it: the node no longer exists although its session is
+/// live. Level-triggered. Performs no I/O.
 #[derive(Clone, Debug)]
 pub struct DeletionNotice(Arc<Deleted>);
 
@@ -30,13 +30,13 @@ impl Deleted {
 }
 
 impl DeletionNotice {
-    /// Whether the node was reported gone.
+    /// Returns `true` if the node was reported as deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.0.is_deleted.load(Ordering::Acquire)
     }
 
-    /// Waits until the node is reported gone; for ever if it never is.
+    /// Waits until the node is reported as deleted, for ever if it never is.
     ///
     /// # Cancel safety
     /// Safe.
@@ -49,9 +49,9 @@ impl DeletionNotice {
     }
 }
 
-/// The nodes that a backend made and still answers for. A heartbeat that lists the session's nodes is
-/// compared with what was known when it was *sent*, by ID, leaving out nodes that were being relabelled
-/// or deleted at any time since.
+/// The nodes of a session whose deletion by another client must be reported. The listing of a heartbeat is compared by
+/// ID with the nodes that were known when the heartbeat was *sent*, except for those that were being relabelled or
+/// deleted at any time since.
 #[derive(Debug, Default)]
 pub struct OwnNodes(Mutex<State>);
 
@@ -86,7 +86,7 @@ impl OwnNodes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a node in: call when its create was answered.
+    /// Adds a node. Call it when the response to its create has arrived.
     #[must_use = "the notice belongs into `Created`"]
     pub fn insert(&self, node_id: &NodeId) -> DeletionNotice {
         let mut state = self.lock();
@@ -98,14 +98,14 @@ impl OwnNodes {
         DeletionNotice(notice)
     }
 
-    /// Forgets a node: call before its delete is sent. Its notice stays silent from then on.
+    /// Forgets a node. Call it before the node's delete is sent. The notice does not fire from then on.
     pub fn remove(&self, node_id: &NodeId) {
         let mut state = self.lock();
         state.nodes.remove(node_id);
         state.unobserved.remove(node_id);
     }
 
-    /// Leaves a node out of every comparison until the returned guard is dropped: hold it while the node is
+    /// Excludes a node from every comparison until the returned guard is dropped. Hold the guard while the node is
     /// relabelled. A node that is inserted with the same ID in the meantime is not hidden.
     #[must_use = "the node is hidden only as long as this lives"]
     pub fn hide(&self, node_id: &NodeId) -> Hidden<'_> {
@@ -116,8 +116,8 @@ impl OwnNodes {
         Hidden { nodes: self, id: node_id.clone(), made }
     }
 
-    /// A mark to take before a listing of the session's nodes is sent. Also drops nodes whose makers have
-    /// lost interest.
+    /// Returns a mark, to be taken before the request that lists the session's nodes is sent. Also drops nodes whose
+    /// notices have been dropped.
     #[must_use = "compare the listing with it"]
     pub fn mark(&self) -> u64 {
         let mut state = self.lock();
@@ -132,12 +132,13 @@ impl OwnNodes {
         *clock
     }
 
-    /// Compares a listing that was sent after `mark`: nodes known by then that it does not have are gone.
+    /// Compares a listing that was requested after `mark`, and reports nodes that were known by then and are missing as
+    /// deleted.
     pub fn compare(&self, mark: u64, present: &BTreeSet<NodeId>) {
         self.compare_part(mark, present, |_| true);
     }
 
-    /// Compares a listing of some of the session's nodes: only a node that `listed` accepts can be reported gone.
+    /// Compares a listing of some of the session's nodes. Only a node that `listed` accepts can be reported as deleted.
     pub fn compare_part(&self, mark: u64, present: &BTreeSet<NodeId>, listed: impl Fn(&NodeId) -> bool) {
         self.lock().nodes.retain(|node_id, own| {
             let gone = listed(node_id) && own.is_missing(node_id, mark, present);
@@ -148,8 +149,8 @@ impl OwnNodes {
         });
     }
 
-    /// The nodes that [`compare`](OwnNodes::compare) would report: for a store whose listing may be behind, so
-    /// that they must be looked for once more before they are [reported](OwnNodes::report_deleted).
+    /// Returns the nodes that [`compare`](OwnNodes::compare) would report. For a store whose listing may be stale: each
+    /// of them must be looked up once more before it is [reported](OwnNodes::report_deleted).
     #[must_use]
     pub fn missing(&self, mark: u64, present: &BTreeSet<NodeId>) -> Vec<NodeId> {
         let state = self.lock();
@@ -157,46 +158,46 @@ impl OwnNodes {
         missing.map(|(node_id, _)| node_id.clone()).collect()
     }
 
-    /// Reports one node gone: for a backend that learned it in another way.
+    /// Reports one node as deleted, for a backend that has learned it in another way.
     pub fn report_deleted(&self, node_id: &NodeId) {
         if let Some(own) = self.lock().nodes.remove(node_id) {
             own.notice.tell();
         }
     }
 
-    /// Forgets every node: their session is over, which is said elsewhere.
+    /// Forgets every node. The end of their session is reported elsewhere.
     pub fn clear(&self) {
         let mut state = self.lock();
         state.nodes.clear();
         state.unobserved.clear();
     }
 
-    /// Whether the session owns a node, as far as its client knows: also one that it no longer answers for, until that is
+    /// Returns `true` if the session may own a node. That includes nodes whose notices were dropped, until they are
     /// [removed](Self::remove).
     pub(crate) fn owns_any(&self) -> bool {
         let state = self.lock();
         !state.nodes.is_empty() || !state.unobserved.is_empty()
     }
 
-    /// Whether it answers for this node.
+    /// Returns `true` if the node is in the list.
     #[must_use]
     pub fn contains(&self, node_id: &NodeId) -> bool {
         self.lock().nodes.contains_key(node_id)
     }
 
-    /// The IDs of all nodes that it answers for, in order.
+    /// Returns the IDs of all nodes in the list, in order.
     #[must_use]
     pub fn node_ids(&self) -> Vec<NodeId> {
         self.lock().nodes.keys().cloned().collect()
     }
 
-    /// How many nodes it answers for.
+    /// Returns the number of nodes in the list.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().nodes.len()
     }
 
-    /// Whether it answers for none.
+    /// Returns `true` if there is no node in the list.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! Paths of locks, checked once.
+//! Paths of locks, validated once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::name::NodeName;
 pub struct LockPath(Arc<str>);
 
 impl LockPath {
-    /// The length of the longest valid path, in bytes. Far below what the stores accept in one request.
+    /// The maximum length of a path, in bytes. It is far below what the stores accept in one request.
     pub const MAX_BYTES: usize = 4096;
 
     /// Parses a path.

@@ -1,4 +1,4 @@
-//! Finds out why a host gives no session, since the stores' client libraries do not say.
+//! Finds out why a host does not grant a session, since the stores' client libraries do not report it.
 //!
 //! For backends only. A probe opens a connection of its own, sends a few bytes that do no harm to any server, and
 //! looks at the first bytes that come back. It opens no session and costs nothing while a connect succeeds
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// How long one connection, and one answer, is waited for.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What the servers of a store speak.
+/// The protocol of a store's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// ZooKeeper's own.
@@ -66,7 +66,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Looks at the hosts of one connect.
+/// Probes the hosts of one connect.
 #[derive(Debug)]
 pub struct Probe {
     protocol: Protocol,
@@ -77,18 +77,18 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A probe of these hosts, each `name:port`.
+    /// Creates a probe of these hosts, each `name:port`.
     pub fn new(protocol: Protocol, tls: bool, hosts: impl IntoIterator<Item = String>) -> Self {
         let hosts: Vec<_> = hosts.into_iter().collect();
         let found = Mutex::new(vec![None; hosts.len()]);
         Probe { protocol, tls, hosts, found }
     }
 
-    /// Looks at the hosts again and again; returns when no wait helps for any of them: their names do not
-    /// resolve in two rounds, or they answer in another protocol.
+    /// Probes the hosts repeatedly, and returns once waiting is pointless for all of them: their names do not resolve
+    /// in two rounds, or they speak another protocol.
     ///
     /// # Cancel safety
-    /// Safe. What is under way goes on for a few seconds in its threads.
+    /// Safe. Probes in flight continue for a few seconds in their threads.
     pub async fn hopeless(&self) {
         sleep(PATIENCE).await;
         // The number of rounds in a row in which a host's name did not resolve. A single failure may be temporary,
@@ -131,10 +131,10 @@ impl Probe {
         }
     }
 
-    /// Looks at the hosts again and again, for ever.
+    /// Probes the hosts repeatedly, for ever.
     ///
     /// # Cancel safety
-    /// As for [`hopeless`](Self::hopeless).
+    /// Same as [`hopeless`](Self::hopeless).
     pub async fn watch(&self) -> Infallible {
         loop {
             self.hopeless().await;
@@ -142,7 +142,7 @@ impl Probe {
         }
     }
 
-    /// What was found last, host by host; empty if nothing was.
+    /// Returns the latest findings, host by host, or an empty string if there are none.
     pub fn causes(&self) -> String {
         let found = self.found();
         let cause = |(host, finding): (&String, &Option<Finding>)| {
@@ -152,7 +152,7 @@ impl Probe {
         self.hosts.iter().zip(found.iter()).filter_map(cause).collect::<Vec<_>>().join("; ")
     }
 
-    /// The message of a connect that ran out of its time.
+    /// Returns the message of a connect that timed out.
     pub fn no_session_within(&self, time: Duration) -> String {
         match self.causes() {
             causes if causes.is_empty() => format!("no session within {time:?}"),

@@ -8,10 +8,11 @@ use crate::name::NodeName;
 use crate::node::{Node, NodeId};
 use crate::sequence::{Sequence, rotate_to_oldest};
 
-/// The nodes of one lock, head of the queue first. Names that are no places are left out.
+/// The nodes of one lock, beginning with the head of the queue. Names that are not places are left out.
 ///
-/// It dereferences to a slice of nodes. A queue of listed names ([`Queue::listed`]) parses them only then: most
-/// acquisitions need no more than the node before their own, which [`predecessor`](Queue::predecessor) finds without that.
+/// It dereferences to a slice of nodes. A queue of listed names ([`Queue::listed`]) parses them only on that access.
+/// Most acquisitions need just the node before their own, which [`predecessor`](Queue::predecessor) finds without
+/// parsing all names.
 #[derive(Clone, Default)]
 pub struct Queue {
     /// Empty if the nodes came parsed.
@@ -38,14 +39,14 @@ impl<S: AsRef<str> + Send + Sync> Names for Vec<S> {
     }
 }
 
-/// What is right before a node in its queue.
+/// The predecessor of a node in its queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predecessor {
     /// The node is not in the queue.
     NotQueued,
-    /// Nothing: the node is the head of the queue.
+    /// None: the node is the head of the queue.
     Head {
-        /// Whether another node is behind it.
+        /// Whether there is a node behind it.
         followed: bool,
     },
     /// This node.
@@ -68,7 +69,8 @@ impl Queue {
         Queue { names: None, own: None, nodes: nodes.into() }
     }
 
-    /// Creates a queue of names as a store lists them, ordered as by [`Queue::wrapping`]. Parses nothing yet.
+    /// Creates a queue of names as a store lists them, ordered as by [`Queue::wrapping`]. The names are parsed on
+    /// demand.
     #[must_use]
     pub fn listed<S: AsRef<str> + Send + Sync + 'static>(names: Vec<S>) -> Self {
         Queue { names: Some(Arc::new(names)), own: None, nodes: OnceLock::new() }
@@ -80,7 +82,7 @@ impl Queue {
         Queue::wrapping(names.into_iter().filter_map(|n| Node::listed(n.as_ref())).collect())
     }
 
-    /// Puts what is known of an own node in the place of the listed one with the same name.
+    /// Replaces the listed node with the same name by an own node, of which more is known.
     #[must_use]
     pub fn with_own(mut self, node: Node) -> Self {
         match self.nodes.get_mut() {
@@ -94,7 +96,7 @@ impl Queue {
         self
     }
 
-    /// Returns `true` if there is no node.
+    /// Returns `true` if the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self.unparsed() {
@@ -127,7 +129,7 @@ impl Queue {
         }
     }
 
-    /// Returns what is right before the node with this ID.
+    /// Returns the predecessor of the node with this ID.
     #[must_use]
     pub fn predecessor(&self, node_id: &NodeId) -> Predecessor {
         if let Some(predecessor) = self.unparsed().and_then(|names| among(names, node_id)) {

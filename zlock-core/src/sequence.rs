@@ -2,28 +2,28 @@
 
 use std::fmt;
 
-/// The number that a store gave a node: a sequence number on ZooKeeper and mem, a create revision on etcd.
+/// The number that the store gave a node: a sequence number on ZooKeeper and mem, a create revision on etcd.
 ///
 /// `Ord` compares the plain numbers. ZooKeeper's are signed 32-bit, and before version 3.6 wrap from `2147483647` to
 /// `-2147483648`, so a queue of such nodes is ordered by [`Queue::wrapping`](crate::Queue::wrapping). Later versions
-/// repeat the numbers near the wrap: a backend must not return a place that has one.
+/// repeat the numbers near the wrap, and a backend must not return a place with such a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sequence(i64);
 
 impl Sequence {
-    /// A sequence of this number.
+    /// Creates a sequence from its number.
     #[must_use]
     pub const fn new(number: i64) -> Self {
         Sequence(number)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
     }
 
-    /// Returns the name of this prefix and the sequence.
+    /// Returns a name that consists of this prefix and the sequence.
     #[must_use]
     pub fn appended_to(self, prefix: &str) -> String {
         let mut name = String::with_capacity(prefix.len() + 11);
@@ -43,8 +43,8 @@ impl Sequence {
         name
     }
 
-    /// Splits the sequence off the end of a name, as ZooKeeper's `%010d` writes a signed 32-bit number:
-    /// ten characters, a minus sign among them, or eleven below -999999999.
+    /// Splits the sequence off the end of a name. ZooKeeper writes it with `%010d` as a signed 32-bit number: ten
+    /// characters including a minus sign, or eleven below -999999999.
     pub(crate) fn split(name: &str) -> Option<(&str, Sequence)> {
         if let Some(split) = Self::split_common(name) {
             return Some(split);

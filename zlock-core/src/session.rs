@@ -1,4 +1,4 @@
-//! Sessions, which own the nodes, and how long that is certain.
+//! Sessions, which own the nodes, and their deadlines.
 
 use std::fmt;
 use std::future::pending;
@@ -49,11 +49,11 @@ pub enum SessionState {
     Suspended,
     /// The session is over: the store said so, or the deadline has passed. The backend is connecting with a new one.
     Lost,
-    /// The session is over, and no new one will follow.
+    /// The session is over, and there will be no new one.
     Closed(CloseReason),
 }
 
-/// The reason why no new session will follow.
+/// The reason why there will be no new session.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
@@ -69,7 +69,7 @@ pub enum CloseReason {
 pub struct Session {
     /// The number that the store gave the session.
     pub id: SessionId,
-    /// Counts the sessions of a backend, from 1. A newer epoch means that every older one is lost.
+    /// The number of the session among those of its backend, from 1. A newer epoch means that every older one is lost.
     pub epoch: u64,
     /// The state of the session.
     pub state: SessionState,
@@ -79,7 +79,7 @@ pub struct Session {
     pub deadline: Option<Instant>,
 }
 
-/// What a server granted when a session began, and what follows from it.
+/// The timing of a session, as granted by the server when the session began.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionTerms {
@@ -92,7 +92,7 @@ pub struct SessionTerms {
 }
 
 impl SessionTerms {
-    /// Creates the terms of a session. The fields say what the arguments are.
+    /// Creates the terms from their fields.
     #[must_use]
     pub const fn new(timeout: Duration, heartbeat: Duration, life: Duration) -> Self {
         SessionTerms { timeout, heartbeat, life }
@@ -115,11 +115,11 @@ impl Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Over;
 
-/// The backend's side of the view, which sets the state of the session. Dropping it closes the view.
+/// The backend's side of [`SessionEvents`], which sets the state of the session. Dropping it closes the view.
 ///
-/// Every method that names an epoch does nothing when a newer one has begun, so that late news of an old
-/// session cannot harm the new one. `Lost` is final for an epoch: once anybody has seen that the deadline
-/// has passed, a late heartbeat cannot take it back.
+/// A method that takes an epoch is a no-op once a newer one has begun, so that late news of an old session cannot
+/// affect the new one. `Lost` is final for an epoch: once any caller has seen that the deadline has passed, a late
+/// heartbeat cannot revive the session.
 #[derive(Debug)]
 pub struct SessionPublisher(Arc<Shared>);
 
@@ -168,7 +168,7 @@ impl Shared {
 }
 
 impl SessionPublisher {
-    /// A view in which no session has begun yet: epoch 0, lost.
+    /// Creates a publisher in whose view no session has begun: epoch 0, lost.
     #[must_use]
     pub fn new() -> Self {
         let session = Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: None };
@@ -176,7 +176,7 @@ impl SessionPublisher {
         SessionPublisher(Arc::new(Shared { current, changed: Notify::new() }))
     }
 
-    /// Begins the next epoch, `Connected`; returns its number. `None` if the view is closed.
+    /// Begins the next epoch as `Connected` and returns its number, or `None` if the view is closed.
     pub fn establish(&self, id: SessionId, deadline: Instant) -> Option<u64> {
         let mut current = self.0.lock();
         if matches!(current.session.state, SessionState::Closed(_)) {
@@ -189,7 +189,7 @@ impl SessionPublisher {
         Some(epoch)
     }
 
-    /// The store answered: moves the deadline on. `false` if the epoch is over; it stays over.
+    /// Extends the deadline after a response from the store. Returns `false` if the epoch is over.
     ///
     /// A session at rest stays without a deadline.
     pub fn extend(&self, epoch: u64, deadline: Instant) -> bool {
@@ -201,7 +201,7 @@ impl SessionPublisher {
         true
     }
 
-    /// Puts the session at rest, without a deadline, if `owns_nothing` returns `true`. Returns whether it is at rest.
+    /// Puts the session at rest, without a deadline, if `owns_nothing` returns `true`. Returns `true` if it is at rest.
     ///
     /// `owns_nothing` runs under the same lock as `insert` of [`own`](Self::own), and must not call the publisher.
     pub(crate) fn rest(&self, epoch: u64, owns_nothing: impl FnOnce() -> bool) -> bool {
@@ -218,8 +218,8 @@ impl SessionPublisher {
     /// Records by `insert` that the session owns a node. A session at rest gets this deadline; one that has a deadline
     /// keeps it.
     ///
-    /// `Ok(None)`, and nothing is inserted, if the session is at rest and there is no deadline to give. `Err` if the epoch
-    /// is over, or the deadline has passed and the epoch is over now.
+    /// Returns `Ok(None)` and inserts nothing if the session is at rest and no deadline is given. Returns `Err` if the
+    /// epoch is over, which it also is once the deadline has passed.
     pub(crate) fn own<R>(
         &self,
         epoch: u64,
@@ -244,9 +244,9 @@ impl SessionPublisher {
         Ok(Some(insert()))
     }
 
-    /// Ends a session at rest of which nothing was heard for its whole timeout, as if a deadline had passed.
+    /// Ends a session at rest whose store was silent for its whole timeout, as if a deadline had passed.
     ///
-    /// A session with a deadline ends by that alone, and is left as it is.
+    /// Does nothing to a session with a deadline, which ends by that alone.
     pub fn give_up(&self, epoch: u64) {
         let mut current = self.0.now();
         let Current { session, refused } = &mut *current;
@@ -271,7 +271,7 @@ impl SessionPublisher {
         }
     }
 
-    /// The connection is gone, or silent.
+    /// Marks the session as `Suspended`: the connection is broken or silent.
     pub fn suspend(&self, epoch: u64) {
         let session = &mut self.0.now().session;
         if session.epoch == epoch && session.state == SessionState::Connected {
@@ -279,7 +279,7 @@ impl SessionPublisher {
         }
     }
 
-    /// The connection is back, with the same session. `false` if the epoch is over.
+    /// Marks the session as `Connected` again. Returns `false` if the epoch is over.
     pub fn resume(&self, epoch: u64) -> bool {
         let session = &mut self.0.now().session;
         if session.epoch != epoch || !session.is_live() {
@@ -299,7 +299,7 @@ impl SessionPublisher {
         }
     }
 
-    /// The store says that the session is over.
+    /// Marks the session as `Lost`, because the store has ended it.
     pub fn lose(&self, epoch: u64) {
         let session = &mut self.0.now().session;
         if session.epoch == epoch && session.is_live() {
@@ -307,7 +307,7 @@ impl SessionPublisher {
         }
     }
 
-    /// No session will come any more.
+    /// Closes the view: there will be no further session.
     pub fn close(&self, reason: CloseReason) {
         let session = &mut self.0.lock().session;
         if !matches!(session.state, SessionState::Closed(_)) {
@@ -315,20 +315,20 @@ impl SessionPublisher {
         }
     }
 
-    /// The session as it stands.
+    /// Returns a snapshot of the session.
     #[must_use]
     pub fn current(&self) -> Session {
         self.0.now().session
     }
 
-    /// The session as it was last seen. Reads no clock, so its deadline may have passed: for destructors, which may
-    /// run when the thread's clock is gone.
+    /// Returns the last snapshot of the session without reading the clock, so its deadline may have passed. For
+    /// destructors, which may run when the thread's clock no longer exists.
     #[must_use]
     pub fn last_seen(&self) -> Session {
         self.0.lock().session
     }
 
-    /// A view for [`CoordinationBackend::session_events`](crate::CoordinationBackend::session_events).
+    /// Returns a view for [`CoordinationBackend::session_events`](crate::CoordinationBackend::session_events).
     #[must_use]
     pub fn subscribe(&self) -> SessionEvents {
         let session = self.last_seen();
@@ -348,8 +348,8 @@ impl Drop for SessionPublisher {
     }
 }
 
-/// A level-triggered view of a backend's session, which returns its state and completes when that changes. States that
-/// were over before anybody looked may be skipped; a newer epoch means that the older one is lost.
+/// A level-triggered view of a backend's session: it returns the current state and waits for changes. States between
+/// two calls may be skipped. A newer epoch means that the older one is lost.
 #[derive(Clone, Debug)]
 pub struct SessionEvents {
     shared: Arc<Shared>,
@@ -357,8 +357,8 @@ pub struct SessionEvents {
 }
 
 impl SessionEvents {
-    /// Returns the present state of the session. After the deadline it is [`Lost`](SessionState::Lost), whatever the network
-    /// or the client library says. Performs no I/O.
+    /// Returns the current state of the session. After the deadline it is [`Lost`](SessionState::Lost), whatever the
+    /// network or the client library says. Performs no I/O.
     ///
     /// # Examples
     /// ```

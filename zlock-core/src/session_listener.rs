@@ -1,4 +1,4 @@
-//! Session changes one by one.
+//! A listener that returns session changes one by one.
 
 use crate::session::{Session, SessionEvents, SessionState};
 
@@ -21,8 +21,8 @@ pub struct SessionListener {
 }
 
 impl SessionListener {
-    /// Waits for the next change and returns the session. The first call returns the present state at once. Returns `None`
-    /// after [`Closed`](SessionState::Closed).
+    /// Waits for the next change and returns the session. The first call returns the current state at once. Returns
+    /// `None` after [`Closed`](SessionState::Closed).
     ///
     /// # Cancel safety
     /// Safe: nothing is skipped.

@@ -1,4 +1,4 @@
-//! Connection URLs: which store, where, which part of it, and how.
+//! Connection URLs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::excerpt::Excerpt;
 use crate::path::LockPath;
 
-/// A connection URL, read but not yet understood: what it means is up to the backend of its scheme.
+/// A parsed connection URL, whose meaning is up to the backend of its scheme.
 ///
 /// ```text
 /// mem://
@@ -18,8 +18,8 @@ use crate::path::LockPath;
 /// etcd://h1:2379,h2:2379/prefix?ttl=10s
 /// ```
 ///
-/// Nothing is percent-decoded. User info is refused: credentials go through a backend's options, where no
-/// log shows them; so a URL has no `@` at all. No error shows the parameters' part, but for a duration.
+/// Nothing is percent-decoded. User info is refused, so a URL contains no `@`: credentials are set through a backend's
+/// options, where no log shows them. Errors do not show parameter values, except for durations.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectUrl {
     scheme: String,
@@ -36,7 +36,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Reads `name` or `name:port`, an IPv6 address in brackets.
+    /// Parses `name` or `name:port`, with an IPv6 address in brackets.
     ///
     /// # Errors
     /// Why it is none, in words that come after "host 1".
@@ -74,19 +74,19 @@ impl Host {
         Ok(Host { name: name.to_owned(), port })
     }
 
-    /// The name or address; an IPv6 address without its brackets.
+    /// Returns the name or address, without the brackets of an IPv6 address.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The port, if one is given.
+    /// Returns the port, if one is given.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// `name:port` as the clients of the stores take it, an IPv6 address in brackets.
+    /// Returns `name:port`, with an IPv6 address in brackets.
     #[must_use]
     pub fn authority(&self, default_port: u16) -> String {
         let (name, port) = (&self.name, self.port.unwrap_or(default_port));
@@ -95,7 +95,7 @@ impl Host {
 }
 
 impl ConnectUrl {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`], with what is wrong and where.
@@ -124,19 +124,19 @@ impl ConnectUrl {
         parsed.or_else(bad)
     }
 
-    /// The scheme, in lower case.
+    /// Returns the scheme, in lower case.
     #[must_use]
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// The hosts, in the order given. May be empty.
+    /// Returns the hosts in the order given. The list may be empty.
     #[must_use]
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// Each host as `name:port`, for a backend that needs at least one.
+    /// Returns each host as `name:port`, for a backend that needs at least one.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] if there is none.
@@ -147,19 +147,20 @@ impl ConnectUrl {
         Ok(self.hosts.iter().map(|host| host.authority(default_port)).collect())
     }
 
-    /// The path: a chroot, or a prefix. None if it is absent or `/`; one trailing slash is left out.
+    /// Returns the path, which is a chroot or a prefix, without one trailing slash. Returns `None` if it is absent or
+    /// `/`.
     #[must_use]
     pub fn path(&self) -> Option<&LockPath> {
         self.path.as_ref()
     }
 
-    /// The value of a parameter.
+    /// Returns the value of a parameter.
     #[must_use]
     pub fn param(&self, name: &str) -> Option<&str> {
         self.params.get(name).map(String::as_str)
     }
 
-    /// The value of a parameter that is a duration: a whole number above 0 and `ms`, `s`, `m` or `h`.
+    /// Returns the value of a parameter that is a duration: a whole number above 0 and `ms`, `s`, `m` or `h`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] with the parameter, its value and what is wrong with it.
@@ -171,7 +172,7 @@ impl ConnectUrl {
         }
     }
 
-    /// Refuses parameters that are not among `known`: call it when all known ones are read.
+    /// Refuses parameters that are not among `known`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] with the first name that is not known, and the known ones.
@@ -191,7 +192,7 @@ impl ConnectUrl {
         }
     }
 
-    /// The error of a backend that does not take this URL.
+    /// Returns the error of a backend that refuses this URL.
     pub fn refuse(&self, why: impl Into<String>) -> Error {
         invalid(&Excerpt::of(&self.to_string()).to_string(), why)
     }

@@ -5,24 +5,24 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Why a watch fired. Only ever a reason to look again: an event by itself never grants a lock.
+/// The reason why a watch fired. It is only a reason to read again: an event by itself never grants a lock.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WatchEvent {
-    /// The node is gone. Never said of a node that only got another label.
+    /// The node was deleted. Never reported for a node that was only relabelled.
     Deleted,
-    /// The node got another label.
+    /// The node was relabelled.
     Relabelled,
-    /// Something changed, or the watch ended with its session: look again.
+    /// Something changed, or the watch ended with its session.
     Changed,
 }
 
-/// A one-shot watch: resolves when what is watched has changed. Dropping it removes it.
+/// A one-shot watch, which resolves when what it watches has changed. Dropping it removes it from the server.
 #[must_use = "a watch that is dropped is removed"]
 pub struct Watch(Pin<Box<dyn Future<Output = WatchEvent> + Send>>);
 
 impl Watch {
-    /// A watch that fires when `event` resolves, and is removed when `event` is dropped.
+    /// Creates a watch that fires when `event` resolves, and is removed when `event` is dropped.
     pub fn new(event: impl Future<Output = WatchEvent> + Send + 'static) -> Self {
         Watch(Box::pin(event))
     }

@@ -1,4 +1,4 @@
-//! How often, and how far apart, a request is tried again.
+//! Retry policies.
 
 mod backoff;
 
@@ -8,10 +8,9 @@ use tokio::time::Instant;
 
 use self::backoff::Intervals;
 
-/// How often, and how far apart, one request is tried again: Curator's set.
+/// How often and at which intervals a request is retried. The set is Curator's.
 ///
-/// A policy is a description; [`start`](RetryPolicy::start) begins to count for one operation. All time is
-/// tokio's.
+/// A policy has no state. [`start`](RetryPolicy::start) creates the state of one operation. Time is tokio's.
 ///
 /// | here | Curator |
 /// |---|---|
@@ -23,9 +22,8 @@ use self::backoff::Intervals;
 /// | [`until_elapsed`](RetryPolicy::until_elapsed) | `RetryUntilElapsed` |
 /// | [`never`](RetryPolicy::never) | `RetryNTimes(0, ..)` |
 ///
-/// Every delay is kept between [`MIN_DELAY`](RetryPolicy::MIN_DELAY) and
-/// [`MAX_DELAY`](RetryPolicy::MAX_DELAY): a shorter or longer one that is given counts as that bound. So no
-/// policy can keep a processor busy, and no number of retries can overflow.
+/// Delays below [`MIN_DELAY`](RetryPolicy::MIN_DELAY) or above [`MAX_DELAY`](RetryPolicy::MAX_DELAY) are replaced by
+/// that bound. So no policy can keep a processor busy, and no number of retries can overflow.
 ///
 /// # Examples
 /// ```
@@ -69,7 +67,8 @@ impl RetryPolicy {
         RetryPolicy { first, growth, max_retries, max_elapsed, max_delay: Self::MAX_DELAY, seed }
     }
 
-    /// Waits before the k-th retry for a random delay from `base` to `base` times 2^k; at most `max_retries` retries.
+    /// Retries at most `max_retries` times. The k-th retry is made after a random delay from `base` to `base` times
+    /// 2^k.
     ///
     /// Curator's `ExponentialBackoffRetry`.
     #[must_use]
@@ -79,7 +78,7 @@ impl RetryPolicy {
         policy
     }
 
-    /// Does what [`exponential`](RetryPolicy::exponential) does, with no delay above `max_delay`.
+    /// Same as [`exponential`](RetryPolicy::exponential), with no delay above `max_delay`.
     ///
     /// Curator's `BoundedExponentialBackoffRetry`.
     #[must_use]
@@ -113,7 +112,7 @@ impl RetryPolicy {
         Self::new(delay, Growth::None)
     }
 
-    /// Retries, with `delay` before each retry, as long as they begin within `max_elapsed` of the start.
+    /// Retries with `delay` before each retry, as long as the retry begins within `max_elapsed` of the start.
     ///
     /// Curator's `RetryUntilElapsed`, which waits out one more delay after the time is over.
     #[must_use]
@@ -138,15 +137,15 @@ impl RetryPolicy {
         self
     }
 
-    /// Makes the random delays the same for every start. Only for tests: in production, all clients that fail together would
-    /// come back together.
+    /// Makes the random delays the same for every start. For tests only: in production, clients that fail together
+    /// would retry together.
     #[must_use]
     pub const fn with_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Starts to count retries and to measure the time of one operation.
+    /// Starts the retries of one operation.
     #[must_use]
     pub fn start(&self) -> Retry {
         // Most operations never retry: the clock is read only if the policy counts time.
@@ -169,7 +168,7 @@ impl RetryPolicy {
     }
 }
 
-/// The retries of one operation. Made by [`RetryPolicy::start`].
+/// The retries of one operation. Created by [`RetryPolicy::start`].
 #[derive(Debug)]
 pub struct Retry {
     policy: RetryPolicy,
@@ -202,7 +201,7 @@ impl Jitter {
 }
 
 impl Retry {
-    /// Returns the delay before the next retry, and `None` to give up. Each call counts as one retry.
+    /// Returns the delay before the next retry, or `None` if there are no more retries. Each call counts as one retry.
     pub fn next_delay(&mut self) -> Option<Duration> {
         let running = self.running.get_or_insert_with(|| self.policy.run(self.began));
         if running.left == Some(0) {
@@ -213,10 +212,10 @@ impl Retry {
         Some(running.jitter.as_mut().map_or(delay, |jitter| jitter.pick(delay)))
     }
 
-    /// Sleeps until the next retry is due and returns `true`; returns `false` at once to give up.
+    /// Sleeps until the next retry is due and returns `true`, or returns `false` at once if there are no more retries.
     ///
     /// # Cancel safety
-    /// Dropped before its end, the retry is counted and not made.
+    /// Safe, but the retry is counted although it is not made.
     pub async fn sleep(&mut self) -> bool {
         match self.next_delay() {
             Some(delay) => {

@@ -71,7 +71,7 @@ pub async fn pushed_without_a_runtime(case: &Case<'_>) {
     assert_eq!(job.runs(), 1);
 }
 
-/// A job that is pushed from a runtime that then ends is run.
+/// A job that is pushed from a runtime is run even if that runtime then ends.
 pub async fn pushed_from_a_runtime_that_ends(case: &Case<'_>) {
     let a = case.connect().await;
     let backend = a.backend.clone();

@@ -4,7 +4,7 @@ use crate::backend::{Existence, Target};
 use crate::conformance::Case;
 use crate::label::Label;
 
-/// A missing parent is an empty queue.
+/// A missing parent is returned as an empty queue.
 pub async fn missing_parent_is_an_empty_queue(case: &Case<'_>) {
     let a = case.connect().await;
     for path in ["never", "never/made"] {
@@ -27,7 +27,7 @@ pub async fn foreign_and_nested_children_are_left_out(case: &Case<'_>) {
     case.store.remove_parent(&nested).await;
 }
 
-/// The order is right across the wrap of a store's numbers.
+/// The order is correct across the wrap of a store's numbers.
 pub async fn order_across_the_wrap(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let order = ["lock-2147483646", "lock-2147483647", "lock--2147483648", "lock--2147483647"];
@@ -38,8 +38,7 @@ pub async fn order_across_the_wrap(case: &Case<'_>) {
     assert_eq!(queue.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), order);
 }
 
-/// It has every node that this backend was told of before it was called, and none that it was told
-/// is gone.
+/// The queue contains every node that this backend knew before the call, and none that it knew to be deleted.
 pub async fn has_what_the_backend_was_told(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..10 {

@@ -4,7 +4,7 @@ use crate::backend::{Existence, Target};
 use crate::conformance::Case;
 use crate::label::Label;
 
-/// The node right before `node` is not left out.
+/// The node directly before `node` is included.
 pub async fn has_the_node_right_before(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let (nested, mut below) = (case.path("lock/nested"), None);
@@ -30,7 +30,7 @@ pub async fn has_the_node_right_before(case: &Case<'_>) {
     case.store.remove_parent(&nested).await;
 }
 
-/// It has no node that this backend knows to be gone.
+/// No node is included that this backend knows to be deleted.
 pub async fn has_no_node_known_to_be_gone(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..10 {
@@ -50,7 +50,7 @@ pub async fn has_no_node_known_to_be_gone(case: &Case<'_>) {
     }
 }
 
-/// `node` is missing only if it is gone.
+/// `node` is missing only if it was deleted.
 pub async fn is_missing_only_if_gone(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let [first, second] =

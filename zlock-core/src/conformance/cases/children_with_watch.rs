@@ -4,7 +4,7 @@ use crate::backend::Target;
 use crate::conformance::Case;
 use crate::label::Label;
 
-/// No change between the answer and the watch is lost.
+/// No change between the response and the watch is lost.
 pub async fn fires_on_any_change(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let (queue, watch) = b.children_with_watch(&path).await.unwrap();
@@ -23,7 +23,7 @@ pub async fn fires_on_any_change(case: &Case<'_>) {
     watch.await;
 }
 
-/// No change between the answer and the watch is lost.
+/// No change between the response and the watch is lost.
 pub async fn no_change_is_lost(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..30 {
@@ -43,7 +43,7 @@ pub async fn no_change_is_lost(case: &Case<'_>) {
     }
 }
 
-/// A dropped watch leaves none at the server.
+/// A dropped watch is removed from the server.
 pub async fn dropped_watch_leaves_none(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for made in [false, true] {
@@ -57,7 +57,7 @@ pub async fn dropped_watch_leaves_none(case: &Case<'_>) {
     }
 }
 
-/// It works on a missing parent.
+/// A missing parent can be watched.
 pub async fn works_on_a_missing_parent(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("one/two"));
     for _ in 0..2 {

@@ -33,7 +33,7 @@ async fn all_end_with_closed(case: &Case<'_>, backend: &Connection, path: &LockP
     );
 }
 
-/// Every operation that waits or comes later ends with `Closed`.
+/// Every operation that is waiting or called later fails with `Closed`.
 pub async fn later_operations_end_with_closed(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let node = case.create(&a, &path, Label::Write).await.node;
@@ -42,7 +42,7 @@ pub async fn later_operations_end_with_closed(case: &Case<'_>) {
     all_end_with_closed(case, &a, &path, &node).await;
 }
 
-/// Every operation that waits or comes later ends with `Closed`.
+/// Every operation that is waiting or called later fails with `Closed`.
 pub async fn waiting_operations_end_with_closed(case: &Case<'_>) {
     for silent in [false, true] {
         let (a, path) = (case.connect().await, case.path("lock"));
@@ -61,7 +61,7 @@ pub async fn waiting_operations_end_with_closed(case: &Case<'_>) {
     }
 }
 
-/// Where the store can be reached the session's nodes are gone when this returns, with [`Close::Ended`].
+/// If the store can be reached, the session's nodes are deleted when this returns [`Close::Ended`].
 pub async fn nodes_are_gone_at_once(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     case.create(&a, &path, Label::Lock).await;
@@ -70,7 +70,8 @@ pub async fn nodes_are_gone_at_once(case: &Case<'_>) {
     assert!(case.has(&path, &[&node]).await);
 }
 
-/// Where it cannot, or does not answer, this returns [`Close::Pending`], and the nodes go when the session expires.
+/// If the store cannot be reached or does not answer, this returns [`Close::Pending`], and the nodes are deleted when
+/// the session expires.
 pub async fn nodes_of_an_unreachable_client_expire(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     case.create(&a, &path, Label::Lock).await;
@@ -79,7 +80,8 @@ pub async fn nodes_of_an_unreachable_client_expire(case: &Case<'_>) {
     case.until_has(&path, &[]).await;
 }
 
-/// Where it cannot, or does not answer, this returns [`Close::Pending`], and the nodes go when the session expires.
+/// If the store cannot be reached or does not answer, this returns [`Close::Pending`], and the nodes are deleted when
+/// the session expires.
 pub async fn silence_is_no_confirmation(case: &Case<'_>) {
     for requests_arrive in [false, true] {
         let (a, path) = (case.connect().await, case.path("lock"));
@@ -108,7 +110,7 @@ pub async fn dropping_does_it_too(case: &Case<'_>) {
     assert!(began.elapsed() < case.store.session_timeout() / 2, "it was left to expire");
 }
 
-/// Every operation that waits or comes later ends with `Closed`.
+/// Every operation that is waiting or called later fails with `Closed`.
 pub async fn watches_fire(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let node = case.create(&a, &path, Label::Lock).await.node;
@@ -120,7 +122,7 @@ pub async fn watches_fire(case: &Case<'_>) {
     closed.unwrap();
 }
 
-/// Repeating it is harmless; once it has returned `Ended` it always does.
+/// Calling it again is harmless. Once it has returned `Ended`, it always does.
 pub async fn repeating_is_harmless(case: &Case<'_>) {
     let (a, b) = (case.connect().await, case.connect().await);
     for _ in 0..3 {
@@ -130,7 +132,7 @@ pub async fn repeating_is_harmless(case: &Case<'_>) {
     assert_eq!((first.unwrap(), second.unwrap()), (Close::Ended, Close::Ended));
 }
 
-/// Repeating it is harmless; once it has returned `Ended` it always does.
+/// Calling it again is harmless. Once it has returned `Ended`, it always does.
 pub async fn an_end_is_remembered(case: &Case<'_>) {
     let a = case.connect().await;
     assert_eq!(a.close().await.unwrap(), Close::Ended);

@@ -11,7 +11,7 @@ use crate::error::ErrorKind;
 use crate::label::Label;
 use crate::node::NodeId;
 
-/// A node ID that is no UUID is refused with `InvalidArgument`.
+/// A node ID that is not a UUID is refused with `InvalidArgument`.
 pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for node_id in ["", "worker-1", "0123abcd-4567-89ab-cdef-0123456789abc"] {
@@ -21,7 +21,7 @@ pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {
     assert!(case.has(&path, &[]).await);
 }
 
-/// The node is at the end of the queue, behind every node that any client had seen before.
+/// The node is at the end of the queue, behind every node that any client has seen before.
 pub async fn at_the_end_of_the_queue(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let mut made = Vec::new();
@@ -43,7 +43,7 @@ pub async fn at_the_end_of_the_queue(case: &Case<'_>) {
     assert_eq!(queue, made);
 }
 
-/// The returned queue has the node.
+/// The returned queue contains the node.
 pub async fn returned_queue_has_the_node(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for label in
@@ -57,7 +57,7 @@ pub async fn returned_queue_has_the_node(case: &Case<'_>) {
     }
 }
 
-/// Missing parents are made, and may vanish by themselves once they are empty.
+/// Missing parents are created, and may disappear on their own once they are empty.
 pub async fn missing_parents_are_made(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("one/two/three"));
     for _ in 0..2 {
@@ -71,7 +71,7 @@ pub async fn missing_parents_are_made(case: &Case<'_>) {
     }
 }
 
-/// A parent that vanishes at any moment costs a retry, not an error.
+/// A parent that disappears at any moment costs a retry and is not an error.
 pub async fn vanishing_parent_costs_a_retry(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("one/two"));
     let use_it = async {
@@ -99,7 +99,7 @@ pub async fn vanishing_parent_costs_a_retry(case: &Case<'_>) {
     }
 }
 
-/// The node belongs to the session of the returned epoch and goes when that session ends.
+/// The node belongs to the session of the returned epoch, and is removed when that session ends.
 pub async fn belongs_to_the_session_of_the_epoch(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for epoch in 1..=2 {
@@ -113,7 +113,7 @@ pub async fn belongs_to_the_session_of_the_epoch(case: &Case<'_>) {
     }
 }
 
-/// Fencing tokens grow with each create under one parent, also when the parent was removed in between.
+/// Fencing tokens increase with each create under one parent, even if the parent is removed in between.
 pub async fn fencing_tokens_grow(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let mut last = None;
@@ -128,7 +128,7 @@ pub async fn fencing_tokens_grow(case: &Case<'_>) {
     }
 }
 
-/// An answer that was lost leaves exactly one node, and it is the one that is returned.
+/// A lost response leaves exactly one node, which is the one returned.
 pub async fn lost_answer_leaves_the_returned_node(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let before = case.create(&a, &path, Label::Lock).await;
@@ -144,7 +144,7 @@ pub async fn lost_answer_leaves_the_returned_node(case: &Case<'_>) {
     assert!(created.node.fencing_token > before.node.fencing_token);
 }
 
-/// A node that somebody else deletes while its session lives is reported through `deletion`.
+/// A node that another client deletes while its session is live is reported through `deletion`.
 pub async fn deletion_by_others_is_reported(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let (mut deleted, kept) =

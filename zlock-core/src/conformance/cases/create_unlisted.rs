@@ -10,7 +10,7 @@ async fn create_unlisted(case: &Case<'_>, backend: &Connection, path: &LockPath)
     backend.create_unlisted(path, Label::Lock, &case.node_id(), b"data").await.expect("create_unlisted")
 }
 
-/// Apart from the queue, the answer is that of `create_ephemeral_sequential`.
+/// Apart from the queue, the result is that of `create_ephemeral_sequential`.
 pub async fn makes_the_same_node(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("one/two"));
     for epoch in 1..=2 {
@@ -41,8 +41,8 @@ pub async fn makes_the_same_node(case: &Case<'_>) {
     assert!(case.has(&path, &[&first.node]).await);
 }
 
-/// If the queue is left out and the number is one more than that of a node that is still there, nothing was created
-/// under the parent between the two: no node, nothing nested, nothing without a number.
+/// If the queue is left out and the number is one more than that of a node that still exists, nothing was created under
+/// the parent between the two: no node, nothing nested, nothing without a number.
 pub async fn next_number_has_nothing_between(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let nested = case.path("lock/nested");

@@ -7,7 +7,7 @@ use crate::conformance::Case;
 use crate::conformance::case::MOMENT;
 use crate::label::Label;
 
-/// The data is what was given to the create or to the last write, byte for byte.
+/// The data is that of the create or of the last write, byte for byte.
 pub async fn is_what_was_given(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let every_byte: Vec<u8> = (0..=255).collect();
@@ -31,7 +31,7 @@ pub async fn is_what_was_given(case: &Case<'_>) {
     assert_eq!(case.data(&b, &case.path("never/made"), &gone).await, None);
 }
 
-/// Everybody is told the session that owns the node.
+/// Every client gets the session that owns the node.
 pub async fn owner_is_told(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let owner = a.session_events().current().id;
@@ -45,7 +45,7 @@ pub async fn owner_is_told(case: &Case<'_>) {
     }
 }
 
-/// If the time of the create is told, it stays when the data is written.
+/// If the store reports the time of the create, writing the data does not change it.
 pub async fn time_of_the_create_stays(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let node = case.create(&a, &path, Label::Lock).await.node;

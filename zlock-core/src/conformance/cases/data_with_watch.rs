@@ -15,7 +15,7 @@ async fn look(backend: &Connection, path: &LockPath, node: &Node) -> (Vec<u8>, W
     backend.data_with_watch(path, node).await.unwrap().unwrap_or_else(|| panic!("gone: {node:?}"))
 }
 
-/// No write and no deletion between the answer and the watch is lost.
+/// No write and no deletion between the response and the watch is lost.
 pub async fn fires_on_a_write_and_on_the_deletion(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write] {
@@ -33,7 +33,7 @@ pub async fn fires_on_a_write_and_on_the_deletion(case: &Case<'_>) {
     }
 }
 
-/// No write and no deletion between the answer and the watch is lost.
+/// No write and no deletion between the response and the watch is lost.
 pub async fn no_change_is_lost(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..30 {
@@ -54,7 +54,7 @@ pub async fn no_change_is_lost(case: &Case<'_>) {
     }
 }
 
-/// By a relabel the watch fires or follows, and is never told that the node was `Deleted`.
+/// On a relabel, the watch fires or follows the node. It never reports the node as `Deleted`.
 pub async fn relabel_loses_nothing(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let first = case.create(&a, &path, Label::Write).await.node;
@@ -92,7 +92,7 @@ pub async fn fires_when_its_session_ends(case: &Case<'_>) {
     ended.unwrap();
 }
 
-/// A dropped watch leaves none at the server, and takes no other one along.
+/// A dropped watch is removed from the server, and no other watch is removed with it.
 pub async fn dropped_watch_leaves_the_others(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for drop_existence in [false, true] {
@@ -116,7 +116,7 @@ pub async fn dropped_watch_leaves_the_others(case: &Case<'_>) {
     }
 }
 
-/// A dropped watch leaves none at the server, and takes no other one along.
+/// A dropped watch is removed from the server, and no other watch is removed with it.
 pub async fn dropped_watch_leaves_none(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let node = case.create(&a, &path, Label::Write).await.node;

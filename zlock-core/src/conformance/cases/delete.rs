@@ -13,7 +13,7 @@ use crate::label::Label;
 use crate::node::NodeId;
 use crate::path::LockPath;
 
-/// A node that is gone already is `Ok`, and so is a parent that is.
+/// A node or a parent that no longer exists is not an error.
 pub async fn gone_already_is_ok(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write] {
@@ -30,7 +30,7 @@ pub async fn gone_already_is_ok(case: &Case<'_>) {
     a.delete(&path, &Target::Id(case.node_id())).await.unwrap();
 }
 
-/// A node that somebody else deleted is `AlreadyDeleted`, whatever its label was.
+/// A node that another client deleted is `AlreadyDeleted`, whatever its label was.
 pub async fn says_whether_it_removed_the_node(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let permits = |granted| Label::Permits { weight: 1, max: 2, granted };
@@ -69,7 +69,7 @@ pub async fn says_whether_it_removed_the_node(case: &Case<'_>) {
     assert_eq!(a.delete(&path, &Target::Id(case.node_id())).await.unwrap(), Deletion::AlreadyDeleted);
 }
 
-/// A node that an earlier attempt of this call may have deleted, whose answer was lost, is `Deleted`.
+/// A node that an earlier attempt of this call may have deleted is `Deleted` if the response of that attempt was lost.
 pub async fn lost_answer_counts_as_removed(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write] {
@@ -85,7 +85,7 @@ pub async fn lost_answer_counts_as_removed(case: &Case<'_>) {
     }
 }
 
-/// It never removes another node with the same number.
+/// Another node with the same number is never removed.
 pub async fn never_another_with_the_same_number(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write] {
@@ -111,7 +111,7 @@ pub async fn whatever_its_label(case: &Case<'_>) {
     assert!(case.has(&path, &[&other]).await);
 }
 
-/// A relabel of the node at the same time leaves nothing behind, whichever comes first.
+/// A concurrent relabel of the node leaves nothing behind, whichever takes effect first.
 pub async fn while_it_is_relabelled(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let other = case.create(&a, &path, Label::Write).await.node;
@@ -142,8 +142,8 @@ pub async fn while_it_is_relabelled(case: &Case<'_>) {
     }
 }
 
-/// After a create of unknown outcome, [`Target::Id`] finds and removes what it left, if anything;
-/// a create whose future was dropped before this call cannot take effect after its `Ok`.
+/// After a create of unknown outcome, [`Target::Id`] finds and removes the node, if there is one. A create whose future
+/// was dropped before this call cannot take effect after this call returned `Ok`.
 pub async fn by_token_finds_what_a_create_left(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let other = case.create(&a, &path, Label::Lock).await.node;
@@ -175,8 +175,8 @@ async fn abandon(backend: &Connection, path: &LockPath, node_id: &NodeId, polls:
     .await
 }
 
-/// After a create of unknown outcome, [`Target::Id`] finds and removes what it left, if anything;
-/// a create whose future was dropped before this call cannot take effect after its `Ok`.
+/// After a create of unknown outcome, [`Target::Id`] finds and removes the node, if there is one. A create whose future
+/// was dropped before this call cannot take effect after this call returned `Ok`.
 pub async fn by_token_after_any_poll_of_a_create(case: &Case<'_>) {
     let a = case.connect().await;
     for parent_is_there in [false, true] {
@@ -202,8 +202,8 @@ pub async fn by_token_after_any_poll_of_a_create(case: &Case<'_>) {
     }
 }
 
-/// After a create of unknown outcome, [`Target::Id`] finds and removes what it left, if anything;
-/// a create whose future was dropped before this call cannot take effect after its `Ok`.
+/// After a create of unknown outcome, [`Target::Id`] finds and removes the node, if there is one. A create whose future
+/// was dropped before this call cannot take effect after this call returned `Ok`.
 pub async fn by_token_over_a_harmed_link(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let other = case.create(&a, &path, Label::Lock).await.node;

@@ -18,7 +18,7 @@ async fn watch(backend: &Connection, path: &LockPath, seen: &Node) -> Watch {
     }
 }
 
-/// A node that is gone is `Deleted`, and no watch is left.
+/// A node that no longer exists is `Deleted`, and no watch is left.
 pub async fn gone_node_is_gone(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write, Label::Read, WAITING] {
@@ -34,7 +34,7 @@ pub async fn gone_node_is_gone(case: &Case<'_>) {
     }
 }
 
-/// A node with another label than in `seen` is `Changed`, however it was relabelled in between.
+/// A node whose label differs from that in `seen` is `Changed`, however often it was relabelled in between.
 pub async fn other_label_is_changed(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for (first, second) in [(Label::Write, Label::Read), (WAITING, GRANTED)] {
@@ -55,7 +55,7 @@ pub async fn other_label_is_changed(case: &Case<'_>) {
     }
 }
 
-/// No deletion or relabel between the answer and the watch is lost.
+/// No deletion or relabel between the response and the watch is lost.
 pub async fn no_deletion_is_lost(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..30 {
@@ -71,7 +71,7 @@ pub async fn no_deletion_is_lost(case: &Case<'_>) {
     }
 }
 
-/// No deletion or relabel between the answer and the watch is lost.
+/// No deletion or relabel between the response and the watch is lost.
 pub async fn no_relabel_is_lost(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..30 {
@@ -115,7 +115,7 @@ pub async fn fires_when_its_session_ends(case: &Case<'_>) {
     ended.unwrap();
 }
 
-/// A dropped watch leaves none at the server.
+/// A dropped watch is removed from the server.
 pub async fn dropped_watch_leaves_none(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let node = case.create(&a, &path, Label::Lock).await.node;
@@ -127,7 +127,7 @@ pub async fn dropped_watch_leaves_none(case: &Case<'_>) {
     case.until("no watch", async || case.watches().await == 0).await;
 }
 
-/// A node that is gone is `Deleted`, and no watch is left.
+/// A node that no longer exists is `Deleted`, and no watch is left.
 pub async fn gone_and_changed_leave_no_watch(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let old = case.create(&a, &path, Label::Write).await.node;

@@ -30,7 +30,7 @@ pub async fn removes_the_node(case: &Case<'_>) {
     assert!(case.has(&path, &[]).await);
 }
 
-/// A node of `next` that is gone is not confirmed.
+/// The removal is not confirmed if a node of `next` no longer exists.
 pub async fn gone_successor_is_not_confirmed(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     for gone in [0, 1] {
@@ -43,7 +43,7 @@ pub async fn gone_successor_is_not_confirmed(case: &Case<'_>) {
     }
 }
 
-/// A removal of a node that was gone already is not confirmed, nor is one in a later session than that of `node`.
+/// The removal is not confirmed if `node` had been deleted before, or if its session is over.
 pub async fn gone_node_is_not_confirmed(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let (holder, next) = three(case, &a, &path).await;
@@ -60,7 +60,7 @@ pub async fn gone_node_is_not_confirmed(case: &Case<'_>) {
     assert!(case.has(&path, &[&newcomer]).await);
 }
 
-/// An answer that was lost costs a retry, or the confirmation.
+/// A lost response costs a retry, or the confirmation.
 pub async fn lost_answer_costs_no_node(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let (holder, next) = three(case, &a, &path).await;

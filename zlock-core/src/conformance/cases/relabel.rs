@@ -7,7 +7,7 @@ use crate::conformance::Case;
 use crate::error::ErrorKind;
 use crate::label::Label;
 
-/// The place, the ID and the session stay.
+/// The place, the ID and the session do not change.
 pub async fn place_token_and_session_stay(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let first = case.create(&b, &path, Label::Write).await.node;
@@ -26,7 +26,7 @@ pub async fn place_token_and_session_stay(case: &Case<'_>) {
     case.until_has(&path, &[&first, &last]).await;
 }
 
-/// Repeating it is harmless.
+/// Calling it again is harmless.
 pub async fn repeating_is_harmless(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let old = case.create(&a, &path, Label::Write).await.node;
@@ -37,7 +37,7 @@ pub async fn repeating_is_harmless(case: &Case<'_>) {
     }
 }
 
-/// A node that is gone is the error `NodeDeleted`; of a session that is over, `SessionLost`.
+/// The error is `NodeDeleted` if the node no longer exists, and `SessionLost` if its session is over.
 pub async fn gone_node_is_node_removed(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let node = case.create(&a, &path, Label::Write).await.node;
@@ -47,7 +47,7 @@ pub async fn gone_node_is_node_removed(case: &Case<'_>) {
     assert!(case.has(&path, &[]).await);
 }
 
-/// A node that is gone is the error `NodeDeleted`; of a session that is over, `SessionLost`.
+/// The error is `NodeDeleted` if the node no longer exists, and `SessionLost` if its session is over.
 pub async fn node_of_a_lost_session_is_session_lost(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let created = case.create(&a, &path, Label::Write).await;
@@ -61,7 +61,7 @@ pub async fn node_of_a_lost_session_is_session_lost(case: &Case<'_>) {
     assert!(case.has(&path, &[]).await);
 }
 
-/// Its own deletion notice stays silent.
+/// The node's own deletion notice does not fire.
 pub async fn own_notice_stays_silent(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.path("lock"));
     let mut created = case.create(&a, &path, Label::Write).await;
@@ -75,7 +75,7 @@ pub async fn own_notice_stays_silent(case: &Case<'_>) {
     created.deletion.deleted().await;
 }
 
-/// Repeating it is harmless.
+/// Calling it again is harmless.
 pub async fn lost_answer_is_made_up_for(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let created = case.create(&a, &path, Label::Write).await;

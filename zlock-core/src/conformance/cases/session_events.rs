@@ -20,7 +20,7 @@ async fn next_settled(listener: &mut SessionListener) -> (u64, SessionState) {
     }
 }
 
-/// The deadline is never later than the moment at which the store ends the session.
+/// The deadline is never later than the instant at which the store ends the session.
 pub async fn deadline_is_before_the_end(case: &Case<'_>) {
     const CLIENTS: u32 = 5;
     let path = case.path("lock");
@@ -53,7 +53,7 @@ pub async fn deadline_is_before_the_end(case: &Case<'_>) {
     case.until_has(&path, &[]).await;
 }
 
-/// There is a deadline from the answer of a create on until the delete of the session's last node begins.
+/// There is a deadline from the response to a create until the delete of the session's last node begins.
 pub async fn deadline_while_it_owns_a_node(case: &Case<'_>) {
     let (a, path, timeout) = (case.connect().await, case.path("lock"), case.store.session_timeout());
     let session = || a.session_events().current();

@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 use crate::label::Label;
 use crate::watch::WatchEvent;
 
-/// Any session may.
+/// Any session may write.
 pub async fn any_session_may(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let created = case.create(&a, &path, Label::Write).await.node;
@@ -23,7 +23,7 @@ pub async fn any_session_may(case: &Case<'_>) {
     }
 }
 
-/// The label, the place and the session stay, and the node's deletion notice stays silent.
+/// The label, the place and the session do not change, and the node's deletion notice does not fire.
 pub async fn label_place_and_session_stay(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let first = case.create(&b, &path, Label::Write).await.node;
@@ -41,7 +41,7 @@ pub async fn label_place_and_session_stay(case: &Case<'_>) {
     case.until_has(&path, &[&first, &last]).await;
 }
 
-/// A node that is gone is the error `NodeDeleted`, and nothing is made.
+/// If the node no longer exists, the error is `NodeDeleted` and nothing is created.
 pub async fn gone_node_is_node_removed(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for label in [Label::Lock, Label::Write, Label::Read] {
@@ -58,7 +58,7 @@ pub async fn gone_node_is_node_removed(case: &Case<'_>) {
     }
 }
 
-/// A write and a relabel at the same time both take effect.
+/// A concurrent write and relabel both take effect.
 pub async fn with_a_relabel_both_take_effect(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let mut node = case.create(&a, &path, Label::Write).await.node;
@@ -96,7 +96,7 @@ pub async fn is_no_deletion_for_a_watch(case: &Case<'_>) {
     }
 }
 
-/// Repeating it is harmless.
+/// Calling it again is harmless.
 pub async fn lost_answer_is_made_up_for(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let node = case.create(&a, &path, Label::Write).await.node;

@@ -1,4 +1,4 @@
-//! A client by URL.
+//! Connecting by URL.
 
 use zlock_core::{ConnectUrl, Result};
 use zlock_recipes::Client;
@@ -6,7 +6,7 @@ use zlock_recipes::Client;
 /// The schemes of this version, for the error of any other.
 const KNOWN: &str = "known are mem://, zk:// and etcd://";
 
-/// Connects to the store that the URL names, with default settings but for those in the URL.
+/// Connects to the store that the URL names, with the settings in the URL and defaults for all others.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
@@ -15,9 +15,9 @@ const KNOWN: &str = "known are mem://, zk:// and etcd://";
 /// | `zk://h1:2181,h2:2181/chroot` | ZooKeeper | `zk` |
 /// | `etcd://h1:2379,h2:2379/prefix` | etcd | `etcd` |
 ///
-/// All of them take `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
-/// from. It defaults to 10 s; the least is 100 ms on mem and ZooKeeper (whose servers grant at least
-/// 4 s by default) and 2 s, in whole seconds, on etcd. The other parameters are those of `zlock::zk::ZkOptions` and
+/// All of them accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
+/// from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, whose servers grant at least 4 s by default.
+/// On etcd it is 2 s, in whole seconds. The other parameters are those of `zlock::zk::ZkOptions` and
 /// `zlock::etcd::EtcdOptions`.
 ///
 /// For settings that a URL does not have, create the backend from its options and pass it to [`Client::new`] or

@@ -30,7 +30,7 @@ pub mod backend {
 #[cfg(feature = "etcd")]
 #[doc(no_inline)]
 pub use zlock_etcd as etcd;
-/// The embedded server, for tests without one.
+/// The embedded server, for tests without an external server.
 #[cfg(feature = "mem")]
 #[doc(no_inline)]
 pub use zlock_mem as mem;

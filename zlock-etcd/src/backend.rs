@@ -1,4 +1,4 @@
-//! The backend: thin, each operation has a file of its own.
+//! The backend, which delegates each operation to its own file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::session::Shared;
 
 /// An etcd cluster as a coordination store.
 ///
-/// One backend is one session at a time. A task keeps the session alive, and does the work that clients leave to the
-/// background, on the runtime that [`connect`](EtcdBackend::connect) is called on; the backend works as long as that
-/// runtime does. A client may be made and used on any runtime. Dropping the backend ends its session as
-/// [`close`](CoordinationBackend::close) does, without waiting for it.
+/// A backend has one session at a time. A task keeps the session alive and runs the background work on the runtime that
+/// calls [`connect`](EtcdBackend::connect). The backend works as long as that runtime does. Clients may be created and
+/// used on any runtime. Dropping the backend ends its session as [`close`](CoordinationBackend::close) does, without
+/// waiting for it.
 pub struct EtcdBackend {
     shared: Arc<Shared>,
     task: Task,
 }
 
 impl EtcdBackend {
-    /// Connects, and returns when a session is established.
+    /// Connects and waits until a session is established.
     ///
     /// # Errors
-    /// - `InvalidArgument` for options that cannot be, before anything is sent.
+    /// - `InvalidArgument` for invalid options. Nothing was sent.
     /// - `NotAuthorized` if the server refuses the credentials.
-    /// - `Unavailable` if there is no session within the connect timeout; the message says what is wrong with each
-    ///   host. Earlier if no wait helps for any host: at once if it answers in another protocol, after two lookups 5
-    ///   seconds apart if its name does not resolve.
+    /// - `Unavailable` if there is no session within the connect timeout. The message says what is wrong with each
+    ///   host. The call fails earlier if waiting is pointless for all hosts: at once for hosts that speak another
+    ///   protocol, and after two lookups 5 seconds apart for names that do not resolve.
     ///
     /// # Cancel safety
     /// Safe: no session is left behind for longer than its TTL.

@@ -1,4 +1,4 @@
-//! How to reach an etcd cluster, and as whom.
+//! The options of the etcd backend.
 
 use std::fmt;
 use std::time::Duration;
@@ -73,10 +73,9 @@ impl EtcdOptions {
         }
     }
 
-    /// Reads `etcd://host:port,host:port/prefix?name=value&name=value`. The names are `session_timeout` (or
-    /// `ttl`, which is the same), `connect_timeout` and `operation_timeout`, each with a duration such as `10s` or
-    /// `500ms`.
-    /// Credentials have no place in a URL: see [`with_user`](Self::with_user).
+    /// Parses `etcd://host:port,host:port/prefix?name=value&name=value`. The parameters are `session_timeout` (or its
+    /// synonym `ttl`), `connect_timeout` and `operation_timeout`, each with a duration such as `10s` or `500ms`.
+    /// Credentials are not accepted in a URL: use [`with_user`](Self::with_user).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`](zlock_core::ErrorKind::InvalidUrl), with what is wrong and where.
@@ -84,7 +83,7 @@ impl EtcdOptions {
         Self::from_connect_url(&ConnectUrl::parse(url)?)
     }
 
-    /// Reads the options from a parsed URL.
+    /// Creates the options from a parsed URL.
     ///
     /// # Errors
     /// Those of [`from_url`](Self::from_url).
@@ -114,9 +113,9 @@ impl EtcdOptions {
         self
     }
 
-    /// Sets how long the cluster keeps the session's lease, and with it every lock, of a client that it does not hear from:
-    /// whole seconds, at least 2. Defaults to 10 seconds; the server may grant more. The shorter it is, the sooner a dead
-    /// process's locks are free, and the shorter the outage that costs a living process its locks.
+    /// Sets the TTL of the session's lease: how long the cluster keeps the locks of a client that it does not hear
+    /// from, in whole seconds, at least 2. Defaults to 10 seconds. The server may grant more. A short TTL frees the
+    /// locks of a dead process sooner, but a shorter outage costs a live process its locks.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -130,16 +129,16 @@ impl EtcdOptions {
         self
     }
 
-    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds. A
-    /// limit that is much shorter than the TTL gives up during outages that the session survives.
+    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
+    /// With a limit much shorter than the TTL, operations fail during outages that the session survives.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
         self.kit.operation_timeout = timeout;
         self
     }
 
-    /// Sets how a failed request is repeated, at the next server, within the operation timeout. By default up to 30 times,
-    /// after random delays that grow from 20 milliseconds to 1 second. Waiting for a session is not a retry.
+    /// Sets how a failed request is retried at the next server, within the operation timeout. Defaults to 30 retries,
+    /// with random delays that increase from 20 milliseconds to 1 second. Waiting for a session is not a retry.
     #[must_use]
     pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
         self.kit.retry = policy;
@@ -154,7 +153,7 @@ impl EtcdOptions {
         self
     }
 
-    /// Connects by TLS, and trusts servers whose certificates are signed by one of these and whose names match.
+    /// Connects by TLS. A server is trusted if its certificate is signed by one of these authorities and has its name.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, ca_pem: impl Into<String>) -> Self {
@@ -162,7 +161,7 @@ impl EtcdOptions {
         self
     }
 
-    /// Sets the certificate, with its chain, and the private key that the client presents to a server that asks for them.
+    /// Sets the client's certificate, with its chain, and its private key, for servers that request them.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls_identity(
@@ -174,11 +173,11 @@ impl EtcdOptions {
         self
     }
 
-    /// Returns the key of a lock's node, including the prefix. The key exists as long as the lock is held, and its create
-    /// revision is the number of the fencing token. Compare it in a transaction of your own: the server then refuses the
-    /// writes of a holder that has lost the lock and does not know it yet.
+    /// Returns the key of a lock's node, including the prefix. The key exists as long as the lock is held, and its
+    /// create revision is the number of the fencing token. Compare it in your own transactions. The server then refuses
+    /// the writes of a holder that has not noticed the loss of the lock.
     ///
-    /// That the key exists is not enough: the next node of the same session may have the same key.
+    /// Checking only that the key exists is not enough: a later node of the same session may have the same key.
     ///
     /// # Examples
     /// With the `etcd-client` crate:

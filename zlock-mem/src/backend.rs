@@ -23,22 +23,21 @@ use crate::session::Shared;
 
 /// Clients.
 impl MemServer {
-    /// A new client with a session of its own, with the default options. See
-    /// [`connect_with`](Self::connect_with).
+    /// Connects a new client with the default options. See [`connect_with`](Self::connect_with).
     #[must_use]
     pub fn connect(&self) -> MemBackend {
         self.connect_with(MemOptions::default())
     }
 
-    /// A new client with a session of its own.
+    /// Connects a new client, which has its own session.
     ///
-    /// Inside a tokio runtime it is connected when this returns, unless the server is stopped; elsewhere its
-    /// first operation connects it. That runtime then keeps the session alive and does the work that clients leave to
-    /// the background. When it has ended, the runtime of the next operation does. If it has not ended and is not driven,
-    /// the session is lost.
+    /// Inside a tokio runtime, the client is connected when this returns, unless the server is stopped. Elsewhere, its
+    /// first operation connects it. The runtime of that call keeps the session alive and runs the background work.
+    /// After that runtime has ended, the runtime of the next operation does. If it has not ended but is not driven, the
+    /// session is lost.
     ///
-    /// All runtimes that share a server must run on the same clock. A paused one (`start_paused`) beside a real one is like
-    /// two machines whose clocks run at different speeds, for which no lock is safe.
+    /// All runtimes that share a server must use the same clock. A runtime with paused time (`start_paused`) beside one
+    /// with real time is like two machines whose clocks run at different speeds, for which no lock is safe.
     #[must_use]
     pub fn connect_with(&self, options: MemOptions) -> MemBackend {
         let shared = Arc::new(Shared::new(self.0.clone(), options));
@@ -51,10 +50,11 @@ impl MemServer {
     }
 }
 
-/// One client of a [`MemServer`]: one session at a time. Made by [`MemServer::connect`]; dropping it closes its session.
+/// One client of a [`MemServer`], with one session at a time. Created by [`MemServer::connect`]. Dropping it closes its
+/// session.
 ///
-/// Requests are cut, counted and ordered as ZooKeeper's are: those of one client take effect in the order in
-/// which they were sent, a create and its listing go out together, a parent that is missing costs two more.
+/// Requests are divided, counted and ordered as on ZooKeeper. Those of one client take effect in the order in which
+/// they were sent, a create and its listing are sent together, and a missing parent costs two more requests.
 #[derive(Debug)]
 pub struct MemBackend {
     shared: Arc<Shared>,
@@ -65,7 +65,7 @@ pub struct MemBackend {
 }
 
 impl MemBackend {
-    /// The link between this client and the server, to harm it.
+    /// Returns the link between this client and the server, through which a test injects network faults.
     #[must_use]
     pub fn link(&self) -> MemLink {
         MemLink::new(self.shared.server.clone(), self.shared.client)

@@ -1,4 +1,4 @@
-//! What a test may do to the server by hand: look, harm and mend.
+//! What a test can do to the server: inspect it, and inject faults.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::request::Operation;
 use crate::server::{MemServer, Server};
 use crate::tree::{Child, Owner};
 
-/// Nodes by hand.
+/// Inspecting and changing nodes.
 impl MemServer {
     /// Returns the names of the children of `parent`, in alphabetical order.
     #[must_use]
@@ -21,8 +21,8 @@ impl MemServer {
         self.0.lock().tree.children(parent.as_str()).into_iter().map(|child| child.name.to_string()).collect()
     }
 
-    /// Returns the queue of `parent` as the store has it, with the owner and the fencing token of every node. No client gets
-    /// that much from a listing.
+    /// Returns the queue of `parent` with the owner and the fencing token of every node, which the listings of clients
+    /// do not include.
     #[must_use]
     pub fn queue(&self, parent: &LockPath) -> Queue {
         let children = self.0.lock().tree.children(parent.as_str());
@@ -61,8 +61,8 @@ impl MemServer {
         });
     }
 
-    /// Deletes a node, whoever owns it, and what is below it; `false` if it is not there. To its owner and
-    /// to those who watch it, it is an operator's doing.
+    /// Deletes a node and everything below it, whoever owns it, as an operator would. Returns `false` if the node does
+    /// not exist.
     pub fn remove(&self, parent: &LockPath, name: &str) -> bool {
         self.0.with(|state, now| {
             let changes = state.tree.remove(parent.as_str(), name);
@@ -73,8 +73,8 @@ impl MemServer {
         })
     }
 
-    /// Removes every parent that has become empty, at once. By itself the server does so a minute after the
-    /// first one did.
+    /// Removes every parent that has become empty. On its own, the server does so a minute after the first parent
+    /// became empty.
     pub fn reap_containers(&self) {
         self.0.with(|state, now| {
             let changes = state.tree.reap();
@@ -82,7 +82,7 @@ impl MemServer {
         });
     }
 
-    /// Removes one parent if it is empty, also when it still waits for its first child.
+    /// Removes one parent if it is empty, even if it never had a child.
     pub fn remove_parent(&self, parent: &LockPath) {
         self.0.with(|state, now| {
             let changes = state.tree.reap_one(parent.as_str());
@@ -90,8 +90,8 @@ impl MemServer {
         });
     }
 
-    /// Sets the sequence number of the first child of every parent made from now on: numbers are signed
-    /// 32-bit and wrap, and a start near `i32::MAX` takes a test across.
+    /// Sets the sequence number of the first child of every parent created from now on. Numbers are signed 32-bit and
+    /// wrap: a start near `i32::MAX` lets a test cross the wrap.
     pub fn set_first_sequence(&self, number: i32) {
         self.0.lock().tree.set_first_sequence(number);
     }
@@ -99,14 +99,13 @@ impl MemServer {
 
 /// Sessions, watches and requests.
 impl MemServer {
-    /// Returns the sessions that are alive at the server, oldest first.
+    /// Returns the sessions that are live at the server, oldest first.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionId> {
         self.0.lock().sessions.keys().copied().collect()
     }
 
-    /// Ends a session, with its nodes and watches, as if it had timed out; `false` if there is none of this
-    /// number.
+    /// Ends a session with its nodes and watches, as if it had timed out. Returns `false` if there is no such session.
     pub fn expire(&self, session: SessionId) -> bool {
         self.0.with(|state, now| {
             let found = state.sessions.contains_key(&session);
@@ -166,14 +165,15 @@ impl MemServer {
 
 /// Faults.
 impl MemServer {
-    /// Loses certain requests, or their answers. Several faults may be active; the first to be injected decides.
+    /// Injects a fault that loses certain requests or their responses. If several faults apply, the first one injected
+    /// decides.
     pub fn inject(&self, fault: Fault) {
         self.0.faults.inject(fault);
     }
 
-    /// Has `hook` asked about every request that no [`Fault`] takes, when it arrives and before it takes
-    /// effect. It may call the server (remove a node, end a session ..): what it does comes before the
-    /// request. It replaces the hook before it.
+    /// Calls `hook` for every request to which no [`Fault`] applies, when it arrives and before it takes effect. The
+    /// hook may call the server, for instance to remove a node or end a session, and those calls take effect before the
+    /// request. Replaces the previous hook.
     pub fn on_request(&self, hook: impl FnMut(&MemServer, &Arrival) -> Fate + Send + 'static) {
         // Weak: the server keeps the hook.
         let (server, mut hook) = (Arc::downgrade(&self.0), hook);
@@ -187,8 +187,8 @@ impl MemServer {
         self.0.faults.clear();
     }
 
-    /// Stops the server: every connection breaks and none is taken. Its store stays, and no session's time
-    /// runs, as when a ZooKeeper server is restarted.
+    /// Stops the server: every connection breaks and none is accepted. The nodes remain, and no session times out
+    /// meanwhile, as when a ZooKeeper server is restarted.
     pub fn stop(&self) {
         self.0.with(|state, _| {
             state.stopped = true;
@@ -199,7 +199,7 @@ impl MemServer {
         });
     }
 
-    /// Starts the server again. Every session has its whole timeout to come back.
+    /// Starts the server again. Every session has its whole timeout to reconnect.
     pub fn start(&self) {
         self.0.with(|state, now| {
             state.stopped = false;
@@ -211,8 +211,8 @@ impl MemServer {
     }
 }
 
-/// The link between one client and the server: harms and mends it. Holding it keeps neither the client's
-/// session nor its backend; once the backend is dropped it does nothing.
+/// The link between one client and the server, for injecting network faults. It keeps neither the client's session nor
+/// its backend alive, and does nothing once the backend is dropped.
 #[derive(Clone)]
 pub struct MemLink {
     server: Arc<Server>,
@@ -252,8 +252,8 @@ impl MemLink {
         }
     }
 
-    /// Breaks the connection and refuses new ones, until [`heal`](Self::heal). The client sees it at once;
-    /// the session lives on at the server until it times out.
+    /// Breaks the connection and refuses new ones until [`heal`](Self::heal). The client notices at once. The session
+    /// remains at the server until it times out.
     pub fn suspend(&self) {
         self.with(|link| {
             link.mode = Mode::Down;
@@ -261,25 +261,24 @@ impl MemLink {
         });
     }
 
-    /// Breaks the connection; the client may connect again at once. What was on its way is lost.
+    /// Breaks the connection. The client may reconnect at once. Messages in flight are lost.
     pub fn reset(&self) {
         self.with(Link::hang_up);
     }
 
-    /// Lets nothing through in either direction, until [`heal`](Self::heal), without telling the client:
-    /// a cable pulled out, or packets swallowed. Requests that the client has not given up by then arrive
-    /// late.
+    /// Lets nothing through in either direction until [`heal`](Self::heal), without the client noticing, as when a
+    /// cable is unplugged or packets are dropped. Requests that the client has not given up by then arrive late.
     pub fn cut(&self) {
         self.with(|link| link.mode = Mode::Silent);
     }
 
-    /// Lets requests through, but no answer and no event, until [`heal`](Self::heal), which then breaks the
-    /// connection: the answers are lost.
+    /// Lets requests through, but no responses and no events, until [`heal`](Self::heal). That breaks the connection,
+    /// so the responses are lost.
     pub fn mute(&self) {
         self.with(|link| link.mode = Mode::Mute);
     }
 
-    /// Mends the link. Delays stay.
+    /// Ends every fault of the link except for delays.
     pub fn heal(&self) {
         self.with(|link| {
             if link.mode == Mode::Mute {
@@ -289,8 +288,8 @@ impl MemLink {
         });
     }
 
-    /// Delays requests on their way to the server, and answers and events on their way back; each kind stays
-    /// in order. Zero for none.
+    /// Delays requests to the server, and responses and events from it. The order in each direction is kept. A zero
+    /// duration ends the delay.
     pub fn delay(&self, requests: Duration, answers: Duration) {
         self.with(|link| {
             link.request_delay = requests;
@@ -300,7 +299,7 @@ impl MemLink {
 }
 
 impl Fault {
-    /// Loses only those of one client.
+    /// Restricts the fault to one client.
     #[must_use]
     pub fn only(mut self, link: &MemLink) -> Self {
         self.client = Some(link.client);

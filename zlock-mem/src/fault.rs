@@ -1,4 +1,4 @@
-//! Requests that get lost, or their answers, one by one.
+//! Faults that lose single requests or their responses.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,19 +20,20 @@ pub enum Fate {
     LoseAnswer,
 }
 
-/// A request as a hook sees it, before it takes effect.
+/// A request that has arrived at the server, as passed to a hook before it takes effect.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// What it asks for.
+    /// The kind of request.
     pub operation: Operation,
-    /// The session that it is sent in; none when it opens a new one.
+    /// The session that it was sent in, or `None` if it opens one.
     pub session: Option<SessionId>,
-    /// The lock that it is about, if any.
+    /// The path of the lock that it is about, if any.
     pub parent: Option<LockPath>,
 }
 
-/// Loses certain requests, or their answers. Passed to [`MemServer::inject`](crate::MemServer::inject).
+/// A fault that loses certain requests or their responses, to be passed to
+/// [`MemServer::inject`](crate::MemServer::inject).
 ///
 /// # Examples
 /// ```
@@ -46,7 +47,7 @@ pub struct Arrival {
 pub struct Fault {
     operation: Operation,
     fate: Fate,
-    /// Loses only those of this client.
+    /// Restricts the fault to this client.
     pub(crate) client: Option<ClientId>,
     after: u64,
     times: u64,
@@ -63,20 +64,20 @@ impl Fault {
         Self::new(operation, Fate::LoseRequest)
     }
 
-    /// Loses the answer of the next request of this kind, after it took effect.
+    /// Loses the response to the next request of this kind, after the request took effect.
     #[must_use]
     pub fn lose_answer(operation: Operation) -> Self {
         Self::new(operation, Fate::LoseAnswer)
     }
 
-    /// Lets the first `n` pass.
+    /// Skips the first `n` requests.
     #[must_use]
     pub fn after(mut self, n: u64) -> Self {
         self.after = n;
         self
     }
 
-    /// Loses `n` in a row; `u64::MAX` for all.
+    /// Applies to `n` requests in a row, with `u64::MAX` to all.
     #[must_use]
     pub fn times(mut self, n: u64) -> Self {
         self.times = n;

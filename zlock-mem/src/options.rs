@@ -1,4 +1,4 @@
-//! How a client behaves.
+//! The options of a client.
 
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ impl MemOptions {
         self
     }
 
-    /// Sets how long before the server's end of the session the client counts it as lost. Defaults to a quarter of the
-    /// session timeout, and is at most half of it.
+    /// Sets the margin by which the client's deadline precedes the end of the session at the server. Defaults to a
+    /// quarter of the session timeout, and is at most half of it.
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
@@ -63,7 +63,7 @@ impl MemOptions {
         self
     }
 
-    /// Sets how an operation repeats a request that got no answer.
+    /// Sets how an operation retries a request that got no response.
     #[must_use]
     pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
         self.kit.retry = retry;

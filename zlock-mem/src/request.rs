@@ -1,4 +1,4 @@
-//! What a client asks the server, and what it answers.
+//! Requests of clients, and the server's responses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use zlock_core::{LockPath, NodeData, NodeId, SessionId, WatchEvent};
 
 use crate::tree::Child;
 
-/// A kind of request, as the server counts it. They are cut as ZooKeeper's are, so that what costs three
-/// requests here costs three there.
+/// A kind of request, as the server counts it. Requests are divided as on ZooKeeper, so that what costs three requests
+/// here costs three there.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// Opens a session, or takes one up again on a new connection.
+    /// Opens a session, or resumes one on a new connection.
     Connect,
     /// Keeps a session alive and lists its nodes.
     Heartbeat,
     /// Ends a session.
     Close,
-    /// Makes missing parents; sent when a create found none.
+    /// Creates missing parents. Sent after a create has found none.
     CreateParents,
     /// Appends a node.
     Create,
-    /// Lists a queue, with a watch or without.
+    /// Lists a queue, with or without a watch.
     List,
-    /// Looks at one node and watches it.
+    /// Looks up one node and watches it.
     Watch,
-    /// Gives a node another label.
+    /// Changes the label of a node.
     Relabel,
-    /// Deletes a node; if it hands over, only while the nodes behind it are there.
+    /// Deletes a node. A hand-over does so only while the nodes behind it exist.
     Delete,
-    /// Reads a node's data, with a watch or without.
+    /// Reads a node's data, with or without a watch.
     Data,
     /// Writes a node's data.
     SetData,

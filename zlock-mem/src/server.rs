@@ -17,10 +17,10 @@ use crate::link::ClientId;
 use crate::request::{Answer, Request, Sent};
 use crate::state::{Refused, State, Work};
 
-/// An embedded coordination server: the store that backends of one process share.
+/// An embedded coordination server, whose store the backends of one process share.
 ///
-/// Each [`connect`](Self::connect) creates another client with a session of its own, so one test can have many "processes".
-/// Cheap to clone. The store lives as long as a handle or a backend exists.
+/// Each [`connect`](Self::connect) creates another client with its own session, so one test can simulate many
+/// processes. Cheap to clone. The store lives as long as a handle or a backend exists.
 ///
 /// # Examples
 /// ```
@@ -47,7 +47,7 @@ impl MemServer {
         MemServer(Arc::new(Server::new()))
     }
 
-    /// Returns the store that has this name in this process, or a new one if there is none. `mem://name` connects to it.
+    /// Returns the store with this name in this process, creating it if necessary. `mem://name` connects to it.
     #[must_use]
     pub fn named(name: &str) -> Self {
         static NAMED: Mutex<BTreeMap<String, Weak<Server>>> = Mutex::new(BTreeMap::new());

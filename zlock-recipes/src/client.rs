@@ -1,4 +1,4 @@
-//! The client: how it is made and closed.
+//! The client and its builder.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -14,12 +14,12 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A connection to a coordination store, shared by all locks made with it. Cheap to clone.
 ///
-/// A client has one session with the store at a time, and its locks belong to that session. When the last clone, lock and
-/// guard are dropped, the client first finishes its work in the background, and then ends the session.
+/// A client has one session with the store at a time, and its locks belong to that session. When the last clone, lock
+/// and guard are dropped, the client first finishes its background work and then ends the session.
 ///
-/// A client may be created anywhere, also in synchronous code, and its locks may be used on any runtime. The work in the
-/// background, which removes the nodes of dropped guards and cancelled acquisitions, runs on the backend's runtime. It is
-/// done even if the client is dropped first.
+/// A client may be created anywhere, including synchronous code, and its locks may be used on any runtime. The
+/// background work, which removes the nodes of dropped guards and cancelled acquisitions, runs on the backend's
+/// runtime. It is completed even if the client is dropped first.
 ///
 /// # Examples
 /// ```
@@ -103,8 +103,8 @@ impl Client {
     }
 
     /// Returns how many nodes are still to be removed in the background: those of dropped guards, of cancelled
-    /// acquisitions, and of releases that could not reach the server. Nodes that are still to get another label,
-    /// after a downgrade or at a semaphore, count too, and so do those of other clients of the same backend.
+    /// acquisitions, and of releases that could not reach the server. Nodes whose label is still to be changed, after a
+    /// downgrade or for a semaphore, count as well, and so do those of other clients of the same backend.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! Guards: proof that a lock is held, and the way to let it go.
+//! Guards of held locks.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -14,10 +14,10 @@ use crate::scope::Scope;
 ///
 /// # How safe it is
 /// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) report every loss before the store gives the lock to another
-/// client, with one exception. If an operator deletes the node, or ends the session at the server before its time, two
-/// clients believe that they hold until this one learns of it: by a heartbeat, or when it is connected again. On ZooKeeper,
-/// every third heartbeat looks for the session's nodes, and a client with more than 1,000 of them looks for each one less
-/// often. No queue can avoid that; the [`fencing_token`](Guard::fencing_token) covers it.
+/// client, with one exception. If an operator deletes the node or ends the session at the server, two clients believe
+/// that they hold the lock until this one learns of it, by a heartbeat or when it reconnects. On ZooKeeper, every third
+/// heartbeat looks for the session's nodes, and a client with more than 1,000 of them looks for each one less often. No
+/// lock service can prevent that. The [`fencing_token`](Guard::fencing_token) covers it.
 ///
 /// # Drop
 /// Dropping the last guard does not release at once: it hands the node to the backend's task, which removes it on the
@@ -118,14 +118,15 @@ impl Guard {
     /// Returns the name of the lock's node under its path, as the store last reported it.
     ///
     /// The node exists as long as the lock is held. So a write into the store itself can depend on the node, in one
-    /// transaction. Then the store refuses the write of a holder that has lost the lock and does not know it yet. The
-    /// options of each backend have a method for that: `ZkOptions::node_path`, `EtcdOptions::node_key`.
+    /// transaction. Then the store refuses the write of a holder that has not noticed the loss of the lock. The options
+    /// of each backend return the node's full name: `ZkOptions::node_path`, `EtcdOptions::node_key`.
     ///
     /// On etcd a later node of the same session has the same name: the transaction must compare the key's create
-    /// revision with the number of the [`fencing_token`](Self::fencing_token). That the key exists is not enough.
+    /// revision with the number of the [`fencing_token`](Self::fencing_token). Checking only that the key exists is not
+    /// enough.
     ///
-    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore notifies the next waiter of
-    /// its grant. A transaction that is in flight at that moment is refused without need.
+    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore notifies the next
+    /// waiter of its grant. A transaction that is in flight at that moment is refused although the lock is held.
     ///
     /// # Examples
     /// ```
@@ -217,11 +218,11 @@ impl Guard {
     }
 
     /// Completes when another client requests revocation, immediately if one already has: with
-    /// [`request_revocation`](crate::LockHandle::request_revocation) or Curator's `Revoker`. What
-    /// follows is up to the holder. A holder that never calls this sends nothing and cannot be asked.
+    /// [`request_revocation`](crate::LockHandle::request_revocation) or Curator's `Revoker`. The holder decides how to
+    /// respond. A holder that never calls this sends no request and does not learn of any.
     ///
-    /// Reads the node's data with a watch: one request for the call and one for each change. Goes on through
-    /// outages that the lock survives.
+    /// Reads the node's data with a watch, which costs one request for the call and one for each change. Outages that
+    /// the lock survives do not end the wait.
     ///
     /// # Errors
     /// The loss of the lock, as [`lost`](Guard::lost) returns it; [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or
@@ -425,11 +426,11 @@ pub(crate) async fn run_until_lost<T, L: Future<Output = Error>>(
     if is_held() { Ok(output) } else { Err(lost().await) }
 }
 
-/// A guard of any lock, for code that is generic over locks. Each method does what the method of the same name of
-/// [`Guard`] or [`MultiGuard`](crate::MultiGuard) does. Only zlock implements this trait.
+/// A guard of any lock, for code that is generic over locks. Each method is equivalent to that of [`Guard`] or
+/// [`MultiGuard`](crate::MultiGuard). This trait is sealed.
 pub trait LockGuard: sealed::Sealed + Debug + Send + Sync + Sized + 'static {
     /// Returns the guards that this one consists of: itself, or those of a [`MultiGuard`](crate::MultiGuard) in the
-    /// order of their paths. Each has a fencing token of its own.
+    /// order of their paths. Each has its own fencing token.
     fn guards(&self) -> &[Guard];
 
     /// See [`Guard::is_held`].

@@ -8,24 +8,24 @@ use self::sealed::Sealed;
 use crate::guard::{Guard, LockGuard};
 use crate::write_guard::WriteGuard;
 
-/// A kind of lock. Only zlock implements this trait.
+/// A kind of lock. This trait is sealed.
 pub trait Kind: Sealed {}
 
 impl<K: Sealed> Kind for K {}
 
-/// Exclusive, and compatible with Curator's `InterProcessMutex`.
+/// The kind of a mutex: exclusive, and compatible with Curator's `InterProcessMutex`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutex;
 
-/// The reading side of a read/write lock: shared with other readers.
+/// The kind of a read lock: shared with other readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Read;
 
-/// The writing side of a read/write lock: exclusive.
+/// The kind of a write lock: exclusive.
 #[derive(Clone, Copy, Debug)]
 pub struct Write;
 
-/// A number of a semaphore's permits.
+/// The kind of a request for a semaphore's permits.
 #[derive(Clone, Copy, Debug)]
 pub struct Permits {
     pub(crate) n: u32,

@@ -156,7 +156,7 @@ impl<K: Kind> LockHandle<K> {
     ///   is shorter than `time`.
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
@@ -199,7 +199,7 @@ impl<K: Kind> LockHandle<K> {
     /// timeout is shorter.
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
@@ -279,8 +279,8 @@ impl<K: Kind> LockHandle<K> {
         self.client.inner().is_held(&self.path, self.kind.label())
     }
 
-    /// Returns the clients that hold the lock or wait for it, head of the queue first. Sends one request for the
-    /// queue, and one for the data of each node. Empty for a path that was never used.
+    /// Returns the clients that hold the lock or wait for it, in the order of the queue. Sends one request for the
+    /// queue, and one for the data of each node. The list is empty for a path that was never used.
     ///
     /// # Errors
     /// [`Unavailable`](zlock_core::ErrorKind::Unavailable), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized),
@@ -310,13 +310,14 @@ impl<K: Kind> LockHandle<K> {
         participants(self.client.inner(), &self.path).await
     }
 
-    /// Asks the current holders to release the lock, and returns how many were asked: 0 if nobody holds it. Whether
-    /// they do is up to them: a holder that uses zlock learns of it through [`Guard::revocation_requested`], one that
-    /// uses Curator if its lock was made revocable. Nothing is taken from anybody.
+    /// Asks the current holders to release the lock, and returns how many were asked: 0 if nobody holds it. Each holder
+    /// decides whether to do so. A holder that uses zlock learns of the request through
+    /// [`Guard::revocation_requested`], and one that uses Curator if its lock was made revocable. No holder loses the
+    /// lock by this call.
     ///
     /// # Errors
-    /// Those of [`participants`](Self::participants). If some of several holders could not be asked: the first
-    /// error, after all were tried.
+    /// Those of [`participants`](Self::participants). If some of several holders could not be asked, the first error is
+    /// returned after all were tried.
     ///
     /// # Cancel safety
     /// Safe; a request in flight may still reach a holder.
@@ -352,8 +353,8 @@ impl<K: Kind> LockHandle<K> {
     }
 }
 
-/// A lock of any kind, for code that is generic over locks. Each method does what the method of the same name of
-/// [`LockHandle`] or [`MultiLock`](crate::MultiLock) does. Only zlock implements this trait.
+/// A lock of any kind, for code that is generic over locks. Each method is equivalent to that of [`LockHandle`] or
+/// [`MultiLock`](crate::MultiLock). This trait is sealed.
 ///
 /// # Examples
 /// ```
@@ -443,8 +444,8 @@ impl<K: Kind> Lock for LockHandle<K> {
 
 impl<K: Kind> sealed::Sealed for LockHandle<K> {}
 
-/// A lock handle of any kind behind a reference, for a [`MultiLock`](crate::MultiLock) of different kinds. Only zlock
-/// implements this trait.
+/// A lock handle of any kind, as a trait object for a [`MultiLock`](crate::MultiLock) of different kinds. This trait is
+/// sealed.
 pub trait DynLock: sealed::Dyn + Debug + Send + Sync {
     /// Returns the path of the lock.
     fn path(&self) -> &LockPath;

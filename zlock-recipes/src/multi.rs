@@ -12,12 +12,12 @@ use crate::lock::{DynLock, Lock, LockHandle, sealed};
 use crate::multi_guard::{MultiGuard, first_loss};
 use crate::participants::Participant;
 
-/// Several locks that are held together, all or none. They may be of any kind, of any client and of any store.
+/// A set of locks that are acquired together, all or none. They may be of any kind, of any client and on any store.
 ///
-/// The locks are acquired one after the other in the order of their paths, whatever the order in which they
-/// were given, so that two sets that overlap never wait for each other in a circle. That order is the same in
-/// every process as long as all see a path under the same name (one chroot or prefix a store). Locks of different
-/// stores with the same path keep the order in which they were given: give it the same way everywhere.
+/// The locks are acquired one after the other in the order of their paths, whatever the order in which they were given,
+/// so that overlapping sets cannot deadlock. The order is the same in every process as long as all use the same chroot
+/// or prefix for a store. Locks of different stores with the same path keep the order in which they were given: give it
+/// the same way everywhere.
 ///
 /// Cheap to clone.
 ///
@@ -56,7 +56,7 @@ enum Wait {
 }
 
 impl MultiLock {
-    /// Creates a lock that consists of these. Performs no I/O.
+    /// Creates a lock that consists of these locks. Performs no I/O.
     ///
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if there are none, or two of one client with the same path: the second would wait for
@@ -112,14 +112,12 @@ impl MultiLock {
         self.locks.iter().map(LockHandle::path)
     }
 
-    /// Acquires all locks, waiting for the turn of each without a time limit. While no server answers it fails, as
-    /// [`LockHandle::acquire`]. When one cannot be had, or one that is held
-    /// already is lost, those that are held are released in reverse order; a release that fails is logged and goes on
-    /// in the background.
+    /// Acquires all locks, waiting for the turn of each without a time limit. While no server answers, it fails as
+    /// [`LockHandle::acquire`] does. If a lock cannot be acquired, or one of those already held is lost, those that are
+    /// held are released in reverse order. A release that fails is logged and continues in the background.
     ///
     /// # Errors
-    /// The first error of any of the locks, as [`LockHandle::acquire`];
-    /// its path says which.
+    /// The first error of any of the locks, as from [`LockHandle::acquire`]. Its path names the lock.
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives up the place in the queue and releases the locks that are held; no node is
@@ -148,11 +146,11 @@ impl MultiLock {
     /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`LockHandle::acquire_timeout`], with the path of the lock that was waited for last; and those of
-    /// [`acquire`](Self::acquire).
+    /// Those of [`acquire`](Self::acquire), and those of [`LockHandle::acquire_timeout`] with the path of the lock that
+    /// was waited for last.
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
@@ -184,11 +182,10 @@ impl MultiLock {
     /// Acquires the locks if all are free. Returns `None` if one is not; then none is held.
     ///
     /// # Errors
-    /// As [`LockHandle::try_acquire`], for each of the locks within its
-    /// client's operation timeout.
+    /// Those of [`LockHandle::try_acquire`]. Each lock has its client's operation timeout.
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
@@ -248,7 +245,8 @@ impl MultiLock {
         output
     }
 
-    /// Returns the participants of all the locks, as [`LockHandle::participants`], in the order of their paths.
+    /// Returns the participants of all the locks, as from [`LockHandle::participants`], in the order of the locks'
+    /// paths.
     ///
     /// # Errors
     /// The first error of any of the locks.
@@ -276,7 +274,7 @@ impl MultiLock {
     /// were asked.
     ///
     /// # Errors
-    /// Those of [`LockHandle::request_revocation`]: the first error, after all holders were tried.
+    /// The first error of [`LockHandle::request_revocation`], after all holders were tried.
     ///
     /// # Cancel safety
     /// Safe; a request in flight may still reach a holder.

@@ -10,7 +10,7 @@ use crate::guard::{Guard, lock_guard, run_until_lost};
 use crate::release::Release;
 use crate::scope::Scope;
 
-/// Several held locks. Dropping it releases all of them, as dropping their [`Guard`]s does.
+/// The guard of several held locks. Dropping it releases all of them, as dropping their [`Guard`]s does.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases the locks"]
 pub struct MultiGuard {
@@ -23,7 +23,7 @@ impl MultiGuard {
         MultiGuard { guards }
     }
 
-    /// Returns the guards of the locks, in the order of their paths. Each has a fencing token of its own.
+    /// Returns the guards of the locks, in the order of their paths. Each has its own fencing token.
     ///
     /// # Examples
     /// ```
@@ -64,8 +64,8 @@ impl MultiGuard {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// Waits until the first of the locks is lost, and returns why. The error's path names the lock. The others are still
-    /// held.
+    /// Waits until the first of the locks is lost, and returns why. The error's path names the lock. The other locks
+    /// are still held.
     ///
     /// # Cancel safety
     /// Safe.
@@ -79,7 +79,7 @@ impl MultiGuard {
     /// Waits until another client requests revocation of any of the locks, as [`Guard::revocation_requested`].
     ///
     /// # Errors
-    /// Those of [`Guard::revocation_requested`]: the first error of any lock.
+    /// The first error of [`Guard::revocation_requested`] of any lock.
     ///
     /// # Cancel safety
     /// Safe: dropping the future removes the watches.
@@ -127,9 +127,9 @@ impl MultiGuard {
         self.guards.iter().fold(Scope::current(), within).scope(future).await
     }
 
-    /// Releases all the locks, in the reverse order in which they were acquired, and waits until their stores have done so.
-    /// One that fails does not keep the others. [`Released`](Release::Released) means that all are free; otherwise the result
-    /// is that of the first, in the order of release, that is not.
+    /// Releases all the locks, in the reverse order in which they were acquired, and waits until their stores have done
+    /// so. A release that fails does not prevent the others. [`Released`](Release::Released) means that all locks are
+    /// free. Otherwise the result is that of the first release, in their order, that has another one.
     ///
     /// # Errors
     /// The first error of any release, as [`Guard::release`]. Its path names the lock.

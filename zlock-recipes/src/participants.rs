@@ -1,4 +1,4 @@
-//! The holders of a lock and its waiters.
+//! The holders and waiters of a lock.
 
 use std::time::SystemTime;
 
@@ -14,21 +14,22 @@ use crate::revocation::REVOKE;
 pub struct Participant {
     /// The name of the node.
     pub name: NodeName,
-    /// What the node asks for: the whole lock, to read, to write, or a number of permits.
+    /// The kind of lock that the node asks for: a mutex, a read lock, a write lock, or a number of permits.
     pub label: Label,
     /// `true` if it holds the lock, `false` if it is waiting.
     pub is_holder: bool,
-    /// `true` if it was created in the present session of the client that asks, by any of its locks.
+    /// `true` if it was created in the current session of the calling client, by any of its locks.
     pub is_ours: bool,
-    /// The data that its creator wrote: with zlock by default host name and process ID, with Curator an address. A request
-    /// for revocation overwrites it.
+    /// The data that its creator wrote. zlock writes the host name and the process ID by default, and Curator an
+    /// address. A request for revocation overwrites it.
     pub data: Vec<u8>,
-    /// The time at which it was created, by the server's clock. Only ZooKeeper reports it, and creates a node anew with each
-    /// change of its label; `None` on other stores. For display only.
+    /// The time at which it was created, by the server's clock. Only ZooKeeper reports it, and a relabel creates a new
+    /// node there. `None` on other stores. For display only.
     pub created: Option<SystemTime>,
     /// The session that owns the node, if any.
     pub session: Option<SessionId>,
-    /// The fencing token of a holder with this node, if the store tells: [`NodeData::fencing_token`](zlock_core::NodeData).
+    /// The fencing token of a holder with this node, if the store reports it:
+    /// [`NodeData::fencing_token`](zlock_core::NodeData).
     pub fencing_token: Option<FencingToken>,
 }
 

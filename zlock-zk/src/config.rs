@@ -1,4 +1,4 @@
-//! How to reach a ZooKeeper ensemble, and as whom.
+//! The options of the ZooKeeper backend.
 
 use std::fmt;
 use std::sync::Arc;
@@ -71,9 +71,9 @@ impl ZkOptions {
         }
     }
 
-    /// Reads `zk://host:port,host:port/chroot?name=value&name=value`. The names are `session_timeout`,
-    /// `connect_timeout`, `operation_timeout` and `server_tick`, each with a duration such as `10s` or
-    /// `500ms`. Credentials have no place in a URL: see [`with_auth`](Self::with_auth).
+    /// Parses `zk://host:port,host:port/chroot?name=value&name=value`. The parameters are `session_timeout`,
+    /// `connect_timeout`, `operation_timeout` and `server_tick`, each with a duration such as `10s` or `500ms`.
+    /// Credentials are not accepted in a URL: use [`with_auth`](Self::with_auth).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`](zlock_core::ErrorKind::InvalidUrl), with what is wrong and where.
@@ -81,7 +81,7 @@ impl ZkOptions {
         Self::from_connect_url(&ConnectUrl::parse(url)?)
     }
 
-    /// Reads the options from a parsed URL.
+    /// Creates the options from a parsed URL.
     ///
     /// # Errors
     /// Those of [`from_url`](Self::from_url).
@@ -102,17 +102,17 @@ impl ZkOptions {
         Ok(options)
     }
 
-    /// Sets the path below which the client works, and which it creates if it is missing. Defaults to none.
+    /// Sets the path that is prepended to every lock path. It is created if it is missing. Defaults to none.
     #[must_use]
     pub fn with_chroot(mut self, chroot: LockPath) -> Self {
         self.chroot = Some(chroot);
         self
     }
 
-    /// Sets how long the server keeps the session, and with it every lock, of a client that it does not hear from.
-    /// Defaults to 10 seconds, and must be at least 100 milliseconds. The server may grant another time: unless it is configured
-    /// otherwise no less than 2 and no more than 20 of its ticks, so 4 s to 40 s with the default tick. The shorter it is, the sooner a dead process's locks are free, and the shorter the outage
-    /// that costs a living process its locks.
+    /// Sets how long the server keeps the session, and its locks, of a client that it does not hear from. Defaults to
+    /// 10 seconds, and must be at least 100 milliseconds. The server may grant another timeout: by default 2 to 20 of
+    /// its ticks, which is 4 s to 40 s with the default tick. A short timeout frees the locks of a dead process sooner,
+    /// but a shorter outage costs a live process its locks.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
@@ -127,10 +127,10 @@ impl ZkOptions {
         self
     }
 
-    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds. A limit that
-    /// is much shorter than the session timeout gives up during outages that the session survives.
+    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
+    /// With a limit much shorter than the session timeout, operations fail during outages that the session survives.
     ///
-    /// If a path has run out of sequence numbers, a create waits until the path is empty; each answer from the server
+    /// If a path has run out of sequence numbers, a create waits until the path is empty. Each response of the server
     /// then restarts the limit.
     #[must_use]
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
@@ -138,40 +138,40 @@ impl ZkOptions {
         self
     }
 
-    /// Sets how a failed request is repeated, within the operation timeout. By default up to 30 times, after random delays
-    /// that grow from 20 milliseconds to 1 second. Waiting for a session or for the connection is not a retry.
+    /// Sets how a failed request is retried within the operation timeout. Defaults to 30 retries, with random delays
+    /// that increase from 20 milliseconds to 1 second. Waiting for a session or for the connection is not a retry.
     #[must_use]
     pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
         self.kit.retry = policy;
         self
     }
 
-    /// Sets the access list of every node that the client creates: the nodes in the queues, their parents and the chroot. By
-    /// default everybody may do everything.
+    /// Sets the access list of every node that the client creates: the nodes in the queues, their parents and the
+    /// chroot. Defaults to all permissions for everybody.
     #[must_use]
     pub fn with_acls(mut self, acls: impl IntoIterator<Item = Acl>) -> Self {
         self.acls = acls.into_iter().collect();
         self
     }
 
-    /// Adds credentials, such as `"digest"` and `"user:password"`. May be called more than once.
+    /// Adds credentials, such as `"digest"` and `"user:password"`. It may be called more than once.
     #[must_use]
     pub fn with_auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.into(), credentials.into()));
         self
     }
 
-    /// Sets the servers' `tickTime`, which a client cannot ask for. A session's local deadline comes before the server's by a
-    /// margin: half a tick, or somewhat more if requests are further apart than that, and 2 % of the session timeout for
-    /// clocks that drift. Defaults to half the session timeout, the shortest
-    /// that servers grant. Set it only if all servers have this tick.
+    /// Sets the servers' `tickTime`, which clients cannot query. A session's local deadline precedes the server's by a
+    /// margin. It is half a tick, or somewhat more if requests are further apart than that, plus 2 % of the session
+    /// timeout for clock drift. Defaults to half the session timeout, the longest tick with which a server grants that
+    /// timeout. Set it only if all servers have this tick.
     #[must_use]
     pub fn with_server_tick(mut self, tick: Duration) -> Self {
         self.server_tick = Some(tick);
         self
     }
 
-    /// Connects by TLS, and trusts servers whose certificates are signed by one of these and whose names match.
+    /// Connects by TLS. A server is trusted if its certificate is signed by one of these authorities and has its name.
     ///
     /// Uses the process's rustls `CryptoProvider`, or aws-lc if none is installed.
     #[cfg(feature = "tls")]
@@ -181,7 +181,7 @@ impl ZkOptions {
         self
     }
 
-    /// Sets the certificate, with its chain, and the private key that the client presents to a server that asks for them.
+    /// Sets the client's certificate, with its chain, and its private key, for servers that request them.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls_identity(
@@ -201,9 +201,9 @@ impl ZkOptions {
         self
     }
 
-    /// Returns the full path of a lock's node at the server, including the chroot. The node exists as long as the lock is
-    /// held. Check it in a transaction of your own, with any version: the server then refuses the writes of a holder that
-    /// has lost the lock and does not know it yet.
+    /// Returns the full path of a lock's node at the server, including the chroot. The node exists as long as the lock
+    /// is held. Check it in your own transactions, with any version. The server then refuses the writes of a holder
+    /// that has not noticed the loss of the lock.
     ///
     /// # Examples
     /// With the `zookeeper-client` crate:
@@ -217,7 +217,8 @@ impl ZkOptions {
     /// # Ok(())
     /// # }
     /// ```
-    /// With version 0 instead of none, a request for revocation, which writes into the node, would look like a loss.
+    /// With version 0 instead of none, a request for revocation would look like a loss, because it writes into the
+    /// node.
     #[must_use]
     pub fn node_path(&self, lock: &LockPath, node: &NodeName) -> String {
         format!("{}/{node}", self.server_path(lock))

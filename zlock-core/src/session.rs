@@ -106,6 +106,31 @@ impl Session {
         matches!(self.state, SessionState::Connected | SessionState::Suspended)
     }
 
+    /// Returns how much time is left until the deadline, and zero if the session is over. `None` while it is at rest:
+    /// then nothing depends on a deadline. Reads the clock, and performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let slack = client.session_events().current().slack();
+    /// assert!(slack.is_some_and(|slack| slack > Duration::from_secs(1)));
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn slack(&self) -> Option<Duration> {
+        if !self.is_live() {
+            return Some(Duration::ZERO);
+        }
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
     fn is_overdue(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
@@ -506,6 +531,22 @@ mod tests {
         assert!(!publisher.extend(epoch, after(10)), "a late heartbeat cannot take it back");
         assert!(!publisher.resume(epoch));
         assert!(!events.is_live(epoch));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slack_is_the_time_to_the_deadline() {
+        let publisher = SessionPublisher::new();
+        let epoch = publisher.establish(ID, after(10)).unwrap();
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(publisher.current().slack(), Some(Duration::from_secs(6)));
+        assert!(publisher.rest(epoch, || true));
+        assert_eq!(publisher.current().slack(), None);
+        publisher.own(epoch, Some(after(2)), || ()).unwrap();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(publisher.current().slack(), Some(Duration::ZERO));
+        publisher.establish(ID, after(10));
+        publisher.close(CloseReason::Requested);
+        assert_eq!(publisher.current().slack(), Some(Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]

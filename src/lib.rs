@@ -5,6 +5,8 @@
 )]
 
 mod connect;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 
 pub use connect::connect;
 pub use zlock_core::{
@@ -25,6 +27,11 @@ pub mod backend {
         Label, LastFailure, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, OwnNodes, ParsedName,
         Predecessor, Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait, kit,
     };
+}
+/// What a client measures, and the trait to receive it with.
+pub mod observer {
+    #[doc(inline)]
+    pub use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
 }
 /// etcd.
 #[cfg(feature = "etcd")]

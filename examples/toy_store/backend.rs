@@ -115,7 +115,7 @@ impl Shared {
                 Ok(Ok(None)) => return,
                 Ok(Ok(Some(own))) => {
                     self.sessions.own().compare(mark, &own);
-                    publisher.extend(session.epoch, sent + CERTAIN);
+                    publisher.extend(session.epoch, sent, sent + CERTAIN);
                     publisher.resume(session.epoch);
                     KEEP_ALIVE
                 }

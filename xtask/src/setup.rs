@@ -24,6 +24,8 @@ const NEEDS: &[Need] = &[
     Need { package: "strace", used: "/usr/bin/strace" },
     // Peers on the same lock path.
     Need { package: "libcurator-recipes-java", used: "/usr/share/java/curator-recipes.jar" },
+    // Its promtool checks the alert rules.
+    Need { package: "prometheus", used: "/usr/bin/promtool" },
     Need { package: "python3-kazoo", used: "/usr/lib/python3/dist-packages/kazoo/client.py" },
 ];
 

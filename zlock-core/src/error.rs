@@ -92,6 +92,36 @@ impl fmt::Display for Phase {
     }
 }
 
+impl ErrorKind {
+    /// Returns a stable name in lower case, such as `session_lost`, as a label of a metric or a field of a log.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(zlock::ErrorKind::SessionLost.as_str(), "session_lost");
+    /// ```
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::InvalidPath => "invalid_path",
+            ErrorKind::InvalidUrl => "invalid_url",
+            ErrorKind::InvalidArgument => "invalid_argument",
+            ErrorKind::FeatureDisabled => "feature_disabled",
+            ErrorKind::Timeout(_) => "timeout",
+            ErrorKind::Busy => "busy",
+            ErrorKind::UpgradeRefused => "upgrade_refused",
+            ErrorKind::StillEntered => "still_entered",
+            ErrorKind::PermitLimitMismatch => "permit_limit_mismatch",
+            ErrorKind::SessionLost => "session_lost",
+            ErrorKind::NodeDeleted => "node_deleted",
+            ErrorKind::Released => "released",
+            ErrorKind::Closed => "closed",
+            ErrorKind::NotAuthorized => "not_authorized",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Unexpected => "unexpected",
+        }
+    }
+}
+
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {

@@ -13,6 +13,7 @@ mod label;
 mod name;
 mod node;
 mod node_id;
+pub mod observer;
 mod own_nodes;
 mod path;
 #[doc(hidden)]
@@ -22,6 +23,7 @@ mod retry;
 mod sequence;
 mod session;
 mod session_listener;
+mod session_reporter;
 mod url;
 mod watch;
 

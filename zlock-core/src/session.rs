@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep_until};
+
+use crate::observer::{Observer, Slot};
 
 /// The number that the store gave a session: ZooKeeper's session ID, etcd's lease ID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -154,6 +157,7 @@ struct Shared {
     /// Told at each change of epoch or state, and when a session at rest gets a deadline; not when that moves. It wakes in the order of waiting:
     /// tokio's watch channel does so in a random one, and then a seed is not the same run twice.
     changed: Notify,
+    observer: Slot,
 }
 
 #[derive(Debug)]
@@ -198,7 +202,7 @@ impl SessionPublisher {
     pub fn new() -> Self {
         let session = Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: None };
         let current = Mutex::new(Current { session, refused: false });
-        SessionPublisher(Arc::new(Shared { current, changed: Notify::new() }))
+        SessionPublisher(Arc::new(Shared { current, changed: Notify::new(), observer: Slot::default() }))
     }
 
     /// Begins the next epoch as `Connected` and returns its number, or `None` if the view is closed.
@@ -214,15 +218,25 @@ impl SessionPublisher {
         Some(epoch)
     }
 
-    /// Extends the deadline after a response from the store. Returns `false` if the epoch is over.
+    /// Extends the deadline after a response to a request that was sent at `sent`. Returns `false` if the epoch is over.
     ///
     /// A session at rest stays without a deadline.
-    pub fn extend(&self, epoch: u64, deadline: Instant) -> bool {
-        let session = &mut self.0.now().session;
-        if session.epoch != epoch || !session.is_live() {
-            return false;
+    pub fn extend(&self, epoch: u64, sent: Instant, deadline: Instant) -> bool {
+        let moved = {
+            let session = &mut self.0.now().session;
+            if session.epoch != epoch || !session.is_live() {
+                return false;
+            }
+            let before = session.deadline;
+            session.deadline = before.map(|before| before.max(deadline));
+            before.zip(session.deadline)
+        };
+        if let (Some(observer), Some((before, after))) = (self.0.observer.get(), moved) {
+            let now = Instant::now();
+            observer.session_slack(Some(before.saturating_duration_since(now)));
+            observer
+                .session_renewed(now.saturating_duration_since(sent), after.saturating_duration_since(now));
         }
-        session.deadline = session.deadline.map(|before| before.max(deadline));
         true
     }
 
@@ -415,6 +429,28 @@ impl SessionEvents {
         session.epoch == epoch && session.is_live()
     }
 
+    /// Sets the observer of the session, for as long as its backend lives. Returns `false` if it has one already, which it
+    /// then keeps: the first one of the clients that share a backend.
+    ///
+    /// [`Client::observe`](https://docs.rs/zlock/latest/zlock/struct.Client.html#method.observe) calls it. The observer must not panic.
+    pub fn observe(&self, observer: Arc<dyn Observer>) -> bool {
+        self.shared.observer.set(observer)
+    }
+
+    pub(crate) fn observer(&self) -> &Slot {
+        &self.shared.observer
+    }
+
+    /// The session as it was last seen. Reads no clock.
+    pub(crate) fn last_seen(&self) -> Session {
+        self.shared.lock().session
+    }
+
+    /// Completes at the next change of epoch or state, or when a session at rest gets a deadline.
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        self.shared.changed.notified()
+    }
+
     /// Returns `true` if both are views of the same backend's session.
     #[must_use]
     pub fn is_same(&self, other: &SessionEvents) -> bool {
@@ -524,11 +560,11 @@ mod tests {
         let epoch = publisher.establish(ID, after(10)).unwrap();
         assert_eq!(events.changed().await.state, SessionState::Connected);
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert!(publisher.extend(epoch, after(10)));
+        assert!(publisher.extend(epoch, Instant::now(), after(10)));
         let began = Instant::now();
         assert_eq!(events.changed().await.state, SessionState::Lost);
         assert_eq!(began.elapsed(), Duration::from_secs(10));
-        assert!(!publisher.extend(epoch, after(10)), "a late heartbeat cannot take it back");
+        assert!(!publisher.extend(epoch, Instant::now(), after(10)), "a late heartbeat cannot take it back");
         assert!(!publisher.resume(epoch));
         assert!(!events.is_live(epoch));
     }
@@ -554,7 +590,7 @@ mod tests {
         let publisher = SessionPublisher::new();
         let epoch = publisher.establish(ID, after(10)).unwrap();
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(!publisher.extend(epoch, after(10)));
+        assert!(!publisher.extend(epoch, Instant::now(), after(10)));
         assert_eq!(publisher.current().state, SessionState::Lost);
     }
 
@@ -565,7 +601,7 @@ mod tests {
         let new = publisher.establish(SessionId::new(8), after(10)).unwrap();
         publisher.lose(old);
         publisher.suspend(old);
-        assert!(!publisher.extend(old, after(60)));
+        assert!(!publisher.extend(old, Instant::now(), after(60)));
         let session = publisher.current();
         assert_eq!((session.epoch, session.state), (new, SessionState::Connected));
     }

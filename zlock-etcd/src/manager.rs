@@ -230,7 +230,7 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
                 due.at = sent + granted.ttl / 3;
                 publisher.set_refused(lease.epoch, false);
                 // A bare answer may be that of a leader that was replaced. It extends nothing.
-                let lives = at_rest || publisher.extend(lease.epoch, sent + granted.life());
+                let lives = at_rest || publisher.extend(lease.epoch, sent, sent + granted.life());
                 if let (Some(by), Some(live)) = (by, sessions.get(lease)) {
                     live.renewed(Renewal { sent, by });
                 }

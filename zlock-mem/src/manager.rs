@@ -108,7 +108,7 @@ impl Shared {
                 self.sessions.own().compare(mark, &node_ids);
                 let publisher = self.sessions.publisher();
                 // The answer to a request to resume may have been lost with its runtime.
-                publisher.extend(session.epoch, sent + self.options.certain())
+                publisher.extend(session.epoch, sent, sent + self.options.certain())
                     && publisher.resume(session.epoch)
             }
             _ => false,
@@ -124,7 +124,8 @@ impl Shared {
             let sent = Instant::now();
             match self.connect(Some(session.id), Request::Resume).await {
                 Some(Answer::Done) => {
-                    return publisher.extend(epoch, sent + self.options.certain()) && publisher.resume(epoch);
+                    return publisher.extend(epoch, sent, sent + self.options.certain())
+                        && publisher.resume(epoch);
                 }
                 Some(_) => {
                     publisher.lose(epoch);

@@ -29,6 +29,8 @@ pub(crate) struct Request<'a> {
     pub(crate) path: &'a LockPath,
     pub(crate) label: Label,
     pub(crate) data: &'a Arc<[u8]>,
+    /// What measurements call the lock.
+    pub(crate) metric_name: Option<&'a Arc<str>>,
 }
 
 /// How far an acquisition has come.
@@ -207,7 +209,7 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     async fn create(request: Request<'a>, listing: Listing) -> Result<Self> {
-        let Request { client, path, label, data } = request;
+        let Request { client, path, label, data, .. } = request;
         time_to_create(client, path).await;
         let node_id = client.node_ids.next();
         // Armed before the create goes out: from here on every way out leaves no node behind.
@@ -417,9 +419,9 @@ struct Grant {
 }
 
 impl Grant {
-    fn guard(self, Request { client, path, .. }: Request<'_>) -> Guard {
+    fn guard(self, Request { client, path, metric_name, .. }: Request<'_>) -> Guard {
         let entry = Entry::of(self.granted.node.label);
-        let hold = Hold::new(client.clone(), path.clone(), self.granted, None);
+        let hold = Hold::new(client.clone(), path.clone(), metric_name, self.granted, None);
         if self.promote && hold.promote() {
             // The grant does not wait for it.
             hold.relabel_in_background();

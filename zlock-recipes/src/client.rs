@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use zlock_core::observer::Observer;
 use zlock_core::{Close, CoordinationBackend, Error, ErrorKind, NodeIds, Result, SessionEvents};
 
 use crate::client_inner::ClientInner;
+use crate::measured::Measured;
+use crate::report::{Observing, Reports};
 use crate::revocation::REVOKE;
 
 /// How long a release or a single try may take by default.
@@ -122,6 +125,27 @@ impl Client {
         self.0.backend.background().len()
     }
 
+    /// Reports what the client measures to this observer from now on: its locks, its session and its requests. Without an
+    /// observer nothing is measured. Performs no I/O.
+    ///
+    /// Acquisitions that are under way and locks that are held already are not reported. If several clients share a backend,
+    /// the first of their observers receives what is measured of the session.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the client has an observer already, which it keeps.
+    ///
+    /// # Examples
+    /// See [`Observer`].
+    pub fn observe(&self, observer: Arc<dyn Observer>) -> Result<()> {
+        let reports = Arc::new(Reports::new(observer, Arc::downgrade(&self.0)));
+        if self.0.observing.set(reports.clone()).is_err() {
+            let message = "the client has an observer already";
+            return Err(Error::new(ErrorKind::InvalidArgument, "observe").with_message(message));
+        }
+        self.0.session.observe(reports);
+        Ok(())
+    }
+
     /// Ends the session at the store, and with it every held lock and every wait: waiters get [`ErrorKind::Closed`].
     ///
     /// Returns [`Close::Ended`] if the store has confirmed the end of the session: the locks are free. Returns
@@ -210,6 +234,7 @@ impl ClientBuilder {
     /// Creates the client.
     #[must_use]
     pub fn build(self) -> Client {
+        let observing = Observing::default();
         Client(Arc::new(ClientInner {
             session: self.backend.session_events(),
             node_ids: self.node_ids,
@@ -219,7 +244,8 @@ impl ClientBuilder {
             places: Arc::default(),
             cohorts: Arc::default(),
             holds: Mutex::default(),
-            backend: self.backend,
+            backend: Arc::new(Measured::new(self.backend, observing.clone())),
+            observing,
         }))
     }
 }

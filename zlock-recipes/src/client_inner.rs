@@ -10,6 +10,7 @@ use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
 
 use crate::abandoned::Abandoned;
 use crate::cohort::Cohorts;
+use crate::report::{Observing, Reports};
 use crate::succession::Places;
 
 pub(crate) struct ClientInner {
@@ -22,12 +23,16 @@ pub(crate) struct ClientInner {
     pub(crate) places: Arc<Places>,
     pub(crate) cohorts: Arc<Cohorts>,
     pub(crate) holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
+    pub(crate) observing: Observing,
 }
 
 /// A lock that is held.
 pub(crate) trait Held: Send + Sync {
     /// Whether a lock with this label is held by it. Local.
     fn is_held_as(&self, label: Label) -> bool;
+
+    /// Looks whether the lock is lost, and reports it.
+    fn look(&self);
 }
 
 /// A lock held through this client, and the task that acquired it.
@@ -64,6 +69,17 @@ impl ClientInner {
         };
         // Dropped outside the lock: a hold's end takes it.
         held.iter().any(|h| h.is_held_as(label))
+    }
+
+    /// Where to report measurements; `None` without an observer.
+    pub(crate) fn reports(&self) -> Option<&Arc<Reports>> {
+        self.observing.get()
+    }
+
+    /// Looks at all locks that are held.
+    pub(crate) fn look_at_holds(&self) {
+        let held: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
+        held.iter().for_each(|hold| hold.look());
     }
 
     /// Whether the task that asks has acquired this path and not released it.

@@ -47,13 +47,17 @@ pub(crate) fn closed(session: Session) -> Option<Status> {
 
 /// Returns the error for a status. [`Status::Live`] means that the holder has released the lock.
 pub(crate) fn lost_error(status: Status, operation: &'static str, path: &LockPath) -> Error {
-    let kind = match status {
+    let error = Error::new(lost_kind(status), operation).with_path(path);
+    if status == Status::Live { error } else { error.lock_lost() }
+}
+
+/// The kind of error for a status.
+pub(crate) fn lost_kind(status: Status) -> ErrorKind {
+    match status {
         Status::Closed => ErrorKind::Closed,
         Status::NotAuthorized => ErrorKind::NotAuthorized,
         Status::NodeDeleted => ErrorKind::NodeDeleted,
         Status::SessionLost => ErrorKind::SessionLost,
         Status::Live => ErrorKind::Released,
-    };
-    let error = Error::new(kind, operation).with_path(path);
-    if status == Status::Live { error } else { error.lock_lost() }
+    }
 }

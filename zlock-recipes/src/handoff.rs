@@ -64,18 +64,19 @@ struct Ticket<'a> {
     client: &'a Arc<ClientInner>,
     cohort: Arc<Cohort>,
     number: u64,
+    metric_name: Option<&'a Arc<str>>,
     turn: oneshot::Receiver<Result<Turn>>,
 }
 
 impl<'a> Ticket<'a> {
     fn new(request: Request<'a>, handoff: Handoff) -> Self {
-        let Request { client, path, data, .. } = request;
+        let Request { client, path, data, metric_name, .. } = request;
         let cohort = client.cohorts.get(path, handoff, &client.session);
         if cohort.is_taken() {
             warn_of_waiting_for_itself(request);
         }
         let Joined { number, turn, driver } = cohort.join(data);
-        let ticket = Ticket { client, cohort, number, turn };
+        let ticket = Ticket { client, cohort, number, metric_name, turn };
         if let Some(number) = driver {
             let driver = Driver { number, client: Arc::downgrade(client), cohort: ticket.cohort.clone() };
             client.backend.background().push(client.backend.clone(), driver);
@@ -92,7 +93,7 @@ impl<'a> Ticket<'a> {
             error = unattended(client, cohort) => return Err(error),
         }?;
         match turn.granted.status(client.session.current()) {
-            Status::Live => Ok(hold(client, cohort, turn)),
+            Status::Live => Ok(hold(client, cohort, self.metric_name, turn)),
             bad => {
                 turn.end(client, cohort);
                 Err(lost_error(bad, "acquire", cohort.path()))
@@ -101,10 +102,10 @@ impl<'a> Ticket<'a> {
     }
 }
 
-fn hold(client: &Arc<ClientInner>, cohort: &Cohort, turn: Turn) -> Guard {
+fn hold(client: &Arc<ClientInner>, cohort: &Cohort, metric_name: Option<&Arc<str>>, turn: Turn) -> Guard {
     let entry = Entry::of(turn.granted.node.label);
     let granted = turn.granted.clone();
-    Guard::new(Hold::new(client.clone(), cohort.path().clone(), granted, Some(turn)), entry)
+    Guard::new(Hold::new(client.clone(), cohort.path().clone(), metric_name, granted, Some(turn)), entry)
 }
 
 impl Turn {
@@ -214,7 +215,7 @@ async fn acquire_place(
     data: &Arc<[u8]>,
     leftover: &Leftover<'_>,
 ) {
-    let request = Request { client, path: cohort.path(), label: Label::Lock, data };
+    let request = Request { client, path: cohort.path(), label: Label::Lock, data, metric_name: None };
     let progress = |progress| match progress {
         Progress::Queued => cohort.queued(),
         Progress::Waiting => leftover.give_up(),

@@ -1,18 +1,20 @@
 //! A lock that is held: what all guards of it share.
 
-use std::mem::discriminant;
+use std::mem::{discriminant, replace};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
+use tracing::Span;
 use zlock_core::{
     DeletionNotice, Error, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Result, Target,
 };
 
 use crate::client_inner::{ClientInner, Held};
 use crate::cohort::{Ended, Turn};
-use crate::granted::{Granted, lost_error, status};
+use crate::granted::{Granted, lost_error, lost_kind, status};
 use crate::queue::Status;
+use crate::report::{HoldReport, kind};
 use crate::succession::Predecessor;
 
 /// What a guard of a hold stands for.
@@ -64,6 +66,10 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     /// Told when the last guard of a kind has left, and when the node turns out to be gone.
     changed: Notify,
+    /// `None` without an observer.
+    report: Option<HoldReport>,
+    /// Open as long as the lock is held.
+    span: Mutex<Span>,
 }
 
 #[derive(Debug)]
@@ -96,12 +102,17 @@ impl Hold {
     pub(crate) fn new(
         client: Arc<ClientInner>,
         path: LockPath,
+        metric_name: Option<&Arc<str>>,
         granted: Granted,
         turn: Option<Turn>,
     ) -> Arc<Self> {
         let Granted { node, epoch, fencing_token, deletion, predecessor } = granted;
         let mut state = State { label: node.label, node, owners: 0, readers: 0, removed: false };
         *state.of(Entry::of(state.label)) = 1;
+        let label = state.label;
+        let report = client.reports().map(|reports| HoldReport::begin(reports, label, metric_name));
+        let span = tracing::debug_span!("hold", %path, kind = kind(label), token = %fencing_token);
+        let span = Mutex::new(span);
         let (turn, state, changed) = (Mutex::new(turn), Mutex::new(state), Notify::new());
         let hold = Arc::new(Hold {
             client,
@@ -113,6 +124,8 @@ impl Hold {
             turn,
             state,
             changed,
+            report,
+            span,
         });
         let held: Weak<Hold> = Arc::downgrade(&hold);
         hold.client.register(&hold.path, held);
@@ -213,11 +226,22 @@ impl Hold {
         };
         if left == Remaining::Nobody {
             self.client.unregister(&self.path, self);
+            self.ended();
         }
         if left != Remaining::Others {
             self.changed.notify_waiters();
         }
         left
+    }
+
+    /// Reports that nobody stands on the hold any more.
+    fn ended(&self) {
+        if let Some(report) = &self.report {
+            report.end(|| {
+                self.status();
+            });
+        }
+        drop(replace(&mut *self.span.lock().unwrap_or_else(PoisonError::into_inner), Span::none()));
     }
 
     /// Makes a reader of the only entry, which is a writer's. From here on the hold counts as a reader,
@@ -274,10 +298,16 @@ impl Hold {
 
     /// How the node stands, whether or not anybody stands on the hold. Local.
     pub(crate) fn status(&self) -> Status {
-        match status(self.client.session.current(), self.epoch, &self.deletion) {
+        let status = match status(self.client.session.current(), self.epoch, &self.deletion) {
             Status::Live if self.state().removed => Status::NodeDeleted,
             status => status,
+        };
+        if status != Status::Live
+            && let Some(report) = &self.report
+        {
+            report.lost(lost_kind(status));
         }
+        status
     }
 
     /// An error unless the status is good.
@@ -331,6 +361,10 @@ impl Held for Hold {
             discriminant(&held) == discriminant(&label) || (held, label) == (Label::Write, Label::Read)
         };
         same && self.is_held(Entry::of(label))
+    }
+
+    fn look(&self) {
+        self.status();
     }
 }
 

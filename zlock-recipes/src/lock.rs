@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::{Instrument, Span};
+use zlock_core::observer::LockLabels;
 use zlock_core::{Label, LockPath, Result};
 
 use crate::acquire::{Request, acquire, acquire_within, try_acquire};
@@ -14,6 +16,7 @@ use crate::guard::{Guard, LockGuard};
 use crate::handoff;
 use crate::kind::Kind;
 use crate::participants::{Participant, participants};
+use crate::report::{self, Wait};
 use crate::scope::Scope;
 
 /// A lock of one kind on one path. [`InterProcessMutex`](crate::InterProcessMutex), [`ReadLock`](crate::ReadLock),
@@ -27,6 +30,8 @@ pub struct LockHandle<K> {
     node_data: Arc<[u8]>,
     /// `None` for every kind but the mutex.
     handoff: Option<Handoff>,
+    /// What measurements call the lock.
+    metric_name: Option<Arc<str>>,
     kind: K,
 }
 
@@ -34,7 +39,7 @@ impl<K: Kind> LockHandle<K> {
     pub(crate) fn of_kind(client: &Client, path: impl AsRef<str>, kind: K) -> Result<Self> {
         let path = LockPath::new(path)?;
         let node_data = client.inner().node_data.clone();
-        Ok(LockHandle { client: client.clone(), path, node_data, handoff: None, kind })
+        Ok(LockHandle { client: client.clone(), path, node_data, handoff: None, metric_name: None, kind })
     }
 
     /// The same path with another kind of lock.
@@ -44,8 +49,13 @@ impl<K: Kind> LockHandle<K> {
             path: self.path.clone(),
             node_data: self.node_data.clone(),
             handoff: self.handoff,
+            metric_name: self.metric_name.clone(),
             kind,
         }
+    }
+
+    pub(crate) fn set_metric_name(&mut self, name: Option<Arc<str>>) {
+        self.metric_name = name;
     }
 
     /// Sets the hand-off of a handle whose kind is known to be a mutex.
@@ -77,6 +87,27 @@ impl<K: Kind> LockHandle<K> {
     pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.node_data = check_node_data(data.into())?;
         Ok(self)
+    }
+
+    /// Sets the name of the lock in the measurements of the client's [`Observer`](zlock_core::observer::Observer), which has
+    /// no name by default. Locks may share one.
+    ///
+    /// Use names of a small fixed set, such as `orders`: a metric may have a time series for each, for ever.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?.with_metric_name("orders");
+    /// # let _ = mutex;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_metric_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.metric_name = Some(name.into());
+        self
     }
 
     /// Returns the path of the lock.
@@ -135,13 +166,17 @@ impl<K: Kind> LockHandle<K> {
     /// # }
     /// ```
     pub async fn acquire(&self) -> Result<K::Guard> {
-        let guard = match self.reenter() {
-            Some(guard) => guard,
-            None => match self.handoff {
-                None => acquire(self.request()).await,
-                Some(handoff) => handoff::acquire(self.request(), handoff).await,
-            },
+        if let Some(guard) = self.reenter() {
+            return guard.map(K::guard);
+        }
+        let (wait, span) = (self.wait(), self.span());
+        let guard = match self.handoff {
+            None => acquire(self.request()).instrument(span).await,
+            Some(handoff) => handoff::acquire(self.request(), handoff).instrument(span).await,
         };
+        if let Some(wait) = wait {
+            wait.end(&guard, |_| true);
+        }
         guard.map(K::guard)
     }
 
@@ -180,13 +215,17 @@ impl<K: Kind> LockHandle<K> {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, time: Duration) -> Result<K::Guard> {
-        let guard = match self.reenter() {
-            Some(guard) => guard,
-            None => match self.handoff {
-                None => acquire_within(self.request(), time).await,
-                Some(handoff) => handoff::acquire_within(self.request(), handoff, time).await,
-            },
+        if let Some(guard) = self.reenter() {
+            return guard.map(K::guard);
+        }
+        let (wait, span) = (self.wait(), self.span());
+        let guard = match self.handoff {
+            None => acquire_within(self.request(), time).instrument(span).await,
+            Some(handoff) => handoff::acquire_within(self.request(), handoff, time).instrument(span).await,
         };
+        if let Some(wait) = wait {
+            wait.end(&guard, |_| true);
+        }
         guard.map(K::guard)
     }
 
@@ -218,13 +257,17 @@ impl<K: Kind> LockHandle<K> {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<K::Guard>> {
-        let guard = match self.reenter() {
-            Some(guard) => guard.map(Some),
-            None => match self.handoff {
-                None => try_acquire(self.request()).await,
-                Some(handoff) => handoff::try_acquire(self.request(), handoff).await,
-            },
+        if let Some(guard) = self.reenter() {
+            return guard.map(|guard| Some(K::guard(guard)));
+        }
+        let (wait, span) = (self.wait(), self.span());
+        let guard = match self.handoff {
+            None => try_acquire(self.request()).instrument(span).await,
+            Some(handoff) => handoff::try_acquire(self.request(), handoff).instrument(span).await,
         };
+        if let Some(wait) = wait {
+            wait.end(&guard, Option::is_some);
+        }
         Ok(guard?.map(K::guard))
     }
 
@@ -348,8 +391,20 @@ impl<K: Kind> LockHandle<K> {
     }
 
     fn request(&self) -> Request<'_> {
-        let label = self.kind.label();
-        Request { client: self.client.inner(), path: &self.path, label, data: &self.node_data }
+        let (client, label, metric_name) =
+            (self.client.inner(), self.kind.label(), self.metric_name.as_ref());
+        Request { client, path: &self.path, label, data: &self.node_data, metric_name }
+    }
+
+    /// The report of an acquisition that begins now.
+    fn wait(&self) -> Option<Wait<'_>> {
+        let reports = self.client.inner().reports()?;
+        let name = self.metric_name.as_deref().unwrap_or_default();
+        Some(Wait::begin(reports, LockLabels::new(report::kind(self.kind.label()), name)))
+    }
+
+    fn span(&self) -> Span {
+        tracing::debug_span!("acquire", path = %self.path, kind = report::kind(self.kind.label()))
     }
 }
 

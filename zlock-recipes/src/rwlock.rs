@@ -1,5 +1,7 @@
 //! Curator's `InterProcessReadWriteLock`.
 
+use std::sync::Arc;
+
 use zlock_core::{LockPath, Result};
 
 use crate::client::Client;
@@ -85,6 +87,12 @@ impl ReadWriteLock {
     /// As [`LockHandle::with_node_data`].
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(ReadWriteLock)
+    }
+
+    /// Sets the name of the lock in measurements, as [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        ReadWriteLock(self.0.with_metric_name(name))
     }
 
     /// Returns the path of the lock.

@@ -1,5 +1,6 @@
 //! Curator's `InterProcessSemaphoreV2`, with several permits at a time and in the order of the queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use zlock_core::{Error, ErrorKind, LockPath, Result};
@@ -92,6 +93,12 @@ impl Semaphore {
     /// As [`LockHandle::with_node_data`].
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(Semaphore { all: self.all.with_node_data(data)?, max: self.max })
+    }
+
+    /// Sets the name of the lock in measurements, as [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        Semaphore { all: self.all.with_metric_name(name), max: self.max }
     }
 
     /// Returns the path of the semaphore.

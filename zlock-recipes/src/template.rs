@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -85,6 +86,8 @@ pub struct LockTemplate {
     attempts: u32,
     cancel_on_loss: bool,
     handoff: Option<Handoff>,
+    /// What measurements call the locks.
+    metric_name: Arc<str>,
 }
 
 impl Client {
@@ -141,6 +144,7 @@ impl LockTemplate {
             attempts: 2,
             cancel_on_loss: true,
             handoff: None,
+            metric_name: if given == "/" { "/" } else { root }.into(),
         })
     }
 
@@ -192,6 +196,14 @@ impl LockTemplate {
     pub fn with_handoff(mut self, handoff: Handoff) -> Result<Self> {
         self.handoff = Some(handoff);
         self.check_handoff()
+    }
+
+    /// Sets the name of the template's locks in measurements, as
+    /// [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name). Defaults to the template's root.
+    #[must_use]
+    pub fn with_metric_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.metric_name = name.into();
+        self
     }
 
     fn check_handoff(self) -> Result<Self> {
@@ -301,6 +313,7 @@ impl LockTemplate {
     {
         let mut lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
         lock.set_handoff(self.handoff);
+        lock.set_metric_name(Some(self.metric_name.clone()));
         let guard = self.acquire(&lock).await?;
         let context = guard.context();
         let closure = async { closure(context).await };

@@ -6,7 +6,7 @@
 //! - [`FaultProxy`] stands between a client and a server and breaks the link in every way a network can.
 //! - [`Process`] is a child process that a test can kill or freeze.
 //! - [`limit`] ends a test that hangs.
-//! - [`zookeeper_or_skip`], [`etcd_or_skip`], [`have_zookeeper`], [`have_etcd`], [`have_strace`] and [`have`] follow
+//! - [`zookeeper_or_skip`], [`etcd_or_skip`], [`have_zookeeper`], [`have_etcd`], [`have_promtool`], [`have_strace`] and [`have`] follow
 //!   `ZLOCK_TEST_SERVERS`: a missing server is never a silent pass.
 //!
 //! What cannot be done here fails the test, so most calls panic instead of returning an error.
@@ -21,7 +21,9 @@ mod server;
 
 pub use fault::{Cut, FaultProxy, Flow, Lose, Staged, zk_op, zookeeper_request};
 pub use limit::{DEFAULT_LIMIT, limit, limit_to};
-pub use policy::{SKIP_MARK, etcd_or_skip, have, have_etcd, have_strace, have_zookeeper, zookeeper_or_skip};
+pub use policy::{
+    SKIP_MARK, etcd_or_skip, have, have_etcd, have_promtool, have_strace, have_zookeeper, zookeeper_or_skip,
+};
 pub use port::Port;
 pub use process::{Process, first_look_after_a_pause};
 pub use server::{

@@ -39,6 +39,16 @@ pub fn have_strace() -> bool {
     have((!runs).then_some("strace is missing or may trace nothing (apt-get install strace)"))
 }
 
+/// Whether Prometheus's promtool is there, which checks rules; see [`have`].
+///
+/// # Panics
+/// As [`have`].
+#[must_use = "false: return from the test"]
+pub fn have_promtool() -> bool {
+    let runs = Command::new("promtool").arg("--version").output().is_ok_and(|out| out.status.success());
+    have((!runs).then_some("promtool is missing (apt-get install prometheus)"))
+}
+
 /// Whether a test can use what is not part of this workspace, by `ZLOCK_TEST_SERVERS`. `missing` says what is
 /// not installed, and how to install it:
 ///

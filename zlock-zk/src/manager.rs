@@ -159,7 +159,7 @@ impl Manager {
                     if let Some(sent) = answered {
                         let deadline = live.touches().deadline(sent);
                         live.touches().answered(sent);
-                        if !publisher.extend(key.epoch, deadline) {
+                        if !publisher.extend(key.epoch, sent, deadline) {
                             return End::Lost;
                         }
                     }

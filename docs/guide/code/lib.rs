@@ -27,6 +27,7 @@ pages! {
     fencing: "fencing.md";
     testing: "testing.md";
     operating: "operating.md";
+    metrics: "metrics.md";
     scale: "scale.md";
     from_curator: "curator.md";
     from_kazoo: "kazoo.md";

@@ -566,7 +566,7 @@ mod tests {
         advance(Duration::from_secs(3600)).await;
         assert!(sessions.is_live(key));
         // What is proved meanwhile gives no deadline that a later hold would live by.
-        assert!(sessions.publisher().extend(key.epoch, after(3600)));
+        assert!(sessions.publisher().extend(key.epoch, Instant::now(), after(3600)));
         assert_eq!(deadline(&sessions), None);
     }
 
@@ -586,7 +586,7 @@ mod tests {
         assert_eq!(deadline(&sessions), Some(after(5)));
         let second = sessions.insert_own_if_active(key, &node_id()).unwrap();
         assert!(!sessions.rest(key) && !notice.is_deleted() && second.is_some());
-        assert!(sessions.publisher().extend(key.epoch, after(7)));
+        assert!(sessions.publisher().extend(key.epoch, Instant::now(), after(7)));
         assert_eq!(over.await.unwrap().state, SessionState::Lost);
         assert_eq!(
             began.elapsed(),

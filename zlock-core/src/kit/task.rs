@@ -8,9 +8,10 @@ use tokio::time::timeout;
 
 use super::sessions::Sessions;
 use crate::backend::Close;
+use crate::session_reporter::report;
 
 /// The task behind a backend: it keeps the backend's sessions alive, and beside that runs the jobs of
-/// [`Sessions::background`].
+/// [`Sessions::background`] and reports the session to its [`Observer`](crate::observer::Observer), if there is one.
 ///
 /// Dropping the handle tells the task to end, without waiting for that.
 pub struct Task {
@@ -54,11 +55,13 @@ impl Task {
         let (end, ended) = watch::channel(None);
         let run = run(Closing(closing_seen));
         let background = sessions.background().run(sessions.publisher());
+        let reports = report(sessions.publisher().subscribe());
         tokio::spawn(async move {
             let close = tokio::select! {
                 biased;
                 close = run => close,
                 never = background => match never {},
+                never = reports => match never {},
             };
             end.send_replace(Some(close));
         });

@@ -1,0 +1,84 @@
+//! A service whose locks Prometheus watches: it holds one lock for good, does jobs under another, and serves its metrics by
+//! HTTP. It runs until it is stopped. The dashboard and the alerts in `contrib` are for what it shows.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+use zlock::metrics::{BUCKETS, MetricsObserver};
+use zlock::{Client, Release};
+
+#[path = "common/mod.rs"]
+mod common;
+use common::Result;
+
+/// Answers every request with the metrics.
+async fn serve(listener: TcpListener, metrics: PrometheusHandle) -> Result {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let text = metrics.render();
+        tokio::spawn(async move {
+            if let Err(error) = answer(stream, &text).await {
+                eprintln!("a scrape failed: {error}");
+            }
+        });
+    }
+}
+
+async fn answer(mut stream: TcpStream, text: &str) -> Result {
+    let mut request = [0; 4096];
+    let _ = stream.read(&mut request).await?;
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nConnection: close\r\nContent-Length: ";
+    stream.write_all(format!("{head}{}\r\n\r\n{text}", text.len()).as_bytes()).await?;
+    Ok(())
+}
+
+/// Holds one lock, and takes it again whenever it is lost.
+async fn lead(client: Client) -> Result<Release> {
+    let mutex = client.mutex("/service/leader")?.with_metric_name("leader");
+    loop {
+        match mutex.acquire().await {
+            Ok(guard) => println!("leads no longer: {}", guard.lost().await),
+            Err(error) => println!("does not lead: {error}"),
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Does a job under a lock, again and again. Each job has a lock of its own; the metrics call all of them `/service/jobs`.
+async fn work(client: Client) -> Result {
+    let jobs = client.lock_template("/service/jobs")?;
+    for job in 0_u64.. {
+        let name = format!("job-{}", job % 10);
+        if let Err(error) = jobs.execute(&name, |_lock| sleep(Duration::from_millis(20))).await {
+            println!("{name}: {error}");
+        }
+    }
+    Ok(())
+}
+
+async fn service(url: &str) -> Result<bool> {
+    let metrics =
+        PrometheusBuilder::new().with_recommended_naming(true).set_buckets(&BUCKETS)?.install_recorder()?;
+    let client = zlock::connect(url).await?;
+    client.observe(Arc::new(MetricsObserver::new("locks")))?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("metrics: http://{}/metrics", listener.local_addr()?);
+    tokio::select! {
+        end = serve(listener, metrics) => end?,
+        end = lead(client.clone()) => drop(end?),
+        end = work(client.clone()) => end?,
+        end = work(client) => end?,
+    }
+    Ok(true)
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> ExitCode {
+    common::main("metrics", "mem://", service).await
+}

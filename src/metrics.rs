@@ -1,0 +1,247 @@
+//! Metrics of a client for the crate [`metrics`](https://docs.rs/metrics), and by way of its exporters for Prometheus,
+//! OpenTelemetry and others.
+//!
+//! | metric | kind | unit | labels beside `store` |
+//! |---|---|---|---|
+//! | `zlock.lock.wait.duration` | histogram | seconds | `kind`, `name`, `outcome` |
+//! | `zlock.lock.waiting` | gauge | acquisitions | `kind`, `name` |
+//! | `zlock.lock.hold.duration` | histogram | seconds | `kind`, `name` |
+//! | `zlock.lock.held` | gauge | locks | `kind`, `name` |
+//! | `zlock.lock.losses` | counter | locks | `kind`, `name`, `reason` |
+//! | `zlock.session.state` | gauge | 1 for the present state, 0 for the others | `state` |
+//! | `zlock.session.slack` | gauge | seconds | |
+//! | `zlock.session.life` | gauge | seconds | |
+//! | `zlock.session.renewal.duration` | histogram | seconds | |
+//! | `zlock.store.request.duration` | histogram | seconds | `operation`, `error.type` |
+//!
+//! The guide's page on metrics explains each, and which to alert on. The names follow those of OpenTelemetry. Exporters for
+//! Prometheus replace dots by underscores. With recommended naming they also add the unit and `_total`:
+//! `zlock_lock_wait_duration_seconds`, `zlock_lock_losses_total`.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use tokio::time::Instant;
+use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
+use zlock_core::{ErrorKind, Session, SessionState};
+
+/// Bounds in seconds of the buckets of a histogram, for exporters that want to know them: from a request to a fast store up to a
+/// wait of minutes.
+pub const BUCKETS: [f64; 16] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0];
+
+/// For how long a small slack is shown, at least half of it: longer than scrapes are apart.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// The states of a session, as the label `state` has them.
+const STATES: [&str; 4] = ["connected", "suspended", "lost", "closed"];
+
+/// Records the measurements of a client with the recorder of the crate [`metrics`](https://docs.rs/metrics), global or local.
+///
+/// Every metric has the label `store`, the name given to [`new`](Self::new). Two clients need an observer each, with
+/// different names: the session's gauges are of one client.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// # if cfg!(not(feature = "mem")) { return Ok(()); }
+/// use std::sync::Arc;
+///
+/// use zlock::metrics::MetricsObserver;
+///
+/// // Install a recorder before, such as that of metrics-exporter-prometheus.
+/// let client = zlock::connect("mem://").await?;
+/// client.observe(Arc::new(MetricsObserver::new("mem")))?;
+/// client.mutex("/app/orders/42")?.with_metric_name("orders").acquire().await?.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct MetricsObserver {
+    store: Arc<str>,
+    slack: Mutex<Least>,
+}
+
+impl MetricsObserver {
+    /// Creates an observer for the client of the store with this name, such as `etcd` or `locks-eu`. Describes all metrics to
+    /// the recorder.
+    #[must_use]
+    pub fn new(store: impl Into<Arc<str>>) -> Self {
+        describe();
+        MetricsObserver { store: store.into(), slack: Mutex::default() }
+    }
+
+    fn store(&self) -> Arc<str> {
+        self.store.clone()
+    }
+}
+
+impl fmt::Debug for MetricsObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsObserver").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+fn describe() {
+    let seconds = Unit::Seconds;
+    describe_histogram!(
+        "zlock.lock.wait.duration",
+        seconds,
+        "Time from the begin of an acquisition to its end"
+    );
+    describe_gauge!("zlock.lock.waiting", "Acquisitions under way");
+    describe_histogram!(
+        "zlock.lock.hold.duration",
+        seconds,
+        "Time from the grant of a lock to its release or loss"
+    );
+    describe_gauge!("zlock.lock.held", "Locks that are held");
+    describe_counter!("zlock.lock.losses", "Held locks that were lost");
+    describe_gauge!("zlock.session.state", "1 for the present state of the session, 0 for the others");
+    describe_gauge!(
+        "zlock.session.slack",
+        seconds,
+        "Least time that was left until the session's deadline, within the last minute"
+    );
+    describe_gauge!(
+        "zlock.session.life",
+        seconds,
+        "Time from the last renewal of the session to its deadline"
+    );
+    describe_histogram!(
+        "zlock.session.renewal.duration",
+        seconds,
+        "Time until the store answered a renewal of the session"
+    );
+    describe_histogram!(
+        "zlock.store.request.duration",
+        seconds,
+        "Time of an operation on the store, with its repetitions"
+    );
+}
+
+/// The labels `store`, `kind` and `name` of a lock, and others.
+macro_rules! of_lock {
+    ($metric:ident, $name:literal, $this:ident, $lock:ident $(, $label:literal => $value:expr)*) => {
+        $metric!($name, "store" => $this.store(), "kind" => $lock.kind, "name" => $lock.name.to_owned() $(, $label => $value)*)
+    };
+}
+
+impl Observer for MetricsObserver {
+    fn acquisition_started(&self, lock: LockLabels<'_>) {
+        of_lock!(gauge, "zlock.lock.waiting", self, lock).increment(1.0);
+    }
+
+    fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: Outcome, waited: Duration) {
+        of_lock!(gauge, "zlock.lock.waiting", self, lock).decrement(1.0);
+        of_lock!(histogram, "zlock.lock.wait.duration", self, lock, "outcome" => outcome.as_str())
+            .record(waited);
+    }
+
+    fn hold_started(&self, lock: LockLabels<'_>) {
+        of_lock!(gauge, "zlock.lock.held", self, lock).increment(1.0);
+        // A counter that begins with its first loss shows no increase.
+        for reason in [ErrorKind::SessionLost, ErrorKind::NodeDeleted] {
+            of_lock!(counter, "zlock.lock.losses", self, lock, "reason" => reason.as_str()).increment(0);
+        }
+    }
+
+    fn hold_ended(&self, lock: LockLabels<'_>, held: Duration) {
+        of_lock!(gauge, "zlock.lock.held", self, lock).decrement(1.0);
+        of_lock!(histogram, "zlock.lock.hold.duration", self, lock).record(held);
+    }
+
+    fn lock_lost(&self, lock: LockLabels<'_>, reason: ErrorKind) {
+        of_lock!(counter, "zlock.lock.losses", self, lock, "reason" => reason.as_str()).increment(1);
+    }
+
+    fn session_changed(&self, session: Session) {
+        let present = match session.state {
+            SessionState::Connected => "connected",
+            SessionState::Suspended => "suspended",
+            SessionState::Closed(_) => "closed",
+            _ => "lost",
+        };
+        for state in STATES {
+            let value = if state == present { 1.0 } else { 0.0 };
+            gauge!("zlock.session.state", "store" => self.store(), "state" => state).set(value);
+        }
+    }
+
+    fn session_slack(&self, slack: Option<Duration>) {
+        let least = {
+            let mut least = self.slack.lock().unwrap_or_else(PoisonError::into_inner);
+            match slack {
+                Some(slack) => least.of(Instant::now(), slack).as_secs_f64(),
+                None => {
+                    *least = Least::default();
+                    f64::NAN
+                }
+            }
+        };
+        gauge!("zlock.session.slack", "store" => self.store()).set(least);
+    }
+
+    fn session_renewed(&self, duration: Duration, life: Duration) {
+        histogram!("zlock.session.renewal.duration", "store" => self.store()).record(duration);
+        gauge!("zlock.session.life", "store" => self.store()).set(life);
+    }
+
+    fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {
+        let error = match outcome {
+            RequestOutcome::Failed(kind) => kind.as_str(),
+            RequestOutcome::Cancelled => "cancelled",
+            _ => "",
+        };
+        histogram!("zlock.store.request.duration", "store" => self.store(), "operation" => operation, "error.type" => error)
+            .record(duration);
+    }
+}
+
+/// The least of the values of the last half to whole window.
+#[derive(Debug, Default)]
+struct Least {
+    /// Since when `new` is filled.
+    since: Option<Instant>,
+    new: Option<Duration>,
+    old: Option<Duration>,
+}
+
+impl Least {
+    /// Takes in a value, and returns the least.
+    fn of(&mut self, now: Instant, value: Duration) -> Duration {
+        let age = self.since.map(|since| now.saturating_duration_since(since));
+        if age.is_none_or(|age| age >= WINDOW / 2) {
+            self.old = self.new.take().filter(|_| age.is_some_and(|age| age < WINDOW));
+            self.since = Some(now);
+        }
+        let new = self.new.map_or(value, |new| new.min(value));
+        self.new = Some(new);
+        self.old.map_or(new, |old| old.min(new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_slack_is_shown_for_longer_than_a_scrape_takes() {
+        let (began, mut least) = (Instant::now(), Least::default());
+        assert_eq!(least.of(began, seconds(5)), seconds(5));
+        assert_eq!(least.of(began + seconds(29), seconds(1)), seconds(1));
+        // Every second another renewal: the dip is seen for at least half a minute.
+        for second in 30..=59 {
+            assert_eq!(least.of(began + seconds(second), seconds(6)), seconds(1), "{second}");
+        }
+        assert_eq!(least.of(began + seconds(61), seconds(6)), seconds(6));
+        // What is older than the window does not count, however long nothing came.
+        assert_eq!(least.of(began + seconds(300), seconds(7)), seconds(7));
+    }
+}

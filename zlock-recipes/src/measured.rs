@@ -1,0 +1,134 @@
+//! The backend as the locks of a client see it: each of its operations has a span, and is reported to the observer.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tracing::{Instrument, Span};
+use zlock_core::observer::{Observer, RequestOutcome};
+use zlock_core::{
+    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
+    NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
+};
+
+use crate::report::{Observing, Reports, since};
+
+/// A backend around the user's one. While there is neither an observer nor a subscriber for the span, it hands on the future
+/// of the inner one.
+pub(crate) struct Measured {
+    inner: Arc<dyn CoordinationBackend>,
+    observing: Observing,
+}
+
+impl Measured {
+    pub(crate) fn new(inner: Arc<dyn CoordinationBackend>, observing: Observing) -> Self {
+        Measured { inner, observing }
+    }
+
+    fn measure<'a, T: 'a>(
+        &'a self,
+        operation: &'static str,
+        path: &LockPath,
+        request: Request<'a, T>,
+    ) -> Request<'a, T> {
+        let span = tracing::trace_span!("request", operation, %path);
+        match self.observing.get() {
+            None if span.is_disabled() => request,
+            None => Box::pin(request.instrument(span)),
+            Some(reports) => Box::pin(reported(reports, operation, request, span)),
+        }
+    }
+}
+
+type Request<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+async fn reported<T>(
+    reports: &Reports,
+    operation: &'static str,
+    request: Request<'_, T>,
+    span: Span,
+) -> Result<T> {
+    let outcome = RequestOutcome::Cancelled;
+    let mut timed = Timed { reports, operation, began: Instant::now(), outcome };
+    let result = request.instrument(span).await;
+    timed.outcome = match &result {
+        Ok(_) => RequestOutcome::Answered,
+        Err(error) => RequestOutcome::Failed(error.kind()),
+    };
+    result
+}
+
+/// Reports the operation when it is dropped, also if its future is.
+struct Timed<'a> {
+    reports: &'a Reports,
+    operation: &'static str,
+    began: Instant,
+    outcome: RequestOutcome,
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        let Timed { reports, operation, began, outcome } = *self;
+        reports.request_ended(operation, since(began), outcome);
+    }
+}
+
+macro_rules! measured {
+    ($($name:ident<$($life:lifetime),*>($parent:ident $(, $arg:ident: $type:ty)*) -> $output:ty, $operation:literal;)*) => {$(
+        fn $name<'me, 'path, $($life,)* 'future>(
+            &'me self,
+            $parent: &'path LockPath,
+            $($arg: $type,)*
+        ) -> Request<'future, $output>
+        where
+            'me: 'future,
+            'path: 'future,
+            $($life: 'future,)*
+            Self: 'future,
+        {
+            self.measure($operation, $parent, self.inner.$name($parent, $($arg),*))
+        }
+    )*};
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl CoordinationBackend for Measured {
+    measured! {
+        create_ephemeral_sequential<'b, 'c>(parent, label: Label, node_id: &'b NodeId, data: &'c [u8]) -> Created, "create";
+        create_unlisted<'b, 'c>(parent, label: Label, node_id: &'b NodeId, data: &'c [u8]) -> Created, "create";
+        children<>(parent) -> Queue, "children";
+        children_up_to<'b>(parent, node: &'b Node) -> Queue, "children_up_to";
+        children_with_watch<>(parent) -> (Queue, Watch), "children_with_watch";
+        exists_with_watch<'b>(parent, seen: &'b Node) -> Existence, "exists_with_watch";
+        relabel<'b>(parent, node: &'b Node, label: Label) -> Node, "relabel";
+        delete<'b>(parent, target: &'b Target) -> Deletion, "delete";
+        hand_over<'b, 'c>(parent, node: &'b Node, next: &'c [Node]) -> HandOver, "hand_over";
+        data<'b>(parent, node: &'b Node) -> Option<NodeData>, "data";
+        data_with_watch<'b>(parent, node: &'b Node) -> Option<(Vec<u8>, Watch)>, "data_with_watch";
+        set_data<'b, 'c>(parent, node: &'b Node, data: &'c [u8]) -> (), "set_data";
+    }
+
+    fn session_events(&self) -> SessionEvents {
+        self.inner.session_events()
+    }
+
+    fn background(&self) -> Background {
+        self.inner.background()
+    }
+
+    fn close<'me, 'future>(&'me self) -> Request<'future, Close>
+    where
+        'me: 'future,
+        Self: 'future,
+    {
+        self.inner.close()
+    }
+}
+
+impl fmt::Debug for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

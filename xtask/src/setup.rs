@@ -20,6 +20,8 @@ const NEEDS: &[Need] = &[
     Need { package: "libprotobuf-dev", used: "/usr/include/google/protobuf/descriptor.proto" },
     Need { package: "etcd-server", used: "/usr/bin/etcd" },
     Need { package: "etcd-client", used: "/usr/bin/etcdctl" },
+    // The DNS server of the tests of SRV records.
+    Need { package: "dnsmasq-base", used: "/usr/sbin/dnsmasq" },
     // Lets a server's disk hang.
     Need { package: "strace", used: "/usr/bin/strace" },
     // Peers on the same lock path.

@@ -3,10 +3,11 @@
 //! - [`ZooKeeper`] and [`Ensemble`], [`Etcd`] and [`EtcdCluster`] are real servers on free loopback ports; none
 //!   outlives the test process, however that ends.
 //!   They are Debian's, or those of the folder that `ZLOCK_SERVERS_FOLDER` names (`cargo xtask test --newest-servers`).
+//! - [`Dns`] is a real DNS server.
 //! - [`FaultProxy`] stands between a client and a server and breaks the link in every way a network can.
 //! - [`Process`] is a child process that a test can kill or freeze.
 //! - [`limit`] ends a test that hangs.
-//! - [`zookeeper_or_skip`], [`etcd_or_skip`], [`have_zookeeper`], [`have_etcd`], [`have_promtool`], [`have_strace`] and [`have`] follow
+//! - [`zookeeper_or_skip`], [`etcd_or_skip`], [`have_zookeeper`], [`have_etcd`], [`have_dns`], [`have_promtool`], [`have_strace`] and [`have`] follow
 //!   `ZLOCK_TEST_SERVERS`: a missing server is never a silent pass.
 //!
 //! What cannot be done here fails the test, so most calls panic instead of returning an error.
@@ -22,11 +23,11 @@ mod server;
 pub use fault::{Cut, FaultProxy, Flow, Lose, Staged, zk_op, zookeeper_request};
 pub use limit::{DEFAULT_LIMIT, limit, limit_to};
 pub use policy::{
-    SKIP_MARK, etcd_or_skip, have, have_etcd, have_promtool, have_strace, have_zookeeper, zookeeper_or_skip,
+    SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_promtool, have_strace, have_zookeeper, zookeeper_or_skip,
 };
 pub use port::Port;
 pub use process::{Process, first_look_after_a_pause};
 pub use server::{
-    Daemon, Ensemble, Etcd, EtcdCluster, Metrics, Tls, ZooKeeper, ZooKeeperBuilder, end_zookeeper_session,
-    etcdctl,
+    Daemon, Dns, Ensemble, Etcd, EtcdCluster, Metrics, Tls, ZooKeeper, ZooKeeperBuilder,
+    end_zookeeper_session, etcdctl,
 };

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Command;
 
-use crate::server::{Etcd, ZooKeeper, etcd, zookeeper};
+use crate::server::{Etcd, ZooKeeper, dns, etcd, zookeeper};
 
 /// What a line that tells of a skipped test begins with; `cargo xtask test` counts them.
 pub const SKIP_MARK: &str = "ZLOCK-SKIP";
@@ -26,6 +26,15 @@ pub fn have_zookeeper() -> bool {
 #[must_use = "false: return from the test"]
 pub fn have_etcd() -> bool {
     have(etcd::missing().as_deref())
+}
+
+/// Whether a DNS server can be run; see [`have`].
+///
+/// # Panics
+/// As [`have`].
+#[must_use = "false: return from the test"]
+pub fn have_dns() -> bool {
+    have(dns::missing().as_deref())
 }
 
 /// Whether [`Process::hang_syncs`](crate::Process::hang_syncs) works; see [`have`].

@@ -136,6 +136,14 @@ impl Etcd {
         std::fs::read_to_string(self.folder().join(CERTIFICATE)).expect("a server with tls")
     }
 
+    /// Makes another certificate and key, which the server presents from the next connection on.
+    ///
+    /// # Panics
+    /// If there is no `openssl`.
+    pub fn renew_certificate(&self) {
+        make_certificate(self.folder());
+    }
+
     /// The server's counters by its `/metrics`, by name with labels. Asking changes none of them.
     ///
     /// # Panics

@@ -1,6 +1,7 @@
 //! Real servers.
 
 mod daemon;
+pub(crate) mod dns;
 mod ensemble;
 pub(crate) mod etcd;
 mod four_letter;
@@ -11,6 +12,7 @@ mod zk_session;
 pub(crate) mod zookeeper;
 
 pub use self::daemon::Daemon;
+pub use self::dns::Dns;
 pub use self::ensemble::Ensemble;
 pub use self::etcd::{Etcd, EtcdCluster, Metrics, etcdctl};
 pub use self::tls::Tls;

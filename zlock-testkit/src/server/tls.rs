@@ -23,6 +23,8 @@ impl Tls {
 
     pub(super) fn make(folder: &Path) -> Self {
         let key_store = folder.join("server.p12");
+        // An earlier one.
+        let _ = std::fs::remove_file(&key_store);
         let run = |args: &str| {
             let mut keytool = Command::new("keytool");
             keytool.args(args.split(' ')).args(["-storetype", "PKCS12", "-storepass", PASSWORD]);

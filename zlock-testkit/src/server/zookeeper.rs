@@ -116,6 +116,14 @@ impl ZooKeeper {
         (port.addr(), tls)
     }
 
+    /// Makes another certificate and key, which the server has from its next start on. Returns the certificate, as PEM.
+    ///
+    /// # Panics
+    /// If there is no `keytool`.
+    pub fn renew_certificate(&self) -> String {
+        Tls::make(self.folder()).certificate().to_owned()
+    }
+
     /// The answer to a four-letter word; `None` if the server does not answer. It counts as one packet.
     pub async fn four_letter_word(&self, word: &str) -> Option<String> {
         let (addr, word) = (self.addr(), word.to_owned());

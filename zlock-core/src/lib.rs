@@ -5,6 +5,7 @@ mod background;
 #[cfg(feature = "conformance")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
 pub mod conformance;
+mod environment;
 mod error;
 mod excerpt;
 mod failure;
@@ -24,6 +25,7 @@ mod sequence;
 mod session;
 mod session_listener;
 mod session_reporter;
+mod text_or_file;
 mod url;
 mod watch;
 
@@ -32,6 +34,7 @@ mod watch;
 pub use async_trait::async_trait;
 pub use backend::{Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Target};
 pub use background::{Background, Job, Turn};
+pub use environment::Environment;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use excerpt::Excerpt;
 pub use failure::LastFailure;
@@ -48,5 +51,6 @@ pub use session::{
     CloseReason, Session, SessionEvents, SessionId, SessionPublisher, SessionState, SessionTerms,
 };
 pub use session_listener::SessionListener;
+pub use text_or_file::TextOrFile;
 pub use url::{ConnectUrl, Host};
 pub use watch::{Watch, WatchEvent};

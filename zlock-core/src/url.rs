@@ -16,6 +16,7 @@ use crate::path::LockPath;
 /// mem://name
 /// zk://h1:2181,h2:2181,[::1]:2181/chroot?session_timeout=10s
 /// etcd://h1:2379,h2:2379/prefix?ttl=10s
+/// etcd+srv://example.com/prefix
 /// ```
 ///
 /// Nothing is percent-decoded. User info is refused, so a URL contains no `@`: credentials are set through a backend's
@@ -213,7 +214,8 @@ fn shown(url: &str) -> String {
 }
 
 fn is_scheme(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+')
 }
 
 fn parse_hosts(list: &str) -> Result<Vec<Host>, String> {
@@ -315,6 +317,7 @@ mod tests {
             ("MEM://", "mem", "", None),
             ("zk://h1:2181,h2:2182/a/b", "zk", "h1:2181 h2:2182", Some("/a/b")),
             ("zk://h1:2181,h2/a/", "zk", "h1:2181 h2:9", Some("/a")),
+            ("zk+srv://example.com/a", "zk+srv", "example.com:9", Some("/a")),
             ("zk://h1/", "zk", "h1:9", None),
             ("zk://h1?x=1", "zk", "h1:9", None),
             ("zk://[::1]:2181,[fe80::2]/%20 ä", "zk", "[::1]:2181 [fe80::2]:9", Some("/%20 ä")),

@@ -8,13 +8,14 @@
 //! - [`Task`] is the backend's own task, which keeps the sessions; [`Closing`] tells it when to end.
 //! - [`Failure`] and [`Interrupted`] say why a request brought no usable answer, and what follows from that.
 //! - [`OwnContents`] keeps what a relabel has to write again.
-//! - [`Options`] are the connection options that every remote store has.
+//! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS.
 
 mod budget;
 mod contents;
 mod failure;
 mod options;
 mod sessions;
+mod srv;
 mod task;
 
 pub use budget::Budget;
@@ -22,4 +23,5 @@ pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};
 pub use options::{Options, check_duration};
 pub use sessions::{SessionKey, Sessions};
+pub use srv::Srv;
 pub use task::{Closing, Task};

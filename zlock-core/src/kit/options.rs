@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::excerpt::Excerpt;
+use crate::kit::srv::Srv;
 use crate::retry::RetryPolicy;
 use crate::url::{ConnectUrl, Host};
 
 /// The options that backends of all remote stores have, as a part of their own.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The servers, each `host:port` or `host`.
+    /// The servers, each `host:port` or `host`. None if [`srv`](Self::srv) says where they are.
     pub hosts: Vec<String>,
+    /// The domain that names the servers, if that is not done by `hosts`.
+    pub srv: Option<Srv>,
     /// The time limit of the connect, and of each later attempt at a session. Defaults to 15 seconds.
     pub connect_timeout: Duration,
     /// The time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
@@ -26,9 +29,48 @@ impl Options {
     pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Options {
             hosts: hosts.into_iter().map(Into::into).collect(),
+            srv: None,
             connect_timeout: Duration::from_secs(15),
             operation_timeout: Duration::from_secs(15),
             retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30),
+        }
+    }
+
+    /// Creates options for the servers that this domain names, with defaults for everything else.
+    #[must_use]
+    pub fn srv(domain: impl Into<String>) -> Self {
+        let srv = Srv { domain: domain.into(), nameservers: Vec::new() };
+        Options { srv: Some(srv), ..Options::new(Vec::<String>::new()) }
+    }
+
+    /// Reads where the servers are from a URL: its hosts, or the domain of one whose scheme ends in `+srv`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`] if there is no host; for a domain, also for a second one, a port, or a name that is none.
+    pub fn from_url(url: &ConnectUrl, default_port: u16) -> Result<Self> {
+        if !url.scheme().ends_with("+srv") {
+            return Ok(Options::new(url.authorities(default_port)?));
+        }
+        match url.hosts() {
+            [domain] if domain.port().is_none() => Ok(Options::srv(domain.name())),
+            _ => Err(url.refuse(format!("{}:// takes one domain without a port", url.scheme()))),
+        }
+    }
+
+    /// Returns the servers of now, each `host:port` or `host`, in groups of which the first is preferred.
+    ///
+    /// # Errors
+    /// Why they cannot be found in DNS.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time and I/O enabled, if they are to be found in DNS.
+    pub async fn servers(&self, service: &str) -> Result<Vec<Vec<String>>, String> {
+        match &self.srv {
+            None => Ok(vec![self.hosts.clone()]),
+            Some(srv) => srv.servers(service).await,
         }
     }
 
@@ -53,6 +95,16 @@ impl Options {
     /// # Errors
     /// What is wrong, for [`invalid`](Self::invalid) or [`ConnectUrl::refuse`].
     pub fn check_hosts(&self) -> Result<(), String> {
+        if let Some(Srv { domain, .. }) = &self.srv {
+            if !cfg!(feature = "srv") {
+                return Err("SRV records need the feature \"srv\" of the crate zlock".into());
+            }
+            return match Host::parse(domain) {
+                Ok(host) if host.port().is_none() && !host.name().contains(':') => Ok(()),
+                Ok(_) => Err(format!("the domain {:?} is none", Excerpt::of(domain))),
+                Err(why) => Err(format!("the domain {why}")),
+            };
+        }
         if self.hosts.is_empty() {
             return Err("no host is given".into());
         }
@@ -74,7 +126,9 @@ impl Options {
     /// Returns the servers as errors show them.
     #[must_use]
     pub fn hosts_text(&self) -> String {
-        Excerpt::of(&self.hosts.join(",")).to_string()
+        let hosts =
+            self.srv.as_ref().map_or_else(|| self.hosts.join(","), |srv| format!("{} (SRV)", srv.domain));
+        Excerpt::of(&hosts).to_string()
     }
 
     /// Returns an error of a connect to these servers.

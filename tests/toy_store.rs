@@ -28,6 +28,14 @@ struct ToyStore {
 }
 
 impl ToyStore {
+    /// A backend whose task has not run yet.
+    fn begin(&self) -> Connection {
+        let backend = ToyBackend::connect(&self.server);
+        let mut connections = self.connections.lock().unwrap();
+        connections.push(backend.connection());
+        Connection { backend: Arc::new(backend), key: connections.len() - 1 }
+    }
+
     fn set_mode(&self, connection: &Connection, mode: Mode) {
         self.connections.lock().unwrap()[connection.key].mode.send_replace(mode);
     }
@@ -36,13 +44,7 @@ impl ToyStore {
 #[async_trait]
 impl Store for ToyStore {
     async fn connect(&self) -> Connection {
-        let backend = ToyBackend::connect(&self.server);
-        let key = {
-            let mut connections = self.connections.lock().unwrap();
-            connections.push(backend.connection());
-            connections.len() - 1
-        };
-        let connection = Connection { backend: Arc::new(backend), key };
+        let connection = self.begin();
         let mut events = connection.session_events();
         while events.current().state != SessionState::Connected {
             events.changed().await;
@@ -91,6 +93,12 @@ impl Store for ToyStore {
 
 #[async_trait]
 impl Links for ToyStore {
+    async fn connect_cut(&self) -> Connection {
+        let connection = self.begin();
+        self.set_mode(&connection, Mode::Cut);
+        connection
+    }
+
     async fn cut(&self, connection: &Connection) {
         self.set_mode(connection, Mode::Cut);
     }

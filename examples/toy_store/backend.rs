@@ -68,8 +68,12 @@ impl Shared {
             () = closing.wait() => {}
             never = self.keep_sessions() => match never {},
         }
-        let last = self.sessions.publisher().last_seen().id;
-        let end = self.connection.transaction(|table| table.end_session(last));
+        let last = self.sessions.publisher().last_seen();
+        if last.epoch == 0 {
+            // There was no session.
+            return Close::Ended;
+        }
+        let end = self.connection.transaction(|table| table.end_session(last.id));
         match timeout(Task::CLOSE_TIMEOUT, end).await {
             Ok(Ok(())) => Close::Ended,
             _ => Close::Pending,

@@ -30,7 +30,7 @@ use crate::watch::Watch;
 /// # Sessions
 /// A backend has one session at a time. It keeps the session alive, and begins the next one when it is lost, as a new
 /// *epoch* ([`Session`](crate::Session)). No operation reports success for a session that was over when the request was
-/// sent.
+/// sent. Before its first session begins, a backend behaves as if a session had been lost, in epoch 0.
 ///
 /// # Cancel safety
 /// The future of an operation may be dropped at any time. Its request may still take effect. Only
@@ -217,6 +217,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - There is a deadline from the response to a create until the delete of the session's last node begins.
     /// - An outage shorter than the session is `Suspended`, then `Connected` in the same epoch.
     /// - A session that ended is `Lost`, then `Connected` in the next epoch.
+    /// - Before the first session it is `Lost` in epoch 0, and operations wait for the session within their budget.
     fn session_events(&self) -> SessionEvents;
 
     /// Returns the jobs that this backend runs in the background, on the runtime that it lives on. Performs no I/O.
@@ -243,7 +244,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Close {
-    /// The store has ended the session: its nodes are gone, and its locks are free.
+    /// The store has ended the session: its nodes are gone, and its locks are free. Also if there never was a session.
     Ended,
     /// The store could not be reached, or has not confirmed the end in time. If it did not end the session, it does so one
     /// session timeout after it last heard from this client. Only then are the locks free.

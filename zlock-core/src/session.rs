@@ -50,7 +50,8 @@ pub enum SessionState {
     Connected,
     /// The store does not answer. The session lives on there, with its nodes, until the deadline.
     Suspended,
-    /// The session is over: the store said so, or the deadline has passed. The backend is connecting with a new one.
+    /// The session is over: the store said so, or the deadline has passed. The backend is connecting with a new one. Also
+    /// the state of epoch 0, before the first session.
     Lost,
     /// The session is over, and there will be no new one.
     Closed(CloseReason),
@@ -72,7 +73,8 @@ pub enum CloseReason {
 pub struct Session {
     /// The number that the store gave the session.
     pub id: SessionId,
-    /// The number of the session among those of its backend, from 1. A newer epoch means that every older one is lost.
+    /// The number of the session among those of its backend, from 1. A newer epoch means that every older one is lost. Before
+    /// the first session begins, the epoch is 0, and so is the ID.
     pub epoch: u64,
     /// The state of the session.
     pub state: SessionState,

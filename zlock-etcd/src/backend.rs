@@ -53,6 +53,22 @@ impl EtcdBackend {
         Ok(EtcdBackend { shared, task })
     }
 
+    /// Returns a backend at once, which connects in the background for as long as that takes. Until its first session
+    /// begins, each operation waits for it within the operation timeout, and then returns why there is none.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for options that cannot be. If the server refuses the credentials, the operations return
+    /// `NotAuthorized`.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time and I/O enabled.
+    pub fn connect_lazy(options: EtcdOptions) -> Result<Self> {
+        options.validate()?;
+        let shared = Arc::new(Shared::new(options, Handle::current()));
+        let task = Task::spawn(&shared.sessions, |closing| Manager::new(shared.clone(), closing).start());
+        Ok(EtcdBackend { shared, task })
+    }
+
     /// Returns what the server granted for the current session, or `None` while there is no session. Performs no I/O.
     #[must_use]
     pub fn session_terms(&self) -> Option<SessionTerms> {

@@ -1,11 +1,14 @@
 //! The options of the etcd backend.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use zlock_core::kit;
 use zlock_core::probe::{Probe, Protocol};
-use zlock_core::{ConnectUrl, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
+use zlock_core::{
+    ConnectUrl, Environment, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy, TextOrFile,
+};
 
 use crate::key::Keys;
 
@@ -48,7 +51,7 @@ pub struct EtcdOptions {
     pub(crate) kit: kit::Options,
     pub(crate) prefix: Option<LockPath>,
     pub(crate) ttl: Duration,
-    pub(crate) user: Option<(String, String)>,
+    pub(crate) user: Option<(String, TextOrFile)>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::tls::Tls>,
 }
@@ -63,8 +66,23 @@ impl EtcdOptions {
     /// brackets. Everything else has the default of its `with_` method.
     #[must_use]
     pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self::with_kit(kit::Options::new(hosts))
+    }
+
+    /// Creates options for the cluster that a domain names by SRV records: of `_etcd-client-ssl._tcp` with TLS, otherwise of
+    /// `_etcd-client._tcp`, as etcd's own clients use them. Everything else has the default of its `with_` method. Needs
+    /// the feature `srv`.
+    ///
+    /// DNS is asked for the first session, and again whenever a server fails. The servers of one priority are tried in an
+    /// order by weight, and then those of the next one.
+    #[must_use]
+    pub fn srv(domain: impl Into<String>) -> Self {
+        Self::with_kit(kit::Options::srv(domain))
+    }
+
+    fn with_kit(kit: kit::Options) -> Self {
         EtcdOptions {
-            kit: kit::Options::new(hosts),
+            kit,
             prefix: None,
             ttl: Duration::from_secs(10),
             user: None,
@@ -73,9 +91,10 @@ impl EtcdOptions {
         }
     }
 
-    /// Parses `etcd://host:port,host:port/prefix?name=value&name=value`. The parameters are `session_timeout` (or its
-    /// synonym `ttl`), `connect_timeout` and `operation_timeout`, each with a duration such as `10s` or `500ms`.
-    /// Credentials are not accepted in a URL: use [`with_user`](Self::with_user).
+    /// Parses `etcd://host:port,host:port/prefix?name=value&name=value`, or `etcd+srv://domain/prefix?name=value`, which
+    /// finds the servers as [`srv`](Self::srv) does. The parameters are `session_timeout` (or its synonym `ttl`),
+    /// `connect_timeout` and `operation_timeout`, each with a duration such as `10s` or `500ms`. Credentials are not
+    /// accepted in a URL: use [`with_user`](Self::with_user).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`](zlock_core::ErrorKind::InvalidUrl), with what is wrong and where.
@@ -88,11 +107,11 @@ impl EtcdOptions {
     /// # Errors
     /// Those of [`from_url`](Self::from_url).
     pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
-        if url.scheme() != "etcd" {
+        if !["etcd", "etcd+srv"].contains(&url.scheme()) {
             let scheme = Excerpt::of(url.scheme());
             return Err(url.refuse(format!("the scheme is {scheme:?}, expected \"etcd\"")));
         }
-        let mut options = EtcdOptions::new(url.authorities(DEFAULT_PORT)?);
+        let mut options = Self::with_kit(kit::Options::from_url(url, DEFAULT_PORT)?);
         options.prefix = url.path().cloned();
         options.ttl = match (url.duration("session_timeout")?, url.duration("ttl")?) {
             (Some(_), Some(_)) => {
@@ -104,6 +123,43 @@ impl EtcdOptions {
         url.refuse_params_but(&["session_timeout", "ttl", "connect_timeout", "operation_timeout"])?;
         options.check().map_err(|why| url.refuse(why))?;
         Ok(options)
+    }
+
+    /// Adds the user and the TLS files of an environment.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if `ZLOCK_AUTH` is set.
+    /// - [`ErrorKind::FeatureDisabled`](zlock_core::ErrorKind::FeatureDisabled) for TLS without its feature.
+    pub fn with_environment(mut self, environment: &Environment) -> Result<Self> {
+        if environment.auth().is_some() {
+            return Err(environment.refuse_auth("etcd:// takes none, only a user and a password"));
+        }
+        if let Some((user, password)) = environment.user() {
+            self = self.with_user(user, password.clone());
+        }
+        #[cfg(feature = "tls")]
+        {
+            if let Some(ca) = environment.ca_file() {
+                self = self.with_tls(ca);
+            }
+            if let Some((certificate, key)) = environment.identity_files() {
+                self = self.with_tls_identity(certificate, key);
+            }
+        }
+        #[cfg(not(feature = "tls"))]
+        if environment.ca_file().is_some() {
+            return Err(Environment::feature_disabled("ZLOCK_CA_FILE", "etcd-tls"));
+        }
+        Ok(self)
+    }
+
+    /// Sets the name servers to ask for the domain of [`srv`](Self::srv). Defaults to those of the system.
+    #[must_use]
+    pub fn with_nameservers(mut self, nameservers: impl IntoIterator<Item = SocketAddr>) -> Self {
+        if let Some(srv) = &mut self.kit.srv {
+            srv.nameservers = nameservers.into_iter().collect();
+        }
+        self
     }
 
     /// Sets the path that is put in front of every key. Defaults to none.
@@ -145,29 +201,32 @@ impl EtcdOptions {
         self
     }
 
-    /// Authenticates as this user. Its role must let it read and write all keys that begin with the prefix
+    /// Authenticates as this user. A password in a file is read for each new connection. The user's role must let it read and write all keys that begin with the prefix
     /// and a slash; without a prefix, all that begin with a slash.
     #[must_use]
-    pub fn with_user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+    pub fn with_user(mut self, name: impl Into<String>, password: impl Into<TextOrFile>) -> Self {
         self.user = Some((name.into(), password.into()));
         self
     }
 
     /// Connects by TLS. A server is trusted if its certificate is signed by one of these authorities and has its name.
+    ///
+    /// A string is the certificates as PEM. A path is a file that is read for each new connection, also within a session.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn with_tls(mut self, ca_pem: impl Into<String>) -> Self {
-        self.tls.get_or_insert_default().ca_pem = ca_pem.into();
+    pub fn with_tls(mut self, ca_pem: impl Into<TextOrFile>) -> Self {
+        self.tls.get_or_insert_default().ca_pem = Some(ca_pem.into());
         self
     }
 
-    /// Sets the client's certificate, with its chain, and its private key, for servers that request them.
+    /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
+    /// a file that is read for each new connection.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls_identity(
         mut self,
-        certificate_pem: impl Into<String>,
-        key_pem: impl Into<String>,
+        certificate_pem: impl Into<TextOrFile>,
+        key_pem: impl Into<TextOrFile>,
     ) -> Self {
         self.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
         self
@@ -198,16 +257,30 @@ impl EtcdOptions {
         Keys::new(self.prefix(), lock).of(node)
     }
 
-    /// The host of this number, counted round and round, with its port.
-    pub(crate) fn host(&self, number: u64) -> String {
-        let host = &self.kit.hosts[(number % self.kit.hosts.len() as u64) as usize];
-        Host::parse(host).map_or_else(|_| host.clone(), |host| host.authority(DEFAULT_PORT))
+    /// A host with its port.
+    pub(crate) fn authority(host: &str) -> String {
+        Host::parse(host).map_or_else(|_| host.to_owned(), |host| host.authority(DEFAULT_PORT))
     }
 
-    /// Finds out why a connect does not succeed.
-    pub(crate) fn probe(&self) -> Probe {
-        let hosts = (0..self.kit.hosts.len() as u64).map(|number| self.host(number));
-        Probe::new(Protocol::Etcd, self.uses_tls(), hosts)
+    /// Returns the servers of now, each with its port; the preferred ones first.
+    pub(crate) async fn servers(&self) -> Result<Vec<String>, String> {
+        let service = if self.uses_tls() { "_etcd-client-ssl._tcp" } else { "_etcd-client._tcp" };
+        let servers = self.kit.servers(service).await?;
+        Ok(servers.iter().flatten().map(|host| Self::authority(host)).collect())
+    }
+
+    /// Whether a file is to be read before a connection is made.
+    pub(crate) fn has_files(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(crate::tls::Tls::has_files) {
+            return true;
+        }
+        self.user.as_ref().is_some_and(|(_, password)| password.file().is_some())
+    }
+
+    /// Finds out why a connect to these servers does not succeed.
+    pub(crate) fn probe(&self, servers: &[String]) -> Probe {
+        Probe::new(Protocol::Etcd, self.uses_tls(), servers.iter().cloned())
     }
 
     #[cfg(feature = "tls")]
@@ -252,12 +325,15 @@ impl EtcdOptions {
             ));
         }
         self.kit.check_timeouts(MAX_TIME)?;
-        if self.user.as_ref().is_some_and(|(name, _)| name.is_empty()) {
-            return Err("the user is empty".into());
+        if let Some((name, password)) = &self.user {
+            if name.is_empty() {
+                return Err("the user is empty".into());
+            }
+            password.read_secret()?;
         }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            tls.check()?;
+            tls.options()?;
         }
         Ok(())
     }
@@ -300,10 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn hosts_go_round_and_have_ports() {
-        let options = EtcdOptions::new(["a", "b:1", "[::1]"]);
-        let hosts: Vec<_> = (0..4).map(|n| options.host(n)).collect();
-        assert_eq!(hosts, ["a:2379", "b:1", "[::1]:2379", "a:2379"]);
+    fn hosts_have_ports() {
+        let hosts = ["a", "b:1", "[::1]"].map(EtcdOptions::authority);
+        assert_eq!(hosts, ["a:2379", "b:1", "[::1]:2379"]);
     }
 
     #[test]

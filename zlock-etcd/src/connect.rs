@@ -1,9 +1,11 @@
 //! The way to the cluster: one server at a time, and the next one when that fails.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
@@ -41,9 +43,13 @@ pub(crate) enum By {
 
 /// The server in use.
 pub(crate) struct Endpoint {
-    /// Counts the endpoints; modulo the number of hosts it is the server's.
+    /// Counts the endpoints.
     pub(crate) number: u64,
-    /// One for each host.
+    /// The servers. None before they are found in DNS.
+    servers: Arc<[String]>,
+    /// Which of them is in use.
+    at: usize,
+    /// One for each server.
     connections: Vec<Arc<Connection>>,
     /// When the request was sent that is the youngest of those that were answered.
     answered: watch::Sender<Option<Instant>>,
@@ -66,23 +72,29 @@ struct Attempt {
     /// When it is given up.
     until: Instant,
     /// Its only task, which is aborted when this is dropped.
-    task: JoinSet<Result<Client, etcd_client::Error>>,
+    task: JoinSet<Result<Client, Failure>>,
 }
 
 impl Endpoint {
-    fn first(hosts: usize) -> Self {
-        let connections = (0..hosts).map(|_| Arc::default()).collect();
-        Endpoint { number: 0, connections, answered: watch::Sender::default() }
+    fn first(servers: Arc<[String]>) -> Self {
+        let connections = servers.iter().map(|_| Arc::default()).collect();
+        Endpoint { number: 0, servers, at: 0, connections, answered: watch::Sender::default() }
     }
 
-    fn next(&self) -> Self {
-        let next = |old: &Arc<Connection>| if old.is_pending() { old.clone() } else { Arc::default() };
-        let connections = self.connections.iter().map(next).collect();
-        Endpoint { number: self.number + 1, connections, answered: watch::Sender::default() }
+    /// The next one, among the servers of now.
+    fn next(&self, servers: Arc<[String]>) -> Self {
+        // The next one of the order that was, if it still is; with other servers, the first.
+        let at = if servers == self.servers { (self.at + 1) % servers.len().max(1) } else { 0 };
+        let next = |server: &String| {
+            let old = self.servers.iter().position(|old| old == server).map(|at| &self.connections[at]);
+            old.filter(|old| old.is_pending()).cloned().unwrap_or_default()
+        };
+        let connections = servers.iter().map(next).collect();
+        Endpoint { number: self.number + 1, servers, at, connections, answered: watch::Sender::default() }
     }
 
     fn is_connected(&self) -> bool {
-        self.connection().client.get().is_some()
+        self.connection().is_some_and(|connection| connection.client.get().is_some())
     }
 
     /// Takes notice of an answer to a request that was sent at this instant.
@@ -98,8 +110,12 @@ impl Endpoint {
         *self.answered.borrow() > Some(sent)
     }
 
-    fn connection(&self) -> &Connection {
-        &self.connections[(self.number % self.connections.len() as u64) as usize]
+    fn server(&self) -> Option<&str> {
+        self.servers.get(self.at).map(String::as_str)
+    }
+
+    fn connection(&self) -> Option<&Connection> {
+        self.connections.get(self.at).map(|connection| &**connection)
     }
 }
 
@@ -126,6 +142,10 @@ pub(crate) struct Endpoints {
     options: EtcdOptions,
     runtime: Handle,
     current: watch::Sender<Arc<Endpoint>>,
+    /// The servers that the next endpoint is one of.
+    servers: std::sync::Mutex<Arc<[String]>>,
+    /// Whether somebody is looking for them in DNS.
+    is_looking: AtomicBool,
     turns: Semaphore,
     /// Of requests that run inside their callers. One that is not polled keeps its turn.
     inside: Semaphore,
@@ -133,9 +153,56 @@ pub(crate) struct Endpoints {
 
 impl Endpoints {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
-        let current = watch::Sender::new(Arc::new(Endpoint::first(options.kit.hosts.len())));
+        let servers: Arc<[String]> =
+            options.kit.hosts.iter().map(|host| EtcdOptions::authority(host)).collect();
+        let current = watch::Sender::new(Arc::new(Endpoint::first(servers.clone())));
         let [turns, inside] = [MAX_UNDER_WAY; 2].map(Semaphore::new);
-        Endpoints { options, runtime, current, turns, inside }
+        let (servers, is_looking) = (std::sync::Mutex::new(servers), AtomicBool::new(false));
+        Endpoints { options, runtime, current, servers, is_looking, turns, inside }
+    }
+
+    /// The servers of which the next endpoint is one. None before they are found in DNS.
+    pub(crate) fn servers(&self) -> Arc<[String]> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Finds the servers, if that was not done before.
+    pub(crate) async fn find(&self) -> Result<Arc<[String]>, Failure> {
+        if self.servers().is_empty() {
+            let found = self.options.servers().await.map_err(Failure::NoWay)?;
+            self.found(found);
+            self.move_on(self.current().number);
+        }
+        Ok(self.servers())
+    }
+
+    /// Takes notice of what DNS says. The order stays if the servers are the same: those who have failed are not tried again
+    /// before the others.
+    fn found(&self, found: Vec<String>) {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let sorted = |servers: &[String]| servers.iter().cloned().collect::<BTreeSet<_>>();
+        if sorted(&found) != sorted(&servers) {
+            tracing::info!(before = ?*servers, now = ?found, "the servers in DNS have changed");
+            *servers = found.into();
+        }
+    }
+
+    /// Looks for the servers in DNS again, in the background.
+    fn look_again(self: &Arc<Self>) {
+        if self.options.kit.srv.is_none() || self.is_looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let endpoints = Arc::downgrade(self);
+        let options = self.options.clone();
+        self.runtime.spawn(async move {
+            let found = options.servers().await;
+            let Some(endpoints) = endpoints.upgrade() else { return };
+            match found {
+                Ok(found) => endpoints.found(found),
+                Err(why) => tracing::debug!(why, "the servers are not found in DNS"),
+            }
+            endpoints.is_looking.store(false, Ordering::Release);
+        });
     }
 
     pub(crate) fn current(&self) -> Arc<Endpoint> {
@@ -152,33 +219,39 @@ impl Endpoints {
     }
 
     /// The endpoint of this number has failed: the next one is tried. Nothing happens if it was given up before.
-    pub(crate) fn failed(&self, number: u64) {
+    pub(crate) fn failed(self: &Arc<Self>, number: u64) {
+        if self.move_on(number) {
+            self.look_again();
+        }
+    }
+
+    /// Returns whether the endpoint was the current one.
+    fn move_on(&self, number: u64) -> bool {
         self.current.send_if_modified(|current| {
             let failed = current.number == number;
             if failed {
-                *current = Arc::new(current.next());
-                tracing::debug!(
-                    from = self.options.host(number),
-                    to = self.options.host(number + 1),
-                    "failing over"
-                );
+                let next = current.next(self.servers());
+                tracing::debug!(from = current.server(), to = next.server(), "failing over");
+                *current = Arc::new(next);
             }
             failed
-        });
+        })
     }
 
     /// The client of an endpoint, connected when it is first asked for.
     pub(crate) async fn client(&self, endpoint: &Endpoint) -> Result<Arc<Client>, Failure> {
-        let connection = endpoint.connection();
+        let (Some(connection), Some(server)) = (endpoint.connection(), endpoint.server()) else {
+            return Err(Failure::NoWay("the servers are not found in DNS yet".into()));
+        };
         let connected = connection.client.get_or_try_init(|| async {
             let mut attempt = connection.attempt.lock().await;
             // What an abandoned attempt came to may be long out of date.
             attempt.take_if(|attempt| attempt.until <= Instant::now());
-            let Attempt { until, task } = attempt.get_or_insert_with(|| self.attempt(endpoint.number));
+            let Attempt { until, task } = attempt.get_or_insert_with(|| self.attempt(server));
             let connected = timeout_at(*until, task.join_next()).await;
             *attempt = None;
             match connected {
-                Ok(Some(Ok(client))) => client.map(Arc::new).map_err(Failure::Etcd),
+                Ok(Some(Ok(client))) => client.map(Arc::new),
                 Ok(_) => Err(Interrupted::Closed.into()),
                 Err(_) => Err(Failure::Silent),
             }
@@ -187,11 +260,11 @@ impl Endpoints {
     }
 
     /// Begins to connect, on the backend's runtime, which outlives that of a single request.
-    fn attempt(&self, number: u64) -> Attempt {
-        let (options, host) = (self.options.clone(), self.options.host(number));
+    fn attempt(&self, server: &str) -> Attempt {
+        let (options, server) = (self.options.clone(), server.to_owned());
         let until = Instant::now() + options.connection_time();
         let mut task = JoinSet::new();
-        task.spawn_on(async move { connect(&options, host).await }, &self.runtime);
+        task.spawn_on(async move { connect(options, server).await }, &self.runtime);
         Attempt { until, task }
     }
 
@@ -252,7 +325,7 @@ impl Endpoints {
     }
 
     async fn ask_at<T, F>(
-        &self,
+        self: &Arc<Self>,
         endpoint: &Endpoint,
         by: By,
         limit: Duration,
@@ -281,7 +354,7 @@ impl Endpoints {
     }
 
     /// Takes notice of what failed at the endpoint of this number, and says what it means.
-    pub(crate) fn noted(&self, number: u64, failure: Failure) -> Failure {
+    pub(crate) fn noted(self: &Arc<Self>, number: u64, failure: Failure) -> Failure {
         // We have a user, and the connection has none: there was no authentication when it was made.
         let failure = match failure {
             failure if self.options.user.is_some() && failure.asks_for_a_user() => Failure::Unauthenticated,
@@ -295,34 +368,62 @@ impl Endpoints {
 }
 
 /// Makes a client. Nothing is sent yet, unless there is a user to authenticate.
-async fn connect(options: &EtcdOptions, host: String) -> Result<Client, etcd_client::Error> {
-    let connect = ConnectOptions::new()
-        .with_connect_timeout(options.answer_time())
-        .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
-        .with_keep_alive_while_idle(false)
-        .with_require_leader(true);
-    let (connect, host) = secure(connect, options, host);
-    if let Some((name, password)) = &options.user {
+async fn connect(options: EtcdOptions, server: String) -> Result<Client, Failure> {
+    let settings = if options.has_files() {
+        // A file may be on a disk that hangs.
+        let read = tokio::task::spawn_blocking(move || Settings::read(&options)).await;
+        read.map_err(|_| Interrupted::Closed)?
+    } else {
+        Settings::read(&options)
+    };
+    let Settings { connect, user, scheme } = settings.map_err(Failure::NoWay)?;
+    let url = format!("{scheme}://{server}");
+    if let Some((name, password)) = user {
         let user = connect.clone().with_user(name, password).with_auto_token_refresh(true);
-        match Client::connect([&host], Some(user)).await {
+        match Client::connect([&url], Some(user)).await {
             // As the Go client does: the same settings work where nobody has switched authentication on.
             Err(error) if is_without_auth(&error) => {}
-            connected => return connected,
+            connected => return connected.map_err(Failure::Etcd),
         }
     }
-    Client::connect([&host], Some(connect)).await
+    Client::connect([&url], Some(connect)).await.map_err(Failure::Etcd)
+}
+
+/// What a connection is made with: options, and the files of now.
+struct Settings {
+    connect: ConnectOptions,
+    user: Option<(String, String)>,
+    scheme: &'static str,
+}
+
+impl Settings {
+    /// The error says which file cannot be used.
+    fn read(options: &EtcdOptions) -> Result<Self, String> {
+        let connect = ConnectOptions::new()
+            .with_connect_timeout(options.answer_time())
+            .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
+            .with_keep_alive_while_idle(false)
+            .with_require_leader(true);
+        let user = match &options.user {
+            Some((name, password)) => Some((name.clone(), password.read_secret()?)),
+            None => None,
+        };
+        let (connect, scheme) = secure(connect, options)?;
+        Ok(Settings { connect, user, scheme })
+    }
 }
 
 #[cfg(not(feature = "tls"))]
-fn secure(connect: ConnectOptions, _: &EtcdOptions, host: String) -> (ConnectOptions, String) {
-    (connect, format!("http://{host}"))
+#[allow(clippy::unnecessary_wraps, reason = "the same signature with and without the feature")]
+fn secure(connect: ConnectOptions, _: &EtcdOptions) -> Result<(ConnectOptions, &'static str), String> {
+    Ok((connect, "http"))
 }
 
 #[cfg(feature = "tls")]
-fn secure(connect: ConnectOptions, options: &EtcdOptions, host: String) -> (ConnectOptions, String) {
+fn secure(connect: ConnectOptions, options: &EtcdOptions) -> Result<(ConnectOptions, &'static str), String> {
     match &options.tls {
-        None => (connect, format!("http://{host}")),
-        Some(tls) => (connect.with_tls(tls.options()), format!("https://{host}")),
+        None => Ok((connect, "http")),
+        Some(tls) => Ok((connect.with_tls(tls.options()?), "https")),
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) enum Failure {
     Unwatched(String),
     /// The server's state is older than one that was seen before.
     Behind,
+    /// No connection was begun: the servers are not found in DNS, or a file cannot be read.
+    NoWay(String),
     /// The session has a node with this ID already.
     NodeIdInUse,
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
@@ -53,7 +55,7 @@ impl kit::Failure for Failure {
             {
                 (ErrorKind::NotAuthorized, false, false)
             }
-            Failure::Unwatched(_) | Failure::Unauthenticated | Failure::Behind => {
+            Failure::Unwatched(_) | Failure::Unauthenticated | Failure::Behind | Failure::NoWay(_) => {
                 (ErrorKind::Unavailable, false, true)
             }
             Failure::NodeIdInUse => (ErrorKind::Unexpected, false, false),
@@ -68,6 +70,7 @@ impl kit::Failure for Failure {
             Failure::Unauthenticated => error.with_message("authentication was switched on"),
             Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
             Failure::Behind => error.with_message("the server is behind, or was restored to an older state"),
+            Failure::NoWay(why) => error.with_message(why),
             Failure::NodeIdInUse => error.with_message("a node with this ID exists already"),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
         }

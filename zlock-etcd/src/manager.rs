@@ -19,6 +19,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Before each attempt at a new session.
 const RECONNECT: RetryPolicy = RetryPolicy::bounded_exponential(PAUSE, Duration::from_secs(1), u32::MAX);
 
+/// Between two looks for the servers in DNS.
+const FIND_AGAIN: Duration = Duration::from_secs(1);
+
 /// Why a session is no longer kept.
 enum End {
     /// Over: the server said so, or the deadline has passed.
@@ -57,9 +60,19 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
         }
     };
     let until = Instant::now() + options.kit.connect_timeout;
-    let probe = options.probe();
     let failed = |kind| options.kit.connect_error(kind);
     let unavailable = || failed(ErrorKind::Unavailable);
+    let servers = loop {
+        match shared.endpoints.find().await {
+            Ok(servers) => break servers,
+            // A name server may be there a little later, as any other.
+            Err(failure) if Instant::now() + FIND_AGAIN >= until => {
+                return Err(failure.explain(unavailable()));
+            }
+            Err(_) => sleep(FIND_AGAIN).await,
+        }
+    };
+    let probe = options.probe(&servers);
     tokio::select! {
         biased;
         granted = attempts => granted.map_err(|failure| {
@@ -89,6 +102,17 @@ impl Manager {
         Some(ActiveSession { lease, granted })
     }
 
+    /// Connects for as long as that takes, and [runs](Self::run).
+    pub(crate) async fn start(mut self) -> Close {
+        // No session has owned anything.
+        let Some(granted) = self.reconnect(None).await else { return Close::Ended };
+        let id = granted.id;
+        match self.begin(granted) {
+            Some(session) => self.run(Some(session)).await,
+            None => self.end(id).await,
+        }
+    }
+
     /// Keeps sessions until the backend is closed or the credentials are refused. Returns whether the cluster
     /// has confirmed the end of the last one.
     pub(crate) async fn run(mut self, first: Option<ActiveSession>) -> Close {
@@ -96,7 +120,7 @@ impl Manager {
         while let Some(session) = next {
             let id = session.granted.id;
             next = match self.serve(session).await {
-                End::Lost => self.reconnect(id).await.and_then(|granted| self.begin(granted)),
+                End::Lost => self.reconnect(Some(id)).await.and_then(|granted| self.begin(granted)),
                 End::Refused | End::Closed => None,
             };
             if next.is_none() {
@@ -136,21 +160,24 @@ impl Manager {
         }
     }
 
-    /// Tries for ever to end the old session at the server and to begin another; `None` when that has become
-    /// pointless.
+    /// Tries for ever to end the old session, if there is one, at the server and to begin another; `None` when that has
+    /// become pointless.
     ///
     /// In this order: once a session begins, nothing that was sent in the one before can take effect.
-    async fn reconnect(&mut self, old: i64) -> Option<Granted> {
+    async fn reconnect(&mut self, old: Option<i64>) -> Option<Granted> {
         let mut retry = RECONNECT.start();
         let shared = self.shared.clone();
         let (endpoints, options) = (&shared.endpoints, &shared.options);
-        let probe = options.probe();
+        let probe = options.probe(&endpoints.servers());
         let attempts = async {
             loop {
                 // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
                 sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
                 let attempt = async {
-                    lease::revoke(endpoints, old, options.answer_time()).await?;
+                    endpoints.find().await?;
+                    if let Some(old) = old {
+                        lease::revoke(endpoints, old, options.answer_time()).await?;
+                    }
                     lease::grant(endpoints, options.ttl, options.answer_time()).await
                 };
                 match attempt.await {
@@ -245,7 +272,7 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
                 due.at = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no answer to a keep-alive");
                 // Somebody else may answer at once: that is no interruption.
-                if failures >= shared.options.kit.hosts.len() {
+                if failures >= shared.endpoints.servers().len() {
                     publisher.suspend(lease.epoch);
                 }
                 // With a deadline it ends by that.

@@ -1,37 +1,36 @@
-//! TLS options, kept as text until they are needed.
+//! TLS options, which are read when a connection is made.
 
 use etcd_client::{Certificate, Identity, TlsOptions};
+use zlock_core::TextOrFile;
 
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
-    pub(crate) ca_pem: String,
-    pub(crate) identity: Option<(String, String)>,
+    pub(crate) ca_pem: Option<TextOrFile>,
+    pub(crate) identity: Option<(TextOrFile, TextOrFile)>,
 }
 
 impl Tls {
-    /// What the client library takes. It reads the certificates only when it connects.
-    pub(crate) fn options(&self) -> TlsOptions {
-        let mut options = TlsOptions::new();
-        if !self.ca_pem.is_empty() {
-            options = options.ca_certificate(Certificate::from_pem(&self.ca_pem));
-        }
-        if let Some((certificate, key)) = &self.identity {
-            options = options.identity(Identity::from_pem(certificate, key));
-        }
-        options
+    pub(crate) fn has_files(&self) -> bool {
+        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.ca_pem.iter().chain(identity).any(|text| text.file().is_some())
     }
 
-    /// Refuses what is no PEM at all; the error says which part is bad, and shows no key.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// What the client library takes. Refuses what is no PEM at all; the error says which part is bad, and shows no key.
+    /// The library reads the certificates only when it connects.
+    pub(crate) fn options(&self) -> Result<TlsOptions, String> {
         let is_pem = |text: &str| text.contains("-----BEGIN ");
-        if !is_pem(&self.ca_pem) {
+        let ca_pem = self.ca_pem.as_ref().map(TextOrFile::read).transpose()?.unwrap_or_default();
+        if !is_pem(&ca_pem) {
             return Err("the TLS authorities are no PEM".into());
         }
-        match &self.identity {
-            Some((certificate, key)) if !is_pem(certificate) || !is_pem(key) => {
-                Err("the TLS certificate or key is no PEM".into())
+        let mut options = TlsOptions::new().ca_certificate(Certificate::from_pem(ca_pem));
+        if let Some((certificate, key)) = &self.identity {
+            let (certificate, key) = (certificate.read()?, key.read()?);
+            if !is_pem(&certificate) || !is_pem(&key) {
+                return Err("the TLS certificate or key is no PEM".into());
             }
-            _ => Ok(()),
+            options = options.identity(Identity::from_pem(certificate, key));
         }
+        Ok(options)
     }
 }

@@ -6,7 +6,9 @@ mod common;
 use std::time::Duration;
 
 use common::{create, options, path};
-use zlock_core::{CloseReason, CoordinationBackend, ErrorKind, Label, LockPath, SessionState, Target};
+use zlock_core::{
+    CloseReason, CoordinationBackend, Environment, ErrorKind, Label, LockPath, SessionState, Target,
+};
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::{Client, InterProcessMutex};
 use zlock_testkit::{Etcd, Process, have_etcd, limit};
@@ -266,6 +268,70 @@ async fn tls() {
             let error = EtcdBackend::connect(bad).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         }
+    })
+    .await;
+}
+
+/// A certificate that is replaced, at the server and in the client's file, costs a connection and no session.
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_new_certificate_is_read_within_the_session() {
+    use zlock_testkit::{Cut, FaultProxy};
+
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start_tls().await;
+        let proxy = FaultProxy::start(server.addr()).await;
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, server.certificate()).unwrap();
+        let secure = options(&proxy.connect_string()).with_tls(&*ca).with_ttl(Duration::from_secs(60));
+        let (backend, path) = (EtcdBackend::connect(secure).await.unwrap(), path("renewed"));
+        let made = create(&backend, &path, Label::Lock).await;
+        server.renew_certificate();
+        proxy.cut(Cut::Fin);
+        let state = || backend.session_events().current().state;
+        common::until("the old certificate is of no use", async || state() == SessionState::Suspended).await;
+        std::fs::write(&ca, server.certificate()).unwrap();
+        common::connected(&backend, 1).await;
+        assert!(backend.children(&path).await.unwrap().find(&made.node.id).is_some());
+    })
+    .await;
+}
+
+/// What the environment says, read from a list.
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    Environment::read(|name| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into()))
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_user_from_the_environment() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
+        let file = folder.path().join("password");
+        std::fs::write(&file, "secret\n").unwrap();
+        let prod = |variables: &[(&str, &str)]| {
+            let prod = options(&server.connect_string()).with_prefix(LockPath::new("/prod").unwrap());
+            prod.with_environment(&environment(variables))
+        };
+        let user = ("ZLOCK_USER", "orders");
+        let from_file = prod(&[user, ("ZLOCK_PASSWORD_FILE", file.to_str().unwrap())]).unwrap();
+        let backend = EtcdBackend::connect(from_file).await.unwrap();
+        create(&backend, &path("environment"), Label::Lock).await;
+        // A wrong one is reported by whoever waits for a session that never comes.
+        let wrong = prod(&[user, ("ZLOCK_PASSWORD", "WRONG")]).unwrap();
+        let backend = EtcdBackend::connect_lazy(wrong).unwrap();
+        let error = backend.children(&path("environment")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+        assert!(!format!("{error} {error:?}").contains("WRONG"), "{error}");
+        let error = prod(&[user, ("ZLOCK_PASSWORD", "x"), ("ZLOCK_AUTH", "sasl")]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     })
     .await;
 }

@@ -1,12 +1,15 @@
 //! The options of the ZooKeeper backend.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use zlock_core::kit::{self, check_duration};
 use zlock_core::probe::{Probe, Protocol};
-use zlock_core::{ConnectUrl, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy};
+use zlock_core::{
+    ConnectUrl, Environment, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy, TextOrFile,
+};
 use zookeeper_client::{Acl, Acls};
 
 /// ZooKeeper's own client port.
@@ -44,12 +47,35 @@ pub struct ZkOptions {
     pub(crate) chroot: Option<LockPath>,
     pub(crate) session_timeout: Duration,
     pub(crate) acls: Arc<[Acl]>,
-    pub(crate) auth: Vec<(String, Vec<u8>)>,
+    pub(crate) auth: Vec<(String, Credentials)>,
     pub(crate) server_tick: Option<Duration>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::tls::Tls>,
     #[cfg(feature = "sasl")]
-    pub(crate) sasl: Option<(String, String)>,
+    pub(crate) sasl: Option<(String, TextOrFile)>,
+}
+
+/// What a client shows to be somebody.
+#[derive(Clone)]
+pub(crate) enum Credentials {
+    Given(Vec<u8>),
+    /// For the scheme `digest`.
+    User {
+        name: String,
+        password: TextOrFile,
+    },
+}
+
+impl Credentials {
+    /// What is sent; the error says which file cannot be read.
+    pub(crate) fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Credentials::Given(credentials) => Ok(credentials.clone()),
+            Credentials::User { name, password } => {
+                Ok(format!("{name}:{}", password.read_secret()?).into_bytes())
+            }
+        }
+    }
 }
 
 impl ZkOptions {
@@ -57,8 +83,22 @@ impl ZkOptions {
     /// brackets. Everything else has the default of its `with_` method.
     #[must_use]
     pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self::with_kit(kit::Options::new(hosts))
+    }
+
+    /// Creates options for the ensemble that a domain names by SRV records of `_zookeeper._tcp`. Everything else has the
+    /// default of its `with_` method. Needs the feature `srv`.
+    ///
+    /// DNS is asked for each new session. A session uses the servers of one priority, which the client library tries in
+    /// random order; if none of them answers, those of the next priority are tried.
+    #[must_use]
+    pub fn srv(domain: impl Into<String>) -> Self {
+        Self::with_kit(kit::Options::srv(domain))
+    }
+
+    fn with_kit(kit: kit::Options) -> Self {
         ZkOptions {
-            kit: kit::Options::new(hosts),
+            kit,
             chroot: None,
             session_timeout: Duration::from_secs(10),
             acls: Arc::from(&*Acls::anyone_all()),
@@ -71,9 +111,10 @@ impl ZkOptions {
         }
     }
 
-    /// Parses `zk://host:port,host:port/chroot?name=value&name=value`. The parameters are `session_timeout`,
-    /// `connect_timeout`, `operation_timeout` and `server_tick`, each with a duration such as `10s` or `500ms`.
-    /// Credentials are not accepted in a URL: use [`with_auth`](Self::with_auth).
+    /// Parses `zk://host:port,host:port/chroot?name=value&name=value`, or `zk+srv://domain/chroot?name=value`, which finds
+    /// the servers as [`srv`](Self::srv) does. The parameters are `session_timeout`, `connect_timeout`,
+    /// `operation_timeout` and `server_tick`, each with a duration such as `10s` or `500ms`. Credentials are not accepted
+    /// in a URL: use [`with_auth`](Self::with_auth).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`](zlock_core::ErrorKind::InvalidUrl), with what is wrong and where.
@@ -86,11 +127,11 @@ impl ZkOptions {
     /// # Errors
     /// Those of [`from_url`](Self::from_url).
     pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
-        if url.scheme() != "zk" {
+        if !["zk", "zk+srv"].contains(&url.scheme()) {
             let scheme = Excerpt::of(url.scheme());
             return Err(url.refuse(format!("the scheme is {scheme:?}, expected \"zk\"")));
         }
-        let mut options = ZkOptions::new(url.authorities(DEFAULT_PORT)?);
+        let mut options = Self::with_kit(kit::Options::from_url(url, DEFAULT_PORT)?);
         options.chroot = url.path().cloned();
         if let Some(timeout) = url.duration("session_timeout")? {
             options.session_timeout = timeout;
@@ -100,6 +141,47 @@ impl ZkOptions {
         url.refuse_params_but(&["session_timeout", "connect_timeout", "operation_timeout", "server_tick"])?;
         options.check().map_err(|why| url.refuse(why))?;
         Ok(options)
+    }
+
+    /// Adds the user and the TLS files of an environment: digest credentials, or SASL if `ZLOCK_AUTH` says so.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for an unknown `ZLOCK_AUTH`.
+    /// - [`ErrorKind::FeatureDisabled`](zlock_core::ErrorKind::FeatureDisabled) for TLS or SASL without its feature.
+    pub fn with_environment(mut self, environment: &Environment) -> Result<Self> {
+        if let Some((user, password)) = environment.user() {
+            self = match environment.auth() {
+                None | Some("digest") => self.with_digest(user, password.clone()),
+                #[cfg(feature = "sasl")]
+                Some("sasl") => self.with_sasl_digest(user, password.clone()),
+                #[cfg(not(feature = "sasl"))]
+                Some("sasl") => return Err(Environment::feature_disabled("ZLOCK_AUTH", "zk-sasl")),
+                Some(_) => return Err(environment.refuse_auth("zk:// takes digest and sasl")),
+            };
+        }
+        #[cfg(feature = "tls")]
+        {
+            if let Some(ca) = environment.ca_file() {
+                self = self.with_tls(ca);
+            }
+            if let Some((certificate, key)) = environment.identity_files() {
+                self = self.with_tls_identity(certificate, key);
+            }
+        }
+        #[cfg(not(feature = "tls"))]
+        if environment.ca_file().is_some() {
+            return Err(Environment::feature_disabled("ZLOCK_CA_FILE", "zk-tls"));
+        }
+        Ok(self)
+    }
+
+    /// Sets the name servers to ask for the domain of [`srv`](Self::srv). Defaults to those of the system.
+    #[must_use]
+    pub fn with_nameservers(mut self, nameservers: impl IntoIterator<Item = SocketAddr>) -> Self {
+        if let Some(srv) = &mut self.kit.srv {
+            srv.nameservers = nameservers.into_iter().collect();
+        }
+        self
     }
 
     /// Sets the path that is prepended to every lock path. It is created if it is missing. Defaults to none.
@@ -157,7 +239,15 @@ impl ZkOptions {
     /// Adds credentials, such as `"digest"` and `"user:password"`. It may be called more than once.
     #[must_use]
     pub fn with_auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
-        self.auth.push((scheme.into(), credentials.into()));
+        self.auth.push((scheme.into(), Credentials::Given(credentials.into())));
+        self
+    }
+
+    /// Adds credentials of the scheme `digest`. A password in a file is read for each new session.
+    #[must_use]
+    pub fn with_digest(mut self, user: impl Into<String>, password: impl Into<TextOrFile>) -> Self {
+        let credentials = Credentials::User { name: user.into(), password: password.into() };
+        self.auth.push(("digest".into(), credentials));
         self
     }
 
@@ -173,30 +263,35 @@ impl ZkOptions {
 
     /// Connects by TLS. A server is trusted if its certificate is signed by one of these authorities and has its name.
     ///
+    /// A string is the certificates as PEM; a path is a file that is read for each new session. A session that
+    /// reconnects uses what was read when it began: the client library allows nothing else. So let a file have the old and
+    /// the new authority for some time before the servers change.
+    ///
     /// Uses the process's rustls `CryptoProvider`, or aws-lc if none is installed.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn with_tls(mut self, ca_pem: impl Into<String>) -> Self {
-        self.tls.get_or_insert_default().ca_pem = ca_pem.into();
+    pub fn with_tls(mut self, ca_pem: impl Into<TextOrFile>) -> Self {
+        self.tls.get_or_insert_default().ca_pem = Some(ca_pem.into());
         self
     }
 
-    /// Sets the client's certificate, with its chain, and its private key, for servers that request them.
+    /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
+    /// a file that is read for each new session.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls_identity(
         mut self,
-        certificate_pem: impl Into<String>,
-        key_pem: impl Into<String>,
+        certificate_pem: impl Into<TextOrFile>,
+        key_pem: impl Into<TextOrFile>,
     ) -> Self {
         self.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
         self
     }
 
-    /// Authenticates by SASL with DIGEST-MD5.
+    /// Authenticates by SASL with DIGEST-MD5. A password in a file is read for each new session.
     #[cfg(feature = "sasl")]
     #[must_use]
-    pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+    pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<TextOrFile>) -> Self {
         self.sasl = Some((user.into(), password.into()));
         self
     }
@@ -229,22 +324,41 @@ impl ZkOptions {
         self.chroot.as_ref().map_or_else(|| path.to_string(), |chroot| format!("{chroot}{path}"))
     }
 
-    /// Finds out why a connect does not succeed.
-    pub(crate) fn probe(&self) -> Probe {
+    /// Returns the servers of now, in groups of which the first is preferred.
+    pub(crate) async fn servers(&self) -> Result<Vec<Vec<String>>, String> {
+        self.kit.servers("_zookeeper._tcp").await
+    }
+
+    /// Whether a file is to be read before a connection is made.
+    pub(crate) fn has_files(&self) -> bool {
+        let has_file = |(_, credentials): &(String, Credentials)| matches!(credentials, Credentials::User { password, .. } if password.file().is_some());
+        #[cfg(feature = "sasl")]
+        if self.sasl.as_ref().is_some_and(|(_, password)| password.file().is_some()) {
+            return true;
+        }
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(crate::tls::Tls::has_files) {
+            return true;
+        }
+        self.auth.iter().any(has_file)
+    }
+
+    /// Finds out why a connect to these hosts does not succeed.
+    pub(crate) fn probe<'a>(&self, hosts: impl Iterator<Item = &'a String>) -> Probe {
         let authority = |host: &String| {
             Host::parse(host).map_or_else(|_| host.clone(), |host| host.authority(DEFAULT_PORT))
         };
-        Probe::new(Protocol::ZooKeeper, self.uses_tls(), self.kit.hosts.iter().map(authority))
+        Probe::new(Protocol::ZooKeeper, self.uses_tls(), hosts.map(authority))
     }
 
     #[cfg(feature = "tls")]
-    fn uses_tls(&self) -> bool {
+    pub(crate) fn uses_tls(&self) -> bool {
         self.tls.is_some()
     }
 
     #[cfg(not(feature = "tls"))]
     #[allow(clippy::unused_self, reason = "the same signature with and without the feature")]
-    fn uses_tls(&self) -> bool {
+    pub(crate) fn uses_tls(&self) -> bool {
         false
     }
 
@@ -276,14 +390,18 @@ impl ZkOptions {
         if self.acls.is_empty() {
             return Err("the access list is empty: nobody could use the nodes".into());
         }
+        for (_, credentials) in &self.auth {
+            credentials.read()?;
+        }
         if let Some((scheme, _)) = self.auth.iter().find(|(scheme, _)| scheme.is_empty()) {
             return Err(format!("the scheme {scheme:?} of credentials is empty"));
         }
         #[cfg(feature = "sasl")]
-        if let Some((user, _)) = &self.sasl
-            && user.is_empty()
-        {
-            return Err("the SASL user is empty".into());
+        if let Some((user, password)) = &self.sasl {
+            if user.is_empty() {
+                return Err("the SASL user is empty".into());
+            }
+            password.read_secret()?;
         }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {

@@ -1,12 +1,12 @@
 //! Getting a new session.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::probe::Probe;
-use zlock_core::{ErrorKind, Result};
+use zlock_core::{Error, ErrorKind, Result};
 use zookeeper_client as zk;
 use zookeeper_client::{Client, Connector};
 
@@ -22,6 +22,9 @@ use crate::session::Shared;
 /// when it is silent.
 const TRIES: usize = 12;
 
+/// Between two looks for the servers in DNS.
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
+
 /// A new session that has answered its first request.
 pub(crate) struct Established {
     pub(crate) client: Client,
@@ -33,32 +36,62 @@ pub(crate) struct Established {
 
 /// Gets the first session, within the connect timeout; gives up early where no wait helps.
 pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
-    let probe = shared.options.probe();
-    establish(shared, &probe, probe.hopeless()).await
+    let until = Instant::now() + shared.options.kit.connect_timeout;
+    let servers = loop {
+        match servers(shared).await {
+            Ok(servers) => break servers,
+            // A name server may be there a little later, as any other.
+            Err(error) if Instant::now() + LOOK_UP_AGAIN >= until => return Err(error),
+            Err(_) => sleep(LOOK_UP_AGAIN).await,
+        }
+    };
+    let probe = shared.options.probe(servers.iter().flatten());
+    establish(shared, &servers, until, &probe, probe.hopeless()).await
 }
 
-/// Gets a later session, within the connect timeout. There was a session, so whatever is wrong may be mended.
-pub(crate) async fn reconnect(shared: &Arc<Shared>) -> Result<Established> {
-    let probe = shared.options.probe();
-    establish(shared, &probe, async { match probe.watch().await {} }).await
+/// Gets a session in the background, within the connect timeout. Whatever is wrong may be mended, so it does not give up
+/// earlier; but `hopeless` hears of it as soon as no wait seems to help.
+pub(crate) async fn reconnect(shared: &Arc<Shared>, hopeless: impl Fn(Error)) -> Result<Established> {
+    let until = Instant::now() + shared.options.kit.connect_timeout;
+    let servers = servers(shared).await?;
+    let probe = shared.options.probe(servers.iter().flatten());
+    let watch = async {
+        probe.hopeless().await;
+        let error = shared.options.kit.connect_error(ErrorKind::Unavailable);
+        hopeless(error.with_message(probe.causes()));
+        match probe.watch().await {}
+    };
+    establish(shared, &servers, until, &probe, watch).await
 }
 
-/// Gets a session, unless it turns out to be hopeless.
+async fn servers(shared: &Shared) -> Result<Vec<Vec<String>>> {
+    let unknown = |why| shared.options.kit.connect_error(ErrorKind::Unavailable).with_message(why);
+    shared.options.servers().await.map_err(unknown)
+}
+
+/// Gets a session, unless it turns out to be hopeless. The groups of servers take turns.
 async fn establish(
     shared: &Arc<Shared>,
+    servers: &[Vec<String>],
+    until: Instant,
     probe: &Probe,
     hopeless: impl Future<Output = ()>,
 ) -> Result<Established> {
     let options = &shared.options;
-    let until = Instant::now() + options.kit.connect_timeout;
+    let failed = |kind| options.kit.connect_error(kind);
+    let refused = |error: zk::Error| failed(classify(&error).kind).with_source(error);
     let attempt = async {
         // The library itself gives up after a session timeout.
-        loop {
+        for group in servers.iter().cycle() {
+            let connector =
+                connector(shared).await.map_err(|why| failed(ErrorKind::Unavailable).with_message(why))?;
             let dialed = Instant::now();
-            match at_home(shared, dial(options)).await {
-                Err(error) if classify(&error).retryable => {}
-                Err(error) => return Err(error),
-                Ok(client) => {
+            let dialing = at_home(shared, dial(connector, options, group));
+            match timeout(turn(options.kit.connect_timeout, servers.len()), dialing).await {
+                Err(_) => {}
+                Ok(Err(error)) if classify(&error).retryable => {}
+                Ok(Err(error)) => return Err(refused(error)),
+                Ok(Ok(client)) => {
                     let sent = Instant::now();
                     match ping(&client).await {
                         Ok(()) => {
@@ -66,22 +99,27 @@ async fn establish(
                             return Ok(Established { client, begun, sent });
                         }
                         Err(error) if classify(&error).retryable => {}
-                        Err(error) => return Err(error),
+                        Err(error) => return Err(refused(error)),
                     }
                 }
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            sleep(Duration::from_millis(100)).await;
         }
+        pending().await
     };
-    let failed = |kind| options.kit.connect_error(kind);
     tokio::select! {
         biased;
-        established = attempt => established.map_err(|error| failed(classify(&error).kind).with_source(error)),
+        established = attempt => established,
         () = hopeless => Err(failed(ErrorKind::Unavailable).with_message(probe.causes())),
         () = sleep_until(until) => {
             Err(failed(ErrorKind::Unavailable).with_message(probe.no_session_within(options.kit.connect_timeout)))
         }
     }
+}
+
+/// How long one of so many groups of servers is tried before the next one.
+fn turn(connect_timeout: Duration, groups: usize) -> Duration {
+    connect_timeout / u32::try_from(groups).unwrap_or(u32::MAX).max(1)
 }
 
 /// The earliest instant at which the leader can have begun or resumed a session whose connection was not there
@@ -99,49 +137,48 @@ fn patience(session_timeout: Duration) -> Duration {
     (session_timeout / 5).max(Duration::from_millis(500)).min(session_timeout * 2 / 5)
 }
 
-async fn dial(options: &ZkOptions) -> Result<Client, zk::Error> {
-    let hosts = match &options.kit.hosts[..] {
+async fn dial(connector: Connector, options: &ZkOptions, hosts: &[String]) -> Result<Client, zk::Error> {
+    let hosts = match hosts {
         [host] => [&**host; TRIES].join(","),
         hosts => hosts.join(","),
     };
+    #[cfg(not(feature = "tls"))]
+    let _ = options;
+    #[cfg(feature = "tls")]
+    if options.uses_tls() {
+        return connector.secure_connect(&hosts).await;
+    }
+    connector.connect(&hosts).await
+}
+
+/// What a session begins with: options, and the files of now. The error says which file cannot be used.
+async fn connector(shared: &Shared) -> Result<Connector, String> {
+    let options = &shared.options;
+    if !options.has_files() {
+        return read(options);
+    }
+    // A file may be on a disk that hangs.
+    let options = options.clone();
+    let read = shared.runtime.spawn_blocking(move || read(&options)).await;
+    read.unwrap_or_else(|_| Err("the runtime has ended".into()))
+}
+
+fn read(options: &ZkOptions) -> Result<Connector, String> {
     let mut connector = Client::connector()
         .with_session_timeout(options.session_timeout)
         .with_connection_timeout(patience(options.session_timeout));
     for (scheme, credentials) in &options.auth {
-        connector = connector.with_auth(scheme, credentials);
+        connector = connector.with_auth(scheme, &credentials.read()?);
     }
-    secure(connector, options, &hosts).await
-}
-
-#[cfg(not(feature = "tls"))]
-async fn secure(connector: Connector, options: &ZkOptions, hosts: &str) -> Result<Client, zk::Error> {
-    sasl(connector, options).connect(hosts).await
-}
-
-#[cfg(feature = "tls")]
-async fn secure(connector: Connector, options: &ZkOptions, hosts: &str) -> Result<Client, zk::Error> {
-    let connector = sasl(connector, options);
-    match &options.tls {
-        None => connector.connect(hosts).await,
-        Some(tls) => {
-            let tls = tls.options().map_err(zk::Error::UnexpectedError)?;
-            crate::tls::choose_provider();
-            connector.with_tls(tls).secure_connect(hosts).await
-        }
+    #[cfg(feature = "sasl")]
+    if let Some((user, password)) = &options.sasl {
+        let sasl = zk::SaslOptions::digest_md5(user.clone(), password.read_secret()?);
+        connector = connector.with_sasl(sasl);
     }
-}
-
-#[cfg(not(feature = "sasl"))]
-fn sasl(connector: Connector, _: &ZkOptions) -> Connector {
-    connector
-}
-
-#[cfg(feature = "sasl")]
-fn sasl(connector: Connector, options: &ZkOptions) -> Connector {
-    match &options.sasl {
-        None => connector,
-        Some((user, password)) => {
-            connector.with_sasl(zookeeper_client::SaslOptions::digest_md5(user.clone(), password.clone()))
-        }
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &options.tls {
+        crate::tls::choose_provider();
+        connector = connector.with_tls(tls.options()?);
     }
+    Ok(connector)
 }

@@ -15,8 +15,9 @@ use crate::states::States;
 use crate::touches::Touches;
 use crate::watchers::Watchers;
 
-/// Before each attempt at a new session, which itself takes up to the connect timeout.
-const RECONNECT: RetryPolicy = RetryPolicy::forever(Duration::from_millis(50));
+/// Before each attempt at a new session, which itself takes up to the connect timeout, unless it fails at once.
+const RECONNECT: RetryPolicy =
+    RetryPolicy::bounded_exponential(Duration::from_millis(50), Duration::from_secs(1), u32::MAX);
 
 /// Why a session is no longer kept.
 enum End {
@@ -60,13 +61,22 @@ impl Manager {
             let shared = shared.clone();
             async move {
                 let shared = shared.upgrade().ok_or_else(|| Error::new(ErrorKind::Closed, "connect"))?;
-                Ok(reconnect(&shared).await?.client)
+                Ok(reconnect(&shared, drop).await?.client)
             }
         });
         let live = |session| Live::new(session, client, watchers, touches);
         let (SessionKey { epoch, .. }, live) = self.shared.sessions.begin(id, deadline, live)?;
         tracing::info!(session = %id, epoch, ?timeout, "session established");
         Some(ActiveSession { live, states, timeout })
+    }
+
+    /// Connects for as long as that takes, and [runs](Self::run).
+    pub(crate) async fn start(mut self) -> Close {
+        match self.reconnect().await.and_then(|established| self.begin(established)) {
+            Some(session) => self.run(Some(session)).await,
+            // No session has owned anything.
+            None => Close::Ended,
+        }
     }
 
     /// Keeps sessions until the backend is closed or the credentials are refused. Returns whether the server
@@ -182,7 +192,7 @@ impl Manager {
             loop {
                 // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
                 sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
-                match reconnect(&shared).await {
+                match reconnect(&shared, |error| shared.sessions.attempt_failed(error)).await {
                     Ok(established) => return Some(established),
                     Err(error) if error.kind() == ErrorKind::NotAuthorized => {
                         tracing::error!(%error, "no further session");

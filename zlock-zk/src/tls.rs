@@ -1,22 +1,29 @@
-//! TLS options, kept as text until they are needed.
+//! TLS options, which are read when a session begins.
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use zlock_core::TextOrFile;
 use zookeeper_client::TlsOptions;
 
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
-    pub(crate) ca_pem: String,
-    pub(crate) identity: Option<(String, String)>,
+    pub(crate) ca_pem: Option<TextOrFile>,
+    pub(crate) identity: Option<(TextOrFile, TextOrFile)>,
 }
 
 impl Tls {
+    pub(crate) fn has_files(&self) -> bool {
+        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.ca_pem.iter().chain(identity).any(|text| text.file().is_some())
+    }
+
     /// What the client library takes; the error says which part is bad, and shows no key.
     pub(crate) fn options(&self) -> Result<TlsOptions, String> {
+        let ca_pem = self.ca_pem.as_ref().map(TextOrFile::read).transpose()?.unwrap_or_default();
         let mut options =
-            TlsOptions::new().with_pem_ca(&self.ca_pem).map_err(|e| format!("the TLS authorities: {e}"))?;
+            TlsOptions::new().with_pem_ca(&ca_pem).map_err(|e| format!("the TLS authorities: {e}"))?;
         if let Some((certificate, key)) = &self.identity {
             options = options
-                .with_pem_identity(certificate, key)
+                .with_pem_identity(&certificate.read()?, &key.read()?)
                 .map_err(|e| format!("the TLS certificate or key: {e}"))?;
         }
         Ok(options)

@@ -43,6 +43,31 @@ async fn tls_trusts_the_right_server_only() {
     .await;
 }
 
+/// The client library keeps what a session began with: a certificate that is replaced at once costs the session.
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_new_certificate_is_read_for_the_next_session() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::builder().tls().start().await;
+        let (addr, tls) = server.tls();
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, tls.certificate()).unwrap();
+        let backend = ZkBackend::connect(common::options(&addr.to_string()).with_tls(&*ca)).await.unwrap();
+        let renewed = server.renew_certificate();
+        server.restart().await;
+        common::until("the old certificate is of no use", async || !backend.session_events().is_live(1))
+            .await;
+        std::fs::write(&ca, renewed).unwrap();
+        common::connected(&backend, 2).await;
+        lock_and_unlock(&backend).await;
+    })
+    .await;
+}
+
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn bad_certificates_are_refused_before_a_packet_goes_out() {
@@ -64,7 +89,7 @@ mod sasl {
     use std::sync::{Arc, Mutex};
     use std::task::{Context, Wake};
 
-    use zlock_core::{CloseReason, SessionEvents, SessionState};
+    use zlock_core::{CloseReason, Environment, SessionEvents, SessionState};
     use zlock_zk::{Acl, AuthId, Permission};
 
     use super::common::options;
@@ -101,6 +126,45 @@ mod sasl {
             lock_and_unlock(&backend).await;
             let error = ZkBackend::connect(with_acl().with_sasl_digest("me", "wrong")).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_user_from_the_environment() {
+        limit(async {
+            if !have_zookeeper() {
+                return;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let (jaas, file) = (folder.path().join("jaas.conf"), folder.path().join("password"));
+            write_jaas(&jaas, "secret");
+            std::fs::write(&file, "secret\n").unwrap();
+            let server = server_with_users(&jaas).await;
+            let acl = [Acl::new(Permission::ALL, AuthId::new("sasl", "me"))];
+            let with = |variables: &[(&str, &str)]| {
+                let environment = Environment::read(|name| {
+                    variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into())
+                });
+                options(&server.connect_string())
+                    .with_acls(acl.clone())
+                    .with_environment(&environment.unwrap())
+            };
+            let (user, sasl) = (("ZLOCK_USER", "me"), ("ZLOCK_AUTH", "sasl"));
+            let from_file = with(&[user, sasl, ("ZLOCK_PASSWORD_FILE", file.to_str().unwrap())]).unwrap();
+            lock_and_unlock(&ZkBackend::connect(from_file).await.unwrap()).await;
+            // A wrong one is reported by whoever waits for a session that never comes.
+            let wrong = with(&[user, sasl, ("ZLOCK_PASSWORD", "WRONG")]).unwrap();
+            let error = ZkBackend::connect_lazy(wrong).unwrap().children(&path("refused")).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+            assert!(!format!("{error} {error:?}").contains("WRONG"), "{error}");
+            let error = with(&[user, ("ZLOCK_PASSWORD", "x"), ("ZLOCK_AUTH", "kerberos")]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.to_string().contains("zk:// takes digest and sasl"), "{error}");
+            // The scheme digest, which every server has.
+            let acl = [Acl::new(Permission::ALL, AuthId::authed())];
+            let digest = with(&[user, ("ZLOCK_PASSWORD_FILE", file.to_str().unwrap())]).unwrap();
+            lock_and_unlock(&ZkBackend::connect(digest.with_acls(acl)).await.unwrap()).await;
         })
         .await;
     }

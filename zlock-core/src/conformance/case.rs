@@ -54,7 +54,15 @@ impl<'a> Case<'a> {
 
     /// A new backend.
     pub async fn connect(&self) -> Connection {
-        let connection = self.store.connect().await;
+        self.opened(self.store.connect().await)
+    }
+
+    /// A new backend without a session, see [`Links::connect_cut`].
+    pub async fn connect_cut(&self) -> Connection {
+        self.opened(self.links().connect_cut().await)
+    }
+
+    fn opened(&self, connection: Connection) -> Connection {
         lock(&self.opened).push(std::sync::Arc::downgrade(&connection.backend));
         connection
     }

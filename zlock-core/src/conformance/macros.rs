@@ -116,6 +116,7 @@ macro_rules! conformance_group {
                 deadline_while_it_owns_a_node,
                 short_outage_keeps_the_epoch,
                 long_outage_is_a_new_epoch,
+                first_session_is_waited_for,
             ],
             close: [
                 waiting_operations_end_with_closed,

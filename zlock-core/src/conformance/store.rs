@@ -60,6 +60,9 @@ pub trait Store: Send + Sync {
 /// Harms the link of one backend. All methods take effect at once; [`heal`](Self::heal) ends them all.
 #[async_trait]
 pub trait Links: Send + Sync {
+    /// A new backend over a link that is [cut](Self::cut) from the beginning, so it has no session yet.
+    async fn connect_cut(&self) -> Connection;
+
     /// Breaks the connection so that the client sees it, and refuses new ones.
     async fn cut(&self, connection: &Connection);
 

@@ -51,6 +51,12 @@ impl EtcdStore {
         EtcdStore { server, alone, observer, links: Mutex::default() }
     }
 
+    fn connection(&self, backend: EtcdBackend, proxy: FaultProxy) -> Connection {
+        let mut links = self.links.lock().unwrap();
+        links.push(Arc::new(proxy));
+        Connection { backend: Arc::new(backend), key: links.len() - 1 }
+    }
+
     fn link(&self, connection: &Connection) -> Arc<FaultProxy> {
         self.links.lock().unwrap()[connection.key].clone()
     }
@@ -61,10 +67,7 @@ impl Store for EtcdStore {
     async fn connect(&self) -> Connection {
         let proxy = FaultProxy::start(self.server.addr()).await;
         let options = EtcdOptions::new([proxy.connect_string()]).with_ttl(TTL);
-        let backend = Arc::new(EtcdBackend::connect(options).await.unwrap());
-        let mut links = self.links.lock().unwrap();
-        links.push(Arc::new(proxy));
-        Connection { backend, key: links.len() - 1 }
+        self.connection(EtcdBackend::connect(options).await.unwrap(), proxy)
     }
 
     fn root(&self) -> LockPath {
@@ -114,6 +117,13 @@ impl Store for EtcdStore {
 
 #[async_trait]
 impl Links for EtcdStore {
+    async fn connect_cut(&self) -> Connection {
+        let proxy = FaultProxy::start(self.server.addr()).await;
+        proxy.refuse().await;
+        let options = EtcdOptions::new([proxy.connect_string()]).with_ttl(TTL);
+        self.connection(EtcdBackend::connect_lazy(options).unwrap(), proxy)
+    }
+
     async fn cut(&self, connection: &Connection) {
         let link = self.link(connection);
         link.refuse().await;

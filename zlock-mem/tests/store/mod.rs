@@ -69,6 +69,14 @@ impl Store for MemStore {
 
 #[async_trait]
 impl Links for MemStore {
+    async fn connect_cut(&self) -> Connection {
+        self.server.stop();
+        let connection = self.connect().await;
+        self.link(&connection).suspend();
+        self.server.start();
+        connection
+    }
+
     async fn cut(&self, connection: &Connection) {
         self.link(connection).suspend();
     }

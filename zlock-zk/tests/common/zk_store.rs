@@ -45,6 +45,12 @@ impl ZkStore {
         ZkStore { server, alone, observer, links: Mutex::default() }
     }
 
+    fn connection(&self, backend: ZkBackend, proxy: FaultProxy) -> Connection {
+        let mut links = self.links.lock().unwrap();
+        links.push(Arc::new(proxy));
+        Connection { backend: Arc::new(backend), key: links.len() - 1 }
+    }
+
     fn link(&self, connection: &Connection) -> Arc<FaultProxy> {
         self.links.lock().unwrap()[connection.key].clone()
     }
@@ -59,10 +65,7 @@ impl Store for ZkStore {
     async fn connect(&self) -> Connection {
         let proxy = FaultProxy::start_zookeeper(self.server.addr()).await;
         let options = ZkOptions::new([proxy.connect_string()]).with_session_timeout(SESSION);
-        let backend = Arc::new(ZkBackend::connect(options).await.unwrap());
-        let mut links = self.links.lock().unwrap();
-        links.push(Arc::new(proxy));
-        Connection { backend, key: links.len() - 1 }
+        self.connection(ZkBackend::connect(options).await.unwrap(), proxy)
     }
 
     fn root(&self) -> LockPath {
@@ -141,6 +144,13 @@ impl Store for ZkStore {
 
 #[async_trait]
 impl Links for ZkStore {
+    async fn connect_cut(&self) -> Connection {
+        let proxy = FaultProxy::start_zookeeper(self.server.addr()).await;
+        proxy.refuse().await;
+        let options = ZkOptions::new([proxy.connect_string()]).with_session_timeout(SESSION);
+        self.connection(ZkBackend::connect_lazy(options).unwrap(), proxy)
+    }
+
     async fn cut(&self, connection: &Connection) {
         let link = self.link(connection);
         link.refuse().await;

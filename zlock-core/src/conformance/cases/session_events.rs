@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::backend::Target;
+use crate::backend::{Close, Target};
 use crate::conformance::Case;
+use crate::conformance::case::MOMENT;
+use crate::error::ErrorKind;
 use crate::label::Label;
 use crate::session::SessionState;
 use crate::session_listener::SessionListener;
@@ -120,4 +122,27 @@ pub async fn long_outage_is_a_new_epoch(case: &Case<'_>) {
     assert_eq!(next_settled(&mut listener).await, (created.epoch + 1, SessionState::Connected));
     let next = case.create(&a, &path, Label::Lock).await;
     assert_eq!(next.epoch, created.epoch + 1);
+}
+
+/// Before the first session it is `Lost` in epoch 0, and operations wait for the session within their budget.
+pub async fn first_session_is_waited_for(case: &Case<'_>) {
+    let (a, path) = (case.connect_cut().await, case.path("lock"));
+    let mut listener = a.session_events().listen();
+    assert_eq!(next_settled(&mut listener).await, (0, SessionState::Lost));
+    let error = a.children(&path).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::Unavailable, false), "{error}");
+    let session = a.session_events().current();
+    assert_eq!((session.epoch, session.state, session.deadline), (0, SessionState::Lost, None));
+    let (created, ()) = tokio::join!(case.create(&a, &path, Label::Lock), async {
+        sleep(MOMENT).await;
+        case.links().heal(&a).await;
+    });
+    assert_eq!(created.epoch, 1);
+    assert_eq!(next_settled(&mut listener).await, (1, SessionState::Connected));
+    assert!(case.has(&path, &[&created.node]).await);
+    // One that is closed before it had a session has nothing to end.
+    let b = case.connect_cut().await;
+    assert_eq!(b.close().await.unwrap(), Close::Ended);
+    let error = b.children(&path).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
 }

@@ -1,0 +1,63 @@
+//! Clients that are there before their store is.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::options;
+use tokio::time::Instant;
+use zlock_core::{ErrorKind, Phase, SessionState};
+use zlock_etcd::EtcdBackend;
+use zlock_recipes::{Client, InterProcessMutex};
+use zlock_testkit::{Etcd, have_etcd, limit};
+
+#[tokio::test]
+async fn a_client_is_used_before_its_server_starts() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let server = Etcd::start().await;
+        server.stop();
+        let client = Client::new(EtcdBackend::connect_lazy(options(&server.connect_string())).unwrap());
+        let session = client.session_events().current();
+        assert_eq!((session.epoch, session.state), (0, SessionState::Lost));
+        let (mutex, time) = (InterProcessMutex::new(&client, "/lazy").unwrap(), Duration::from_millis(500));
+        let began = Instant::now();
+        let error = mutex.acquire_timeout(time).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
+        assert!(began.elapsed() >= time);
+        assert!(error.to_string().contains("no session with"), "{error}");
+        let waiting = mutex.clone();
+        let waiter = tokio::spawn(async move { waiting.acquire_timeout(Duration::from_secs(60)).await });
+        server.restart().await;
+        let guard = match waiter.await.unwrap() {
+            // A busy machine may need longer for the start than an operation may take.
+            Err(error) if error.kind() == ErrorKind::Unavailable => mutex.acquire().await.unwrap(),
+            acquired => acquired.unwrap(),
+        };
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_no_wait_mends_is_reported_by_calls() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let invalid = EtcdBackend::connect_lazy(options("h:x")).unwrap_err();
+        assert_eq!(invalid.kind(), ErrorKind::InvalidArgument, "{invalid}");
+        let server = Etcd::start_tls().await;
+        let plain = options(&server.connect_string());
+        let client = Client::new(EtcdBackend::connect_lazy(plain).unwrap());
+        let mutex = InterProcessMutex::new(&client, "/lazy").unwrap();
+        let error = mutex.acquire_timeout(Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
+        assert!(error.to_string().contains("answers with TLS"), "{error}");
+    })
+    .await;
+}

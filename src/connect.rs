@@ -1,10 +1,10 @@
 //! Connecting by URL.
 
-use zlock_core::{ConnectUrl, Result};
+use zlock_core::{ConnectUrl, Environment, Result};
 use zlock_recipes::Client;
 
 /// The schemes of this version, for the error of any other.
-const KNOWN: &str = "known are mem://, zk:// and etcd://";
+const KNOWN: &str = "known are mem://, zk:// and etcd://, with +srv also zk and etcd";
 
 /// Connects to the store that the URL names, with the settings in the URL and defaults for all others.
 ///
@@ -14,14 +14,16 @@ const KNOWN: &str = "known are mem://, zk:// and etcd://";
 /// | `mem://NAME` | a server inside this process, shared by all that connect to this name; it lives as long as one of them does | `mem` |
 /// | `zk://h1:2181,h2:2181/chroot` | ZooKeeper | `zk` |
 /// | `etcd://h1:2379,h2:2379/prefix` | etcd | `etcd` |
+/// | `zk+srv://domain/chroot` | ZooKeeper, on the servers that the domain's SRV records name | `zk` and `srv` |
+/// | `etcd+srv://domain/prefix` | etcd, likewise | `etcd` and `srv` |
 ///
 /// All of them accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
 /// from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, whose servers grant at least 4 s by default.
 /// On etcd it is 2 s, in whole seconds. The other parameters are those of `zlock::zk::ZkOptions` and
 /// `zlock::etcd::EtcdOptions`.
 ///
-/// For settings that a URL does not have, create the backend from its options and pass it to [`Client::new`] or
-/// [`Client::builder`].
+/// For credentials and TLS, use [`connect_env`]. For settings that neither has, create the backend from its options and
+/// pass it to [`Client::new`] or [`Client::builder`].
 ///
 /// # Errors
 /// - [`InvalidUrl`](crate::ErrorKind::InvalidUrl), with what is wrong and where; nothing was sent.
@@ -45,17 +47,152 @@ const KNOWN: &str = "known are mem://, zk:// and etcd://";
 /// # }
 /// ```
 pub async fn connect(url: &str) -> Result<Client> {
-    let url = ConnectUrl::parse(url)?;
-    match url.scheme() {
-        "mem" => mem(&url),
-        "zk" => zk(&url).await,
-        "etcd" => etcd(&url).await,
-        _ => Err(url.refuse(format!("unknown scheme; {KNOWN}"))),
+    Store::new(url, &Environment::default())?.connect().await
+}
+
+/// Returns a client at once, which connects to the store in the background for as long as that takes.
+///
+/// So a service starts whether or not its store is there. Before the first session begins, the client behaves as after the
+/// loss of one: its session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for a session as long as
+/// their time allows. `acquire_timeout` keeps its time; other calls return
+/// [`Unavailable`](crate::ErrorKind::Unavailable) after the operation timeout, with the reason as the source. If the
+/// store refuses the credentials, they return [`NotAuthorized`](crate::ErrorKind::NotAuthorized), from then on.
+///
+/// The URL is that of [`connect`].
+///
+/// # Errors
+/// As [`connect`], of what can be checked before anything is sent.
+///
+/// # Panics
+/// Panics outside a tokio runtime with time and I/O enabled, except for `mem://`.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// # if cfg!(not(feature = "mem")) { return Ok(()); }
+/// use std::time::Duration;
+///
+/// let client = zlock::connect_lazy("mem://")?;
+/// let mutex = client.mutex("/app/orders/42")?;
+/// mutex.acquire_timeout(Duration::from_secs(2)).await?.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn connect_lazy(url: &str) -> Result<Client> {
+    Store::new(url, &Environment::default())?.connect_lazy()
+}
+
+/// Connects as environment variables say: `ZLOCK_URL`, and those for credentials and TLS that [`Environment`] lists.
+///
+/// # Errors
+/// - Those of [`Environment::of_process`] and [`Environment::url`], which name the variable; nothing was sent.
+/// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) or [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled) for a
+///   variable that the store has no use for.
+/// - Those of [`connect`].
+///
+/// # Cancel safety
+/// As for [`connect`].
+///
+/// # Panics
+/// As [`connect`].
+///
+/// # Examples
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// // ZLOCK_URL=etcd+srv://example.com/production?session_timeout=10s
+/// // ZLOCK_USER=orders
+/// // ZLOCK_PASSWORD_FILE=/run/secrets/zlock
+/// // ZLOCK_CA_FILE=/etc/zlock/ca.pem
+/// let client = zlock::connect_env().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect_env() -> Result<Client> {
+    let environment = Environment::of_process()?;
+    Store::new(environment.url()?, &environment)?.connect().await
+}
+
+/// Returns a client at once, as [`connect_lazy`] does, by environment variables, as [`connect_env`] does.
+///
+/// # Errors
+/// As [`connect_env`], of what can be checked before anything is sent.
+///
+/// # Panics
+/// As [`connect_lazy`].
+///
+/// # Examples
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// let client = zlock::connect_env_lazy()?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn connect_env_lazy() -> Result<Client> {
+    let environment = Environment::of_process()?;
+    Store::new(environment.url()?, &environment)?.connect_lazy()
+}
+
+/// A store that a URL names; nothing was sent to it yet.
+enum Store {
+    #[cfg(feature = "mem")]
+    Mem(zlock_mem::MemServer, zlock_mem::MemOptions),
+    #[cfg(feature = "zk")]
+    Zk(Box<zlock_zk::ZkOptions>),
+    #[cfg(feature = "etcd")]
+    Etcd(Box<zlock_etcd::EtcdOptions>),
+}
+
+impl Store {
+    fn new(url: &str, environment: &Environment) -> Result<Self> {
+        let url = ConnectUrl::parse(url)?;
+        match url.scheme() {
+            "mem" => mem(&url, environment),
+            "zk" | "zk+srv" if cfg!(not(feature = "zk")) => Err(disabled(&url, "zk")),
+            "etcd" | "etcd+srv" if cfg!(not(feature = "etcd")) => Err(disabled(&url, "etcd")),
+            "zk+srv" | "etcd+srv" if cfg!(not(feature = "srv")) => Err(disabled(&url, "srv")),
+            #[cfg(feature = "zk")]
+            "zk" | "zk+srv" => {
+                let options = zlock_zk::ZkOptions::from_connect_url(&url)?;
+                Ok(Store::Zk(Box::new(options.with_environment(environment)?)))
+            }
+            #[cfg(feature = "etcd")]
+            "etcd" | "etcd+srv" => {
+                let options = zlock_etcd::EtcdOptions::from_connect_url(&url)?;
+                Ok(Store::Etcd(Box::new(options.with_environment(environment)?)))
+            }
+            _ => Err(url.refuse(format!("unknown scheme; {KNOWN}"))),
+        }
+    }
+
+    #[allow(clippy::unused_async, reason = "the same signature with and without the features")]
+    async fn connect(self) -> Result<Client> {
+        match self {
+            #[cfg(feature = "mem")]
+            Store::Mem(server, options) => Ok(Client::new(server.connect_with(options))),
+            #[cfg(feature = "zk")]
+            Store::Zk(options) => Ok(Client::new(zlock_zk::ZkBackend::connect(*options).await?)),
+            #[cfg(feature = "etcd")]
+            Store::Etcd(options) => Ok(Client::new(zlock_etcd::EtcdBackend::connect(*options).await?)),
+        }
+    }
+
+    fn connect_lazy(self) -> Result<Client> {
+        match self {
+            #[cfg(feature = "mem")]
+            Store::Mem(server, options) => Ok(Client::new(server.connect_with(options))),
+            #[cfg(feature = "zk")]
+            Store::Zk(options) => Ok(Client::new(zlock_zk::ZkBackend::connect_lazy(*options)?)),
+            #[cfg(feature = "etcd")]
+            Store::Etcd(options) => Ok(Client::new(zlock_etcd::EtcdBackend::connect_lazy(*options)?)),
+        }
     }
 }
 
 #[cfg(feature = "mem")]
-fn mem(url: &ConnectUrl) -> Result<Client> {
+fn mem(url: &ConnectUrl, environment: &Environment) -> Result<Store> {
     use std::time::Duration;
     use zlock_mem::{MemOptions, MemServer};
 
@@ -79,41 +216,15 @@ fn mem(url: &ConnectUrl) -> Result<Client> {
         [host] if host.port().is_none() => MemServer::named(host.name()),
         _ => return Err(url.refuse("mem:// takes one name without a port, or none")),
     };
-    Ok(Client::new(server.connect_with(options)))
-}
-
-#[cfg(feature = "zk")]
-async fn zk(url: &ConnectUrl) -> Result<Client> {
-    use zlock_zk::{ZkBackend, ZkOptions};
-
-    Ok(Client::new(ZkBackend::connect(ZkOptions::from_connect_url(url)?).await?))
-}
-
-#[cfg(feature = "etcd")]
-async fn etcd(url: &ConnectUrl) -> Result<Client> {
-    use zlock_etcd::{EtcdBackend, EtcdOptions};
-
-    Ok(Client::new(EtcdBackend::connect(EtcdOptions::from_connect_url(url)?).await?))
+    environment.refuse_credentials("mem")?;
+    Ok(Store::Mem(server, options))
 }
 
 #[cfg(not(feature = "mem"))]
-fn mem(url: &ConnectUrl) -> Result<Client> {
+fn mem(url: &ConnectUrl, _: &Environment) -> Result<Store> {
     Err(disabled(url, "mem"))
 }
 
-#[cfg(not(feature = "zk"))]
-#[allow(clippy::unused_async, reason = "the same signature with and without the feature")]
-async fn zk(url: &ConnectUrl) -> Result<Client> {
-    Err(disabled(url, "zk"))
-}
-
-#[cfg(not(feature = "etcd"))]
-#[allow(clippy::unused_async, reason = "the same signature with and without the feature")]
-async fn etcd(url: &ConnectUrl) -> Result<Client> {
-    Err(disabled(url, "etcd"))
-}
-
-#[cfg(not(all(feature = "mem", feature = "zk", feature = "etcd")))]
 fn disabled(url: &ConnectUrl, feature: &str) -> zlock_core::Error {
     let message = format!("switch on the feature {feature:?} of the crate zlock");
     zlock_core::Error::new(zlock_core::ErrorKind::FeatureDisabled, "connect")
@@ -155,6 +266,84 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "mem")]
+    #[tokio::test(start_paused = true)]
+    async fn a_lazy_client_is_one_that_works() {
+        for url in ["mem", "mem://a:1", "redis://h"] {
+            assert_eq!(connect_lazy(url).unwrap_err().kind(), ErrorKind::InvalidUrl, "{url}");
+        }
+        let (client, other) = (connect_lazy("mem://lazy").unwrap(), connect("mem://lazy").await.unwrap());
+        let guard = client.mutex("/a").unwrap().acquire().await.unwrap();
+        assert!(other.mutex("/a").unwrap().try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+    }
+
+    /// No store of these is there: a client is made all the same, and what cannot work is refused.
+    #[cfg(any(feature = "zk", feature = "etcd"))]
+    #[tokio::test]
+    async fn a_lazy_client_needs_no_server() {
+        use std::time::Duration;
+        use zlock_core::{Phase, SessionState};
+
+        for (scheme, on) in [("zk", cfg!(feature = "zk")), ("etcd", cfg!(feature = "etcd"))] {
+            if !on {
+                continue;
+            }
+            let bad = connect_lazy(&format!("{scheme}://127.0.0.1:1?session_timeout=1us")).unwrap_err();
+            assert_eq!(bad.kind(), ErrorKind::InvalidUrl, "{bad}");
+            let client = connect_lazy(&format!("{scheme}://127.0.0.1:1/app")).unwrap();
+            let session = client.session_events().current();
+            assert_eq!((session.epoch, session.state), (0, SessionState::Lost));
+            let mutex = client.mutex("/a").unwrap();
+            let error = mutex.acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
+            assert_eq!(client.close().await.unwrap(), zlock_core::Close::Ended);
+        }
+    }
+
+    #[cfg(any(feature = "mem", feature = "zk"))]
+    fn store(variables: &[(&str, &str)]) -> Result<Store> {
+        let environment = Environment::read(|name| {
+            variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into())
+        })?;
+        Store::new(environment.url()?, &environment)
+    }
+
+    #[cfg(feature = "mem")]
+    #[tokio::test]
+    async fn an_environment_is_a_store() {
+        let client = store(&[("ZLOCK_URL", "mem://environment")]).unwrap().connect().await.unwrap();
+        client.mutex("/a").unwrap().acquire().await.unwrap().release().await.unwrap();
+        let user = [("ZLOCK_URL", "mem://"), ("ZLOCK_USER", "me"), ("ZLOCK_PASSWORD", "SECRET")];
+        let error = store(&user).err().unwrap();
+        let text = "connect ZLOCK_USER: invalid argument: is set, and mem:// takes none";
+        assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidArgument, text));
+        let missing = store(&[]).err().unwrap();
+        assert!(missing.to_string().contains("ZLOCK_URL"), "{missing}");
+    }
+
+    #[cfg(feature = "zk")]
+    #[test]
+    fn tls_and_sasl_need_their_features() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, "x").unwrap();
+        let url = ("ZLOCK_URL", "zk://h");
+        let tls = store(&[url, ("ZLOCK_CA_FILE", ca.to_str().unwrap())]);
+        let sasl = store(&[url, ("ZLOCK_USER", "u"), ("ZLOCK_PASSWORD", "p"), ("ZLOCK_AUTH", "sasl")]);
+        for (store, on, feature) in
+            [(tls, cfg!(feature = "zk-tls"), "zk-tls"), (sasl, cfg!(feature = "zk-sasl"), "zk-sasl")]
+        {
+            match store {
+                Ok(_) => assert!(on, "{feature}"),
+                Err(error) => {
+                    assert_eq!((error.kind(), on), (ErrorKind::FeatureDisabled, false), "{error}");
+                    assert!(error.to_string().contains(feature), "{error}");
+                }
+            }
+        }
+    }
+
     /// The parameter that every URL understands; those of ZooKeeper and etcd are tested with their options.
     #[cfg(feature = "mem")]
     #[tokio::test(start_paused = true)]
@@ -185,12 +374,16 @@ mod tests {
         assert_eq!(free, [true, true, false, true, true]);
     }
 
-    #[cfg(not(all(feature = "mem", feature = "zk", feature = "etcd")))]
     #[tokio::test]
     async fn a_feature_that_is_off_is_named() {
         let off = [
             ("mem://", cfg!(feature = "mem"), "\"mem\""),
             ("zk://h", cfg!(feature = "zk"), "\"zk\""),
+            (
+                "zk+srv://h",
+                cfg!(all(feature = "zk", feature = "srv")),
+                if cfg!(feature = "zk") { "\"srv\"" } else { "\"zk\"" },
+            ),
             ("etcd://h", cfg!(feature = "etcd"), "\"etcd\""),
         ];
         for (url, _, feature) in off.into_iter().filter(|(_, on, _)| !on) {

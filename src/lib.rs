@@ -8,10 +8,11 @@ mod connect;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 
-pub use connect::connect;
+pub use connect::{connect, connect_env, connect_env_lazy, connect_lazy};
 pub use zlock_core::{
-    Close, CloseReason, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase, Result,
-    RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState, SessionTerms,
+    Close, CloseReason, Environment, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase,
+    Result, RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState, SessionTerms,
+    TextOrFile,
 };
 pub use zlock_recipes::{
     Client, ClientBuilder, DowngradeError, DynLock, Guard, Handoff, InterProcessMutex, Lock, LockContext,

@@ -25,6 +25,7 @@ pages! {
     etcd: "etcd.md";
     promises: "promises.md";
     fencing: "fencing.md";
+    configuration: "configuration.md";
     testing: "testing.md";
     operating: "operating.md";
     metrics: "metrics.md";

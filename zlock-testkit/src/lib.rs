@@ -23,7 +23,8 @@ mod server;
 pub use fault::{Cut, FaultProxy, Flow, Lose, Staged, zk_op, zookeeper_request};
 pub use limit::{DEFAULT_LIMIT, limit, limit_to};
 pub use policy::{
-    SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_promtool, have_strace, have_zookeeper, zookeeper_or_skip,
+    SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_promtool, have_strace, have_zookeeper,
+    zookeeper_or_skip,
 };
 pub use port::Port;
 pub use process::{Process, first_look_after_a_pause};

@@ -234,7 +234,7 @@ impl CoordinationBackend for ToyBackend {
     ) -> Result<Created> {
         let mut budget = self.shared.budget("create", parent);
         if !id.is_uuid() {
-            return Err(budget.error(ErrorKind::InvalidArgument).with_message("the node ID is no UUID"));
+            return Err(budget.error(ErrorKind::InvalidArgument).with_message("the node ID is not a UUID"));
         }
         let append = |table: &mut Table, session: SessionKey| {
             // There already if the answer to an earlier attempt was lost; but not in an earlier session.

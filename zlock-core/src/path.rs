@@ -50,7 +50,7 @@ impl LockPath {
             return bad("the root cannot be a lock".into());
         }
         if path.len() > Self::MAX_BYTES {
-            return bad(format!("{} bytes, at most {} are taken", path.len(), Self::MAX_BYTES));
+            return bad(format!("{} bytes are too long, the limit is {}", path.len(), Self::MAX_BYTES));
         }
         for (i, segment) in relative.split('/').enumerate() {
             if let Err(why) = check_segment(segment) {
@@ -98,7 +98,7 @@ impl LockPath {
 fn check_segment(segment: &str) -> Result<(), String> {
     match segment {
         "" => return Err("is empty".into()),
-        "." | ".." => return Err(format!("is {segment:?}: relative paths are not taken")),
+        "." | ".." => return Err(format!("is {segment:?}: relative paths are not accepted")),
         _ => {}
     }
     let shown = Excerpt::of(segment);

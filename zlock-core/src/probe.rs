@@ -234,15 +234,15 @@ impl Finding {
         match self {
             Finding::Unresolved(why) => format!("the name does not resolve ({why})"),
             Finding::Unreachable(why) => why.clone(),
-            Finding::Silent => "accepts connections and does not answer".into(),
-            Finding::HungUp => "accepts connections and closes them without an answer".into(),
+            Finding::Silent => "accepts connections but does not respond".into(),
+            Finding::HungUp => "accepts connections and closes them without a response".into(),
             Finding::Speaks(Voice::Tls) if !tls => {
                 "answers with TLS, but this client speaks plain text: switch TLS on (`with_tls`) or use the plain \
                     port"
                     .into()
             }
             Finding::Speaks(Voice::Tls) => {
-                "answers with TLS, but gives no session: do the certificates match?".into()
+                "answers with TLS, but grants no session: do the certificates match?".into()
             }
             Finding::Speaks(voice) if voice.is_of(protocol) && tls => {
                 "answers in plain text, but this client speaks TLS: use the TLS port or switch TLS off".into()
@@ -250,11 +250,11 @@ impl Finding {
             Finding::Speaks(Voice::ZooKeeper { serves: false }) if protocol == Protocol::ZooKeeper => {
                 "ZooKeeper is up and does not serve requests: does the ensemble have a quorum?".into()
             }
-            Finding::Speaks(voice) if voice.is_of(protocol) => "answers, but gives no session".into(),
+            Finding::Speaks(voice) if voice.is_of(protocol) => "responds, but grants no session".into(),
             Finding::Speaks(Voice::ZooKeeper { .. }) => other("ZooKeeper's text"),
             Finding::Speaks(Voice::Http1) => other("HTTP/1"),
             Finding::Speaks(Voice::Http2) => other("HTTP/2"),
-            Finding::Speaks(Voice::Other) => "gives an unknown answer: is the port right?".into(),
+            Finding::Speaks(Voice::Other) => "sends an unknown response: is the port right?".into(),
         }
     }
 }

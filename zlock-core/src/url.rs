@@ -48,7 +48,7 @@ impl Host {
                 return Err(format!("({shown:?}) has no ']'"));
             };
             if address.parse::<Ipv6Addr>().is_err() {
-                return Err(format!("({shown:?}) is no IPv6 address"));
+                return Err(format!("({shown:?}) is not an IPv6 address"));
             }
             match port.strip_prefix(':') {
                 None if port.is_empty() => (address, None),
@@ -104,13 +104,13 @@ impl ConnectUrl {
         let bad = |why: String| Err(invalid(&shown(url), why));
         if url.contains('@') {
             // Not looked at any further: where a password ends is not certain.
-            return bad("user info ('@') is not taken, credentials go through the options".into());
+            return bad("user info ('@') is not accepted: set credentials by the backend's options".into());
         }
         let Some((scheme, rest)) = url.split_once("://") else {
             return bad("no scheme: expected one as in mem:// or zk://host".into());
         };
         if !is_scheme(scheme) {
-            return bad(format!("the scheme {:?} is none", Excerpt::of(scheme)));
+            return bad(format!("{:?} is not a scheme", Excerpt::of(scheme)));
         }
         let (rest, params) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -349,7 +349,7 @@ mod tests {
             ("zk://h 1", "has the character ' '"),
             ("zk://::1:2181", "goes in brackets"),
             ("zk://[::1", "has no ']'"),
-            ("zk://[h]", "is no IPv6 address"),
+            ("zk://[h]", "is not an IPv6 address"),
             ("zk://[::1]2181", "has \"2181\" after the ']'"),
             ("zk://h//a", "segment 1 is empty"),
             ("zk://h/a/../b", "segment 2 is \"..\""),

@@ -28,7 +28,7 @@ pub(crate) async fn create(
 ) -> Result<Created> {
     let mut operation = Operation::new(shared, "create", parent);
     if !node_id.is_uuid() {
-        let why = format!("the node ID {} is no UUID", Excerpt::of(node_id.as_str()));
+        let why = format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
     check_size(&operation, data)?;
@@ -147,7 +147,7 @@ async fn append(
     let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
     if raised == carried {
         // Not the fence, so the key.
-        tracing::warn!(%key, "there is such a key already: does another client use this session's lease?");
+        tracing::warn!(%key, "the key exists already: does another client use this session's lease?");
         live.names.take_another(node_id);
     }
     Ok(None)

@@ -66,7 +66,7 @@ impl kit::Failure for Failure {
     fn explain(self, error: Error) -> Error {
         match self {
             Failure::Etcd(source) => error.with_source(source),
-            Failure::Silent => error.with_message("no answer"),
+            Failure::Silent => error.with_message("no response"),
             Failure::Unauthenticated => error.with_message("authentication was switched on"),
             Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
             Failure::Behind => error.with_message("the server is behind, or was restored to an older state"),

@@ -401,7 +401,7 @@ async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>) -> Result
         return Err(shared.lost(lease));
     }
     for node_id in gone {
-        tracing::warn!(%node_id, "an own node was deleted by somebody else");
+        tracing::warn!(%node_id, "an own node was deleted by another client");
         shared.sessions.own().report_deleted(&node_id);
     }
     Ok(())

@@ -270,7 +270,7 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
                 publisher.set_refused(lease.epoch, failure.classify().kind == ErrorKind::NotAuthorized);
                 failures += 1;
                 due.at = Instant::now() + PAUSE;
-                tracing::debug!(?failure, failures, "no answer to a keep-alive");
+                tracing::debug!(?failure, failures, "no response to a keep-alive");
                 // Somebody else may answer at once: that is no interruption.
                 if failures >= shared.endpoints.servers().len() {
                     publisher.suspend(lease.epoch);
@@ -301,7 +301,7 @@ async fn beat(
     if let (Some(search), Some(found)) = (search, found)
         && let Err(failure) = search.end(shared, lease, &found).await
     {
-        tracing::debug!(?failure, "the session's nodes could not be looked for");
+        tracing::debug!(?failure, "the session's nodes could not be looked up");
     }
     Ok(Some(by))
 }

@@ -128,7 +128,7 @@ impl Watches {
                 return answer.map(|revision| (armed, revision));
             }
         }
-        Err(Failure::Unwatched("the stream ends again and again".into()))
+        Err(Failure::Unwatched("the stream keeps ending".into()))
     }
 
     /// Arms one more watch on what is watched already. It tells changes from some moment on that is not known.

@@ -27,7 +27,7 @@ pub(crate) struct Wanted<'a> {
 
 pub(crate) async fn create(mut operation: Operation<'_>, mut wanted: Wanted<'_>) -> Result<Created> {
     if !wanted.node_id.is_uuid() {
-        let why = format!("the node ID {} is no UUID", Excerpt::of(wanted.node_id.as_str()));
+        let why = format!("the node ID {} is not a UUID", Excerpt::of(wanted.node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
     let mut delay = Duration::ZERO;

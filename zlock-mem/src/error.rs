@@ -38,7 +38,7 @@ impl kit::Failure for Failure {
     fn explain(self, error: Error) -> Error {
         match self {
             Failure::NotSent => error.with_message("not connected to the server"),
-            Failure::Lost => error.with_message("no answer"),
+            Failure::Lost => error.with_message("no response"),
             Failure::Unexpected(what) => error.with_message(what),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
         }

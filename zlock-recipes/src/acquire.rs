@@ -96,19 +96,18 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
         _ => {
             match client.backend.delete(path, &place.cleanup.target).await {
                 Ok(_) => place.cleanup.disarm(),
-                Err(e) => tracing::warn!(%path, error = %e, "a place could not be given up yet"),
+                Err(e) => tracing::warn!(%path, error = %e, "a place in the queue could not be given up yet"),
             }
             Ok(None)
         }
     }
 }
 
-/// All who share a semaphore must believe in the same maximum.
+/// Refuses permits if the head of the queue uses another maximum.
 fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
     let Some(other) = other_max(queue, request.label) else { return Ok(()) };
     let mine = if let Label::Permits { max, .. } = request.label { max } else { 0 };
-    let message =
-        format!("this semaphore has {mine} permits here, and {other} for who was first in the queue");
+    let message = format!("the maximum is {mine} here, and {other} for the head of the queue");
     Err(Error::new(ErrorKind::PermitLimitMismatch, "acquire").with_path(request.path).with_message(message))
 }
 
@@ -176,7 +175,7 @@ pub(crate) fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Re
     if !matches!(label, Label::Permits { .. }) && client.is_held_by_this_task(path) {
         tracing::warn!(
             %path,
-            "this task waits for a lock that it holds itself: enter again with `reenter`, or inside `scope`"
+            "this task waits for a lock that it holds itself: use `reenter`, or acquire it inside `scope`"
         );
     }
 }
@@ -228,7 +227,7 @@ impl<'a> Place<'a> {
                 cleanup.target = Target::Node(created.node.clone());
                 cleanup.epoch = Some(created.epoch);
                 let Some(fencing_token) = created.node.fencing_token else {
-                    let message = "the backend gave no fencing token";
+                    let message = "the backend returned no fencing token";
                     return Err(Error::new(ErrorKind::Unexpected, "create")
                         .with_path(path)
                         .with_message(message));
@@ -516,9 +515,9 @@ async fn time_to_create(client: &ClientInner, path: &LockPath) {
 fn obstacle(client: &ClientInner) -> Option<&'static str> {
     let Session { state, epoch, .. } = client.session.current();
     match state {
-        SessionState::Suspended => Some("there is no connection at the moment"),
+        SessionState::Suspended => Some("not connected"),
         SessionState::Connected if client.abandoned.are_many(epoch) => {
-            Some("too many creates before were given up and are not cleaned up yet")
+            Some("too many earlier creates were given up and are not cleaned up yet")
         }
         _ => None,
     }

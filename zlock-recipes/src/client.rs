@@ -207,7 +207,7 @@ impl ClientBuilder {
     /// [`ErrorKind::InvalidArgument`] for zero.
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Result<Self> {
         if timeout.is_zero() {
-            let message = "the operation timeout is 0: no server could answer in that time";
+            let message = "the operation timeout is 0, it must be greater";
             return Err(Error::new(ErrorKind::InvalidArgument, "client").with_message(message));
         }
         self.operation_timeout = timeout;
@@ -255,11 +255,11 @@ pub const MAX_NODE_DATA: usize = 512 * 1024;
 
 pub(crate) fn check_node_data(data: Vec<u8>) -> Result<Arc<[u8]>> {
     if data.len() > MAX_NODE_DATA {
-        let message = format!("{} bytes, at most {MAX_NODE_DATA} are taken", data.len());
+        let message = format!("{} bytes of node data are too many, the limit is {MAX_NODE_DATA}", data.len());
         return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
     }
     if data == REVOKE {
-        let message = "\"__REVOKE__\" is a request for revocation: the holder would take it for one at once";
+        let message = "\"__REVOKE__\" is reserved for requests for revocation";
         return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
     }
     Ok(data.into())

@@ -404,9 +404,9 @@ impl Guard {
     pub(crate) async fn release_or_log(self) {
         let path = self.path().clone();
         match self.release().await {
-            Ok(Release::Pending) => tracing::warn!(%path, "the release goes on in the background"),
+            Ok(Release::Pending) => tracing::warn!(%path, "the release continues in the background"),
             Ok(release) => tracing::trace!(%path, ?release, "released"),
-            Err(error) => tracing::warn!(%path, %error, "the release goes on in the background"),
+            Err(error) => tracing::warn!(%path, %error, "the release continues in the background"),
         }
     }
 }

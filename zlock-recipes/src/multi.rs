@@ -87,7 +87,7 @@ impl MultiLock {
         }
         for (i, lock) in locks.iter().enumerate() {
             if locks[..i].iter().any(|other| other.is_same_place(lock)) {
-                let message = "the path is there twice: the second lock would wait for the first";
+                let message = "the path is given twice: the second lock would wait for the first";
                 return Err(refuse(message).with_path(lock.path()));
             }
         }

@@ -82,7 +82,7 @@ impl Semaphore {
     pub fn new(client: &Client, path: impl AsRef<str>, max: u32) -> Result<Self> {
         let all = LockHandle::of_kind(client, path, Permits { n: max, max })?;
         if max == 0 {
-            return Err(invalid(all.path(), "the maximum is 0 permits, at least 1 is needed".into()));
+            return Err(invalid(all.path(), "the maximum is 0 permits, it must be at least 1".into()));
         }
         Ok(Semaphore { all, max })
     }
@@ -286,8 +286,8 @@ fn invalid(path: &LockPath, message: String) -> Error {
 /// `n` of `max` permits, or why there is no such request.
 pub(crate) fn permits(n: u32, max: u32) -> Result<Permits, String> {
     match n {
-        0 => Err(format!("0 of {max} permits, at least 1 is needed")),
-        _ if n > max => Err(format!("{n} permits, there are only {max}")),
+        0 => Err(format!("0 of {max} permits, it must be at least 1")),
+        _ if n > max => Err(format!("{n} permits, more than the maximum of {max}")),
         _ => Ok(Permits { n, max }),
     }
 }

@@ -237,7 +237,7 @@ impl LockTemplate {
     /// ```
     pub fn with_wait(mut self, wait: Duration, attempts: u32) -> Result<Self> {
         if attempts == 0 {
-            return Err(invalid("attempts is 0, at least 1 is needed".into()));
+            return Err(invalid("the number of attempts is 0, it must be at least 1".into()));
         }
         (self.wait, self.attempts) = (wait, attempts);
         Ok(self)

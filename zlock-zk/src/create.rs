@@ -32,7 +32,7 @@ pub(crate) async fn create(shared: &Shared, parent: &LockPath, wanted: Wanted<'_
     let Wanted { node_id, data, .. } = wanted;
     let mut operation = Operation::new(shared, "create", parent);
     if !node_id.is_uuid() {
-        let why = format!("the node ID {} is no UUID", Excerpt::of(node_id.as_str()));
+        let why = format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
     crate::write::check_size(&operation, data)?;
@@ -141,8 +141,7 @@ async fn is_kept(
         Worth::Nothing => {
             progress.used_up = UsedUp::delete_node(operation, session, name).await?;
             if !std::mem::replace(&mut progress.has_warned, true) {
-                operation
-                    .warn("the server's numbers for this path are used up: waiting until it has no nodes");
+                operation.warn("the path has run out of sequence numbers: waiting until it has no nodes");
             }
             Ok(false)
         }

@@ -40,7 +40,7 @@ impl kit::Failure for Failure {
                 error.with_message("the connected server lists a node that its leader does not have")
             }
             Failure::NotWatching(why) => {
-                let error = error.with_message("no connection to watch with");
+                let error = error.with_message("no connection for watches");
                 if let Some(why) = why { error.with_source(why) } else { error }
             }
             Failure::TooManyWatches { more, watched, limit } => error.with_message(format!(

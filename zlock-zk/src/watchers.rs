@@ -261,12 +261,12 @@ impl Watchers {
             let Some(watchers) = watchers.upgrade() else { return };
             let outcome = match opened {
                 Ok(client) => {
-                    tracing::debug!(session = %client.session_id(), "one more connection to watch with");
+                    tracing::debug!(session = %client.session_id(), "opened another connection for watches");
                     watchers.opened(number, client);
                     Ok(())
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no further connection to watch with");
+                    tracing::warn!(%error, "could not open another connection for watches");
                     Err(error)
                 }
             };

@@ -54,7 +54,7 @@ async fn a_host_that_may_come_up_is_waited_for_and_named() {
             &[
                 &format!("no session within {SHORT:?}: "),
                 &format!("{}: connection refused", port.addr()),
-                &format!("{silent}: accepts connections and does not answer"),
+                &format!("{silent}: accepts connections but does not respond"),
                 &format!("{NO_NAME}: the name does not resolve"),
             ],
         );
@@ -87,7 +87,7 @@ async fn an_unknown_answer_is_waited_for_and_reported() {
             }
         });
         let error = refused(options(&host.to_string()).with_connect_timeout(SHORT)).await;
-        assert_says(&error, &["no session within", &format!("{host}: gives an unknown answer")]);
+        assert_says(&error, &["no session within", &format!("{host}: sends an unknown response")]);
     })
     .await;
 }
@@ -160,7 +160,7 @@ async fn a_frozen_server_is_named() {
         let server = ZooKeeper::start().await;
         server.pause();
         let error = refused(options(&server.connect_string()).with_connect_timeout(SHORT)).await;
-        assert_says(&error, &["accepts connections and does not answer"]);
+        assert_says(&error, &["accepts connections but does not respond"]);
         server.resume();
     })
     .await;

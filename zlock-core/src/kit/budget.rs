@@ -181,7 +181,7 @@ impl<'a, T> Budget<'a, T> {
         let Some(delay) = self.retry.next_delay() else {
             return Err(self.fail(failure));
         };
-        tracing::debug!(operation = self.operation, path = %self.path, ?delay, ?failure, "trying again");
+        tracing::debug!(operation = self.operation, path = %self.path, ?delay, ?failure, "retrying");
         let until = Instant::now() + delay;
         if until >= self.deadline {
             return Err(self.fail(failure));
@@ -313,7 +313,7 @@ mod tests {
         assert!(early.source().is_none());
         tokio::time::sleep_until(budget.deadline()).await;
         let cut_off = budget.retry(Interrupted::TimedOut).await.unwrap_err();
-        let text = "delete /app: no server available: no answer within the operation timeout: delete /app: no server \
+        let text = "delete /app: no server available: no response within the operation timeout: delete /app: no server \
                     available: refused";
         assert_eq!(cut_off.to_string(), text);
         budget.restart();
@@ -329,7 +329,7 @@ mod tests {
         let mut budget = Budget::new(&sessions, &options, "create", &path);
         budget.retry(Interrupted::SessionLost).await.unwrap();
         let error = budget.retry(Interrupted::TimedOut).await.unwrap_err();
-        let text = "create /app: no server available: no answer within the operation timeout";
+        let text = "create /app: no server available: no response within the operation timeout";
         assert_eq!(error.to_string(), text);
     }
 

@@ -63,8 +63,8 @@ impl Failure for Interrupted {
         match self {
             Interrupted::AuthFailed(message) => error.with_message(message),
             Interrupted::Disconnected => error.with_message("the connection broke"),
-            Interrupted::TimedOut => error.with_message("no answer within the operation timeout"),
-            Interrupted::NotConnected => error.with_message("there is no connection at the moment"),
+            Interrupted::TimedOut => error.with_message("no response within the operation timeout"),
+            Interrupted::NotConnected => error.with_message("not connected"),
             Interrupted::SessionLost | Interrupted::Closed => error,
         }
     }

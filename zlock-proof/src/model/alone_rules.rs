@@ -30,17 +30,17 @@ impl AloneRule {
     /// The rule, and after the colon what is done without it.
     pub(crate) fn text(self) -> &'static str {
         match self {
-            AloneRule::NextNumber => "the number is the next one: any number will do",
-            AloneRule::PinAsked => "the parent is pinned: nobody asks the pin",
-            AloneRule::PinAskedAtAnswer => "the pin is asked when the create is answered: when it is sent",
-            AloneRule::SamePin => "the pin is the one of when the create was sent: the one there is now",
-            AloneRule::SameConnection => "the pin ends with its connection: it is believed on the next one",
-            AloneRule::ListedAlone => "the node before was listed alone: it was listed",
-            AloneRule::RemovedByUs => "the delete found the node before: it was answered",
+            AloneRule::NextNumber => "the number is the next one: any number suffices",
+            AloneRule::PinAsked => "the parent is pinned: the pin is not checked",
+            AloneRule::PinAskedAtAnswer => "the pin is checked when the create is answered: when it is sent",
+            AloneRule::SamePin => "the pin is that of the time when the create was sent: the current one",
+            AloneRule::SameConnection => "the pin ends with its connection: it stays valid on the next one",
+            AloneRule::ListedAlone => "the previous node was listed alone: it was listed",
+            AloneRule::RemovedByUs => "the delete found the previous node: it was answered",
             AloneRule::SameNode => {
-                "the node before is the one that was removed: any of ours with its number, of whatever parent"
+                "the previous node is the one that was removed: any of the client's with its number, under any parent"
             }
-            AloneRule::PinnedBefore => "the pin was armed while the node before was there: it is armed now",
+            AloneRule::PinnedBefore => "the pin was armed while the previous node existed: it is armed now",
         }
     }
 }

@@ -44,26 +44,22 @@ impl HandoffRule {
     /// The rule, and after the colon what is done without it.
     pub(crate) fn text(self) -> &'static str {
         match self {
-            HandoffRule::TokenGrows => "each turn of a place has a larger token: all have that of the place",
+            HandoffRule::TokenGrows => "each turn of a place has a larger token: all have the same",
             HandoffRule::OneTurnAtATime => {
-                "a turn begins when the one before has ended: when there is a waiter"
+                "a turn begins when the previous one has ended: when there is a waiter"
             }
             HandoffRule::OldTurnEndsNothing => {
                 "a turn of a lost place ends nothing: it ends the turn of the next place"
             }
             HandoffRule::LiveAtHandOver => {
-                "a turn is passed on while place and session are known to live: always"
+                "a turn is passed on only while place and session are known to be live: always"
             }
             HandoffRule::CheckedByWaiter => "a waiter checks them when it takes its turn: it does not",
-            HandoffRule::CancelledPassesOn => {
-                "a cancelled waiter passes on the turn that it was sent: it keeps it"
-            }
-            HandoffRule::LastGivesUp => "a turn that nobody follows gives the place up: it keeps it",
-            HandoffRule::DesertedGivesUp => {
-                "a place in the queue that nobody waits for any more is given up: it is kept"
-            }
+            HandoffRule::CancelledPassesOn => "a cancelled waiter passes on the turn sent to it: it keeps it",
+            HandoffRule::LastGivesUp => "a turn without a successor gives the place up: it keeps it",
+            HandoffRule::DesertedGivesUp => "a place in the queue without waiters is given up: it is kept",
             HandoffRule::NotAfterGivingUp => {
-                "a place that was given up is handed to nobody: to whichever waiter comes next"
+                "a place that was given up is not handed over: it is, to the next waiter"
             }
             HandoffRule::LeftoverGivenUp => {
                 "the place of a batch that has ended is given up when the next one is queued: it is kept"

@@ -29,14 +29,16 @@ impl NameRule {
     pub(crate) fn text(self) -> &'static str {
         match self {
             NameRule::CreateComparesFence => "a create compares the fence: only whether the name is free",
-            NameRule::VoidComparesFence => "what voids a create compares the fence: it does so always",
-            NameRule::VoidRaisesFence => "what voids a create raises the fence: it only deletes",
-            NameRule::LookUpRaisesFence => "a look before a retry raises the fence: it only looks",
+            NameRule::VoidComparesFence => {
+                "the request that voids a create compares the fence: it takes effect always"
+            }
+            NameRule::VoidRaisesFence => "the request that voids a create raises the fence: it only deletes",
+            NameRule::LookUpRaisesFence => "the look-up before a retry raises the fence: it only reads",
             NameRule::DeleteComparesRevision => "a delete compares the create revision: only the name",
             NameRule::RelabelComparesRevision => "a relabel compares the create revision: only the name",
             NameRule::FreeWhenAnswered => "a name is free when a delete is answered: when it is sent",
             NameRule::JudgedByWhatItCarried => {
-                "a refused create is judged by the fence that it carried: by the one known now"
+                "a refused create is judged by the fence that it carried: by the latest known one"
             }
         }
     }

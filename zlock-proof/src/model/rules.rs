@@ -64,38 +64,36 @@ impl Rule {
     /// The rule, and after the colon what is done without it.
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Rule::ListedAgain => "list again after a wake-up: the end of the node waited for grants",
+            Rule::ListedAgain => "list again after a wake-up: the deletion of the awaited node grants",
             Rule::FreshListing => "judge a listing younger than the wake-up: the old one is judged again",
-            Rule::WholeListing => {
-                "judge what was listed: the node waited for is taken out of the old listing"
-            }
-            Rule::OwnNode => "notice that the own node is gone: the notice is ignored",
-            Rule::LabelCompared => "compare the label when the watch is armed: only the node is looked for",
+            Rule::WholeListing => "judge what was listed: the awaited node is removed from the old listing",
+            Rule::OwnNode => "notice that the own node was deleted: the notice is ignored",
+            Rule::LabelCompared => "compare the label when the watch is armed: only the node is looked up",
             Rule::NodeWatchAtomic => {
-                "no event between answer and watch is lost: first compared, then watched"
+                "no event between response and watch is lost: the node is compared first and watched later"
             }
             Rule::QueueWatchAtomic => "the same for the queue: first listed, then watched",
-            Rule::NodeBefore => "wait for the node right before: the last node is waited for",
+            Rule::NodeBefore => "wait for the predecessor: the last node is awaited",
             Rule::NearestWriter => "a reader waits for the nearest writer: for the node before it",
             Rule::NoLaterWriter => "a reader does not wait for a later writer: it does",
-            Rule::EveryHolder => "the first in line watches every holder: only the node before it",
-            Rule::Promotion => "who is granted permits tells the node behind: nobody is told",
-            Rule::PromotionAtOnce => "also when granted on the first listing: not then",
-            Rule::SessionAtGrant => "a grant needs the node's own session: any live one will do",
-            Rule::LocalDeadline => "a session is over here before it is there: only when the store tells",
+            Rule::EveryHolder => "the first waiter watches every holder: only its predecessor",
+            Rule::Promotion => "a holder of permits notifies the node behind it: it does not",
+            Rule::PromotionAtOnce => "also if the first listing grants: not then",
+            Rule::SessionAtGrant => "a grant needs the node's own session: any live one suffices",
+            Rule::LocalDeadline => {
+                "a session ends at the client before it ends at the store: only when the store reports it"
+            }
             Rule::CleanUpFirst => "the clean-up is armed before the create is sent: when it is answered",
-            Rule::PredecessorHeld => "only who held hands over: who gave up its place does, too",
-            Rule::SuccessorIsThere => "a hand-over checks the node of who is next: it does not",
-            Rule::LinkEndTold => "who gave up its place says so to who is next: it does not",
+            Rule::PredecessorHeld => "only a holder hands over: a waiter that gives up its place does, too",
+            Rule::SuccessorIsThere => "a hand-over checks the next waiter's node: it does not",
+            Rule::LinkEndTold => "a waiter that gives up its place notifies the next one: it does not",
             Rule::OnlyMutexes => "only mutexes hand over: other locks do, too",
             Rule::NextNumber => {
-                "unlisted, it is linked to the number right before its own: to any place of its process"
+                "without a listing, a place is linked to the number directly before its own: to any place of its process"
             }
-            Rule::PredecessorIsThere => {
-                "a hand-over needs the node that it removes: one that is gone will do"
-            }
+            Rule::PredecessorIsThere => "a hand-over needs the node that it removes: a deleted one suffices",
             Rule::NotBeingRemoved => {
-                "a hand-over checks both nodes: a plain removal grants whoever was linked while it was under way"
+                "a hand-over checks both nodes: a plain removal grants a waiter that was linked while it was in flight"
             }
             Rule::NotOlderThanSeen => "a listing is not older than what the client has seen: it may be",
             Rule::WriteEndsFirst => "a downgrade ends the write side when it is sent: when it is answered",

@@ -80,7 +80,7 @@ pub async fn t8_roll_back_fails(case: &Case<'_>) {
     let error = three(case, &processes).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unexpected);
     assert_eq!(second.faults.count(Call::Delete), 1, "the others are rolled back");
-    let logged = log.with("the release goes on in the background");
+    let logged = log.with("the release continues in the background");
     assert!(matches!(&logged[..], [line] if line.contains(case.path("a").as_str())), "{logged:?}");
     case.until_free(&case.path("a")).await;
 }

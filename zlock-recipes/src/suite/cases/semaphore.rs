@@ -269,7 +269,9 @@ pub async fn impossible_numbers(case: &Case<'_>) {
     assert!(none.to_string().contains("0 permits"), "{none}");
     assert_eq!(Semaphore::new(&a.client, "/", 1).unwrap_err().kind(), ErrorKind::InvalidPath);
     let mine = semaphore(case, &a, 5);
-    for (permits, what) in [(0, "0 of 5"), (6, "6 permits, there are only 5"), (u32::MAX, "4294967295")] {
+    for (permits, what) in
+        [(0, "0 of 5"), (6, "6 permits, more than the maximum of 5"), (u32::MAX, "4294967295")]
+    {
         for error in [
             mine.acquire(permits).await.unwrap_err(),
             mine.acquire_timeout(permits, LONG).await.unwrap_err(),

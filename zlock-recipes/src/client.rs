@@ -255,7 +255,7 @@ pub const MAX_NODE_DATA: usize = 512 * 1024;
 
 pub(crate) fn check_node_data(data: Vec<u8>) -> Result<Arc<[u8]>> {
     if data.len() > MAX_NODE_DATA {
-        let message = format!("{} bytes of node data are too many, the limit is {MAX_NODE_DATA}", data.len());
+        let message = format!("{} bytes of node data, the limit is {MAX_NODE_DATA}", data.len());
         return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
     }
     if data == REVOKE {

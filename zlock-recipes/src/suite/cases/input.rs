@@ -47,7 +47,7 @@ fn nothing_was_sent(process: &Process) {
 pub async fn paths(case: &Case<'_>) {
     let a = case.process().await;
     let long = format!("/{}", "x".repeat(5000));
-    for &(path, part) in PATHS.iter().chain(&[(long.as_str(), "at most 4096")]) {
+    for &(path, part) in PATHS.iter().chain(&[(long.as_str(), "the limit is 4096")]) {
         let mutex = InterProcessMutex::new(&a.client, path).unwrap_err();
         assert_eq!(mutex.kind(), ErrorKind::InvalidPath, "{path:?}");
         assert!(mutex.to_string().contains(part), "{path:?}: {mutex}");

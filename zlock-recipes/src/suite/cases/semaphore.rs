@@ -296,8 +296,8 @@ pub async fn impossible_numbers(case: &Case<'_>) {
     }
 }
 
-/// Who believes in another maximum is told, with both, and leaves nothing; a try before it writes. Who was first is
-/// right, also for those who come after the mistaken one.
+/// A client with another maximum gets an error with both numbers and leaves nothing behind; a try does so before it
+/// writes. The maximum of the first node counts, also for clients behind the mistaken one.
 pub async fn another_maximum(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let path = case.path("lock");
@@ -309,7 +309,7 @@ pub async fn another_maximum(case: &Case<'_>) {
         mistaken.try_acquire(1).await.unwrap_err(),
     ] {
         assert_eq!((error.kind(), error.path()), (ErrorKind::PermitLimitMismatch, Some(path.as_str())));
-        assert!(error.to_string().contains("7 permits") && error.to_string().contains("5 for"), "{error}");
+        assert!(error.to_string().contains("is 7 here") && error.to_string().contains("5 for"), "{error}");
         assert!(!error.is_retryable());
         case.until_queued(&path, 1).await;
     }

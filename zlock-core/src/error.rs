@@ -214,12 +214,25 @@ impl Error {
     }
 
     /// Returns the operation that failed.
+    ///
+    /// # Examples
+    /// ```
+    /// let error = zlock::LockPath::new("orders").unwrap_err();
+    /// assert_eq!((error.operation(), error.path()), ("path", Some("\"orders\"")));
+    /// ```
     #[must_use]
     pub fn operation(&self) -> &'static str {
         self.0.operation
     }
 
     /// Returns the path, lock or URL that the operation was about, if there is one.
+    ///
+    /// # Examples
+    /// ```
+    /// # use zlock::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::Busy, "acquire").with_path("/app/orders/42");
+    /// assert_eq!(error.path(), Some("/app/orders/42"));
+    /// ```
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.0.path.as_deref()
@@ -250,6 +263,13 @@ impl Error {
     }
 
     /// Returns `true` if the request may have taken effect at the server although the call failed.
+    ///
+    /// # Examples
+    /// ```
+    /// # use zlock::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::Unavailable, "release").ambiguous();
+    /// assert!(error.is_ambiguous()); // the lock may be free
+    /// ```
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.0.ambiguous

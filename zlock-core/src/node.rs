@@ -105,18 +105,49 @@ impl FencingToken {
     }
 
     /// Returns the number that the store gave to the lock's node.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// println!("the lock's node has the number {}", guard.fencing_token().number());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn number(self) -> u64 {
         self.number
     }
 
     /// Returns the position among the holders that share one node, starting at 0.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// assert_eq!(guard.fencing_token().turn(), 0); // not handed over inside this client
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn turn(self) -> u32 {
         self.turn
     }
 
     /// Returns the token as 12 bytes in big-endian order, number first. Comparing the bytes compares the tokens.
+    ///
+    /// # Examples
+    /// ```
+    /// # use zlock::FencingToken;
+    /// let (earlier, later) = (FencingToken::new(7), FencingToken::new(8));
+    /// assert!(earlier.to_be_bytes() < later.to_be_bytes());
+    /// ```
     #[must_use]
     pub const fn to_be_bytes(self) -> [u8; 12] {
         let ([a, b, c, d, e, f, g, h], [i, j, k, l]) = (self.number.to_be_bytes(), self.turn.to_be_bytes());
@@ -124,6 +155,13 @@ impl FencingToken {
     }
 
     /// Creates a token from the bytes that [`to_be_bytes`](FencingToken::to_be_bytes) returned.
+    ///
+    /// # Examples
+    /// ```
+    /// # use zlock::FencingToken;
+    /// let token = FencingToken::new(7);
+    /// assert_eq!(FencingToken::from_be_bytes(token.to_be_bytes()), token);
+    /// ```
     #[must_use]
     pub const fn from_be_bytes([a, b, c, d, e, f, g, h, i, j, k, l]: [u8; 12]) -> Self {
         let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);

@@ -80,12 +80,32 @@ impl LockPath {
     }
 
     /// Returns the path as text, without a trailing slash.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// assert_eq!(zlock::LockPath::new("/app/orders/")?.as_str(), "/app/orders");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Returns the path without its last segment, and `None` for a path of one segment.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// use zlock::LockPath;
+    ///
+    /// let path = LockPath::new("/app/orders")?;
+    /// assert_eq!(path.parent(), Some(LockPath::new("/app")?));
+    /// assert_eq!(LockPath::new("/app")?.parent(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn parent(&self) -> Option<LockPath> {
         match self.0.rfind('/') {

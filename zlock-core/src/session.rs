@@ -106,6 +106,17 @@ impl SessionTerms {
 
 impl Session {
     /// Returns `true` if nodes of this session certainly existed when the snapshot was taken.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let session = client.session_events().current();
+    /// assert!(session.is_live());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.state, SessionState::Connected | SessionState::Suspended)
@@ -419,12 +430,33 @@ impl SessionEvents {
     }
 
     /// Returns the epoch of the latest session. Unlike [`current`](Self::current) it needs no clock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// assert_eq!(client.session_events().epoch(), 1); // the client's first session
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.shared.lock().session.epoch
     }
 
     /// Returns `true` if the session of `epoch` is live at this moment.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let events = client.session_events();
+    /// assert!(events.is_live(events.epoch()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_live(&self, epoch: u64) -> bool {
         let session = self.current();
@@ -511,6 +543,24 @@ impl SessionEvents {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// # let backend = server.connect();
+    /// # let link = backend.link();
+    /// # let client = zlock::Client::new(backend);
+    /// let mut events = client.session_events();
+    /// let epoch = events.epoch();
+    /// link.expire(); // the server ends the session
+    /// let session = events.over(epoch).await;
+    /// assert!(!session.is_live() || session.epoch > epoch);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn over(&mut self, epoch: u64) -> Session {
         loop {
             let session = self.current();
@@ -525,6 +575,18 @@ impl SessionEvents {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mut events = client.session_events();
+    /// client.close().await?;
+    /// events.closed().await; // completes at once
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn closed(&self) {
         loop {
             let mut changed = pin!(self.shared.changed.notified());

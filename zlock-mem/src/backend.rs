@@ -13,8 +13,8 @@ use zlock_core::{
 };
 
 use crate::armed::Arming;
-use crate::control::MemLink;
 use crate::create::{Wanted, create};
+use crate::mem_link::MemLink;
 use crate::operation::Operation;
 use crate::options::MemOptions;
 use crate::request::{Answer, Request};

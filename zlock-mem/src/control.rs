@@ -1,21 +1,32 @@
 //! What a test can do to the server: inspect it, and inject faults.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use zlock_core::{FencingToken, LockPath, Node, NodeName, Queue, SessionId};
 
 use crate::fault::{Arrival, Fate, Fault};
-use crate::link::{ClientId, Link, Mode};
+use crate::mem_link::MemLink;
 use crate::request::Operation;
-use crate::server::{MemServer, Server};
+use crate::server::MemServer;
 use crate::tree::{Child, Owner};
 
 /// Inspecting and changing nodes.
 impl MemServer {
     /// Returns the names of the children of `parent`, in alphabetical order.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// let client = zlock::Client::new(server.connect());
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// assert_eq!(server.names(guard.path()), [guard.node().as_str()]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn names(&self, parent: &LockPath) -> Vec<String> {
         self.0.lock().tree.children(parent.as_str()).into_iter().map(|child| child.name.to_string()).collect()
@@ -23,6 +34,19 @@ impl MemServer {
 
     /// Returns the queue of `parent` with the owner and the fencing token of every node, which the listings of clients
     /// do not include.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// let client = zlock::Client::new(server.connect());
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// assert_eq!(server.queue(guard.path())[0].fencing_token, Some(guard.fencing_token()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn queue(&self, parent: &LockPath) -> Queue {
         let children = self.0.lock().tree.children(parent.as_str());
@@ -39,6 +63,20 @@ impl MemServer {
     }
 
     /// Returns the full path of every node and parent, in alphabetical order.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// let client = zlock::Client::new(server.connect());
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// assert_eq!(server.paths().len(), 3); // /app, /app/orders and the lock's node
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn paths(&self) -> Vec<String> {
         self.0.lock().tree.paths().map(Into::into).collect()
@@ -63,6 +101,20 @@ impl MemServer {
 
     /// Deletes a node and everything below it, whoever owns it, as an operator would. Returns `false` if the node does
     /// not exist.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// let client = zlock::Client::new(server.connect());
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// server.remove(&format!("{}/{}", guard.path(), guard.node())); // an operator
+    /// assert_eq!(guard.lost().await.kind(), zlock::ErrorKind::NodeDeleted);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remove(&self, parent: &LockPath, name: &str) -> bool {
         self.0.with(|state, now| {
             let changes = state.tree.remove(parent.as_str(), name);
@@ -100,12 +152,40 @@ impl MemServer {
 /// Sessions, watches and requests.
 impl MemServer {
     /// Returns the sessions that are live at the server, oldest first.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// let client = zlock::Client::new(server.connect());
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// assert_eq!(server.sessions().len(), 1);
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionId> {
         self.0.lock().sessions.keys().copied().collect()
     }
 
     /// Ends a session with its nodes and watches, as if it had timed out. Returns `false` if there is no such session.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// let client = zlock::Client::new(server.connect());
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// server.expire(server.sessions()[0]);
+    /// assert_eq!(guard.lost().await.kind(), zlock::ErrorKind::SessionLost);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn expire(&self, session: SessionId) -> bool {
         self.0.with(|state, now| {
             let found = state.sessions.contains_key(&session);
@@ -140,6 +220,22 @@ impl MemServer {
     }
 
     /// Returns the number of requests of this kind that have arrived since the last reset.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// use zlock::mem::Operation;
+    ///
+    /// let client = zlock::Client::new(server.connect());
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// assert_eq!(server.requests(Operation::Create), 2); // one found no parent
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn requests(&self, operation: Operation) -> u64 {
         self.0.lock().counts.get(&operation).copied().unwrap_or_default()
@@ -189,6 +285,21 @@ impl MemServer {
 
     /// Stops the server: every connection breaks and none is accepted. The nodes remain, and no session times out
     /// meanwhile, as when a ZooKeeper server is restarted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// let client = zlock::Client::new(server.connect());
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// server.stop();
+    /// server.start();
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stop(&self) {
         self.0.with(|state, _| {
             state.stopped = true;
@@ -208,107 +319,5 @@ impl MemServer {
                 link.signal.notify_one();
             }
         });
-    }
-}
-
-/// The link between one client and the server, for injecting network faults. It keeps neither the client's session nor
-/// its backend alive, and does nothing once the backend is dropped.
-#[derive(Clone)]
-pub struct MemLink {
-    server: Arc<Server>,
-    client: ClientId,
-}
-
-impl MemLink {
-    pub(crate) fn new(server: Arc<Server>, client: ClientId) -> Self {
-        MemLink { server, client }
-    }
-
-    fn with(&self, change: impl FnOnce(&mut Link)) {
-        self.server.with(|state, _| {
-            if let Some(link) = state.links.get_mut(&self.client) {
-                change(link);
-                link.signal.notify_one();
-                if let Some(due) = link.next_due() {
-                    state.arm(due);
-                }
-                state.mark(self.client);
-            }
-        });
-    }
-
-    /// Returns the session that the server has for this client.
-    #[must_use]
-    pub fn session(&self) -> Option<SessionId> {
-        let state = self.server.lock();
-        let session = state.links.get(&self.client)?.session?;
-        state.sessions.contains_key(&session).then_some(session)
-    }
-
-    /// Ends the client's session at the server, as if it had timed out.
-    pub fn expire(&self) {
-        if let Some(session) = self.session() {
-            self.server.with(|state, now| state.end_session(session, now));
-        }
-    }
-
-    /// Breaks the connection and refuses new ones until [`heal`](Self::heal). The client notices at once. The session
-    /// remains at the server until it times out.
-    pub fn suspend(&self) {
-        self.with(|link| {
-            link.mode = Mode::Down;
-            link.hang_up();
-        });
-    }
-
-    /// Breaks the connection. The client may reconnect at once. Messages in flight are lost.
-    pub fn reset(&self) {
-        self.with(Link::hang_up);
-    }
-
-    /// Lets nothing through in either direction until [`heal`](Self::heal), without the client noticing, as when a
-    /// cable is unplugged or packets are dropped. Requests that the client has not given up by then arrive late.
-    pub fn cut(&self) {
-        self.with(|link| link.mode = Mode::Silent);
-    }
-
-    /// Lets requests through, but no responses and no events, until [`heal`](Self::heal). That breaks the connection,
-    /// so the responses are lost.
-    pub fn mute(&self) {
-        self.with(|link| link.mode = Mode::Mute);
-    }
-
-    /// Ends every fault of the link except for delays.
-    pub fn heal(&self) {
-        self.with(|link| {
-            if link.mode == Mode::Mute {
-                link.hang_up();
-            }
-            link.mode = Mode::Up;
-        });
-    }
-
-    /// Delays requests to the server, and responses and events from it. The order in each direction is kept. A zero
-    /// duration ends the delay.
-    pub fn delay(&self, requests: Duration, answers: Duration) {
-        self.with(|link| {
-            link.request_delay = requests;
-            link.answer_delay = answers;
-        });
-    }
-}
-
-impl Fault {
-    /// Restricts the fault to one client.
-    #[must_use]
-    pub fn only(mut self, link: &MemLink) -> Self {
-        self.client = Some(link.client);
-        self
-    }
-}
-
-impl fmt::Debug for MemLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MemLink({})", self.client.0)
     }
 }

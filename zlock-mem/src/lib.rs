@@ -8,6 +8,7 @@ mod error;
 mod fault;
 mod link;
 mod manager;
+mod mem_link;
 mod operation;
 mod options;
 mod request;
@@ -18,8 +19,8 @@ mod tree;
 mod watch;
 
 pub use backend::MemBackend;
-pub use control::MemLink;
 pub use fault::{Arrival, Fate, Fault};
+pub use mem_link::MemLink;
 pub use options::MemOptions;
 pub use request::Operation;
 pub use server::MemServer;

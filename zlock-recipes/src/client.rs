@@ -205,6 +205,20 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::Client;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let builder = Client::builder(MemServer::new().connect());
+    /// let client = builder.with_operation_timeout(std::time::Duration::from_secs(5))?.build();
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Result<Self> {
         if timeout.is_zero() {
             let message = "the operation timeout is 0, it must be greater";
@@ -219,6 +233,19 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] above [`MAX_NODE_DATA`], and for `__REVOKE__`, which requests revocation.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::Client;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let client = Client::builder(MemServer::new().connect()).with_node_data("import job 7")?.build();
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.node_data = check_node_data(data.into())?;
         Ok(self)

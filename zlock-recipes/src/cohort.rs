@@ -47,12 +47,35 @@ impl Handoff {
     ///
     /// A waiter of another client waits for up to `time` longer for each place ahead of it. Choose a time of a few requests
     /// to the store, such as 10 milliseconds.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    /// use zlock::Handoff;
+    ///
+    /// let mutex = client.mutex("/app/orders")?.with_handoff(Handoff::within(Duration::from_millis(10)));
+    /// mutex.run(async { /* alone */ }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn within(time: Duration) -> Self {
         Handoff { within: time, at_most: u32::MAX }
     }
 
     /// Also limits the number of times that the lock is handed over before its place is given up.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zlock::Handoff;
+    ///
+    /// let handoff = Handoff::within(Duration::from_millis(10)).at_most(100);
+    /// # let _ = handoff;
+    /// ```
     #[must_use]
     pub const fn at_most(mut self, turns: u32) -> Self {
         self.at_most = turns;

@@ -256,6 +256,20 @@ impl MultiLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// # use zlock::MultiLock;
+    /// # let both = MultiLock::new([client.mutex("/app/a")?, client.mutex("/app/b")?])?;
+    /// let guard = both.acquire().await?;
+    /// assert_eq!(both.participants().await?.len(), 2); // one holder of each lock
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         let mut participants = Vec::new();
         for lock in self.locks.iter() {
@@ -265,6 +279,20 @@ impl MultiLock {
     }
 
     /// Returns `true` if all the locks are held by their clients, anywhere in the process. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// # use zlock::MultiLock;
+    /// # let both = MultiLock::new([client.mutex("/app/a")?, client.mutex("/app/b")?])?;
+    /// let guard = both.acquire().await?;
+    /// assert!(both.is_acquired_in_this_process());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.locks.iter().all(LockHandle::is_acquired_in_this_process)
@@ -281,6 +309,21 @@ impl MultiLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// # use zlock::MultiLock;
+    /// # let both = MultiLock::new([client.mutex("/app/a")?, client.mutex("/app/b")?])?;
+    /// let guard = both.acquire().await?;
+    /// assert_eq!(both.request_revocation().await?, 2); // elsewhere
+    /// guard.revocation_requested().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn request_revocation(&self) -> Result<usize> {
         let (mut asked, mut first_error) = (0, None);
         for lock in self.locks.iter() {

@@ -72,6 +72,24 @@ impl MultiGuard {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// # use zlock::MultiLock;
+    /// # let both = MultiLock::new([client.mutex("/app/a")?, client.mutex("/app/b")?])?;
+    /// let guard = both.acquire().await?;
+    /// tokio::select! {
+    ///     biased;
+    ///     lost = guard.lost() => return Err(lost),
+    ///     () = async { /* work */ } => {}
+    /// }
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> Error {
         first_loss(&self.guards).await
     }
@@ -86,6 +104,21 @@ impl MultiGuard {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// # use zlock::MultiLock;
+    /// # let both = MultiLock::new([client.mutex("/app/a")?, client.mutex("/app/b")?])?;
+    /// let guard = both.acquire().await?;
+    /// assert_eq!(both.request_revocation().await?, 2); // elsewhere
+    /// guard.revocation_requested().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn revocation_requested(&self) -> Result<()> {
         first(self.guards.iter().map(Guard::revocation_requested)).await
     }
@@ -94,6 +127,23 @@ impl MultiGuard {
     ///
     /// # Errors
     /// Those of [`Guard::reenter`], if one of the locks is lost.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Release;
+    ///
+    /// # use zlock::MultiLock;
+    /// # let both = MultiLock::new([client.mutex("/app/a")?, client.mutex("/app/b")?])?;
+    /// let guard = both.acquire().await?;
+    /// let other = guard.reenter()?;
+    /// assert_eq!(guard.release().await?, Release::StillHeld);
+    /// assert_eq!(other.release().await?, Release::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reenter(&self) -> Result<MultiGuard> {
         let guards = self.guards.iter().map(Guard::reenter).collect::<Result<_>>()?;
         Ok(MultiGuard { guards })
@@ -114,6 +164,21 @@ impl MultiGuard {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// # use zlock::MultiLock;
+    /// # let both = MultiLock::new([client.mutex("/app/a")?, client.mutex("/app/b")?])?;
+    /// let guard = both.acquire().await?;
+    /// let number = guard.run(async { 42 }).await?;
+    /// # assert_eq!(number, 42);
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
         run_until_lost(self.scope(future), || self.lost(), || self.is_held()).await
     }
@@ -122,6 +187,25 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     /// That of the future. Dropping it does not release the locks.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// # use zlock::MultiLock;
+    /// # let both = MultiLock::new([client.mutex("/app/a")?, client.mutex("/app/b")?])?;
+    /// let guard = both.acquire().await?;
+    /// guard
+    ///     .scope(async {
+    ///         let inner = client.mutex("/app/a")?.acquire().await?; // at once, without a request
+    ///         inner.release().await
+    ///     })
+    ///     .await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         let within = |scope: Scope, guard: &Guard| scope.and(guard.hold());
         self.guards.iter().fold(Scope::current(), within).scope(future).await

@@ -57,6 +57,19 @@ impl LockHandle<Mutex> {
     ///
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::InterProcessMutex;
+    ///
+    /// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
+    /// # let _ = mutex;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
         LockHandle::of_kind(client, path, Mutex)
     }

@@ -77,6 +77,19 @@ impl ReadWriteLock {
     ///
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::ReadWriteLock;
+    ///
+    /// let prices = ReadWriteLock::new(&client, "/app/prices")?;
+    /// # let _ = prices;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
         LockHandle::of_kind(client, path, Read).map(ReadWriteLock)
     }
@@ -85,6 +98,17 @@ impl ReadWriteLock {
     ///
     /// # Errors
     /// As [`LockHandle::with_node_data`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let prices = client.read_write_lock("/app/prices")?.with_node_data("import job 7")?;
+    /// # let _ = prices;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         self.0.with_node_data(data).map(ReadWriteLock)
     }
@@ -175,6 +199,20 @@ impl ReadWriteLock {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// let reading = prices.read().acquire().await?;
+    /// assert_eq!(prices.request_revocation().await?, 1); // elsewhere
+    /// reading.revocation_requested().await?;
+    /// reading.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
     }

@@ -79,6 +79,19 @@ impl Semaphore {
     /// # Errors
     /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a maximum of 0.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Semaphore;
+    ///
+    /// let workers = Semaphore::new(&client, "/app/workers", 10)?;
+    /// # let _ = workers;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, path: impl AsRef<str>, max: u32) -> Result<Self> {
         let all = LockHandle::of_kind(client, path, Permits { n: max, max })?;
         if max == 0 {
@@ -91,6 +104,17 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`LockHandle::with_node_data`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?.with_node_data("import job 7")?;
+    /// # let _ = workers;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(Semaphore { all: self.all.with_node_data(data)?, max: self.max })
     }
@@ -232,6 +256,19 @@ impl Semaphore {
     }
 
     /// Returns `true` if this client holds any of the permits, anywhere in the process. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3).await?;
+    /// assert!(workers.is_acquired_in_this_process());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.all.is_acquired_in_this_process()
@@ -274,6 +311,20 @@ impl Semaphore {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3).await?;
+    /// assert_eq!(workers.request_revocation().await?, 1); // elsewhere
+    /// guard.revocation_requested().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn request_revocation(&self) -> Result<usize> {
         self.all.request_revocation().await
     }

@@ -72,6 +72,19 @@ impl WriteGuard {
     ///
     /// # Errors
     /// Those of [`Guard::reenter`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let writing = client.read_write_lock("/app/prices")?.write().acquire().await?;
+    /// let other = writing.reenter()?;
+    /// writing.release().await?; // still held
+    /// other.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reenter(&self) -> Result<WriteGuard> {
         self.0.reenter().map(WriteGuard)
     }
@@ -87,6 +100,19 @@ impl WriteGuard {
     ///
     /// # Panics
     /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Release;
+    ///
+    /// let writing = client.read_write_lock("/app/prices")?.write().acquire().await?;
+    /// assert_eq!(writing.release().await?, Release::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(self) -> Result<Release> {
         self.0.release().await
     }

@@ -71,6 +71,15 @@ impl RetryPolicy {
     /// 2^k.
     ///
     /// Curator's `ExponentialBackoffRetry`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zlock::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::exponential(Duration::from_millis(20), 10);
+    /// # let _ = policy;
+    /// ```
     #[must_use]
     pub const fn exponential(base: Duration, max_retries: u32) -> Self {
         let mut policy = Self::new(base, Growth::Doubling);
@@ -81,6 +90,15 @@ impl RetryPolicy {
     /// Same as [`exponential`](RetryPolicy::exponential), with no delay above `max_delay`.
     ///
     /// Curator's `BoundedExponentialBackoffRetry`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zlock::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30);
+    /// # let _ = policy;
+    /// ```
     #[must_use]
     pub const fn bounded_exponential(base: Duration, max_delay: Duration, max_retries: u32) -> Self {
         Self::exponential(base, max_retries).with_max_delay(max_delay)
@@ -89,6 +107,15 @@ impl RetryPolicy {
     /// Retries `n` times, with `delay` before each retry.
     ///
     /// Curator's `RetryNTimes`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zlock::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::n_times(3, Duration::from_millis(100));
+    /// # let _ = policy;
+    /// ```
     #[must_use]
     pub const fn n_times(n: u32, delay: Duration) -> Self {
         let mut policy = Self::forever(delay);
@@ -99,6 +126,15 @@ impl RetryPolicy {
     /// Retries once, after `delay`.
     ///
     /// Curator's `RetryOneTime`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zlock::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::once(Duration::from_millis(100));
+    /// # let _ = policy;
+    /// ```
     #[must_use]
     pub const fn once(delay: Duration) -> Self {
         Self::n_times(1, delay)
@@ -107,6 +143,15 @@ impl RetryPolicy {
     /// Retries without a limit, with `delay` before each retry.
     ///
     /// Curator's `RetryForever`. An operation with a time limit of its own still ends at that limit.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zlock::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::forever(Duration::from_secs(1));
+    /// # let _ = policy;
+    /// ```
     #[must_use]
     pub const fn forever(delay: Duration) -> Self {
         Self::new(delay, Growth::None)
@@ -115,6 +160,15 @@ impl RetryPolicy {
     /// Retries with `delay` before each retry, as long as the retry begins within `max_elapsed` of the start.
     ///
     /// Curator's `RetryUntilElapsed`, which waits out one more delay after the time is over.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zlock::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::until_elapsed(Duration::from_secs(30), Duration::from_millis(500));
+    /// # let _ = policy;
+    /// ```
     #[must_use]
     pub const fn until_elapsed(max_elapsed: Duration, delay: Duration) -> Self {
         let mut policy = Self::forever(delay);
@@ -125,12 +179,31 @@ impl RetryPolicy {
     /// Never retries.
     ///
     /// Curator's `RetryNTimes(0, ..)`.
+    ///
+    /// # Examples
+    /// ```
+    /// use zlock::RetryPolicy;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// assert_eq!(RetryPolicy::never().start().next_delay(), None);
+    /// # }
+    /// ```
     #[must_use]
     pub const fn never() -> Self {
         Self::n_times(0, Self::MIN_DELAY)
     }
 
     /// Sets the longest delay.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use zlock::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::exponential(Duration::from_millis(20), 30).with_max_delay(Duration::from_secs(1));
+    /// # let _ = policy;
+    /// ```
     #[must_use]
     pub const fn with_max_delay(mut self, max_delay: Duration) -> Self {
         self.max_delay = max_delay;

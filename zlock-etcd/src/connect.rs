@@ -1,4 +1,4 @@
-//! The way to the cluster: one server at a time, and the next one when that fails.
+//! Connections to the cluster: one server at a time, and the next one if it fails.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Taking a place in a queue, also when the answer gets lost.
+//! Creating a node in a queue, even if the response is lost.
 
 use std::sync::Arc;
 

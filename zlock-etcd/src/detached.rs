@@ -1,8 +1,8 @@
 //! Places that have lost their lease.
 //!
-//! A `put` that does not name the lease, such as an operator's, takes it away from a key. The session goes on to hold, or
-//! to wait: the key is there, and keeps its place. But it does not go with the session any more. So it counts as long
-//! as the lease that its name says is alive; after that whoever finds it in the queue removes it.
+//! A `put` that does not name the lease, such as an operator's, detaches the key from it. The session continues to hold
+//! or to wait: the key exists and keeps its place. But it is no longer removed with the session. So it counts as long
+//! as the lease in its name is live. After that, any client that finds it in the queue removes it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,24 +1,22 @@
-//! Fences: what keeps a create from taking effect after it was given up.
+//! Fences, which keep a create from taking effect after it was abandoned.
 //!
-//! A request that nobody waits for any more may reach the store at any later time, and requests have no
-//! order. So each create says "if the fence is as I know it"; who gives creates up raises the fence, and
-//! from the answer on none that was sent before can take effect. A fence is one key of the session, tied
-//! to its lease, and is there only once it was raised. Creates of a session that is over need none:
-//! their lease is gone.
+//! An abandoned request may reach the store at any later time, and requests have no order. So each create is
+//! conditional on the known revision of the fence. To abandon creates, a client raises the fence. Once that is
+//! answered, no create that was sent before can take effect. A fence is one key of the session, tied to its lease, and
+//! exists only once it was raised. Creates of an ended session need no fence, because their lease no longer exists.
 //!
-//! The delete of a create that was given up says "if the fence is as I know it", too. Its name is used again once it is
-//! answered, and a duplicate of it that comes late must not remove the next node of that name. It raises the fence,
-//! so only one of them takes effect. To look for what a create has left raises the fence on no condition: that removes
+//! The delete of an abandoned create is conditional on the fence, too. Its name is reused once it is answered, and a
+//! late duplicate of it must not remove the next node with that name. The delete raises the fence, so only one of the
+//! duplicates takes effect. A look-up of what a create has left raises the fence unconditionally, since it removes
 //! nothing.
 //!
-//! It costs no message until a create is given up, and then one, which also takes away or brings to light
-//! what the create has left. Creates behind the same fence that are under way meanwhile fail, and are
-//! repeated with the new fence. A create that is refused is judged by the fence that it carried: another create may have
-//! learned of a newer one meanwhile.
+//! This costs no message until a create is abandoned, and then one, which also removes or finds the node of the create.
+//! Other creates in flight behind the same fence fail, and are retried with the new fence. A refused create is judged
+//! by the fence that it carried, because another create may have learned of a newer one in the meantime.
 //!
-//! A session has eight fences, and the key of a place says which one is its. One would make each abandoned create void
-//! all others; one for each name would have to be kept for every name ever abandoned. A fence is never removed before
-//! its session ends.
+//! A session has eight fences, and the key of a place determines which one applies. With a single fence, each abandoned
+//! create would void all others. A fence for each name would have to be kept for every name ever abandoned. A fence is
+//! never removed before its session ends.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -31,7 +29,7 @@ use crate::txn::gets;
 
 const COUNT: usize = 8;
 
-/// What is known of a session's fences: the revisions at which they were last raised, as far as we know; 0 if never.
+/// The known revisions at which a session's fences were last raised; 0 if never.
 #[derive(Debug, Default)]
 pub(crate) struct Fences([AtomicI64; COUNT]);
 

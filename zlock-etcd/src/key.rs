@@ -1,4 +1,4 @@
-//! Where things are: keys, and how they are read as places in a queue.
+//! Keys, and how they are parsed as places in a queue.
 //!
 //! ```text
 //! <prefix><path>/<lease>          the session's first place in the queue of <path>, tied to its lease
@@ -8,8 +8,8 @@
 //!
 //! A lease is written in hexadecimal digits. A lock path has no empty segment, so the fences are below no lock.
 //!
-//! Names are used again (see `names.rs`). So a name alone says nothing about a node: whatever is about one node, and not
-//! about who has the name now, compares the create revision, too.
+//! Names are reused (see `names.rs`), so a name does not identify a node. Every request and event about one particular
+//! node compares the create revision, too.
 //!
 //! | request, event | compares |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | delete, relabel, write of data | create revision |
 //! | delete of a create of unknown outcome | fence, which it raises |
 //! | watch | create revision: when it is armed, and of each event |
-//! | own node that is not where it was | create revision: of listings, and of each read |
+//! | search for an own node | create revision: of listings, and of each read |
 //! | user's write that is guarded by the lock | create revision, which is the fencing token |
 
 use std::fmt;

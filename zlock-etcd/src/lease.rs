@@ -1,4 +1,4 @@
-//! The lease that a session is: granted, kept alive, looked through, revoked.
+//! The lease of a session: granted, kept alive, searched, revoked.
 
 use std::collections::BTreeSet;
 use std::future::{Future, pending};

@@ -1,4 +1,4 @@
-//! What was last seen of each queue: it tells whether a watch that is just armed has missed anything.
+//! The last listing of each queue, which shows whether a new watch has missed an event.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

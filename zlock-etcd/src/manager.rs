@@ -1,4 +1,4 @@
-//! The one task behind a backend: keeps a session, and begins the next one when it is lost.
+//! The task of a backend, which keeps a session alive and begins the next one when it is lost.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,13 +1,12 @@
 //! The names of the session's places.
 //!
-//! etcd's index keeps every name ever used until it is compacted, and a listing visits them all. So a session uses its
-//! names again: at any time it has as many on a path as it had places there at once, and what has been acquired
-//! before costs nothing.
+//! etcd's index keeps every name ever used until it is compacted, and a listing visits them all. So a session reuses
+//! its names: it has as many on a path as it had places there at the same time, and earlier acquisitions cost nothing.
 //!
-//! A name belongs to one create at a time. It is taken before the create is sent, and free again when a delete of the
-//! node is answered, whatever the answer, or when the create has failed for certain. A name whose delete was given up
-//! stays taken until a later delete is answered, or for the rest of the session. So does a name with a delete in flight
-//! that could still take effect, since there may be several at once.
+//! A name belongs to one create at a time. It is taken before the create is sent, and freed when a delete of the node
+//! is answered, whatever the response, or when the create has certainly failed. A name whose delete was abandoned stays
+//! taken until a later delete is answered, or for the rest of the session. So does a name with a delete in flight that
+//! could still take effect, since there may be several at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

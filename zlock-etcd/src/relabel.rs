@@ -1,4 +1,4 @@
-//! Giving an own node another label: another value under the same key.
+//! Relabelling an own node: a new value under the same key.
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use zlock_core::kit::SessionKey;

@@ -1,11 +1,11 @@
 //! The stream that watches share.
 //!
-//! Nothing is resumed when the stream breaks: all its watches fire instead, and
-//! whoever waits looks again. That also covers whatever was missed, compaction and another leader.
+//! Nothing is resumed when the stream breaks. All its watches fire instead, and the waiters read again. That also
+//! covers missed events, compaction and a change of leader.
 //!
-//! A watch that is done costs no message: when it was the stream's last, the stream is closed, which ends it at
-//! the server. A stream takes no more than [`MAX_ARMED`] watches in its life, so that it drains in a queue that
-//! moves, and others begin a new one. What is left of a stream that does not drain is cancelled after
+//! A watch that has fired costs no further message: when it was the stream's last, the stream is closed, which ends it
+//! at the server. A stream takes at most [`MAX_ARMED`] watches in its life, so that it drains while the queue moves,
+//! and later watches use a new stream. The remaining watches of a stream that does not drain are cancelled after
 //! [`LINGER`].
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,11 +1,12 @@
-//! What a key's value says: the label, the node's ID, and the data that the user gave.
+//! The value of a key: the label, the node's ID, and the user's data.
 //!
 //! ```text
 //! zlock1 <label>\nid <node ID>\n<data>
 //! ```
 //!
-//! Lines that an operator can read, then the data as it is. A value that does not begin so is somebody
-//! else's: a mutex, whose value is its data. Earlier versions named the key by the node's ID, and wrote no line for it.
+//! Lines that an operator can read, followed by the unchanged data. A value that does not begin like this belongs to
+//! another program: it is a mutex, whose value is its data. Earlier versions named the key after the node's ID, and
+//! wrote no line for it.
 
 use etcd_client::{Compare, CompareOp};
 use zlock_core::{Label, NodeId};

@@ -1,16 +1,16 @@
 //! One-shot watches on a node and on a queue.
 //!
-//! A watch is made from now on, never from a revision that has passed: the server serves those from a loop
-//! that runs every 100 ms. Two things are to be minded.
+//! A watch starts at the current revision, never at a past one, because the server serves those from a loop that runs
+//! every 100 ms. This has two consequences.
 //!
-//! *Nothing may fall between the listing that a node was seen in and the watch.* If nothing at all was written in
-//! between, nothing did. Else the node is read, not older than the watch.
+//! *No event may be lost between the listing in which a node was seen and the watch.* If nothing was written in
+//! between, none was. Otherwise the node is read at a revision not older than the watch.
 //!
-//! *A watch that is made while something is being written may end up in that loop all the same*: the server
-//! looks up what "now" is, and is overtaken before it has put the watch in place. In a queue that moves fast that
-//! is one watch in thirty, and holds everybody up. After at most one turn of the loop it is as fast as any. So
-//! where waits are shorter than half of that (see [`Pace`](crate::pace::Pace)) a second watch is made: both are hardly ever
-//! overtaken. A read after which nothing was written since shows that the first was not.
+//! *A watch that is set during a write may still end up in that loop*: the server determines the current revision, and
+//! a write follows before the watch is in place. In a queue that moves fast, that happens to one watch in thirty and
+//! delays all waiters. After at most one turn of the loop, the watch is as fast as any other. So where waits are
+//! shorter than half a turn (see [`Pace`](crate::pace::Pace)), a second watch is set: both are hardly ever affected. A
+//! read that shows no later write proves that the first was not.
 //!
 //! | waits are | written in between | the node is | messages |
 //! |---|---|---|---|

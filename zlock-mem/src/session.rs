@@ -1,4 +1,4 @@
-//! The session as the operations see it: who owns the nodes, and the way to send a request.
+//! The session as seen by operations: the owner of the nodes, and the way to send a request.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Creates that were given up before they were answered.
+//! Creates that were abandoned before they were answered.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! The thin loop around the state machine: carries out its steps, tells it what happened.
+//! The loop around the state machine, which executes its steps and passes it the events.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::hold::{Entry, Hold};
 use crate::queue::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
 use crate::succession::{Followed, Link, Predecessor};
 
-/// After this time who waits for a predecessor of the same client watches its node, too.
+/// The time after which a waiter for a predecessor of the same client also watches its node.
 const LONG_WAIT: Duration = Duration::from_secs(5);
 
 /// What to acquire.
@@ -36,9 +36,9 @@ pub(crate) struct Request<'a> {
 /// How far an acquisition has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// It has its place in the queue.
+    /// The acquisition has its place in the queue.
     Queued,
-    /// It waits for a place before its own. May be reported more than once.
+    /// The acquisition waits for a place before its own. May be reported more than once.
     Waiting,
 }
 
@@ -47,7 +47,7 @@ pub(crate) async fn acquire(request: Request<'_>) -> Result<Guard> {
     Box::pin(drive(request, &|_| {})).await.map(|grant| grant.guard(request))
 }
 
-/// Waits until a mutex is held, and leaves it to the caller to count as its holder.
+/// Waits until a mutex is held. The caller registers the holder.
 pub(crate) async fn granted(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Granted> {
     Box::pin(drive(request, progress)).await.map(|grant| grant.granted)
 }
@@ -68,7 +68,7 @@ pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Resu
     }
 }
 
-/// Takes the lock if it is free. Writes nothing if it is seen not to be.
+/// Acquires the lock if it is free. Writes nothing if a listing shows that it is not.
 pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
     let last = LastFailure::default();
     match timeout(request.client.operation_timeout, last.observe(try_once(request))).await {
@@ -113,7 +113,7 @@ fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
 
 /// Waits until the lock is held.
 ///
-/// Its callers box it: it is large, and those who wait for a lock should not be.
+/// Its callers box it, because it is large and waiting futures should be small.
 async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Grant> {
     let Request { path, label, .. } = request;
     let mut place = Place::create(request, Listing::IfNeeded).await?;
@@ -194,7 +194,7 @@ enum Awaited {
     Predecessor(Node, Link),
 }
 
-/// A place in the queue. Dropped before the grant, it is given up by the reaper.
+/// A place in the queue. If it is dropped before the grant, the reaper removes it.
 struct Place<'a> {
     client: &'a Arc<ClientInner>,
     created: Created,

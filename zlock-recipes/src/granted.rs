@@ -1,4 +1,4 @@
-//! A grant, and whether it stands.
+//! A grant, and its status.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use zlock_core::{
 use crate::queue::Status;
 use crate::succession::Predecessor;
 
-/// What a grant rests on.
+/// The node, the session and the notice that a grant relies on.
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
     pub(crate) node: Node,

@@ -1,4 +1,4 @@
-//! A lock that is held: what all guards of it share.
+//! The state of a held lock, which all its guards share.
 
 use std::mem::{discriminant, replace};
 use std::pin::pin;
@@ -17,7 +17,7 @@ use crate::queue::Status;
 use crate::report::{HoldReport, kind};
 use crate::succession::Predecessor;
 
-/// What a guard of a hold stands for.
+/// The kind of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// All that was granted.
@@ -39,7 +39,7 @@ pub(crate) enum Entered {
     Upgrade,
 }
 
-/// What is left of a hold when a guard has left it.
+/// The remaining guards of a hold after one was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Remaining {
@@ -51,7 +51,7 @@ pub(crate) enum Remaining {
     Nobody,
 }
 
-/// One grant, and how many guards stand on it. The last guard out releases it.
+/// One grant and the number of its guards. The last guard releases it.
 #[derive(Debug)]
 pub(crate) struct Hold {
     client: Arc<ClientInner>,
@@ -261,7 +261,7 @@ impl Hold {
         Ok(())
     }
 
-    /// A semaphore's hold tells the node behind it that it was granted.
+    /// Marks a semaphore's hold as granted, which notifies the node behind it.
     pub(crate) fn promote(&self) -> bool {
         let mut state = self.state();
         let Label::Permits { granted, .. } = &mut state.label else { return false };
@@ -323,7 +323,7 @@ impl Hold {
         *self.state().of(entry) > 0 && self.status() == Status::Live
     }
 
-    /// Waits until no lock of this kind is held any more, and says why.
+    /// Waits until no lock of this kind is held, and returns the reason.
     pub(crate) async fn lost(&self, entry: Entry) -> Error {
         let mut session = self.client.session.clone();
         let mut gone = self.deletion.clone();

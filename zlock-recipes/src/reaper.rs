@@ -1,5 +1,5 @@
-//! Removes nodes in the background: those of dropped guards, cancelled waiters and releases that could not
-//! reach the server. Relabels those of semaphores, and of downgrades that the server did not confirm.
+//! Removes nodes in the background: those of dropped guards, cancelled waiters and releases that could not reach the
+//! server. Also relabels nodes of semaphores, and those of downgrades that the server did not confirm.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! What own nodes contain, as far as we know: a rename has to write it again.
+//! The known contents of own nodes, which a rename has to write again.
 
 use std::sync::Arc;
 

@@ -55,8 +55,8 @@ use crate::retry::Retry;
 /// # }
 /// ```
 ///
-/// Failures that are retried or waited for are reported to [`LastFailure`], so that a caller who runs out of time
-/// learns the cause.
+/// Failures that are retried or waited out are reported to [`LastFailure`], so that a caller that times out learns the
+/// cause.
 pub struct Budget<'a, T> {
     sessions: &'a Sessions<T>,
     options: &'a Options,
@@ -66,13 +66,13 @@ pub struct Budget<'a, T> {
     retry: Retry,
     /// The failure that was retried last.
     retried: Option<Error>,
-    /// Whether a write of the operation may have taken effect although no answer says so. The errors of the operation
-    /// are then [ambiguous](Error::is_ambiguous).
+    /// Whether a write of the operation may have taken effect without a response. The errors of the operation are then
+    /// [ambiguous](Error::is_ambiguous).
     pub ambiguous: bool,
 }
 
 impl<'a, T> Budget<'a, T> {
-    /// Starts the budget of an operation, which has this name in errors, on the queue of this path.
+    /// Starts the budget of an operation on the queue of this path. Errors contain the operation's name.
     #[must_use]
     pub fn new(
         sessions: &'a Sessions<T>,
@@ -84,8 +84,7 @@ impl<'a, T> Budget<'a, T> {
         Budget { sessions, options, operation, path, deadline, retry, retried: None, ambiguous: false }
     }
 
-    /// Starts the time and the retries again. For an operation that may wait for any time, as long as the store
-    /// answers.
+    /// Restarts the time and the retries, for an operation that may wait without a limit as long as the store responds.
     pub fn restart(&mut self) {
         self.deadline = Instant::now() + self.options.operation_timeout;
         self.retry = self.options.retry.start();
@@ -113,8 +112,8 @@ impl<'a, T> Budget<'a, T> {
     /// Waits for a session that is connected.
     ///
     /// # Errors
-    /// - [`ErrorKind::Unavailable`] if there is none by the deadline. Its message says whether there is no session or
-    ///   no connection; its source is the error of the last attempt at a session.
+    /// - [`ErrorKind::Unavailable`] if there is none by the deadline. The message says whether there is no session or
+    ///   no connection. The source is the error of the last attempt at a session.
     /// - [`ErrorKind::Closed`] or [`ErrorKind::NotAuthorized`] if the backend is closed.
     ///
     /// # Cancel safety

@@ -1,4 +1,4 @@
-//! What own nodes contain.
+//! The contents of own nodes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::node::NodeId;
 use crate::own_nodes::OwnNodes;
 
-/// The contents of own nodes as far as they are known, for a store on which a relabel writes them again.
+/// The known contents of own nodes, for a store on which a relabel writes them again.
 ///
-/// Other clients may write a node's data, too. So `C` is the data with the version that it was read or written at, and
-/// the relabel is made on the condition that the node still has that version.
+/// Other clients may write a node's data, too. So `C` is the data with the version at which it was read or written, and
+/// the relabel is conditional on that version.
 #[derive(Debug)]
 pub struct OwnContents<C>(Mutex<BTreeMap<NodeId, C>>);
 
@@ -18,23 +18,23 @@ impl<C: Clone> OwnContents<C> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records what a node contains.
+    /// Records the contents of a node.
     pub fn insert(&self, node_id: &NodeId, contents: C) {
         self.lock().insert(node_id.clone(), contents);
     }
 
-    /// Returns what a node contains, or `None` if that is not known.
+    /// Returns the contents of a node, or `None` if they are not known.
     #[must_use]
     pub fn get(&self, node_id: &NodeId) -> Option<C> {
         self.lock().get(node_id).cloned()
     }
 
-    /// Forgets what a node contains.
+    /// Forgets the contents of a node.
     pub fn remove(&self, node_id: &NodeId) {
         self.lock().remove(node_id);
     }
 
-    /// Forgets the contents of nodes that are not among `own` any more.
+    /// Forgets the contents of nodes that are no longer among `own`.
     pub fn retain(&self, own: &OwnNodes) {
         self.lock().retain(|node_id, _| own.contains(node_id));
     }

@@ -1,13 +1,13 @@
-//! Why a request brought no usable answer.
+//! The reasons why a request got no usable response.
 
 use std::fmt::Debug;
 
 use crate::error::{Error, ErrorKind};
 
-/// The reason why a request brought no answer that its caller can use.
+/// The reason why a request got no usable response.
 ///
-/// A backend implements it for one type, with a variant for the errors of its client library and one for
-/// [`Interrupted`]; or uses `Interrupted` alone.
+/// A backend implements it for a type with a variant for the errors of its client library and one for [`Interrupted`],
+/// or uses `Interrupted` itself.
 pub trait Failure: Debug {
     /// Returns what follows from the failure.
     fn classify(&self) -> FailureClass;
@@ -21,29 +21,29 @@ pub trait Failure: Debug {
 pub struct FailureClass {
     /// The kind of error to report if the operation ends with this failure.
     pub kind: ErrorKind,
-    /// Whether a write may have taken effect all the same.
+    /// Whether a write may still have taken effect.
     pub ambiguous: bool,
     /// Whether another attempt may succeed.
     pub retryable: bool,
 }
 
-/// The reason why a backend stopped waiting before the store answered.
+/// The reason why a backend stopped waiting for the store's response.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
     /// The session ended. The next one may serve the request.
     SessionLost,
-    /// The connection broke before the answer came. For backends whose store says no more than that.
+    /// The connection broke before the response arrived, and the store gives no further details.
     Disconnected,
     /// The backend was closed.
     Closed,
-    /// The backend was closed because the store refused it, with the message that was given to [`Sessions::new`].
+    /// The backend was closed because the store refused it. The message is that passed to [`Sessions::new`].
     ///
     /// [`Sessions::new`]: crate::kit::Sessions::new
     AuthFailed(&'static str),
     /// The operation's time is used up.
     TimedOut,
-    /// The operation's time is used up, and the request was not sent, since there was no connection.
+    /// The operation's time is used up, and the request was not sent because there was no connection.
     NotConnected,
 }
 

@@ -1,7 +1,7 @@
 //! Building blocks for backends.
 //!
-//! [`CoordinationBackend`](crate::CoordinationBackend) says what a store must offer. This module is what backends
-//! have in common below that trait: sessions that follow each other, and operations that retry within a limited time.
+//! [`CoordinationBackend`](crate::CoordinationBackend) defines what a store must offer. This module has what backends
+//! share below that trait: consecutive sessions, and operations that retry within a limited time.
 //!
 //! - [`Sessions`] has the current session: operations wait until it is connected, and run until it ends.
 //! - [`Budget`] is one operation's: it waits for a session, retries, and makes the error.

@@ -1,4 +1,4 @@
-//! The connection options that every server has.
+//! The connection options that all remote stores share.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::kit::srv::Srv;
 use crate::retry::RetryPolicy;
 use crate::url::{ConnectUrl, Host};
 
-/// The options that backends of all remote stores have, as a part of their own.
+/// The options that the backends of all remote stores share.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The servers, each `host:port` or `host`. None if [`srv`](Self::srv) says where they are.
@@ -19,7 +19,7 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// The time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
     pub operation_timeout: Duration,
-    /// The retries of one operation. By default up to 30, after random times that grow from 20 ms to 1 s.
+    /// The retries of one operation. Defaults to 30, with random delays that increase from 20 ms to 1 s.
     pub retry: RetryPolicy,
 }
 
@@ -90,10 +90,10 @@ impl Options {
         Ok(())
     }
 
-    /// Checks that there is a host and that each can be parsed.
+    /// Checks that there is at least one host and that each can be parsed.
     ///
     /// # Errors
-    /// What is wrong, for [`invalid`](Self::invalid) or [`ConnectUrl::refuse`].
+    /// A message that says what is wrong, for [`invalid`](Self::invalid) or [`ConnectUrl::refuse`].
     pub fn check_hosts(&self) -> Result<(), String> {
         if let Some(Srv { domain, .. }) = &self.srv {
             if !cfg!(feature = "srv") {
@@ -117,7 +117,7 @@ impl Options {
     /// Checks that the connect timeout and the operation timeout are between 1 ms and `max`.
     ///
     /// # Errors
-    /// As [`check_hosts`](Self::check_hosts).
+    /// Same as [`check_hosts`](Self::check_hosts).
     pub fn check_timeouts(&self, max: Duration) -> Result<(), String> {
         check_duration("connect timeout", self.connect_timeout, max)?;
         check_duration("operation timeout", self.operation_timeout, max)
@@ -147,7 +147,7 @@ impl Options {
 /// Checks that the option `name` is between 1 ms and `max`.
 ///
 /// # Errors
-/// What is wrong, for [`Options::invalid`] or [`ConnectUrl::refuse`].
+/// A message that says what is wrong, for [`Options::invalid`] or [`ConnectUrl::refuse`].
 pub fn check_duration(name: &str, duration: Duration, max: Duration) -> Result<(), String> {
     if (Duration::from_millis(1)..=max).contains(&duration) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The current session of a backend, and the ones before it.
+//! The sessions of a backend.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -86,7 +86,7 @@ impl End {
 const MAX_PAST: usize = 1000;
 
 impl<T> Sessions<T> {
-    /// Creates a list in which no session has begun.
+    /// Creates the state of a backend without a session.
     ///
     /// `auth_failed` is the message of operations that fail because the view was closed with
     /// [`CloseReason::AuthFailed`].
@@ -116,7 +116,7 @@ impl<T> Sessions<T> {
         &self.publisher
     }
 
-    /// Returns the nodes of the current session that the backend answers for. None are left when it ends.
+    /// Returns the own nodes of the current session. The list is cleared when the session ends.
     #[must_use]
     pub fn own(&self) -> &OwnNodes {
         &self.own
@@ -129,21 +129,21 @@ impl<T> Sessions<T> {
         &self.background
     }
 
-    /// Puts a session at rest if it owns no node: it then has no deadline, until [`insert_own`](Self::insert_own) sets
-    /// one. Returns whether it is at rest.
+    /// Puts a session at rest if it owns no node: it has no deadline until [`insert_own`](Self::insert_own) sets one.
+    /// Returns `true` if it is at rest.
     ///
-    /// A backend calls it whenever it is about to keep the session alive. At rest it need not prove that the store keeps
-    /// the session, and its [`extend`](SessionPublisher::extend) does nothing. A backend that never calls it has sessions
-    /// with a deadline from the beginning to the end, and may use [`OwnNodes::insert`] alone.
+    /// A backend calls it before each heartbeat. At rest, it need not prove that the store keeps the session, and
+    /// [`extend`](SessionPublisher::extend) does nothing. The sessions of a backend that never calls it always have a
+    /// deadline, so it may use [`OwnNodes::insert`] alone.
     pub fn rest(&self, key: SessionKey) -> bool {
         self.publisher.rest(key.epoch, || !self.own.owns_any())
     }
 
-    /// Takes a node of this session in when its create was answered, and sets the deadline of a session at rest.
+    /// Adds a node to those of this session when its create was answered, and sets the deadline of a session at rest.
     ///
-    /// `deadline` is the instant until which the store keeps the session, by what the create's answer proves about the time
-    /// at which the create was *sent*. A session that has a deadline keeps it, whichever is later: a write need not renew
-    /// a session.
+    /// `deadline` is the instant until which the store keeps the session, as proved by the response to the create and
+    /// counted from the time at which the create was *sent*. A session that has a deadline keeps it, even if `deadline`
+    /// is later, since a write need not renew a session.
     ///
     /// # Errors
     /// [`interrupted`](Self::interrupted) if the session is over, and also if `deadline` has passed, which ends it.
@@ -157,8 +157,9 @@ impl<T> Sessions<T> {
         inserted.ok().flatten().ok_or_else(|| self.interrupted())
     }
 
-    /// Takes a node of this session in if the session has a deadline; returns `None` if it is at rest. For a create whose
-    /// answer proves nothing: the backend then needs a proof before it calls [`insert_own`](Self::insert_own).
+    /// Adds a node to those of this session if the session has a deadline, and returns `None` if it is at rest. For a
+    /// create whose response proves no deadline: the backend then needs a proof before it calls
+    /// [`insert_own`](Self::insert_own).
     ///
     /// # Errors
     /// [`interrupted`](Self::interrupted) if the session is over.
@@ -200,7 +201,7 @@ impl<T> Sessions<T> {
         Some((key, connection))
     }
 
-    /// Ends a session: publishes that it is lost, wakes everything that runs in it, and remembers its ID for
+    /// Ends a session: publishes the loss, wakes all operations that run in it, and remembers its ID for
     /// [`is_past`](Self::is_past).
     ///
     /// Returns what was kept for the session, for the caller to clean up; `None` if the backend was closed before.
@@ -219,7 +220,7 @@ impl<T> Sessions<T> {
         self.wake(ended)
     }
 
-    /// Closes the backend: the current session ends, and no other begins.
+    /// Closes the backend: ends the current session and begins no other.
     ///
     /// Returns what was kept for the session, for the caller to clean up. Needs neither a runtime nor a clock.
     pub fn close(&self, reason: CloseReason) -> Option<Arc<T>> {
@@ -238,8 +239,8 @@ impl<T> Sessions<T> {
         ended.map(|current| current.connection)
     }
 
-    /// Reports that an attempt at a new session failed. Operations that run out of time while there is no session
-    /// name the last such error as the cause.
+    /// Records the failure of an attempt at a new session. Operations that time out while there is no session report
+    /// the last such error as the cause.
     pub fn attempt_failed(&self, error: Error) {
         self.lock().last_attempt = Some(error);
         self.changed.notify_waiters();
@@ -250,7 +251,7 @@ impl<T> Sessions<T> {
         self.lock().last_attempt.clone()
     }
 
-    /// Returns why there will be no session any more, or `None` if there may be one.
+    /// Returns why there will be no further session, or `None` if there may be one.
     #[must_use]
     pub fn closed(&self) -> Option<Interrupted> {
         self.closed_in(self.publisher.current().state)
@@ -264,8 +265,8 @@ impl<T> Sessions<T> {
         }
     }
 
-    /// Returns why a request in a session that has ended has no answer: [`Interrupted::SessionLost`], unless the
-    /// backend was closed.
+    /// Returns why a request in an ended session has no response: [`Interrupted::SessionLost`], unless the backend was
+    /// closed.
     #[must_use]
     pub fn interrupted(&self) -> Interrupted {
         self.closed().unwrap_or(Interrupted::SessionLost)
@@ -352,7 +353,7 @@ impl<T> Sessions<T> {
         }
     }
 
-    /// Returns whether a session is connected, and not suspended.
+    /// Returns `true` if a session is connected, `false` if it is suspended.
     ///
     /// # Errors
     /// [`interrupted`](Self::interrupted) if it is over.
@@ -364,10 +365,10 @@ impl<T> Sessions<T> {
         Ok(session.state == SessionState::Connected)
     }
 
-    /// Waits until a session is connected. A backend calls it right before it sends a request, so that nothing is sent
-    /// while the session is suspended: a client library may keep what it cannot send, and send all of it later.
+    /// Waits until a session is connected. A backend calls it directly before it sends a request, so that nothing is
+    /// sent while the session is suspended. Otherwise, a client library may queue requests and send all of them later.
     ///
-    /// What keeps the session alive must not wait: only its answer says that there is a connection again.
+    /// Heartbeats must not wait, because only the response to a heartbeat shows that there is a connection again.
     ///
     /// # Errors
     /// [`Interrupted::NotConnected`] at the deadline; [`interrupted`](Self::interrupted) when the session has ended.

@@ -1,4 +1,4 @@
-//! The task of a backend, and how it ends.
+//! The task of a backend.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::session_reporter::report;
 /// The task behind a backend: it keeps the backend's sessions alive, and beside that runs the jobs of
 /// [`Sessions::background`] and reports the session to its [`Observer`](crate::observer::Observer), if there is one.
 ///
-/// Dropping the handle tells the task to end, without waiting for that.
+/// Dropping the handle requests the end of the task without waiting for it.
 pub struct Task {
     closing: watch::Sender<bool>,
     /// What the task returned; without a sender, it ended with its runtime.
     ended: watch::Receiver<Option<Close>>,
 }
 
-/// Tells the task of a backend when to end.
+/// Notifies the task of a backend that it has to end.
 #[derive(Clone, Debug)]
 pub struct Closing(watch::Receiver<bool>);
 
@@ -41,9 +41,9 @@ impl Task {
 
     /// Spawns the task on the current runtime.
     ///
-    /// `run` is called at once. The future that it returns keeps the backend's sessions, until [`Closing::wait`]
-    /// completes or no further session can begin. It then ends the last session at the store, and returns whether the
-    /// store has confirmed that. It must do so within [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT).
+    /// `run` is called at once. Its future keeps the backend's sessions alive until [`Closing::wait`] completes or no
+    /// further session can begin. Then it ends the last session at the store, and returns `true` if the store has
+    /// confirmed that, within [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT).
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -74,7 +74,7 @@ impl Task {
         self.ended.has_changed().is_err()
     }
 
-    /// Tells the task to end and waits until it has.
+    /// Requests the end of the task and waits for it.
     ///
     /// Returns [`Close::Pending`] if the runtime of the task has ended, or if the task has not ended within twice
     /// [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT): it does not run while nobody drives its runtime. May be called any

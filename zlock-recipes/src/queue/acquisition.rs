@@ -1,13 +1,13 @@
-//! An acquisition as a pure state machine: events in, the next request or the verdict out.
+//! An acquisition as a pure state machine, which takes events and returns the next request or the result.
 
 use zlock_core::{Node, NodeId, Queue};
 
 use super::judge::{Discipline, Verdict, judge};
 
-/// How the session and the own node stand at this moment, by a local look.
+/// The status of the session and the own node at this moment. Determined without I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The node's session is the live one, and nobody reported the node gone.
+    /// The node's session is the live one, and the node was not reported as deleted.
     Live,
     /// The node's session is over.
     SessionLost,
@@ -15,20 +15,20 @@ pub enum Status {
     Closed,
     /// The store refuses the credentials, or a permission that the session needs.
     NotAuthorized,
-    /// Somebody else deleted the node.
+    /// Another client deleted the node.
     NodeDeleted,
 }
 
 /// What has happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A listing came that was asked for after the last wake-up.
+    /// A listing arrived that was requested after the last wake-up.
     Listed(Queue),
     /// The watch on the node to wait for is armed, or its end will be reported in another way.
     Armed,
-    /// The node to wait for is gone, or has another label: there is nothing to watch.
+    /// The node to wait for was deleted or relabelled, so there is nothing to watch.
     NotArmed,
-    /// The listing and the watch on the whole queue came together.
+    /// A listing arrived, with a watch on the whole queue.
     ListedAndArmed(Queue),
     /// A watch fired, or the session or the own node changed.
     Woken,
@@ -53,11 +53,11 @@ pub enum Step {
         /// Tell the node behind by relabelling the own one (semaphore only).
         promote: bool,
     },
-    /// It never will be: the reason is not [`Status::Live`].
+    /// The lock will never be held. The reason is not [`Status::Live`].
     Ended(Status),
 }
 
-/// The wait for one place in a queue, from the listing that its create brought, or the link that spared it.
+/// The wait for one place in a queue, beginning with the listing of its create, or with the link that replaced it.
 ///
 /// Rules: only two things grant, a listing that was requested after the last wake-up, and a predecessor of the same client
 /// that hands over. Every grant is checked against the status at that moment. A watch is armed on a node as it was listed.
@@ -68,13 +68,13 @@ pub struct Acquisition {
 }
 
 impl Acquisition {
-    /// An acquisition of the node with this ID.
+    /// Creates an acquisition of the node with this ID.
     #[must_use]
     pub fn new(me: NodeId, discipline: Discipline) -> Self {
         Acquisition { me, discipline }
     }
 
-    /// Takes an event, with the status as of now; gives the next step.
+    /// Takes an event and the current status, and returns the next step.
     #[must_use]
     pub fn next(&self, event: Event, status: Status) -> Step {
         if status != Status::Live {

@@ -1,39 +1,39 @@
-//! Decides whether a node holds the lock, and which one it waits for: a pure function of a listing.
+//! Decides whether a node holds the lock, and for which one it waits: a pure function of a listing.
 
 use zlock_core::{Label, Node, NodeId, Predecessor, Queue};
 
-/// What a node in a queue needs in order to hold.
+/// The condition on which a node in a queue holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
-    /// Nobody before me (mutex, write lock).
+    /// No node before this one (mutex, write lock).
     Exclusive,
-    /// Nobody but readers before me (read lock).
+    /// Only readers before this one (read lock).
     Shared,
-    /// The weights of all up to and with me fit into `max` (semaphore).
+    /// The weights of all nodes up to and including this one fit into `max` (semaphore).
     Permits {
-        /// How many there are in all.
+        /// The maximum number of permits.
         max: u32,
     },
 }
 
-/// What a listing says about a node.
+/// The state of a node in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It holds.
     Held {
-        /// Whether anybody stands behind it.
+        /// Whether there is a node behind it.
         followed: bool,
     },
-    /// It waits for this node, and for nothing else.
+    /// It waits for this node only.
     WaitFor(Node),
-    /// It is first in line behind the holders of a semaphore: any of them may let it in.
+    /// It is the first waiter behind the holders of a semaphore, and waits for any of them.
     WaitForAny,
     /// It is not in the queue.
     NodeDeleted,
 }
 
 impl Discipline {
-    /// The discipline of a node with this label.
+    /// Returns the discipline of a node with this label.
     #[must_use]
     pub fn of(label: Label) -> Self {
         match label {
@@ -77,14 +77,14 @@ pub fn judge(queue: &Queue, me: &NodeId, discipline: Discipline) -> Verdict {
     }
 }
 
-/// The nodes that hold, in order.
+/// Returns the nodes that hold the lock, in order.
 pub fn holders(queue: &Queue) -> impl Iterator<Item = &Node> {
     let holds =
         |node: &&Node| matches!(judge(queue, &node.id, Discipline::of(node.label)), Verdict::Held { .. });
     queue.iter().filter(holds)
 }
 
-/// Whether a node with this label would hold at once if it were appended to the queue.
+/// Returns `true` if a node with this label would hold at once if it were appended to the queue.
 #[must_use]
 pub fn would_hold(queue: &Queue, label: Label) -> bool {
     match Discipline::of(label) {
@@ -97,8 +97,8 @@ pub fn would_hold(queue: &Queue, label: Label) -> bool {
     }
 }
 
-/// The maximum that this queue's semaphore has for others, if it is another one than `label` says. That of the
-/// first node counts: who comes later and believes in another one goes away again.
+/// Returns the maximum of the queue's semaphore if it differs from that of `label`. The first node's maximum counts:
+/// later requests with another one are rejected.
 #[must_use]
 pub fn other_max(queue: &Queue, label: Label) -> Option<u32> {
     let max_of = |label| if let Label::Permits { max, .. } = label { Some(max) } else { None };

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use crate::suite::{Case, Mutual};
 use crate::{Lock, LockGuard, Release};
 
-/// MX-04: many fresh locks at once; their parents are gone a little later.
+/// MX-04: many fresh locks at once; their parents are removed a little later.
 pub async fn mx_04_fresh_names<M: Mutual>(case: &Case<'_>) {
     let process = case.process().await;
     let mut tasks = JoinSet::new();
@@ -26,7 +26,7 @@ pub async fn mx_04_fresh_names<M: Mutual>(case: &Case<'_>) {
     assert!(gone.await.is_ok(), "parents are left: {:?}", case.store.names(case.root()).await);
 }
 
-/// T58: nobody takes part in a lock that was never used; holder and waiters are told apart, in order.
+/// T58: a lock that was never used has no participants; holder and waiters are distinguished, in order.
 pub async fn t58_participants<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");

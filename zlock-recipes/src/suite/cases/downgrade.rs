@@ -135,7 +135,7 @@ pub async fn a_waiting_writer_goes_on_waiting(case: &Case<'_>) {
     release(finished(waiting).await).await;
 }
 
-/// A downgrade is refused while other guards of the hold are alive; the guard comes back as good as it was.
+/// A downgrade is refused while other guards of the hold exist; the error returns the guard unchanged.
 pub async fn refused_while_entered_again(case: &Case<'_>) {
     let a = case.process().await;
     let mine = lock(case, &a);
@@ -205,7 +205,7 @@ pub async fn t19_the_session_ends_meanwhile(case: &Case<'_>) {
     }
 }
 
-/// Somebody deletes the node: the downgrade finds that out.
+/// Another client deletes the node: the downgrade detects it.
 pub async fn a_removed_node_is_noticed(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");
@@ -222,7 +222,7 @@ pub async fn a_removed_node_is_noticed(case: &Case<'_>) {
     assert_eq!(refused.guard.release().await.unwrap(), Release::AlreadyLost);
 }
 
-/// From the moment when the store is told the lock counts as read, whether or not the answer has come.
+/// The lock counts as a read lock from when the request is sent, whether or not the response has arrived.
 pub async fn a_reader_once_it_is_sent(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");

@@ -81,7 +81,7 @@ pub async fn t3_listing_fails_for_good<M: Mutual>(case: &Case<'_>) {
     }
 }
 
-/// T8: the first error is the one reported; a failing clean-up is logged, and goes on.
+/// T8: the first error is reported; a failing clean-up is logged and continues.
 pub async fn t8_the_first_error_counts<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -97,7 +97,7 @@ pub async fn t8_the_first_error_counts<M: Mutual>(case: &Case<'_>) {
     served::<M>(case, &b).await;
 }
 
-/// T8: a refused release is an error, and the node goes in the background all the same.
+/// T8: a refused release is an error, and the node is still removed in the background.
 pub async fn t8_refused_release<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
@@ -121,7 +121,7 @@ pub async fn t9_background_does_not_spin<M: Mutual>(case: &Case<'_>) {
     served::<M>(case, &b).await;
 }
 
-/// T9: a node that is gone already ends the background delete.
+/// T9: a node that was already deleted ends the background delete.
 pub async fn t9_not_found_ends_the_background<M: Mutual>(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");

@@ -67,7 +67,8 @@ pub async fn branches_of_one_scope_enter_together(case: &Case<'_>) {
     assert_eq!(y.release().await.unwrap(), Release::Released);
 }
 
-/// A scope goes over to a spawned task by hand only; once its lock is released it enters nothing.
+/// A scope is passed to a spawned task only explicitly; once its lock is released, nothing can be entered again through
+/// it.
 pub async fn scope_by_hand(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let lock = mutex(case, &a);
@@ -135,7 +136,7 @@ pub async fn two_clients_of_one_session(case: &Case<'_>) {
     assert_eq!(again.release().await.unwrap(), Release::Released);
 }
 
-/// When the last handle of a client goes, its session ends and its nodes with it; a guard is a handle.
+/// When the last handle of a client is dropped, its session and its nodes end; a guard is a handle.
 pub async fn last_handle_ends_the_session(case: &Case<'_>) {
     let b = case.process().await;
     let path = case.path("lock");
@@ -178,7 +179,7 @@ pub async fn release_is_pending_when_no_server_answers(case: &Case<'_>) {
     case.until_free(&case.path("lock")).await;
 }
 
-/// The holder learns that somebody deleted its node; its release then says so.
+/// The holder learns that another client deleted its node; its release then reports that.
 pub async fn removal_is_noticed(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");
@@ -196,7 +197,7 @@ pub async fn removal_is_noticed(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
 }
 
-/// `lost()` of a guard resolves for everybody who asks, and stays resolved; it may be dropped and asked again.
+/// `lost()` of a guard resolves for every caller and stays resolved; it may be dropped and called again.
 pub async fn lost_is_level_triggered(case: &Case<'_>) {
     let a = case.process().await;
     let guard = mutex(case, &a).acquire().await.unwrap();

@@ -191,7 +191,7 @@ pub async fn revocation_ends_the_batch(case: &Case<'_>) {
     release(next).await;
 }
 
-/// The batch ends when its node is gone, even while its holder goes on.
+/// The batch ends when its node is deleted, even while its holder continues.
 pub async fn a_deleted_node_ends_the_batch(case: &Case<'_>) {
     let ([a, b], path) = (case.processes().await, case.path("lock"));
     let lock = handed(&a, &path, u32::MAX);
@@ -209,7 +209,7 @@ pub async fn a_deleted_node_ends_the_batch(case: &Case<'_>) {
     release(granted(next).await).await;
 }
 
-/// A lock whose node is gone is not handed over, even if nobody knows it but the holder's client.
+/// A lock whose node was deleted is not handed over, even if only the holder's client knows.
 pub async fn a_lost_lock_is_not_handed_over(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));
     let lock = handed(&a, &path, u32::MAX);
@@ -277,7 +277,7 @@ pub async fn not_while_suspended(case: &Case<'_>) {
     release(next).await;
 }
 
-/// A new session means a new place, for those who waited behind a holder of the old one.
+/// A new session means a new place for the waiters behind a holder of the old one.
 pub async fn a_lost_session_ends_the_batch(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));
     let lock = handed(&a, &path, u32::MAX);
@@ -307,7 +307,7 @@ pub async fn close_wakes_everybody(case: &Case<'_>) {
     assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// An acquisition that fails is reported to all who wait for it, and the next one begins anew.
+/// An acquisition that fails is reported to all its waiters, and the next one starts again.
 pub async fn a_failure_reaches_everybody(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));
     let lock = handed(&a, &path, u32::MAX);

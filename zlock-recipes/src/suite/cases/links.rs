@@ -245,7 +245,7 @@ pub async fn t17_holder_knows_before_another_holds<M: Mutual>(case: &Case<'_>) {
     assert_eq!(next.release().await.unwrap(), Release::Released);
 }
 
-/// T17: a waiter on a silent link is told at its deadline, whatever it was waiting for.
+/// T17: a waiter on a silent link gets the loss at its deadline, whatever it was waiting for.
 pub async fn t17_waiter_on_a_silent_link<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -262,7 +262,7 @@ pub async fn t17_waiter_on_a_silent_link<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// A time limit covers everything: with the server gone, silent, or mute, 2 s are 2 s, and nothing is left.
+/// A time limit covers everything: with the server stopped, silent or mute, 2 s are 2 s, and nothing is left behind.
 pub async fn time_limit_covers_a_broken_link<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let time = case.store.session_timeout() / 4;
@@ -318,7 +318,7 @@ pub async fn t9_unreachable_store<M: Mutual>(case: &Case<'_>) {
     assert_eq!(a.session().epoch, 1);
 }
 
-/// Closing while the link is cut: the waiter gets `Closed` all the same; its node goes with the session.
+/// Closing while the link is cut: the waiter still gets `Closed`, and its node ends with the session.
 pub async fn t29_close_while_disconnected<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");

@@ -212,7 +212,7 @@ pub async fn lost_while_waiting(case: &Case<'_>) {
     assert_eq!(held.release().await.unwrap(), Release::Released);
 }
 
-/// The loss of one is told, and which; the others are held until they are released.
+/// The loss of one lock is reported with its path; the others are held until they are released.
 pub async fn one_is_lost(case: &Case<'_>) {
     let processes: [_; 3] = case.processes().await;
     let guard = three(case, &processes).acquire().await.unwrap();

@@ -11,7 +11,7 @@ const PLACES: &[&str] = &["lock-0000000000", "__WRIT__0000000000", "__READ__0000
 const FOREIGN: &[&str] =
     &["config", "lock-", "lock-1", "mylock-0000000000", "0000000000", "lease-0000000000"];
 
-/// A child with a lock recipe's name keeps others out although it has no ID; it lets them in when it goes.
+/// A child with a lock recipe's name excludes others although it has no ID, until it is removed.
 pub async fn a_place_needs_no_token(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");

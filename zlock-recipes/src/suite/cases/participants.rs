@@ -56,7 +56,7 @@ pub async fn of_a_mutex(case: &Case<'_>) {
     }
 }
 
-/// A read/write lock: all readers in front hold; what each asks for is told.
+/// A read/write lock: all readers in front hold; the kind of each is reported.
 pub async fn of_a_read_write_lock(case: &Case<'_>) {
     let [a, b] = named_processes(case).await;
     let path = case.path("lock");
@@ -82,7 +82,7 @@ pub async fn of_a_read_write_lock(case: &Case<'_>) {
     assert_eq!(reader.await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// A semaphore: who has permits, who waits for how many.
+/// A semaphore: the holders, and the permits that each waiter asks for.
 pub async fn of_a_semaphore(case: &Case<'_>) {
     let [a, b] = named_processes(case).await;
     let path = case.path("permits");
@@ -104,7 +104,7 @@ pub async fn of_a_semaphore(case: &Case<'_>) {
     assert_eq!(waiter.await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// Who leaves between the listing and the look at its data is left out.
+/// A participant that leaves between the listing and the read of its data is left out.
 pub async fn who_has_left_is_left_out(case: &Case<'_>) {
     let [a, b] = named_processes(case).await;
     let path = case.path("lock");

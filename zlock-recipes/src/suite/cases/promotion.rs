@@ -40,7 +40,7 @@ async fn two_wait(
     (both, first, second)
 }
 
-/// The grant does not wait for it; the one behind comes in when the store knows.
+/// The grant does not wait for it; the next waiter is granted its permits when the store has it.
 pub async fn grant_does_not_wait(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let (both, first, second) = two_wait(case, [&a, &b, &c]).await;
@@ -99,7 +99,7 @@ pub async fn released_meanwhile(case: &Case<'_>) {
     }
 }
 
-/// A store that refuses it: nobody hangs longer than the holder stays, and the background comes to rest.
+/// A store that refuses it: no waiter hangs longer than the holder holds, and the background comes to rest.
 pub async fn refused(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let (both, first, second) = two_wait(case, [&a, &b, &c]).await;
@@ -113,7 +113,7 @@ pub async fn refused(case: &Case<'_>) {
     case.until("the background is idle", async || b.client.pending_cleanups() == 0).await;
 }
 
-/// A node that somebody deleted is noticed by it at once.
+/// It notices at once that another client deleted the node.
 pub async fn removed_node_is_noticed(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let path = case.path("lock");
@@ -133,8 +133,8 @@ pub async fn removed_node_is_noticed(case: &Case<'_>) {
     release(second).await;
 }
 
-/// Who is granted on its very first listing tells, too: somebody may have queued behind it before it listed, and
-/// waits for it. By acquire and by try.
+/// A client that is granted on its first listing notifies, too: another one may have queued behind it before that
+/// listing, and waits for it. By acquire and by try.
 pub async fn on_the_first_listing(case: &Case<'_>) {
     for by_try in [false, true] {
         let [a, b, c] = case.processes().await;
@@ -194,8 +194,8 @@ pub async fn t2_in_the_middle(case: &Case<'_>) {
     .await;
 }
 
-/// What permits cost: uncontended a create and a delete, whatever comes behind; contended a relabel more, and the
-/// looks of the one who waits.
+/// The cost of permits: uncontended a create and a delete, whatever queues up behind; contended also a relabel and the
+/// waiter's reads.
 pub async fn cost(case: &Case<'_>) {
     const CALLS: [Call; 6] =
         [Call::Create, Call::Exists, Call::Children, Call::ChildrenWithWatch, Call::Relabel, Call::Delete];

@@ -241,7 +241,7 @@ pub async fn order_between_kinds(case: &Case<'_>) {
     }
 }
 
-/// Readers behind a writer come in together when it goes, and also when it gives up while readers hold.
+/// Readers behind a writer are granted together when it releases, and also when it gives up while readers hold.
 pub async fn a_writer_that_goes_lets_all_readers_in(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let holder = lock(case, &a).read().acquire().await.unwrap();

@@ -12,7 +12,7 @@ use crate::{Guard, Lock, LockGuard, ReadWriteLock, Release, Semaphore};
 /// Long enough for a request to a server that answers, and short beside a session timeout.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// The holder is told, releases, and whoever asked acquires. The lock's next holder was not asked.
+/// The holder gets the request and releases, and the requester acquires. The lock's next holder gets no request.
 pub async fn holder_is_told_and_lets_go<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
@@ -32,7 +32,7 @@ pub async fn holder_is_told_and_lets_go<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Who asks before the holder listens is heard, by every guard, and again and again.
+/// A request made before the holder listens is reported to every guard, repeatedly.
 pub async fn asked_before_the_holder_listens<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
@@ -64,7 +64,7 @@ pub async fn nobody_to_ask<M: Mutual>(case: &Case<'_>) {
     assert_eq!(others.acquire().await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// A holder that does not listen sends nothing and goes on; who waits behind it is woken at most to look.
+/// A holder that does not listen sends nothing and continues; a waiter behind it is woken at most to read.
 pub async fn holder_that_does_not_listen_is_untouched<M: Mutual>(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let path = case.path("lock");
@@ -115,7 +115,7 @@ pub async fn ends_with_the_loss<M: Mutual>(case: &Case<'_>) {
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// A node that could not be read says nothing: the holder goes on listening.
+/// A node that could not be read ends nothing: the holder keeps listening.
 pub async fn goes_on_when_the_store_does_not_answer<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
@@ -146,7 +146,7 @@ pub async fn dropped_wait_leaves_nothing<M: Mutual>(case: &Case<'_>) {
     .await;
 }
 
-/// Who asks during the holder's outage is heard when its link is back, if the session is.
+/// A request during the holder's outage is reported when its link is back, if the session survives.
 pub async fn asked_during_an_outage<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
@@ -202,7 +202,7 @@ pub async fn all_readers_are_asked(case: &Case<'_>) {
     assert_eq!(late.release().await.unwrap(), Release::Released);
 }
 
-/// All who hold permits are asked; who waits for some is not.
+/// All holders of permits are asked, and no waiter is.
 pub async fn all_who_hold_permits_are_asked(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("permits");
@@ -224,7 +224,7 @@ pub async fn all_who_hold_permits_are_asked(case: &Case<'_>) {
     assert_eq!(waiter.release().await.unwrap(), Release::Released);
 }
 
-/// A request is not lost by a downgrade, whichever comes first.
+/// A downgrade does not lose a request, whichever is first.
 pub async fn downgrade_keeps_the_request(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");

@@ -184,8 +184,8 @@ pub async fn every_waiter_wakes<M: Mutual>(case: &Case<'_>) {
     assert_eq!(turn.await.unwrap().unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// T29: closing the client with a waiter that has no time limit: it gets `Closed`, its node is gone; and so
-/// does everything later.
+/// T29: closing the client with a waiter that has no time limit: it gets `Closed`, its node is removed; and so does
+/// everything later.
 pub async fn t29_close_wakes_the_waiter<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");

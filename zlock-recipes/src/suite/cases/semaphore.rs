@@ -155,7 +155,7 @@ pub async fn sem_08_09_timed(case: &Case<'_>) {
     }
 }
 
-/// SEM-10: who holds and who waits, in order; `is_acquired_in_this_process` says whether this client holds any.
+/// SEM-10: holders and waiters, in order; `is_acquired_in_this_process` is `true` if this client holds any permits.
 pub async fn sem_10_participants(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (mine, others) = (semaphore(case, &a, 10), semaphore(case, &b, 10).with_node_data("b").unwrap());
@@ -196,7 +196,7 @@ pub async fn work_conserving(case: &Case<'_>) {
     }
 }
 
-/// A release that frees many permits lets in all who fit, each by the one before.
+/// A release that frees many permits grants all requests that fit, each notified by the one before.
 pub async fn one_release_lets_many_in(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let all = semaphore(case, &a, 8).acquire(8).await.unwrap();
@@ -241,7 +241,7 @@ pub async fn no_holding_while_waiting(case: &Case<'_>) {
     release(second).await;
 }
 
-/// Who asks for many is not overtaken by those who ask for few.
+/// Large requests are not overtaken by smaller ones.
 pub async fn heavy_is_not_starved(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let light = semaphore(case, &a, 10);

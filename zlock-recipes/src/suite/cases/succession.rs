@@ -41,7 +41,7 @@ async fn hasty(case: &Case<'_>) -> Process {
     case.process_with(|builder| builder.with_operation_timeout(Duration::from_secs(1)).unwrap()).await
 }
 
-/// A place of another process comes in between, and is not passed over.
+/// A place of another process in between is not passed over.
 pub async fn others_in_between(case: &Case<'_>) {
     let ([a, b], path) = (case.processes().await, case.path("lock"));
     let held = at(&a, &path).acquire().await.unwrap();
@@ -58,7 +58,7 @@ pub async fn others_in_between(case: &Case<'_>) {
     release(granted(last).await).await;
 }
 
-/// Who gives up hands over to nobody: it never held.
+/// A waiter that gives up hands nothing over: it never held the lock.
 pub async fn who_gives_up_does_not_hand_over(case: &Case<'_>) {
     let ([a, b], path) = (case.processes().await, case.path("lock"));
     let held = at(&b, &path).acquire().await.unwrap();
@@ -72,7 +72,7 @@ pub async fn who_gives_up_does_not_hand_over(case: &Case<'_>) {
     release(granted(last).await).await;
 }
 
-/// The one that is next was deleted by somebody: the lock goes to the one behind it.
+/// Another client deleted the next node: the lock is handed to the one behind it.
 pub async fn a_deleted_successor_is_passed_over(case: &Case<'_>) {
     let ([a, b], path) = (case.processes().await, case.path("lock"));
     let held = at(&a, &path).acquire().await.unwrap();
@@ -89,7 +89,7 @@ pub async fn a_deleted_successor_is_passed_over(case: &Case<'_>) {
     release(last).await;
 }
 
-/// The holder was deleted by somebody: the one that is next finds out.
+/// Another client deleted the holder's node: the next waiter detects it.
 pub async fn a_deleted_holder_is_found_out(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));
     let held = at(&a, &path).acquire().await.unwrap();
@@ -117,7 +117,7 @@ pub async fn a_dropped_release(case: &Case<'_>) {
     }
 }
 
-/// The release is neither polled nor dropped when its answer comes: the one that is next looks for itself.
+/// The release is neither polled nor dropped when its response arrives: the next waiter lists the queue itself.
 pub async fn a_release_that_is_not_polled(case: &Case<'_>) {
     let (a, path) = (hasty(case).await, case.path("lock"));
     let held = at(&a, &path).acquire().await.unwrap();
@@ -148,7 +148,7 @@ pub async fn an_answer_that_fails(case: &Case<'_>) {
     }
 }
 
-/// The session ends before the answer comes.
+/// The session ends before the response arrives.
 pub async fn a_session_that_ends_meanwhile(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));
     let held = at(&a, &path).acquire().await.unwrap();

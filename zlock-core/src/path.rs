@@ -79,12 +79,12 @@ impl LockPath {
         LockPath::new(format!("{self}/{name}"))
     }
 
-    /// Returns the path as text, without a trailing slash.
+    /// Returns the path as text. It never ends in a slash.
     ///
     /// # Examples
     /// ```
     /// # fn main() -> zlock::Result<()> {
-    /// assert_eq!(zlock::LockPath::new("/app/orders/")?.as_str(), "/app/orders");
+    /// assert_eq!(zlock::LockPath::new("/app/orders")?.as_str(), "/app/orders");
     /// # Ok(())
     /// # }
     /// ```

@@ -18,8 +18,8 @@ use zlock_core::kit::Interrupted;
 use crate::config::EtcdOptions;
 use crate::error::{Failure, is_without_auth};
 
-/// Longer than the servers' least time between two pings (5 s), or they would break the connection. It is
-/// only for what nobody waits for: a request has a limit of its own.
+/// Longer than the servers' least time between two pings (5 s), or they would break the connection. It is only for
+/// connections without a request in flight: a request has its own limit.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -97,7 +97,7 @@ impl Endpoint {
         self.connection().is_some_and(|connection| connection.client.get().is_some())
     }
 
-    /// Takes notice of an answer to a request that was sent at this instant.
+    /// Records the response to a request that was sent at this instant.
     fn has_answered(&self, sent: Instant) {
         self.answered.send_if_modified(|youngest| {
             *youngest = (*youngest).max(Some(sent));
@@ -126,7 +126,7 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Connection {
-    /// Returns `true` if there is an attempt whose outcome nobody has taken yet.
+    /// Returns `true` if there is an attempt whose outcome has not been taken yet.
     fn is_pending(&self) -> bool {
         // Whoever holds the lock is waiting for the attempt.
         self.client.get().is_none() && self.attempt.try_lock().map_or(true, |attempt| attempt.is_some())

@@ -106,8 +106,8 @@ fn key(operation: &Operation<'_>, lease: SessionKey, live: &Live, node_id: &Node
     operation.keys.of(PlaceName::new(lease.id, number))
 }
 
-/// One transaction: put the key if it is not there, and read the queue. `None` if the fence was raised in
-/// between, or the name is somebody else's.
+/// One transaction: put the key if it is not there, and read the queue. `None` if the fence was raised in between, or
+/// the name belongs to another client.
 async fn append(
     operation: &mut Operation<'_>,
     lease: SessionKey,

@@ -23,7 +23,7 @@ use crate::txn::is_still;
 /// The outcome of looking at the places without a lease in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detached {
-    /// Some belonged to nobody, and are gone.
+    /// Some had no owner and were removed.
     Removed,
     /// Those that there are have a living owner. None of these leases ends before this time; then look again.
     Owned { look_again: Option<Instant> },

@@ -162,7 +162,7 @@ fn classify_status(code: i32, message: &str) -> FailureClass {
     FailureClass { kind, ambiguous, retryable }
 }
 
-/// Whether the server has no users at all, so that there is nobody to authenticate as.
+/// Returns `true` if authentication is not enabled on the server.
 pub(crate) fn is_without_auth(error: &etcd::Error) -> bool {
     matches!(error, etcd::Error::GRpcStatus(status) if status.message().contains("authentication is not enabled"))
 }

@@ -65,7 +65,7 @@ impl Fence<'_> {
         TxnOp::put(self.key.as_str(), "", Some(PutOptions::new().with_lease(lease)))
     }
 
-    /// Takes notice of the answer to a transaction that raised it.
+    /// Records the response to a transaction that raised it.
     pub(crate) fn raised_by(&self, answer: &TxnResponse) {
         self.saw(revision::of(answer.header()));
     }
@@ -75,8 +75,8 @@ impl Fence<'_> {
         TxnOp::get(self.key.as_str(), None)
     }
 
-    /// Takes notice of the answer to a transaction that read it, since it is not as it was `carried`, or something else
-    /// is not as it was thought to be. Returns when it was raised; `None` if it is gone, and its lease with it.
+    /// Records the response to a transaction that read it because it differs from `carried`, or because another
+    /// condition failed. Returns when it was raised; `None` if it is gone, and its lease with it.
     pub(crate) fn read(&self, carried: i64, answer: &TxnResponse) -> Option<i64> {
         let read = gets(answer).first().and_then(|get| Some(get.kvs().first()?.mod_revision())).unwrap_or(0);
         self.saw(read);

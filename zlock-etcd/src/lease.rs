@@ -289,7 +289,7 @@ pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Re
     }
 }
 
-/// A look for own nodes that somebody has deleted, each by its key.
+/// A search for own nodes that were deleted by others, each by its key.
 #[derive(Debug)]
 pub(crate) struct Search {
     session: SessionId,
@@ -340,9 +340,9 @@ impl Search {
     }
 }
 
-/// Finds own nodes that somebody deleted, where they are too many for a [`Search`]: one request lists all that the lease holds. What
-/// is missing is read before it is reported, since the leader that lists may be behind the member that answered our create, and
-/// somebody may have taken a key's lease away.
+/// Finds own nodes that were deleted by others if there are too many for a [`Search`]: one request lists all keys of
+/// the lease. A missing key is read before it is reported, since the leader that lists may be behind the member that
+/// answered our create, and a key may have been detached from its lease.
 pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(), Failure> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());
@@ -365,7 +365,7 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
     report(shared, lease, gone).await
 }
 
-/// Finds own nodes that somebody deleted in a listing of a queue that was asked for after `mark`.
+/// Finds own nodes that are missing from a listing of a queue that was requested after `mark`.
 pub(crate) async fn compare(
     shared: &Shared,
     lease: SessionKey,
@@ -386,7 +386,8 @@ pub(crate) async fn compare(
     report(shared, lease, gone).await
 }
 
-/// A node was looked for and is not there: if it was an own one, somebody deleted it, or the session is over.
+/// Handles a node that was looked up and does not exist: if it was an own one, it was deleted by another client, or the
+/// session is over.
 pub(crate) async fn missed(shared: &Shared, lease: SessionKey, node: &Node) -> Result<(), Failure> {
     let node_id = node.id.clone();
     if shared.sessions.own().contains(&node_id) { report(shared, lease, vec![node_id]).await } else { Ok(()) }

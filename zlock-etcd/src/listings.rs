@@ -7,13 +7,13 @@ use zlock_core::{Label, Node, NodeName, Queue, Sequence};
 
 use crate::key::Keys;
 
-/// Longer queues are not remembered: who waits there has time to ask.
+/// Longer queues are not remembered: their waiters have time to send a request.
 const MAX_NODES: usize = 64;
 
 /// How many queues are remembered.
 const MAX_QUEUES: usize = 1000;
 
-/// The last listing of each queue in which somebody waits.
+/// The last listing of each queue with waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Listings(Mutex<BTreeMap<String, Listing>>);
 

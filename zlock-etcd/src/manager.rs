@@ -284,7 +284,8 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
     }
 }
 
-/// One keep-alive. Returns who has answered, if that may be worth something to a create; `None` if the lease is gone.
+/// Sends one keep-alive. Returns the member that has answered, if that may be a proof for a create, or `None` if the
+/// lease no longer exists.
 async fn beat(
     shared: &Shared,
     lease: SessionKey,
@@ -327,7 +328,7 @@ impl Due {
         self.at.min(self.sent + PAUSE * ((1 << self.breaks.min(16)) - 1))
     }
 
-    /// Takes notice that one is sent now.
+    /// Records that one is sent now.
     fn send(&mut self) -> Instant {
         self.sent = Instant::now();
         self.breaks = if self.sent < self.at { self.breaks + 1 } else { 0 };
@@ -335,7 +336,7 @@ impl Due {
     }
 }
 
-/// Finds own nodes that somebody deleted, for ever, while they are too many for the keep-alives to look for.
+/// Finds own nodes that were deleted by others, for ever, while there are too many for the keep-alives to search.
 async fn look_through(shared: &Shared, session: &ActiveSession) -> Infallible {
     loop {
         sleep(session.granted.ttl / 3).await;
@@ -348,7 +349,7 @@ async fn look_through(shared: &Shared, session: &ActiveSession) -> Infallible {
     }
 }
 
-/// The manager ends with the backend, or is dropped with its runtime: nobody keeps the session from then on.
+/// The manager ends with the backend, or is dropped with its runtime. From then on, the session is not kept alive.
 impl Drop for Manager {
     fn drop(&mut self) {
         self.shared.close(CloseReason::Requested);

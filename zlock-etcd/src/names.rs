@@ -95,8 +95,8 @@ impl Names {
         number
     }
 
-    /// Gives the node another number: somebody else has a key of that name. The old number is used no more until all
-    /// places of the path are free.
+    /// Gives the node another number because another client has a key of that name. The old number is not used again
+    /// until all places of the path are free.
     pub(crate) fn take_another(&self, node_id: &NodeId) {
         let state = &mut *self.lock();
         if let Some(place) = state.places.get_mut(node_id)

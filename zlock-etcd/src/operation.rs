@@ -49,7 +49,7 @@ impl<'a> Operation<'a> {
         self.shared.within(lease, self.budget.deadline(), answer).await
     }
 
-    /// Reads keys: all that any server was told of before.
+    /// Reads keys linearizably: the response includes everything written before.
     pub(crate) async fn read(&self, lease: SessionKey, range: Range) -> Result<GetResponse, Failure> {
         self.get(lease, By::Cluster, range, GetOptions::new()).await
     }

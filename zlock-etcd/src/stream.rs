@@ -119,7 +119,7 @@ impl Watches {
         Watches { endpoints, limit, runtime, newest, latest: Mutex::new(None) }
     }
 
-    /// Arms a watch. Tells every change after the revision that it returns.
+    /// Arms a watch, which reports every change after the returned revision.
     pub(crate) async fn arm(&self, range: Range) -> Result<(Armed, i64), Failure> {
         for _ in 0..TRIES {
             let (armed, answer) = self.send(range.clone());
@@ -131,7 +131,7 @@ impl Watches {
         Err(Failure::Unwatched("the stream keeps ending".into()))
     }
 
-    /// Arms one more watch on what is watched already. It tells changes from some moment on that is not known.
+    /// Arms another watch on the same keys, which reports changes from an unknown revision on.
     pub(crate) fn arm_again(&self, range: Range) -> Armed {
         self.send(range).0
     }
@@ -190,7 +190,7 @@ struct Task {
     watches: BTreeMap<i64, Entry>,
     /// Watches that the server has not answered yet; it answers in order.
     unanswered: VecDeque<i64>,
-    /// Watches that nobody wants any more, and that are still at the server.
+    /// Watches that were dropped but are still at the server.
     done: Vec<i64>,
     cancel_at: Option<Instant>,
 }
@@ -202,7 +202,7 @@ struct Entry {
 
 /// Why a stream ends.
 enum End {
-    /// Nobody needs it any more.
+    /// It is no longer needed.
     Idle,
     /// It is broken, or its server is no longer the one we use, or no longer knows the token that it was opened
     /// with. The next connection has another.

@@ -60,12 +60,12 @@ fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
     end.map_or((bytes, &[]), |at| (&bytes[..at], &bytes[at + 1..]))
 }
 
-/// What stands before the data of a node with this name: lines with their ends, or nothing.
+/// Returns the part before the data of a node with this name: complete lines, or nothing.
 pub(crate) fn lines<'a>(name: &str, bytes: &'a [u8]) -> &'a [u8] {
     bytes.strip_suffix(read(name, bytes).data).unwrap_or(bytes)
 }
 
-/// What stands before the data in the value of a node with this label, and this ID unless that is its name.
+/// Returns the part before the data in the value of a node with this label, and with this ID unless that is its name.
 pub(crate) fn head(node_id: Option<&NodeId>, label: Label) -> Vec<u8> {
     let label = match label {
         Label::Write => "write".to_owned(),

@@ -259,16 +259,16 @@ fn look(shared: &Shared, lease: SessionKey, keys: &Keys, read: &GetResponse, see
 
 /// The watches on a node.
 struct Watching {
-    /// One or two: both tell the same.
+    /// One or two, which report the same changes.
     armed: Vec<Armed>,
     /// What happened up to here was seen.
     revision: i64,
-    /// When to look at the node, if nothing was told by then.
+    /// When to read the node if nothing was reported by then.
     look_at: Option<Instant>,
 }
 
 impl Watching {
-    /// The next thing that is told; `None` if anything may have happened.
+    /// Waits for the next event, and returns `None` if anything may have happened.
     async fn next(&mut self) -> Option<Change> {
         loop {
             let change = match &mut self.armed[..] {
@@ -355,7 +355,7 @@ fn event(put: Option<&Put>, node: &Node, label: Label) -> Option<WatchEvent> {
     (put.owner != node.session).then_some(WatchEvent::Changed)
 }
 
-/// One try: who waits looks again anyway.
+/// A single attempt, since the waiter reads again in any case.
 async fn look_now(
     shared: &Shared,
     keys: &Keys,

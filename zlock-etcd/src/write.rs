@@ -42,7 +42,7 @@ pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: 
     }
 }
 
-/// What stands in a node's key, as far as we know.
+/// The known value of a node's key.
 enum Now {
     /// A value of ours that begins with these lines.
     Lines(Vec<u8>),

@@ -57,7 +57,7 @@ pub(crate) struct Link {
     /// When each arrives at the earliest; none overtakes the one before.
     requests: VecDeque<(Instant, Sent)>,
     deliveries: VecDeque<(Instant, Delivery)>,
-    /// Tells the client that the connection broke, or that another attempt may be worth it.
+    /// Notifies the client that the connection broke, or that another attempt may succeed.
     pub(crate) signal: Arc<Notify>,
 }
 
@@ -76,14 +76,14 @@ impl Link {
         }
     }
 
-    /// Puts a request on its way; tells when it arrives.
+    /// Sends a request and returns when it arrives.
     pub(crate) fn send(&mut self, now: Instant, sent: Sent) -> Instant {
         let due = now + self.request_delay;
         self.requests.push_back((due, sent));
         due
     }
 
-    /// Puts an answer or event on its way; tells when it arrives.
+    /// Sends a response or an event and returns when it arrives.
     pub(crate) fn reply(&mut self, now: Instant, delivery: Delivery) -> Instant {
         let due = now + self.answer_delay;
         self.deliveries.push_back((due, delivery));

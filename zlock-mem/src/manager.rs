@@ -13,7 +13,7 @@ use crate::state::Refused;
 /// How long a client waits before it connects again when an attempt was lost without a sign of why.
 const RECONNECT: Duration = Duration::from_millis(100);
 
-/// How long a connection takes. Not nothing, so that whoever watches the session sees the outage.
+/// How long a connection takes. It is not zero, so that observers of the session see the outage.
 const DIAL: Duration = Duration::from_millis(1);
 
 impl Shared {

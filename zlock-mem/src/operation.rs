@@ -149,7 +149,7 @@ impl<'a> Operation<'a> {
         if self.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
     }
 
-    /// Returns the error for a node that somebody else deleted.
+    /// Returns the error for a node that another client deleted.
     pub(crate) fn node_deleted(&mut self) -> Error {
         self.budget.ambiguous = false;
         self.budget.error(ErrorKind::NodeDeleted)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zlock_core::RetryPolicy;
 use zlock_core::kit::Options;
 
-/// The longest time that an option takes: the clock cannot tell any duration.
+/// The maximum of every duration: the clock cannot represent arbitrary instants.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The options of one client of a [`MemServer`](crate::MemServer).

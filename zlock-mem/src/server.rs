@@ -79,7 +79,7 @@ pub(crate) struct Server {
     state: Mutex<State>,
     pub(crate) faults: Faults,
     next_watch: AtomicU64,
-    /// Tells the clock that something is due earlier than it knows.
+    /// Wakes the clock because something is due earlier than expected.
     earlier: Arc<Notify>,
     clock: Mutex<Option<JoinHandle<()>>>,
 }
@@ -188,7 +188,7 @@ impl Server {
         }
     }
 
-    /// Lets happen what is due; tells when the next thing is.
+    /// Executes everything that is due, and returns when the next event is.
     fn elapse(self: &Arc<Self>) -> Option<Instant> {
         {
             let mut state = self.lock();

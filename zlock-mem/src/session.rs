@@ -47,7 +47,7 @@ impl Shared {
         self.sessions.end(session);
     }
 
-    /// Closes the view, and the session if the server can be told. Needs neither a runtime nor a clock.
+    /// Closes the view, and the session if the server can be reached. Needs neither a runtime nor a clock.
     pub(crate) fn close(&self) -> Option<oneshot::Receiver<Answer>> {
         let session = self.sessions.publisher().last_seen();
         self.sessions.close(CloseReason::Requested);

@@ -269,7 +269,7 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Links the place to the node that stands right before it, if that is one of ours.
+    /// Links the place to the node directly before it, if that belongs to this client.
     async fn follow(&self, before: &Node, loss: &mut Loss) -> Option<Link> {
         let follow = || self.client.places.follow(before, &self.created);
         let followed = match follow() {
@@ -290,7 +290,7 @@ impl<'a> Place<'a> {
         if let Followed::Linked(link) = followed { Some(link) } else { None }
     }
 
-    /// Links the place to the one of ours with the number right before its own.
+    /// Links the place to that of this client with the number directly before its own.
     fn follow_number(&self) -> Option<Awaited> {
         let (before, link) = self.client.places.follow_number(self.cleanup.path, &self.created)?;
         Some(Awaited::Predecessor(before, link))
@@ -411,7 +411,7 @@ async fn unless_lost(
     }
 }
 
-/// A lock that is held, and that nobody counts as the holder of yet.
+/// A held lock whose holder is not registered yet.
 struct Grant {
     granted: Granted,
     promote: bool,

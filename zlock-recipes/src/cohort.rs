@@ -166,7 +166,7 @@ pub(crate) enum Work {
     Acquire { data: Arc<[u8]>, leftover: Option<Granted> },
     /// Wait until the place of this batch is lost, or something has changed.
     Watch { batch: u64, epoch: u64, deletion: DeletionNotice },
-    /// Remove the node of a place that nobody waits for.
+    /// Remove the node of a place without waiters.
     GiveUp(Granted),
     /// Nothing: there is no driver from here on.
     Done,
@@ -417,7 +417,7 @@ impl Cohort {
         }
     }
 
-    /// A driver has ended. If not because there was nothing to do, waiters see that nobody serves them.
+    /// A driver has ended. Unless there was nothing to do, waiters learn that they are not served.
     pub(crate) fn driver_gone(&self, driver: u64) {
         let _unserved = {
             let mut state = self.lock();

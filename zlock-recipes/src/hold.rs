@@ -29,7 +29,7 @@ pub(crate) enum Entry {
 /// The result of entering a hold again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// One more guard stands on it.
+    /// The hold has one more guard.
     As(Entry),
     /// It is another kind of lock, or none that is entered again.
     NotThis,
@@ -45,9 +45,9 @@ pub(crate) enum Entered {
 pub(crate) enum Remaining {
     /// Other guards: nothing changes at the store.
     Others,
-    /// Readers of a lock that was for writing: the store has to be told.
+    /// Readers of a write lock: the node has to be relabelled.
     Readers,
-    /// Nobody: the node is to be removed.
+    /// None: the node is to be removed.
     Nobody,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Hold {
     /// If the node belongs to a local queue.
     turn: Mutex<Option<Turn>>,
     state: Mutex<State>,
-    /// Told when the last guard of a kind has left, and when the node turns out to be gone.
+    /// Notified when the last guard of a kind is dropped, and when the node is found to be deleted.
     changed: Notify,
     /// `None` without an observer.
     report: Option<HoldReport>,
@@ -74,7 +74,7 @@ pub(crate) struct Hold {
 
 #[derive(Debug)]
 struct State {
-    /// As the store last told it.
+    /// The node as last reported by the store.
     node: Node,
     /// What the hold counts as. The node may still have another label: then a relabel is under way.
     label: Label,
@@ -157,12 +157,12 @@ impl Hold {
         self.state().label
     }
 
-    /// The node's name, as the store last told it.
+    /// Returns the node's name as last reported by the store.
     pub(crate) fn node(&self) -> NodeName {
         self.state().node.name.clone()
     }
 
-    /// The node as the store last told it: a relabel of unknown outcome starts from there, and so must the
+    /// Returns the node as last reported by the store: a relabel of unknown outcome starts from there, and so must the
     /// delete.
     pub(crate) fn target(&self) -> Target {
         Target::Node(self.state().node.clone())
@@ -172,13 +172,13 @@ impl Hold {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the turn of a hold that nobody stands on, by `end`. Says whether the caller is to remove the node.
+    /// Ends the turn of a hold without guards by `end`. Returns `true` if the caller is to remove the node.
     pub(crate) fn end_turn(&self, end: fn(Turn) -> Ended) -> Ended {
         let turn = self.turn().take();
         turn.map_or(Ended::GiveUp, end)
     }
 
-    /// Another client has asked the holder to release the lock, or the node is gone: it is handed to nobody inside the client.
+    /// Another client has requested revocation, or the node was deleted: the lock is not handed over inside the client.
     pub(crate) fn is_last_turn(&self) {
         if let Some(turn) = &*self.turn() {
             turn.is_last();
@@ -269,8 +269,8 @@ impl Hold {
         true
     }
 
-    /// The node and the label that it is to get; `None` if it has it, or if nobody stands on the hold any more:
-    /// then the node is to be removed, and a relabel would only be in the way.
+    /// Returns the node and its new label, or `None` if it already has it or the hold has no guards: then the node is
+    /// to be removed, and a relabel would only delay that.
     pub(crate) fn pending_relabel(&self) -> Option<(Node, Label)> {
         let state = self.state();
         (!state.is_empty() && state.node.label != state.label).then(|| (state.node.clone(), state.label))
@@ -285,7 +285,7 @@ impl Hold {
         }
     }
 
-    /// The store has no such node any more.
+    /// Records that the node no longer exists.
     pub(crate) fn removed(&self) {
         self.is_last_turn();
         {
@@ -296,7 +296,7 @@ impl Hold {
         self.changed.notify_waiters();
     }
 
-    /// How the node stands, whether or not anybody stands on the hold. Local.
+    /// Returns the status of the node, whether or not the hold has guards. Performs no I/O.
     pub(crate) fn status(&self) -> Status {
         let status = match status(self.client.session.current(), self.epoch, &self.deletion) {
             Status::Live if self.state().removed => Status::NodeDeleted,
@@ -310,7 +310,7 @@ impl Hold {
         status
     }
 
-    /// An error unless the status is good.
+    /// Returns an error unless the lock is live.
     pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
         match self.status() {
             Status::Live => Ok(()),
@@ -318,7 +318,8 @@ impl Hold {
         }
     }
 
-    /// Own epoch live, deadline not passed, node not reported gone, a guard of this kind alive. Local.
+    /// Returns `true` if the epoch is live, the deadline has not passed, the node was not reported as deleted, and
+    /// there is a guard of this kind. Performs no I/O.
     pub(crate) fn is_held(&self, entry: Entry) -> bool {
         *self.state().of(entry) > 0 && self.status() == Status::Live
     }
@@ -337,7 +338,7 @@ impl Hold {
         lost_error(status, "lock", &self.path)
     }
 
-    /// Waits until no guard of this kind is left, or the node turned out to be gone.
+    /// Waits until there is no guard of this kind, or the node was found to be deleted.
     async fn left(&self, entry: Entry) {
         loop {
             let mut changed = pin!(self.changed.notified());

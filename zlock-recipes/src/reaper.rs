@@ -32,7 +32,7 @@ struct NodeJob {
     work: Work,
     epoch: u64,
     session: SessionEvents,
-    /// Gone when nobody is left who could mend what the store refuses.
+    /// Dropped when there is no handle left that could correct what the store refuses.
     client: Weak<ClientInner>,
     /// If it is not known whether there is a node, until the store has answered.
     abandoned: Mutex<Option<AbandonedCreate>>,
@@ -54,7 +54,7 @@ impl ClientInner {
         self.push(path, Work::Remove(target, None), epoch);
     }
 
-    /// Hands over the node of a lock that is held, and that nobody counts as the holder of.
+    /// Hands over the node of a held lock without a registered holder.
     pub(crate) fn give_up_in_background(self: &Arc<Self>, path: &LockPath, granted: Granted) {
         let Granted { node, epoch, predecessor, .. } = granted;
         self.push(path, Work::Remove(Target::Node(node), predecessor), epoch);

@@ -26,7 +26,7 @@ pub enum Release {
     Pending,
 }
 
-/// Removes the node of a hold that nobody stands on.
+/// Removes the node of a hold without guards.
 pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     let unless_lost = |release| if hold.status() == Status::Live { release } else { Release::AlreadyLost };
     if hold.end_turn(Turn::pass_on) == Ended::PassedOn {

@@ -1,4 +1,4 @@
-//! Cooperative revocation: somebody asks the holder to let go, and the holder decides.
+//! Cooperative revocation: a client asks the holder to release the lock, and the holder decides.
 
 use std::future::Future;
 use std::time::Duration;

@@ -226,7 +226,7 @@ impl Semaphore {
         self.permits(n)?.acquire_timeout(time).await
     }
 
-    /// Acquires `n` permits if they are free and nobody waits; returns `None` otherwise. The same as
+    /// Acquires `n` permits if they are free and there is no waiter. Returns `None` otherwise. The same as
     /// [`permits(n)?.try_acquire()`](LockHandle::try_acquire).
     ///
     /// # Errors

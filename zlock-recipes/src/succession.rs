@@ -20,7 +20,7 @@
 //! | its node and mine are of one session | the epochs are compared, and a grant looks at the session of its moment |
 //! | nothing comes in between | numbers that ZooKeeper gives twice are excluded |
 //! | no waiter is forgotten | a link that ends without a grant, for whatever reason, makes the waiter list and *watch*; so does a release that does not go on |
-//! | an operator's delete is noticed | by the heartbeat of the holder, which tells the link; a long wait watches as well, as one does behind others |
+//! | an operator's delete is noticed | by the heartbeat of the holder, which notifies the link; a long wait also watches the node, as behind other clients |
 //!
 //! The rule is model-checked, see `docs/CORRECTNESS.md`.
 
@@ -71,7 +71,7 @@ enum Entry {
     },
 }
 
-/// A place of the client, from its create until its node is about to be removed. Dropped, it hands over to nobody.
+/// A place of the client, from its create until its node is about to be removed. Dropping it hands nothing over.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     places: Arc<Places>,
@@ -79,18 +79,18 @@ pub(crate) struct Predecessor {
     node_id: NodeId,
 }
 
-/// The next in line, as its predecessor knows it. If it is dropped before the lock is handed over, it tells the link so.
+/// The next place, as its predecessor knows it. If it is dropped before the lock is handed over, it notifies the link.
 #[derive(Debug)]
 pub(crate) struct Successor {
     node: Node,
     told: Arc<Told>,
 }
 
-/// The end of a successor: what its predecessor tells it.
+/// The successor's end of a link, which receives the messages of its predecessor.
 #[derive(Debug)]
 pub(crate) struct Link {
     told: Arc<Told>,
-    /// That the predecessor's node was deleted by somebody else.
+    /// The predecessor's node was deleted by another client.
     deletion: DeletionNotice,
 }
 

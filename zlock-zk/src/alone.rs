@@ -1,13 +1,13 @@
 //! Queues that had one node of ours and no other: the next create there may need no listing.
 //!
-//! A parent counts every create under it, whoever's. Say our node N was alone in its queue, we removed it, and our next
-//! create under the same parent gets the number N + 1. Then that node is alone, too: nothing before N was left when N was
-//! listed, and nothing was created between the two. So a client that is the only user of a lock takes it with one request
-//! and releases it with one.
+//! A parent counts every create under it, by any client. Say our node N was alone in its queue, we removed it, and our
+//! next create under the same parent gets the number N + 1. Then that node is alone, too: nothing before N was left
+//! when N was listed, and nothing was created between the two. So a client that is the only user of a lock takes it
+//! with one request and releases it with one.
 //!
-//! Numbers of two parents say nothing about each other, and a parent without children may be removed and made again at any
-//! time. A *pin* tells whether that has happened: a watch on the parent, on the session's own connection. The server reports
-//! the removal there before it answers a create under the new parent.
+//! Numbers of two parents say nothing about each other, and a parent without children may be removed and made again at
+//! any time. A *pin* shows whether that has happened: a watch on the parent, on the session's own connection. The
+//! server reports the removal there before it answers a create under the new parent.
 //!
 //! | must stay true | how |
 //! |---|---|
@@ -70,7 +70,7 @@ struct Last {
     /// Under another parent, another node of ours may have the same number.
     id: NodeId,
     number: Sequence,
-    /// The node before it, too, was ours and alone: nobody else seems to use the queue.
+    /// The node before it was alone and ours, too: no other client seems to use the queue.
     is_again: bool,
     removed: bool,
 }

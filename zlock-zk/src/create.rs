@@ -72,7 +72,7 @@ struct Progress {
     has_tried: bool,
 }
 
-/// Nobody but us knows the name of a node whose maker could not see the queue.
+/// Only this client knows the name of a node whose creator could not list the queue.
 async fn undo_create(operation: &mut Operation<'_>, session: SessionKey, made: Option<NodeName>) {
     if let Some(name) = made
         && let Err(failure) = crate::delete::by_name(operation, session, &name).await
@@ -271,7 +271,7 @@ async fn finish(
     Ok(Created::new(node.clone(), queue.with_own(node), session.epoch, deletion))
 }
 
-/// Whether a node that was just created is alone in its queue, although nobody has listed that.
+/// Returns `true` if a node that was just created is known to be alone in its queue without a listing.
 fn is_alone(operation: &Operation<'_>, session: SessionKey, trusted: Trusted, node: &Node) -> bool {
     Worth::of(node.sequence) == Worth::Place
         && operation.shared.sessions.get(session).is_some_and(|live| {

@@ -20,7 +20,7 @@ pub(crate) enum Beat {
     /// before it hears from its followers that they were alive. So also while the session owns no node: the first create
     /// after that would rest on what a follower alone has answered.
     Proof,
-    /// The same, and a search for own nodes that somebody has deleted.
+    /// The same, and a search for own nodes that were deleted by others.
     Search,
 }
 
@@ -70,8 +70,8 @@ impl Heartbeat {
     }
 }
 
-/// Finds own nodes that somebody deleted. One request lists all of them, as long as they are not too many; then each search
-/// lists the next ones.
+/// Finds own nodes that were deleted by others. One request lists all of them, as long as they are not too many; then
+/// each search lists the next ones.
 async fn search(live: &Live, shared: &Shared) -> Result<(), Error> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());

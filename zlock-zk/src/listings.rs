@@ -49,7 +49,7 @@ impl Path {
         }
     }
 
-    /// The next listing is about to be sent: whoever comes from now on needs a later one.
+    /// The next listing is about to be sent: callers from now on need a later one.
     pub(crate) fn take_next(&self, session: SessionKey) {
         lock(&self.next).take_if(|(of, _)| *of == session);
     }

@@ -230,7 +230,7 @@ async fn confirmation(mut states: StateWatcher) -> Close {
     if timeout(Task::CLOSE_TIMEOUT, answered).await == Ok(true) { Close::Ended } else { Close::Pending }
 }
 
-/// The manager ends with the backend, or is dropped with its runtime: nobody keeps the session from then on.
+/// The manager ends with the backend, or is dropped with its runtime. From then on, the session is not kept alive.
 impl Drop for Manager {
     fn drop(&mut self) {
         self.shared.close(CloseReason::Requested);

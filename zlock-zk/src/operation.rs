@@ -97,7 +97,7 @@ impl<'a> Operation<'a> {
         Ok(queue.find(&node.id).map(|found| found.name.clone()))
     }
 
-    /// Logs what somebody should know who wonders why the operation takes so long.
+    /// Logs why the operation takes so long.
     pub(crate) fn warn(&self, why: &'static str) {
         let Operation { budget, .. } = self;
         LastFailure::note(|| budget.error(ErrorKind::Unavailable).with_message(why));

@@ -61,7 +61,7 @@ async fn read(
     }
 }
 
-/// What an answer tells. Its time is that of the leader's clock when the node got its present name.
+/// The contents of a response. The time is that of the leader's clock when the node got its current name.
 fn told(data: Vec<u8>, stat: &Stat) -> NodeData {
     let owner = stat.ephemeral_owner.cast_unsigned();
     let token = FencingToken::new(stat.czxid.cast_unsigned());

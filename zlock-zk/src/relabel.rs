@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 
-/// Renames the node so that its name has `label`, in one transaction: nobody sees the queue without it.
+/// Renames the node so that its name has `label`, in one transaction: no client sees the queue without it.
 pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
     let mut operation = Operation::new(shared, "relabel", parent);
     let relabelled = node.clone().relabelled(NodeName::of(&node.id, label, node.sequence), label);

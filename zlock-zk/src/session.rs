@@ -280,7 +280,7 @@ pub(crate) enum Freshness {
     /// At least what this client has already seen. A server lags behind that only after the connection was interrupted,
     /// or after another server answered.
     Told,
-    /// All that any server was told before.
+    /// Everything that was written before.
     Latest,
 }
 

@@ -61,7 +61,7 @@ impl Touches {
         self.answered.back().map_or(self.begun, |last| last.sent.max(self.begun))
     }
 
-    /// Takes notice of a request that was just answered.
+    /// Records a request that was just answered.
     pub(crate) fn answered(&mut self, sent: Instant) {
         if self.answered.len() == KEPT {
             self.answered.pop_front();

@@ -50,7 +50,7 @@ pub enum Step {
     Wait,
     /// The lock is held.
     Granted {
-        /// Tell the node behind by relabelling the own one (semaphore only).
+        /// Notify the node behind by relabelling the own one (semaphore only).
         promote: bool,
     },
     /// The lock will never be held. The reason is not [`Status::Live`].

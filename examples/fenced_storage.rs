@@ -42,7 +42,7 @@ impl Storage {
         Ok(Storage(path))
     }
 
-    /// Reads, or writes a text. A read counts, too: who has read with a newer token must find what it read
+    /// Reads, or writes a text. A read counts, too: a client that has read with a newer token must find what it read
     /// when it comes to write.
     fn visit(&self, token: FencingToken, text: Option<&str>) -> io::Result<Result<String, Refused>> {
         let mut file = File::options().read(true).write(true).open(&self.0)?;

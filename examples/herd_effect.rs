@@ -103,8 +103,7 @@ impl Contender for Mutex {
     }
 }
 
-/// A contender in a task of its own: acquires, and says so; releases when it is told to, and acquires again
-/// when it is told to.
+/// A contender in its own task, which acquires the lock and reports it, and releases or acquires it again on command.
 async fn contend(
     number: usize,
     mut contender: Box<dyn Contender>,
@@ -185,7 +184,7 @@ fn middle(mut counts: Vec<u64>) -> u64 {
     counts[counts.len() / 2]
 }
 
-/// Prints the table. Whether zlock told one waiter of a hand-over.
+/// Prints the table. Returns `true` if zlock woke one waiter for each hand-over.
 async fn compare(store: &dyn Store, name: &str) -> Result<bool> {
     println!("One hand-over with {WAITERS} waiters, on {name}:\n");
     println!("| design | notifications | requests |");

@@ -78,13 +78,13 @@ fn herd_effect(args: &[&str]) -> Vec<(u64, u64)> {
 }
 
 #[tokio::test]
-async fn on_mem_one_waiter_of_fifty_is_told() {
+async fn on_mem_one_of_fifty_waiters_is_woken() {
     limit(async { assert_eq!(herd_effect(&[]), [(50, 100), (50, 52), (1, 2)]) }).await;
 }
 
 #[cfg(feature = "zk")]
 #[tokio::test]
-async fn on_zookeeper_one_waiter_of_fifty_is_told() {
+async fn on_zookeeper_one_of_fifty_waiters_is_woken() {
     limit(async {
         if !zlock_testkit::have_zookeeper() {
             return;

@@ -284,7 +284,7 @@ async fn two_seconds_are_two_seconds_without_a_server() {
     .await;
 }
 
-/// In a process of its own: takes the lock, and tells what it believes right after it was frozen.
+/// In its own process: acquires the lock, and reports its view of the lock right after it was frozen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "run by other tests in a process of its own"]
 async fn child_holds() {

@@ -97,7 +97,7 @@ async fn order([first, third]: [&mut Peer; 2], ours: &[InterProcessMutex; 2], ob
     release(fourth.await.unwrap()).await;
 }
 
-/// Each asks the other to let go, and is heard.
+/// Each asks the other to release the lock, and the other gets the request.
 async fn revocation(peer: &mut Peer, ours: &InterProcessMutex) {
     let held = ours.acquire().await.unwrap();
     let asked = tokio::spawn(async move {

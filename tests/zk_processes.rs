@@ -32,7 +32,7 @@ fn child(test: &str, hosts: &str, folder: &Path, fate: Fate) -> Process {
     Process::spawn_test(test, &variables)
 }
 
-/// What a child is told: the servers, and the shared folder.
+/// The arguments of a child: the servers, and the shared folder.
 fn told() -> (String, PathBuf) {
     let variable = |name| std::env::var(name).unwrap();
     (variable("ZLOCK_CHILD_HOSTS"), variable("ZLOCK_CHILD_FOLDER").into())

@@ -57,7 +57,7 @@ impl ToyBackend {
 }
 
 impl Shared {
-    /// Closes the backend for its callers, at once. The task tells the server.
+    /// Closes the backend for its callers at once. The task notifies the server.
     fn close(&self) {
         self.sessions.close(CloseReason::Requested);
     }
@@ -104,7 +104,7 @@ impl Shared {
         }
     }
 
-    /// Keeps a session alive until it ends. Each answer also tells which own nodes are left.
+    /// Keeps a session alive until it ends. Each response also lists the remaining own nodes.
     async fn keep(&self, session: SessionKey) {
         let publisher = self.sessions.publisher();
         let mut events = publisher.subscribe();

@@ -1,4 +1,4 @@
-//! What can be moved and shared between tasks: told by the compiler.
+//! What can be moved and shared between tasks, checked by the compiler.
 
 use zlock::mem::MemServer;
 use zlock::{

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_distinguished() {
         let answers: [(&[u8], Voice); 10] = [
             (b"\x15\x03\x03\0\x02\x02(", Voice::Tls),
             (b"\x16\x03\x03\0\x5a\x02", Voice::Tls),

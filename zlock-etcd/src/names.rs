@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_somebody_else_has_is_left_out() {
+    fn a_name_of_another_client_is_left_out() {
         let (names, [a, b]) = (Names::default(), ids());
         names.take("/x/", &a);
         names.take_another(&a);

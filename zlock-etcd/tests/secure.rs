@@ -142,7 +142,7 @@ async fn authentication_is_switched_on_while_a_node_is_there() {
 
 /// A permission that is revoked ends holders and waiters with the reason, and not as if the server had gone.
 #[tokio::test]
-async fn a_permission_is_revoked_while_somebody_holds_and_somebody_waits() {
+async fn a_revoked_permission_ends_holder_and_waiter() {
     if !have_etcd() {
         return;
     }

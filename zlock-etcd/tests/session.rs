@@ -238,7 +238,7 @@ async fn a_lease_revoked_by_hand() {
 }
 
 #[tokio::test]
-async fn a_node_deleted_by_hand_is_told_of_within_a_keep_alive() {
+async fn a_node_deleted_by_hand_is_noticed_within_a_keep_alive() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
         let backend = common::backend(&server.connect_string()).await;

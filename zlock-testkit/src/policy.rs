@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::server::{Etcd, ZooKeeper, dns, etcd, zookeeper};
 
-/// What a line that tells of a skipped test begins with; `cargo xtask test` counts them.
+/// The beginning of a line that reports a skipped test; `cargo xtask test` counts them.
 pub const SKIP_MARK: &str = "ZLOCK-SKIP";
 
 const VARIABLE: &str = "ZLOCK_TEST_SERVERS";

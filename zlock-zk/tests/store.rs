@@ -347,7 +347,7 @@ async fn written_data_is_a_change() {
 
 /// ZooKeeper tells when a node was made; a foreign node is no session's.
 #[tokio::test]
-async fn time_of_the_create_is_told() {
+async fn time_of_the_create_is_reported() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
         let backend = backend(&server.connect_string()).await;

@@ -34,7 +34,7 @@ macro_rules! conformance_group {
             children: [
                 missing_parent_is_an_empty_queue,
                 foreign_and_nested_children_are_left_out,
-                has_what_the_backend_was_told,
+                contains_what_the_backend_knew,
             ],
             children_up_to: [
                 has_the_node_right_before,
@@ -67,7 +67,7 @@ macro_rules! conformance_group {
                 by_token_after_any_poll_of_a_create,
             ],
             hand_over: [removes_the_node, gone_successor_is_not_confirmed, gone_node_is_not_confirmed],
-            data: [is_what_was_given, owner_is_told, time_of_the_create_stays],
+            data: [is_what_was_given, owner_is_returned, time_of_the_create_stays],
             data_with_watch: [
                 fires_on_a_write_and_on_the_deletion,
                 no_change_is_lost,

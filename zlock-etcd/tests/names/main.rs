@@ -412,7 +412,7 @@ async fn a_key_that_looks_like_a_place_and_is_none_stays() {
 
 /// Somebody else uses our lease, for a lock of Go's, say: the next name is taken.
 #[tokio::test]
-async fn a_name_that_somebody_else_has_is_left_to_them() {
+async fn a_name_of_another_client_is_not_used() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
         let (backend, mut observer) =

@@ -175,7 +175,7 @@ async fn a_mute_link_carries_requests_but_no_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_outlives_the_connection_and_tells_what_was_missed() {
+async fn a_watch_outlives_the_connection_and_reports_what_was_missed() {
     limit(async {
         let server = MemServer::new();
         let (a, b) = (server.connect(), server.connect());

@@ -22,7 +22,7 @@ use crate::history::What;
 /// Workers of a busy process. They share its session.
 const WORKERS: u32 = 2;
 
-/// What a client process is told.
+/// The arguments of a client process.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) url: String,

@@ -42,7 +42,7 @@ pub(crate) fn move_leader(leader: SocketAddr, next: SocketAddr) -> io::Result<()
     text(leader, &["move-leader", &format!("{:x}", status(next, "MemberID")?)]).map(drop)
 }
 
-/// A number that the server tells of itself.
+/// A number from the server's own status.
 fn status(server: SocketAddr, name: &str) -> io::Result<u64> {
     let status = text(server, &["endpoint", "status", "--write-out=fields"])?;
     let number = |line: &str| line.strip_prefix(&format!("\"{name}\" : "))?.trim().parse().ok();

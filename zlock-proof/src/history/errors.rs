@@ -1,13 +1,13 @@
-//! What clients may be told, and that each of them comes to an end.
+//! The errors that clients may get, and that every operation ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ending, Findings, History, What};
 
-/// What a client may be told while the store is under fire.
+/// The errors that a client may get during faults.
 const EXPECTED: [&str; 4] = ["SessionLost", "Unavailable", "Timeout", "Busy"];
 
-/// What a client may be told when its session was ended before its time: that its node is gone may be seen first.
+/// The errors that a client may get when its session was ended early: it may notice the deleted node first.
 const BY_HAND: &str = "NodeDeleted";
 
 /// Looks at the errors, and at what never came to an end in processes that ended by themselves.

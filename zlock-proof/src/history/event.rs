@@ -33,7 +33,7 @@ pub(crate) enum What {
     Unheld { op: u64, last: Ns },
     /// `lost()` resolved, for the first time since the lock was last seen held.
     Lost { op: u64 },
-    /// The lock is let go: the call, or the drop of the guard.
+    /// The release of the lock: the call, or the drop of the guard.
     Release { op: u64 },
     /// The release came back.
     Released { op: u64, outcome: String },

@@ -34,7 +34,7 @@ pub(crate) enum Ended {
     Released,
     /// By the deadline. Also of a process that was killed: it would have held until then.
     Deadline,
-    /// Before the deadline: the client was told.
+    /// Before the deadline: the client learned of it.
     Told,
 }
 

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_told_is_caught() {
+    fn a_missed_notice_is_caught() {
         for (lines, bad) in [
             ("1 unheld op=1 last=0\n2 lost op=1\n3 release op=1\n", 0),
             ("1 unheld op=1 last=0\n3 release op=1\n", 1),

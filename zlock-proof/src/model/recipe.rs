@@ -53,7 +53,7 @@ impl fmt::Display for Recipe {
     }
 }
 
-/// The label that tells the node behind that this one was granted.
+/// The label that notifies the node behind that this one was granted.
 pub(crate) fn promoted(label: Label) -> Label {
     match label {
         Label::Permits { weight, max, .. } => Label::Permits { weight, max, granted: true },

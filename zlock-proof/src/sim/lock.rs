@@ -93,7 +93,7 @@ impl Kind {
         })
     }
 
-    /// Asks whoever holds to let go.
+    /// Asks the holders to release the lock.
     pub(crate) async fn revoke(self, client: &Client, path: &LockPath) -> Result<usize, Error> {
         match self {
             Kind::Mutex { .. } => client.mutex(path)?.request_revocation().await,

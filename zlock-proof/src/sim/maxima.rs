@@ -41,7 +41,8 @@ impl World {
         }
     }
 
-    /// Somebody was told that his maximum is not that of the first: so it was, since he asked.
+    /// A client got the error that its maximum is not that of the head of the queue: that must have been true since its
+    /// request.
     pub(crate) fn check_mismatch(&self, locks: &[(usize, Kind)], asked: Instant, error: &Error) {
         let is_true = locks.iter().any(|(path, kind)| {
             let Kind::Permits { max: mine, .. } = kind else { return false };

@@ -30,7 +30,7 @@ pub(crate) struct Holds {
     pub(crate) by_token: BTreeMap<FencingToken, Hold>,
     /// Nodes that an operator took away, and when.
     pub(crate) taken: BTreeMap<u64, Instant>,
-    /// Those who wait to be asked to let go, each with a watch on its own node.
+    /// The holders that wait for a request for revocation, each with a watch on its own node.
     pub(crate) listening: BTreeSet<u64>,
     /// The highest fencing token that was granted, by path and by what for.
     highest: BTreeMap<usize, BTreeMap<Mode, FencingToken>>,
@@ -119,7 +119,7 @@ impl World {
         self.check();
     }
 
-    /// Starts or ends to wait for being asked to let go.
+    /// Starts or ends waiting for a request for revocation.
     pub(crate) fn listen(&self, tokens: &[FencingToken], starts: bool) {
         let listening = &mut self.lock().holds.listening;
         for number in tokens.iter().map(|token| token.number()) {
@@ -183,7 +183,7 @@ impl World {
         state.holds.taken.extend(numbers.iter().map(|number| (*number, now)));
     }
 
-    /// Looks at everybody who says that he holds, as of this moment.
+    /// Checks every guard that reports that it is held at this moment.
     pub(crate) fn check(&self) {
         let holds: Vec<(FencingToken, Hold)> = {
             let state = self.lock();

@@ -1,4 +1,4 @@
-//! What must happen in time: nobody sleeps through his turn, nothing stays that nobody wants.
+//! What must happen in time: no waiter sleeps through its turn, and nothing unneeded remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// What a client is late with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// The node may hold, and nobody was told so.
+    /// The node may hold, and its client was not notified.
     Grant(u64),
     /// The node's holder left, or has lost it.
     Removal(u64),

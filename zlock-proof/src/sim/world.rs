@@ -90,7 +90,7 @@ pub(crate) struct World {
     pub(crate) paths: Vec<LockPath>,
     pub(crate) began: Instant,
     pub(crate) end: Instant,
-    /// Told when a rule was broken.
+    /// Notified when a rule was broken.
     pub(crate) broken: Notify,
     tracing: bool,
     state: Mutex<State>,

@@ -129,7 +129,7 @@ macro_rules! mutual_group {
             revocation,
             [$lock],
             [
-                holder_is_told_and_lets_go,
+                holder_gets_the_request_and_releases,
                 asked_before_the_holder_listens,
                 nobody_to_ask,
                 holder_that_does_not_listen_is_untouched,

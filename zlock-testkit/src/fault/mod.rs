@@ -264,7 +264,7 @@ impl Drop for FaultProxy {
     }
 }
 
-/// Takes connections as the gate says, and tells when it has followed the gate.
+/// Accepts connections as the gate says, and reports when it has followed the gate.
 async fn accept(shared: Arc<Shared>, addr: SocketAddr, reached: watch::Sender<Gate>) {
     let mut control = shared.control.subscribe();
     let mut listener = None;

@@ -39,7 +39,7 @@ pub async fn order_across_the_wrap(case: &Case<'_>) {
 }
 
 /// The queue contains every node that this backend knew before the call, and none that it knew to be deleted.
-pub async fn has_what_the_backend_was_told(case: &Case<'_>) {
+pub async fn contains_what_the_backend_knew(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for _ in 0..10 {
         let first = case.create(&a, &path, Label::Lock).await;

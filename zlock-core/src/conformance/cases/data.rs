@@ -32,7 +32,7 @@ pub async fn is_what_was_given(case: &Case<'_>) {
 }
 
 /// Every client gets the session that owns the node.
-pub async fn owner_is_told(case: &Case<'_>) {
+pub async fn owner_is_returned(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     let owner = a.session_events().current().id;
     let node = case.create(&a, &path, Label::Write).await.node;

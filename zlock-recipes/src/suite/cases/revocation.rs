@@ -13,7 +13,7 @@ use crate::{Guard, Lock, LockGuard, ReadWriteLock, Release, Semaphore};
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// The holder gets the request and releases, and the requester acquires. The lock's next holder gets no request.
-pub async fn holder_is_told_and_lets_go<M: Mutual>(case: &Case<'_>) {
+pub async fn holder_gets_the_request_and_releases<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
     let guard = mine.acquire().await.unwrap();

@@ -110,7 +110,7 @@ impl MemServer {
     /// # let server = MemServer::new();
     /// let client = zlock::Client::new(server.connect());
     /// let guard = client.mutex("/app/orders")?.acquire().await?;
-    /// server.remove(&format!("{}/{}", guard.path(), guard.node())); // an operator
+    /// server.remove(guard.path(), guard.node().as_str()); // an operator
     /// assert_eq!(guard.lost().await.kind(), zlock::ErrorKind::NodeDeleted);
     /// # Ok(())
     /// # }

@@ -204,7 +204,7 @@ impl OwnNodes {
     }
 }
 
-/// Keeps a node out of the comparisons with the session's nodes, from [`OwnNodes::hide`] until it is dropped.
+/// Excludes a node from the comparisons with the session's nodes until it is dropped. Returned by [`OwnNodes::hide`].
 #[derive(Debug)]
 pub struct Hidden<'a> {
     nodes: &'a OwnNodes,

@@ -199,9 +199,9 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Sets how long a release waits for the server before it goes on in the background, and how long a `try_acquire` may
-    /// take. Defaults to 15 seconds. The backend's own operation timeout, which limits each
-    /// operation of a longer call, is an option of the backend.
+    /// Sets how long a release waits for the server before it continues in the background, and how long a `try_acquire`
+    /// may take. Defaults to 15 seconds. The backend's own operation timeout, which limits each operation of a longer
+    /// call, is an option of the backend.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for zero.

@@ -361,8 +361,8 @@ impl Guard {
     /// Releases the lock and waits until the server has done so. With a [`Handoff`](crate::Handoff), a lock that other
     /// users of the client wait for is passed on instead, without a request.
     ///
-    /// Returns [`Release::Pending`] at once while the store does not answer, and after the client's
-    /// operation timeout otherwise: the release then goes on in the background.
+    /// Returns [`Release::Pending`] at once while the store does not answer, and after the client's operation timeout
+    /// otherwise: the release then continues in the background.
     ///
     /// # Errors
     /// [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the

@@ -275,7 +275,7 @@ impl<K: Kind> LockHandle<K> {
     /// future is cancelled at its current await point, as by [`Guard::run`].
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire) and of [`Guard::run`]. A release that fails is logged and goes on in the
+    /// Those of [`acquire`](Self::acquire) and of [`Guard::run`]. A release that fails is logged and continues in the
     /// background.
     ///
     /// # Cancel safety

@@ -215,8 +215,8 @@ impl MultiLock {
     /// future is cancelled at its current await point, as by [`MultiGuard::run`].
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire) and of [`MultiGuard::run`]. A release that fails is logged and goes on in the
-    /// background.
+    /// Those of [`acquire`](Self::acquire) and of [`MultiGuard::run`]. A release that fails is logged and continues in
+    /// the background.
     ///
     /// # Cancel safety
     /// Dropping the future drops `future` and releases the locks in the background.
@@ -418,7 +418,7 @@ async fn acquire_one(lock: &LockHandle<Label>, wait: Wait) -> Result<Guard> {
     lock.acquire_timeout(left).await
 }
 
-/// Releases in reverse order, for as long as there is time; the rest goes on in the background.
+/// Releases in reverse order, for as long as there is time; the rest continues in the background.
 async fn roll_back(mut guards: Vec<Guard>, wait: Wait) {
     let release = async {
         while let Some(guard) = guards.pop() {

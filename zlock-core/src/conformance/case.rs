@@ -67,7 +67,7 @@ impl<'a> Case<'a> {
         connection
     }
 
-    /// The path of a lock under this case's root.
+    /// Returns the path of a lock under this case's root.
     pub fn path(&self, name: &str) -> LockPath {
         let path = self.root.join(name).expect("a case's path");
         lock(&self.paths).push(path.clone());

@@ -38,7 +38,7 @@ pub async fn contended(case: &Case<'_>) {
     assert_eq!(counts(&b), [1, 1, 1, 1]);
 }
 
-/// A try that fails is one listing, and no write.
+/// A failed try costs one listing and no write.
 pub async fn failed_try(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let lock = case.lock::<InterProcessMutex>(&b, "lock");
@@ -50,7 +50,7 @@ pub async fn failed_try(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Everything that is said of a held lock is local.
+/// Queries about a held lock are local.
 pub async fn looks_cost_nothing(case: &Case<'_>) {
     let a = case.process().await;
     let lock = case.lock::<InterProcessMutex>(&a, "lock");

@@ -175,7 +175,7 @@ pub async fn t19_downgrade_after_the_loss(case: &Case<'_>) {
     release(next).await;
 }
 
-/// T19: the same when the session ends while the downgrade is under way.
+/// T19: the same when the session ends during the downgrade.
 pub async fn t19_the_session_ends_meanwhile(case: &Case<'_>) {
     for side in [Side::Before, Side::After] {
         let [a, b] = case.processes().await;
@@ -243,8 +243,8 @@ pub async fn a_reader_once_it_is_sent(case: &Case<'_>) {
     release(read).await;
 }
 
-/// The answer is lost, or the request: the lock is read, and the background tells the store until it knows. A
-/// writer that waits does not get in beside the reader.
+/// The response or the request is lost: the lock is a read lock, and the background retries the relabel until the store
+/// has it. A waiting writer is not granted the lock beside the reader.
 pub async fn answer_lost(case: &Case<'_>) {
     for (side, times) in [(Side::After, 1), (Side::After, 3), (Side::Before, 1), (Side::Before, 3)] {
         let [a, b, c, d] = case.processes().await;
@@ -260,7 +260,7 @@ pub async fn answer_lost(case: &Case<'_>) {
     }
 }
 
-/// The answer, or the request, is lost and the guard is gone at once: nothing is left, and the writer gets it.
+/// The response or the request is lost and the guard is dropped at once: nothing is left, and the writer gets the lock.
 pub async fn answer_lost_and_dropped(case: &Case<'_>) {
     for (side, by_drop) in
         [(Side::After, false), (Side::After, true), (Side::Before, false), (Side::Before, true)]
@@ -283,8 +283,8 @@ pub async fn answer_lost_and_dropped(case: &Case<'_>) {
     }
 }
 
-/// A store that does not answer: after the operation timeout the lock is read all the same. Its release does not
-/// wait for the relabel, and a relabel that comes after it brings nothing back.
+/// A store that does not respond: after the operation timeout, the lock still is a read lock. Its release does not wait
+/// for the relabel, and a later relabel does not recreate the node.
 pub async fn never_answered(case: &Case<'_>) {
     let time = Duration::from_millis(300);
     let b = case.process().await;
@@ -308,7 +308,7 @@ pub async fn never_answered(case: &Case<'_>) {
     }
 }
 
-/// While the link is down a downgrade is one at once; readers come in when the store knows.
+/// While the link is down, a downgrade takes effect at once; readers are granted the lock when the store has it.
 pub async fn while_disconnected(case: &Case<'_>) {
     let [a, b, c, d] = case.processes().await;
     let write = lock(case, &a).write().acquire().await.unwrap();
@@ -325,7 +325,7 @@ pub async fn while_disconnected(case: &Case<'_>) {
     assert_eq!(a.session().epoch, 1);
 }
 
-/// The link breaks while the request is under way, and its answer is lost.
+/// The link breaks while the request is in flight, and the response is lost.
 pub async fn link_breaks_meanwhile(case: &Case<'_>) {
     let [a, b, c, d] = case.processes().await;
     let write = lock(case, &a).write().acquire().await.unwrap();
@@ -387,8 +387,8 @@ async fn dropped(case: &Case<'_>, name: &str, harm: impl AsyncFn(&Process), mend
     assert_eq!(a.session().epoch, 1, "nothing went by the end of a session");
 }
 
-/// A reader that was a writer, whose node was deleted by hand: its release says that it was lost. Also when the
-/// answer to the relabel was lost, so that the node is known by its old name.
+/// The node of a downgraded reader is deleted by hand: its release reports the loss, even if the response to the
+/// relabel was lost, so that only the node's old name is known.
 pub async fn release_without_a_node_is_already_lost(case: &Case<'_>) {
     for answered in [true, false] {
         let [a, b] = case.processes().await;

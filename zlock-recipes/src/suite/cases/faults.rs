@@ -11,8 +11,8 @@ use crate::{Lock, LockGuard, Release};
 
 const FOREVER: usize = usize::MAX;
 
-/// T1: the create took effect, its answer is lost, the backend gives up, the session lives on: an error; later
-/// the queue is empty and others acquire.
+/// T1: the create took effect, its response is lost, the backend gives up, the session stays live: an error; later the
+/// queue is empty and others acquire the lock.
 pub async fn t1_answer_lost_for_good<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let lock = case.lock::<M>(&a, "lock");
@@ -58,7 +58,7 @@ pub async fn t2_dropped_at_each_call<M: Mutual>(case: &Case<'_>) {
     }
 }
 
-/// T3: listing, or looking at the node in front, fails for good after the create: an error, and no node left.
+/// T3: listing, or watching the node in front, fails permanently after the create: an error, and no node is left.
 pub async fn t3_listing_fails_for_good<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -106,7 +106,7 @@ pub async fn t8_refused_release<M: Mutual>(case: &Case<'_>) {
     served::<M>(case, &b).await;
 }
 
-/// T9: a store that refuses everything at once keeps the background at rest: a handful of tries in ten seconds.
+/// T9: a store that refuses everything at once does not keep the background busy: a handful of attempts in ten seconds.
 pub async fn t9_background_does_not_spin<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
@@ -170,7 +170,7 @@ pub async fn t28_a_slow_call_delays_nobody_else<M: Mutual>(case: &Case<'_>) {
     assert_eq!(waiter.await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// T28: a listener that never looks delays nobody, and still sees every loss when it does.
+/// T28: a listener that is never polled delays no other client, and still gets every loss when it is polled.
 pub async fn t28_a_slow_listener_delays_nobody<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let mut listener = a.client.session_events().listen();
@@ -186,7 +186,7 @@ pub async fn t28_a_slow_listener_delays_nobody<M: Mutual>(case: &Case<'_>) {
     drop(guard);
 }
 
-/// T43: retries are not multiplied: whatever may be tried again was tried again by the backend, once.
+/// T43: retries are not multiplied: only the backend retries.
 pub async fn t43_the_engine_repeats_nothing<M: Mutual>(case: &Case<'_>) {
     let a = case.process().await;
     let lock = case.lock::<M>(&a, "lock");
@@ -203,8 +203,8 @@ pub async fn t43_the_engine_repeats_nothing<M: Mutual>(case: &Case<'_>) {
     served::<M>(case, &a).await;
 }
 
-/// Rule 5: a waiter whose call to the backend hangs learns all the same that its session is lost, its client
-/// is closed, or its node is gone.
+/// Rule 5: a waiter whose call to the backend hangs still learns that its session is lost, its client is closed, or its
+/// node was deleted.
 pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
     for call in [M::WAIT, Call::Children] {
         for kind in [ErrorKind::SessionLost, ErrorKind::Closed, ErrorKind::NodeDeleted] {
@@ -242,7 +242,7 @@ pub async fn a_hanging_call_does_not_hide_the_loss<M: Mutual>(case: &Case<'_>) {
     }
 }
 
-/// Nothing is left in the queue but what its holders have, and the next one is served.
+/// Only the nodes of holders are left in the queue, and the next waiter is served.
 async fn served<M: Mutual>(case: &Case<'_>, process: &Process) {
     let lock = case.lock::<M>(process, "lock");
     let guard = lock.acquire_timeout(LONG).await.expect("the next one is served");

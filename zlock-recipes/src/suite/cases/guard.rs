@@ -19,7 +19,7 @@ async fn free(case: &Case<'_>, process: &Process) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// A guard dropped on a thread that knows no runtime releases.
+/// A guard that is dropped on a thread without a runtime releases the lock.
 pub async fn dropped_outside_any_runtime(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = mutex(case, &a).acquire().await.unwrap();
@@ -27,7 +27,7 @@ pub async fn dropped_outside_any_runtime(case: &Case<'_>) {
     free(case, &b).await;
 }
 
-/// A guard dropped while its task unwinds releases.
+/// A guard that is dropped while its task unwinds releases the lock.
 pub async fn dropped_while_unwinding(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = mutex(case, &a).acquire().await.unwrap();
@@ -39,7 +39,8 @@ pub async fn dropped_while_unwinding(case: &Case<'_>) {
     free(case, &b).await;
 }
 
-/// `reenter` gives another guard of the same hold; the last one out releases, in any order, by drop or not.
+/// `reenter` returns another guard of the same hold; the last guard releases the lock, in any order, by a drop or a
+/// release.
 pub async fn reenter_by_hand(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let others = mutex(case, &b);
@@ -90,7 +91,7 @@ pub async fn scope_by_hand(case: &Case<'_>) {
     assert_eq!(anew.release().await.unwrap(), Release::Released);
 }
 
-/// A scope with two locks enters both again, the outer one too; other locks wait as ever.
+/// In a scope with two locks, both can be entered again; other locks wait as usual.
 pub async fn scopes_nest(case: &Case<'_>) {
     let a = case.process().await;
     let locks = ["x", "y", "z"].map(|name| case.lock::<InterProcessMutex>(&a, name));
@@ -113,7 +114,7 @@ pub async fn scopes_nest(case: &Case<'_>) {
     assert_eq!(y.release().await.unwrap(), Release::Released);
 }
 
-/// The same path on another session is another owner, inside the scope too.
+/// The same path in another session is another owner, even inside the scope.
 pub async fn another_session_is_another_owner(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = mutex(case, &a).acquire().await.unwrap();
@@ -154,8 +155,7 @@ pub async fn last_handle_ends_the_session(case: &Case<'_>) {
     free(case, &b).await;
 }
 
-/// A release waits for the server as long as the operation timeout says, then it is `Pending`: the
-/// background ends it.
+/// A release waits for the server for the operation timeout and then returns `Pending`: the background completes it.
 pub async fn release_is_pending_after_the_operation_timeout(case: &Case<'_>) {
     let time = Duration::from_millis(700);
     let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
@@ -229,7 +229,7 @@ pub async fn waiting_for_oneself_is_warned_of(case: &Case<'_>) {
     assert_eq!(log.with("holds itself").len(), 1);
 }
 
-/// Node data is host and process id unless set for the client or the mutex, byte for byte.
+/// Node data defaults to host name and process ID; data set for the client or the mutex is stored byte for byte.
 pub async fn node_data(case: &Case<'_>) {
     let plain = case.process().await;
     let set = case.process_with(|builder| builder.with_node_data("client").unwrap()).await;
@@ -249,7 +249,7 @@ pub async fn node_data(case: &Case<'_>) {
     assert_eq!(told(mutex(case, &set).with_node_data("").unwrap()).await, b"");
 }
 
-/// A client takes an `Arc` of a backend that others use, too: closing it is up to them.
+/// A client accepts an `Arc` of a backend that others share; they close it.
 pub async fn backend_shared_with_others(case: &Case<'_>) {
     let connection = case.store.connect().await;
     let backend: Arc<dyn CoordinationBackend> = connection.backend.clone();

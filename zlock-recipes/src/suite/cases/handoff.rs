@@ -156,7 +156,7 @@ pub async fn a_timeout_removes_one_waiter(case: &Case<'_>) {
     release(lock.acquire_timeout(LONG).await.unwrap()).await;
 }
 
-/// A try never waits for local users, and asks the store only if there are none.
+/// A try never waits for local users, and sends requests only if there are none.
 pub async fn a_try(case: &Case<'_>) {
     let ([a, b], path) = (case.processes().await, case.path("lock"));
     let lock = handed(&a, &path, u32::MAX);
@@ -224,7 +224,7 @@ pub async fn a_lost_lock_is_not_handed_over(case: &Case<'_>) {
     release(next).await;
 }
 
-/// A holder that learns of the loss by itself, before the client's next heartbeat, does not hand over either.
+/// A holder that detects the loss before the client's next heartbeat does not hand over either.
 pub async fn a_loss_that_the_holder_finds_is_not_handed_over(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));
     let lock = handed(&a, &path, u32::MAX);
@@ -240,7 +240,7 @@ pub async fn a_loss_that_the_holder_finds_is_not_handed_over(case: &Case<'_>) {
     release(next).await;
 }
 
-/// A guard that is kept after its loss keeps nobody from trying.
+/// A guard that is kept after the loss does not prevent tries.
 pub async fn a_try_after_the_loss(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));
     let lock = handed(&a, &path, u32::MAX);
@@ -323,7 +323,7 @@ pub async fn a_failure_reaches_everybody(case: &Case<'_>) {
     release(lock.acquire().await.unwrap()).await;
 }
 
-/// Entering again belongs to a turn: a scope that was carried over from an earlier one enters nothing.
+/// Reentry belongs to a turn: a scope from an earlier turn enters nothing.
 pub async fn entering_again_belongs_to_a_turn(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));
     let lock = handed(&a, &path, u32::MAX);

@@ -92,7 +92,7 @@ pub async fn data(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Node data that asks the node's own holder to let go: every wait for a revocation would end at once.
+/// Node data that would request revocation of the node's own holder is refused.
 pub async fn data_that_revokes(case: &Case<'_>) {
     const REVOKE: &str = "__REVOKE__";
     let a = case.process().await;
@@ -121,7 +121,7 @@ pub async fn data_that_revokes(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// A client that gives the server no time.
+/// A client with an operation timeout of zero.
 pub async fn operation_timeout(case: &Case<'_>) {
     let a = case.process().await;
     let builder = Client::builder(a.connection.backend.clone());
@@ -131,7 +131,7 @@ pub async fn operation_timeout(case: &Case<'_>) {
     nothing_was_sent(&a);
 }
 
-/// A template with no attempts.
+/// A template with zero attempts is refused.
 pub async fn attempts(case: &Case<'_>) {
     let a = case.process().await;
     let template = LockTemplate::new(&a.client, case.root()).unwrap();
@@ -140,7 +140,7 @@ pub async fn attempts(case: &Case<'_>) {
     nothing_was_sent(&a);
 }
 
-/// Times that no clock can tell are for ever, and nothing panics; the shortest ones are timeouts.
+/// Durations beyond the range of the clock mean no limit, and nothing panics; the shortest ones are timeouts.
 pub async fn extreme_times(case: &Case<'_>) {
     let huge = [Duration::MAX, Duration::MAX - LONG, Duration::from_secs(u64::MAX / 2), LONG * 1_000_000_000];
     let b = case.process().await;

@@ -149,7 +149,7 @@ pub async fn loss_cancels_the_closure(case: &Case<'_>) {
     write.execute(NAME, |_| async {}).await.unwrap();
 }
 
-/// Permits that cannot be are refused before anything is sent.
+/// Invalid numbers of permits are refused before anything is sent.
 pub async fn permits_that_cannot_be(case: &Case<'_>) {
     let a = case.process().await;
     for (n, max) in [(0, 3), (4, 3), (1, 0), (0, 0)] {

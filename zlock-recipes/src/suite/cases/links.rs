@@ -61,8 +61,8 @@ pub async fn turn_comes_during_an_outage<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// T4, FR-06: a release while disconnected says `Pending` at once; after the reconnect within the session
-/// the node goes in the background.
+/// T4, FR-06: a release while disconnected returns `Pending` at once; after a reconnection within the session, the node
+/// is removed in the background.
 pub async fn t4_fr_06_release_while_disconnected<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -83,7 +83,7 @@ pub async fn t4_fr_06_release_while_disconnected<M: Mutual>(case: &Case<'_>) {
     }
 }
 
-/// T53: a release that fails on a silent link; later both the same and others acquire.
+/// T53: a release that fails on a silent link; later the same client and others acquire the lock.
 pub async fn t53_release_on_a_broken_link<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let lock = case.lock::<M>(&a, "lock");
@@ -101,8 +101,8 @@ pub async fn t53_release_on_a_broken_link<M: Mutual>(case: &Case<'_>) {
     assert_eq!(lock.acquire_timeout(LONG).await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// T53: the link breaks and the session ends before the release was told: others acquire, and so does the
-/// same client in its next session.
+/// T53: the link breaks and the session ends before the release arrives: others acquire the lock, and so does the same
+/// client in its next session.
 pub async fn t53_release_overtaken_by_the_end_of_the_session<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let lock = case.lock::<M>(&a, "lock");
@@ -119,7 +119,7 @@ pub async fn t53_release_overtaken_by_the_end_of_the_session<M: Mutual>(case: &C
     assert_eq!(lock.acquire_timeout(LONG).await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// FR-01: the answer of the create is lost once: exactly one node, and it is ours.
+/// FR-01: the response to the create is lost once: there is exactly one node, and it is ours.
 pub async fn fr_01_answer_lost_once<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -338,7 +338,7 @@ pub async fn t29_close_while_disconnected<M: Mutual>(case: &Case<'_>) {
     drop(guard);
 }
 
-/// Time that is over while the store cannot be reached: the error says so, and what failed is its source.
+/// A timeout while the store cannot be reached: the error says so, and its source is the failure.
 pub async fn a_timeout_names_its_cause<M: Mutual>(case: &Case<'_>) {
     let short = Duration::from_secs(1);
     let a = case.process_with(|builder| builder.with_operation_timeout(short).unwrap()).await;

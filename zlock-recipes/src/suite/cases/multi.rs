@@ -109,7 +109,7 @@ pub async fn ml_04_one_deadline(case: &Case<'_>) {
     assert_eq!(second.release().await.unwrap(), Release::Released);
 }
 
-/// T45: a deadline that is past by the time it is the second's turn, and no time at all: a timeout, nothing left.
+/// T45: a deadline that has passed when the second lock is next, and a zero duration: a timeout, and nothing is left.
 pub async fn t45_past_deadline(case: &Case<'_>) {
     let processes: [_; 3] = case.processes().await;
     let other = case.process().await;
@@ -141,7 +141,7 @@ pub async fn t45_past_deadline(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// ML-05: sets that were given in opposite orders never wait for each other in a circle.
+/// ML-05: sets that were given in opposite orders never deadlock.
 pub async fn ml_05_opposite_orders(case: &Case<'_>) {
     let (inside, mut tasks) = (Inside::default(), JoinSet::new());
     let rounds = case.many(50, 10);
@@ -246,8 +246,8 @@ pub async fn scope_of_all(case: &Case<'_>) {
     assert_eq!(two.release().await.unwrap(), Release::Released);
 }
 
-/// A release while one store does not answer says `Pending`, and the others are free at once. If another one is
-/// refused, that is what is reported.
+/// A release while one store does not respond returns `Pending`, and the other locks are free at once. If another
+/// release is refused, the refusal is reported.
 pub async fn release_while_one_is_disconnected(case: &Case<'_>) {
     let processes: [_; 3] = case.processes().await;
     for refused in [false, true] {
@@ -285,7 +285,7 @@ pub async fn t2_acquire(case: &Case<'_>) {
     .await;
 }
 
-/// What cannot be a set is refused before anything is sent.
+/// Invalid sets are refused before anything is sent.
 pub async fn sets_that_cannot_be(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let none: [InterProcessMutex; 0] = [];

@@ -32,7 +32,7 @@ pub async fn mx_01_guard_scope<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// MX-04: no acquire fails because its parent vanished under it.
+/// MX-04: no acquire fails because its parent is removed concurrently.
 pub async fn mx_04_vanishing_parent<M: Mutual>(case: &Case<'_>) {
     let process = case.process().await;
     let (lock, path) = (case.lock::<M>(&process, "lock"), case.path("lock"));
@@ -145,7 +145,8 @@ pub async fn timeout_leaves_nothing<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// T45: a deadline that has passed already is a timeout, not a panic, and leaves nothing; so does no time.
+/// T45: a deadline that has already passed is a timeout, not a panic, and leaves nothing behind. So does a zero
+/// duration.
 pub async fn t45_deadline_in_the_past<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");

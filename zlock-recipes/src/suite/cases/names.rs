@@ -4,7 +4,7 @@ use crate::suite::Case;
 use crate::suite::case::LONG;
 use crate::{InterProcessMutex, ReadWriteLock, Release};
 
-/// Names without an ID, as Curator writes them without protection: whoever made such a node holds, or waits.
+/// Names without an ID, as Curator writes them without protection: such a node holds or waits.
 const PLACES: &[&str] = &["lock-0000000000", "__WRIT__0000000000", "__READ__0000000000", "lock--000000005"];
 
 /// Names that no lock recipe writes.
@@ -34,7 +34,7 @@ pub async fn a_place_needs_no_token(case: &Case<'_>) {
     }
 }
 
-/// A child with any other name is no place, and nobody waits for it.
+/// A child with any other name is not a place, and no client waits for it.
 pub async fn a_foreign_name_is_no_place(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");

@@ -57,7 +57,7 @@ pub async fn grant_does_not_wait(case: &Case<'_>) {
     release(second).await;
 }
 
-/// The request or its answer is lost: it is repeated until the store knows.
+/// The request or its response is lost: it is retried until the store has it.
 pub async fn answer_lost(case: &Case<'_>) {
     for (side, times) in [(Side::Before, 1), (Side::After, 1), (Side::Before, 3), (Side::After, 3)] {
         let [a, b, c] = case.processes().await;
@@ -73,7 +73,8 @@ pub async fn answer_lost(case: &Case<'_>) {
     }
 }
 
-/// Leaving is as good as telling; it does not wait for a relabel under way, which brings nothing back.
+/// A release has the same effect as the notification; it does not wait for a relabel in flight, which does not recreate
+/// the node.
 pub async fn released_meanwhile(case: &Case<'_>) {
     for side in [Side::Before, Side::After] {
         for by_drop in [false, true] {

@@ -41,7 +41,7 @@ async fn finished<T>(task: JoinHandle<T>) -> T {
     tokio::time::timeout(LONG, task).await.expect("it comes in").unwrap()
 }
 
-/// RW-01: twenty readers are in together, eight writers stand in line, and the participants say so.
+/// RW-01: twenty readers hold together, eight writers wait, and the participants show it.
 pub async fn rw_01_readers_together(case: &Case<'_>) {
     let processes: [_; 4] = case.processes().await;
     let mut readers = Vec::new();
@@ -120,7 +120,7 @@ pub async fn rw_03_a_writer_is_alone(case: &Case<'_>) {
     release(others.read().acquire_timeout(SHORT).await.unwrap()).await;
 }
 
-/// Who is inside.
+/// The current readers and writers.
 #[derive(Default)]
 struct Witness {
     readers: AtomicUsize,
@@ -282,7 +282,7 @@ pub async fn readers_behind_two_writers_wake_once(case: &Case<'_>) {
 }
 
 /// Entering again: in a writer's scope for both, in a reader's for reading, also while a writer waits; without a
-/// request; last one out releases; `is_acquired_in_this_process` tells the truth for each kind.
+/// request; the last guard releases; `is_acquired_in_this_process` is correct for each kind.
 pub async fn entering_again(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let mine = lock(case, &a);

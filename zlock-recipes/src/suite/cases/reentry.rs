@@ -51,7 +51,7 @@ pub async fn mx_07_reentrant_by_try_and_by_another_instance<M: Mutual>(case: &Ca
     assert_eq!(again.release().await.unwrap(), Release::Released);
 }
 
-/// T18: re-entry after the session's loss is an error, by scope and by guard, and a try says so, too.
+/// T18: reentry after the loss of the session is an error, by scope, by guard and by try.
 pub async fn t18_no_reentry_after_the_loss<M: Mutual>(case: &Case<'_>) {
     let a = case.process().await;
     let lock = case.lock::<M>(&a, "lock");

@@ -45,7 +45,7 @@ pub async fn asked_before_the_holder_listens<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Nobody holds, or the holder leaves between the look and the request: nobody is asked, nothing is made.
+/// There is no holder, or it leaves between the listing and the request: no holder is asked, and nothing is created.
 pub async fn nobody_to_ask<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));

@@ -77,7 +77,7 @@ pub async fn no_grant_without_a_node<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Rule 5: a waiter whose node an operator deleted learns it within a heartbeat, while its predecessor stays.
+/// Rule 5: a waiter whose node an operator deleted learns of it within a heartbeat, while its predecessor stays.
 pub async fn removed_waiter_wakes<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -208,7 +208,7 @@ pub async fn t29_close_wakes_the_waiter<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
 }
 
-/// Rule 7: fencing tokens of successive holders grow, also when the parent is removed in between.
+/// Rule 7: the fencing tokens of successive holders increase, even if the parent is removed in between.
 pub async fn fencing_tokens_grow<M: Mutual>(case: &Case<'_>) {
     let processes: [_; 3] = case.processes().await;
     let path = case.path("lock");

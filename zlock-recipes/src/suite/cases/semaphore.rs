@@ -38,7 +38,7 @@ async fn finished<T>(task: JoinHandle<T>) -> T {
     timeout(LONG, task).await.expect("it comes in").unwrap()
 }
 
-/// SEM-03: the permits of a client that is closed, or whose session ends, come back.
+/// SEM-03: the permits of a client that is closed, or whose session ends, are returned.
 pub async fn sem_03_permits_come_back(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let path = case.path("lock");
@@ -260,7 +260,7 @@ pub async fn heavy_is_not_starved(case: &Case<'_>) {
     release(finished(later).await).await;
 }
 
-/// Numbers that cannot be are refused before anything is sent, with the numbers.
+/// Invalid numbers are refused before anything is sent; the error has the numbers.
 pub async fn impossible_numbers(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");
@@ -326,7 +326,7 @@ pub async fn another_maximum(case: &Case<'_>) {
     release(mistaken.acquire(7).await.unwrap()).await;
 }
 
-/// Nothing enters again: inside the scope of a permit an acquire takes more of them.
+/// Permits are not reentrant: inside the scope of a permit, an acquire takes more of them.
 pub async fn not_entered_again(case: &Case<'_>) {
     let a = case.process().await;
     let mine = semaphore(case, &a, 2);
@@ -344,7 +344,7 @@ pub async fn not_entered_again(case: &Case<'_>) {
     release(two).await;
 }
 
-/// A release wakes the first in line and nobody else; the one behind it wakes when the first was granted.
+/// A release wakes only the first waiter; the one behind it wakes when the first was granted.
 pub async fn wakes_one(case: &Case<'_>) {
     let [a, b, c, d] = case.processes().await;
     let mine = semaphore(case, &a, 3);
@@ -370,8 +370,7 @@ pub async fn wakes_one(case: &Case<'_>) {
     release(finished(third).await).await;
 }
 
-/// Other locks on a semaphore's path are of no use and do no harm: they keep who comes later out, and wait for who
-/// came earlier.
+/// Other locks on a semaphore's path are safe but useless: they exclude later requests and wait for earlier ones.
 pub async fn other_locks_on_the_same_path(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let mine = semaphore(case, &a, 5);

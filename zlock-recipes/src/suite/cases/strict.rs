@@ -32,7 +32,7 @@ pub async fn order_of_the_queue<M: Mutual>(case: &Case<'_>) {
     assert!(order.is_sorted(), "{order:?}");
 }
 
-/// One release wakes one of fifty waiters: nobody else calls the store.
+/// One release wakes one of fifty waiters: no other client sends a request.
 pub async fn no_herd<M: Mutual>(case: &Case<'_>) {
     let processes: [_; 5] = case.processes().await;
     let path = case.path("lock");

@@ -10,8 +10,8 @@ use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Cut, Mutual, Process, Side, sweep, sweep_together};
 use crate::{Lock, LockGuard, LockTemplate, Release};
 
-/// What every cut must leave: an empty queue while the sessions live, an idle background, and a lock that the
-/// next one gets.
+/// What every cut must leave: an empty queue while the sessions are live, an idle background, and a lock that the next
+/// client gets.
 async fn nothing_is_left<M: Mutual>(case: &Case<'_>, path: &LockPath, victim: &Process, next: &Process) {
     case.until_free(path).await;
     case.until("the background is idle", async || victim.client.pending_cleanups() == 0).await;
@@ -20,7 +20,7 @@ async fn nothing_is_left<M: Mutual>(case: &Case<'_>, path: &LockPath, victim: &P
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Each cut has a lock of its own.
+/// Each cut has its own lock.
 fn path(case: &Case<'_>, cut: Cut) -> LockPath {
     case.path(&cut.name())
 }
@@ -59,7 +59,7 @@ pub async fn t2_try_free<M: Mutual>(case: &Case<'_>) {
     .await;
 }
 
-/// T2: try_acquire of a lock that somebody takes between the look and the create.
+/// T2: try_acquire of a lock that another client takes between the listing and the create.
 pub async fn t2_try_overtaken<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     sweep("try_acquire, overtaken", async |cut| {
@@ -89,7 +89,7 @@ pub async fn t2_queued<M: Mutual>(case: &Case<'_>) {
     queued::<M>(case, "acquire, queued", None).await;
 }
 
-/// T2: the same with a time limit.
+/// T2: the same for an acquisition with a time limit.
 pub async fn t2_queued_with_a_time_limit<M: Mutual>(case: &Case<'_>) {
     queued::<M>(case, "acquire_timeout, queued", Some(LONG)).await;
 }
@@ -311,7 +311,7 @@ pub async fn t2_link_cut_while_queued<M: Mutual>(case: &Case<'_>) {
     assert_eq!(a.session().epoch, 1, "nothing went by the end of a session");
 }
 
-/// T2: release() dropped on a link that loses its answer.
+/// T2: release() is dropped on a link that loses the response.
 pub async fn t2_release_answer_lost<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     sweep("release, answer lost", async |cut| {

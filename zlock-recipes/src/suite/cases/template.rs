@@ -28,7 +28,7 @@ async fn free(case: &Case<'_>, process: &Process) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// The closure's output comes back untouched, whatever it is; it may borrow from around it.
+/// The closure's output is returned unchanged, whatever it is; it may borrow from its surroundings.
 pub async fn output_comes_back_untouched(case: &Case<'_>) {
     let a = case.process().await;
     let template = template(case, &a);
@@ -84,7 +84,7 @@ impl Drop for Witness {
     }
 }
 
-/// A panic in the closure releases, and not before what the closure owned is gone.
+/// A panic in the closure releases the lock, but not before everything the closure owned is dropped.
 pub async fn panic_releases(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (template, seen) = (template(case, &a), Arc::default());
@@ -152,7 +152,7 @@ pub async fn busy_after_all_waits(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// No wait means one try: `Busy` at once, and a free lock is taken.
+/// A zero duration makes a single attempt: `Busy` at once, and a free lock is taken.
 pub async fn no_wait_is_one_try(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let template = template(case, &b).with_wait(Duration::ZERO, u32::MAX).unwrap();
@@ -250,7 +250,7 @@ pub async fn done_after_the_loss_is_an_error(case: &Case<'_>) {
     assert_eq!(done.unwrap_err().kind(), ErrorKind::SessionLost);
 }
 
-/// With `run_on_after_loss` the closure runs to its end, knows of the loss, and its output comes back.
+/// With `cancel_on_loss(false)`, the closure runs to its end, can detect the loss, and its output is returned.
 pub async fn run_on_after_loss(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let connection = &a.connection;
@@ -345,7 +345,7 @@ pub async fn mx_06_counter(case: &Case<'_>) {
     let _ = case.path(NAME);
 }
 
-/// A `LockContext` that outlives the closure holds nothing, and says so.
+/// A `LockContext` that outlives the closure reports that the lock is not held.
 pub async fn held_outlives_the_closure(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (held, waits) = template(case, &a)
@@ -367,7 +367,7 @@ pub async fn held_outlives_the_closure(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// MX-11: the closure hears that somebody asks for the lock; its handle says so until the release.
+/// MX-11: the closure receives a request for revocation; its handle reports it until the release.
 pub async fn mx_11_closure_hears_a_revocation(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let others = mutex(case, &b);
@@ -405,7 +405,7 @@ pub async fn scope_carried_over_by_spawn(case: &Case<'_>) {
     free(case, &b).await;
 }
 
-/// The error of a closure and the error of the lock come as one.
+/// The error of a closure and the error of the lock are merged.
 pub async fn try_execute_has_one_error(case: &Case<'_>) {
     #[derive(Debug)]
     enum Failure {

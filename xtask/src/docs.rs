@@ -14,7 +14,7 @@ const LONGEST: usize = 40;
 const PUBLISHED: [&str; 6] = ["src", "zlock-core", "zlock-etcd", "zlock-mem", "zlock-recipes", "zlock-zk"];
 
 /// Phrases that make a reader stop, and what to write instead. At the beginning of a sentence if they have a capital.
-const BANNED: [(&str, &str); 20] = [
+const BANNED: [(&str, &str); 24] = [
     ("Who ", "name the client, the holder or the waiter"),
     ("Whoever ", "name the client, the holder or the waiter"),
     ("As there.", "say what is the same"),
@@ -27,7 +27,11 @@ const BANNED: [(&str, &str); 20] = [
     ("a look at the session", "a snapshot of the session"),
     ("unless set", "Defaults to .."),
     ("unless told", "Defaults to .."),
-    ("is told of", "is notified of, learns of"),
+    ("is told", "is notified, gets, learns"),
+    ("are told", "are notified, get, learn"),
+    ("was told", "was notified, got, learned"),
+    ("believes to ", "believes that it .."),
+    ("of which nothing is heard", "that is silent"),
     ("until when", "the instant until which"),
     ("gives back up", "converts into"),
     ("if he ", "a client is no he"),

@@ -336,8 +336,8 @@ mod tests {
         for (url, part) in [
             ("", "no scheme"),
             ("localhost:2181", "no scheme"),
-            ("://h", "the scheme \"\""),
-            ("z k://h", "the scheme \"z k\""),
+            ("://h", "\"\" is not a scheme"),
+            ("z k://h", "\"z k\" is not a scheme"),
             ("zk://h1,,h2", "host 2 is empty"),
             ("zk://,", "host 1 is empty"),
             ("zk://:2181", "host 1 is empty"),

@@ -515,7 +515,7 @@ async fn time_to_create(client: &ClientInner, path: &LockPath) {
 fn obstacle(client: &ClientInner) -> Option<&'static str> {
     let Session { state, epoch, .. } = client.session.current();
     match state {
-        SessionState::Suspended => Some("not connected"),
+        SessionState::Suspended => Some("no connection"),
         SessionState::Connected if client.abandoned.are_many(epoch) => {
             Some("too many earlier creates were given up and are not cleaned up yet")
         }

@@ -64,7 +64,7 @@ impl Failure for Interrupted {
             Interrupted::AuthFailed(message) => error.with_message(message),
             Interrupted::Disconnected => error.with_message("the connection broke"),
             Interrupted::TimedOut => error.with_message("no response within the operation timeout"),
-            Interrupted::NotConnected => error.with_message("not connected"),
+            Interrupted::NotConnected => error.with_message("no connection"),
             Interrupted::SessionLost | Interrupted::Closed => error,
         }
     }

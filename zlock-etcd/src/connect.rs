@@ -353,7 +353,7 @@ impl Endpoints {
         }
     }
 
-    /// Takes notice of what failed at the endpoint of this number, and says what it means.
+    /// Records a failure at the endpoint of this number, and returns its class.
     pub(crate) fn noted(self: &Arc<Self>, number: u64, failure: Failure) -> Failure {
         // We have a user, and the connection has none: there was no authentication when it was made.
         let failure = match failure {

@@ -21,13 +21,13 @@ impl Tls {
         let is_pem = |text: &str| text.contains("-----BEGIN ");
         let ca_pem = self.ca_pem.as_ref().map(TextOrFile::read).transpose()?.unwrap_or_default();
         if !is_pem(&ca_pem) {
-            return Err("the TLS authorities are no PEM".into());
+            return Err("the TLS authorities are not in PEM format".into());
         }
         let mut options = TlsOptions::new().ca_certificate(Certificate::from_pem(ca_pem));
         if let Some((certificate, key)) = &self.identity {
             let (certificate, key) = (certificate.read()?, key.read()?);
             if !is_pem(&certificate) || !is_pem(&key) {
-                return Err("the TLS certificate or key is no PEM".into());
+                return Err("the TLS certificate or key is not in PEM format".into());
             }
             options = options.identity(Identity::from_pem(certificate, key));
         }

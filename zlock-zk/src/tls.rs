@@ -19,12 +19,13 @@ impl Tls {
     /// What the client library takes; the error says which part is bad, and shows no key.
     pub(crate) fn options(&self) -> Result<TlsOptions, String> {
         let ca_pem = self.ca_pem.as_ref().map(TextOrFile::read).transpose()?.unwrap_or_default();
-        let mut options =
-            TlsOptions::new().with_pem_ca(&ca_pem).map_err(|e| format!("the TLS authorities: {e}"))?;
+        let mut options = TlsOptions::new()
+            .with_pem_ca(&ca_pem)
+            .map_err(|e| format!("the TLS authorities are invalid: {e}"))?;
         if let Some((certificate, key)) = &self.identity {
             options = options
                 .with_pem_identity(&certificate.read()?, &key.read()?)
-                .map_err(|e| format!("the TLS certificate or key: {e}"))?;
+                .map_err(|e| format!("the TLS certificate or key is invalid: {e}"))?;
         }
         Ok(options)
     }

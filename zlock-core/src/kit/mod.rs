@@ -3,11 +3,12 @@
 //! [`CoordinationBackend`](crate::CoordinationBackend) defines what a store must offer. This module has what backends
 //! share below that trait: consecutive sessions, and operations that retry within a limited time.
 //!
-//! - [`Sessions`] has the current session: operations wait until it is connected, and run until it ends.
-//! - [`Budget`] is one operation's: it waits for a session, retries, and makes the error.
-//! - [`Task`] is the backend's own task, which keeps the sessions; [`Closing`] tells it when to end.
-//! - [`Failure`] and [`Interrupted`] say why a request brought no usable answer, and what follows from that.
-//! - [`OwnContents`] keeps what a relabel has to write again.
+//! - [`Sessions`] keeps the current session. Operations wait until it is connected, and run until it ends.
+//! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error.
+//! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Closing`] notifies it when the backend is
+//!   closed.
+//! - [`Failure`] and [`Interrupted`] say why a request got no usable response, and what follows from that.
+//! - [`OwnContents`] keeps the data that a relabel has to write again.
 //! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS.
 
 mod budget;

@@ -139,7 +139,7 @@ impl CoordinationBackend for EtcdBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        // Everybody hears of it at once; the server is told by the manager.
+        // All callers learn of it at once; the manager notifies the server.
         self.shared.close(CloseReason::Requested);
         Ok(self.task.close().await)
     }

@@ -413,7 +413,7 @@ async fn list(shared: &Shared, lease: SessionKey) -> Result<LeaseTimeToLiveRespo
     let ask = move |client: Arc<Client>| async move {
         client.lease_client().time_to_live(lease_id(lease), Some(options)).await
     };
-    // The leader answers alone, or one who believes to be it.
+    // The leader answers alone, or a member that believes it is the leader.
     shared.endpoints.ask_by(By::Member, shared.options.answer_time(), ask).await
 }
 

@@ -154,7 +154,7 @@ impl CoordinationBackend for ZkBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        // Everybody hears of it at once; the server is told by the manager.
+        // All callers learn of it at once; the manager notifies the server.
         self.shared.close(CloseReason::Requested);
         Ok(self.task.close().await)
     }

@@ -55,7 +55,11 @@ fn main() -> ExitCode {
 /// Runs a subcommand that asks a store.
 fn wait_for(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?.block_on(command)
+    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let done = runtime.block_on(command);
+    // It may be looking up the address of a host.
+    runtime.shutdown_background();
+    done
 }
 
 /// Ends with what clap has to say: help, or one line about what is wrong with the command line.

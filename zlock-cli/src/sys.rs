@@ -39,6 +39,54 @@ fn thread_count() -> Option<usize> {
     std::fs::read_dir("/proc/self/task").ok().map(Iterator::count)
 }
 
+/// Returns a child that has ended, and leaves it to be reaped.
+#[cfg(target_os = "linux")]
+pub(crate) fn exited_child() -> Option<Pid> {
+    // SAFETY: zeros are a valid value, which the system overwrites; without a child that has ended the number stays 0.
+    let pid = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        if libc::waitid(libc::P_ALL, 0, &raw mut info, options) != 0 {
+            return None;
+        }
+        info.si_pid()
+    };
+    Pid::from_raw(pid)
+}
+
+/// Without subreapers there is no child but those that are known.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn exited_child() -> Option<Pid> {
+    None
+}
+
+/// Starts a process, in a group of its own, whose main thread has ended while another one waits to be killed.
+///
+/// # Errors
+/// The system's.
+#[cfg(all(test, target_os = "linux"))]
+pub(crate) fn fork_without_main_thread() -> io::Result<Pid> {
+    extern "C" fn wait(_: *mut libc::c_void) -> *mut libc::c_void {
+        loop {
+            // SAFETY: it takes nothing and changes nothing.
+            unsafe { libc::pause() };
+        }
+    }
+    // SAFETY: the child only calls the C library, which takes care of its own locks, and never returns.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                libc::setpgid(0, 0);
+                let mut thread = std::mem::zeroed();
+                libc::pthread_create(&raw mut thread, std::ptr::null(), wait, std::ptr::null_mut());
+                libc::syscall(libc::SYS_exit, 0);
+                libc::abort()
+            }
+            pid => Pid::from_raw(pid.max(0)).ok_or_else(io::Error::last_os_error),
+        }
+    }
+}
+
 /// Starts a command. `setup` runs in the child, right before the command does.
 ///
 /// `setup` must only make system calls: no allocation, no lock. Another thread of this process may hold any lock at the

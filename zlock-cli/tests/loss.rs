@@ -90,12 +90,13 @@ struct Round {
 }
 
 impl Round {
-    async fn begin(site: &Site, other: &Client, name: &str) -> Self {
+    /// `wrapper` is a program that runs the one that says that it is alive.
+    async fn begin(site: &Site, other: &Client, name: &str, wrapper: &[&str]) -> Self {
         let folder = support::folder();
         let beats = folder.path().join("beats");
         let url = site.url(site.proxy.addr(), SESSION);
         let mut command = zlock(&["run", "--url", &url, "--kill-after", "200ms", name, "--"]);
-        command.args(beating()).env(BEATS, &beats);
+        command.args(wrapper).args(beating()).env(BEATS, &beats);
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let zlock = command.spawn().unwrap();
         written(&beats).await;
@@ -124,6 +125,19 @@ impl Round {
 async fn every_round(
     site: &Site,
     fault: &str,
+    harm: impl AsyncFnMut(&Site, &[Round]),
+    mend: impl AsyncFnMut(&Site),
+) -> Vec<Option<i32>> {
+    every_round_of(&[], site, fault, harm, mend).await
+}
+
+/// A shell that starts a program in a session of its own, where a signal for the group does not reach it.
+const LEAVING: [&str; 4] = ["sh", "-c", "setsid \"$@\" & wait", "sh"];
+
+async fn every_round_of(
+    wrapper: &[&str],
+    site: &Site,
+    fault: &str,
     mut harm: impl AsyncFnMut(&Site, &[Round]),
     mut mend: impl AsyncFnMut(&Site),
 ) -> Vec<Option<i32>> {
@@ -132,7 +146,7 @@ async fn every_round(
         let other = site.other().await;
         let mut all = Vec::new();
         for n in 0..AT_ONCE.min(rounds() - margins.len()) {
-            all.push(Round::begin(site, &other, &format!("lost/{fault}/{n}")).await);
+            all.push(Round::begin(site, &other, &format!("lost/{fault}/{n}"), wrapper).await);
         }
         harm(site, &all).await;
         let ends: Vec<_> = all.into_iter().map(|round| tokio::spawn(round.end())).collect();
@@ -157,13 +171,21 @@ async fn every_round(
 }
 
 async fn link_cut(site: &Site) {
+    cut(site, "cut", &[]).await;
+}
+
+async fn link_cut_and_a_descendant_left(site: &Site) {
+    cut(site, "cut, descendant left", &LEAVING).await;
+}
+
+async fn cut(site: &Site, fault: &str, wrapper: &[&str]) {
     let harm = async |site: &Site, _: &[Round]| site.proxy.both(Flow::Swallow);
     let mend = async |site: &Site| {
         sleep(SESSION * 2).await;
         site.proxy.cut(zlock_testkit::Cut::Reset);
         site.proxy.heal().await;
     };
-    let codes = every_round(site, "cut", harm, mend).await;
+    let codes = every_round_of(wrapper, site, fault, harm, mend).await;
     assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
 }
 
@@ -201,13 +223,105 @@ async fn server_killed(site: &Site) {
 
 /// The process that would kill the command cannot.
 async fn keeper_stopped(site: &Site) {
+    stop_keepers(site, "keeper stopped", &[]).await;
+}
+
+async fn keeper_stopped_and_a_descendant_left(site: &Site) {
+    stop_keepers(site, "keeper stopped, descendant left", &LEAVING).await;
+}
+
+async fn stop_keepers(site: &Site, fault: &str, wrapper: &[&str]) {
     let harm = async |_: &Site, rounds: &[Round]| {
         for round in rounds {
             send(keeper_of(pid_of(&round.zlock)).await, Signal::STOP);
         }
     };
-    let codes = every_round(site, "keeper stopped", harm, async |_: &Site| {}).await;
+    let codes = every_round_of(wrapper, site, fault, harm, async |_: &Site| {}).await;
     assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
+}
+
+/// Both processes were stopped for longer than the session lasted, and one of them goes on: it kills the command.
+async fn one_of_two_that_were_stopped_goes_on(site: &Site) {
+    for is_front in [true, false] {
+        let other = site.other().await;
+        let round = Round::begin(site, &other, "lost/both", &[]).await;
+        let command = command_of(&round).await;
+        let Round { mut zlock, next, _folder, .. } = round;
+        let front = pid_of(&zlock);
+        let keeper = keeper_of(front).await;
+        let (first, second) = if is_front { (front, keeper) } else { (keeper, front) };
+        send(second, Signal::STOP);
+        send(first, Signal::STOP);
+        let (guard, _) = next.await.unwrap();
+        assert!(is_alive(command), "what no process of zlock could do");
+        send(first, Signal::CONT);
+        support::is_dead(command).await;
+        assert_eq!(state(second).filter(|_| !is_front), (!is_front).then_some('T'));
+        if !is_front {
+            send(second, Signal::CONT);
+        }
+        assert_eq!(zlock.wait().await.unwrap().code(), Some(123));
+        guard.release().await.unwrap();
+        other.close().await.unwrap();
+    }
+}
+
+/// The process that runs the command.
+async fn command_of(round: &Round) -> i32 {
+    let keeper = keeper_of(pid_of(&round.zlock)).await;
+    support::children(keeper)[0]
+}
+
+/// The keeper waits for the lock, is stopped when it could have it, and goes on when somebody else holds it.
+async fn a_keeper_that_is_stopped_starts_nothing_later(site: &Site) {
+    let (one, other) = (site.other().await, site.other().await);
+    let mutex = |client: &Client| client.mutex("/lost/late").unwrap();
+    let held = mutex(&one).acquire().await.unwrap();
+    let folder = support::folder();
+    let file = folder.path().join("started");
+    let url = site.url(site.proxy.addr(), SESSION);
+    let file_name = file.to_str().unwrap();
+    let args = ["run", "--url", &url, "--kill-after", "200ms", "lost/late", "--", "touch", file_name];
+    let child = zlock(&args).spawn().unwrap();
+    let waiting = async |count: usize| {
+        while mutex(&one).participants().await.unwrap().len() < count {
+            sleep(support::POLL).await;
+        }
+    };
+    waiting(2).await;
+    let front = pid_of(&child);
+    let keeper = eventually("a keeper", || support::children(front).first().copied()).await;
+    send(keeper, Signal::STOP);
+    let mutex_of_other = mutex(&other);
+    let next = tokio::spawn(async move { mutex_of_other.acquire().await.unwrap() });
+    waiting(3).await;
+    held.release().await.unwrap();
+    let next = next.await.unwrap();
+    send(keeper, Signal::CONT);
+    // It has noticed when it waits again.
+    waiting(2).await;
+    assert!(!file.exists(), "started while another client holds the lock");
+    next.release().await.unwrap();
+    assert_eq!(support::exit_code(child).await, 0);
+    assert!(file.exists());
+}
+
+/// A pause of the keeper that is shorter than what is left is no reason to kill.
+async fn a_keeper_that_is_stopped_for_a_moment_loses_nothing(site: &Site) {
+    let other = site.other().await;
+    let round = Round::begin(site, &other, "lost/moment", &[]).await;
+    let command = command_of(&round).await;
+    let front = pid_of(&round.zlock);
+    let keeper = keeper_of(front).await;
+    for _ in 0..3 {
+        send(keeper, Signal::STOP);
+        sleep(SESSION / 10).await;
+        send(keeper, Signal::CONT);
+        sleep(SESSION / 2).await;
+    }
+    assert!(is_alive(command));
+    send(front, Signal::KILL);
+    round.end().await;
 }
 
 async fn keeper_killed(site: &Site) {
@@ -338,7 +452,12 @@ on_each_store! {
     link_deaf,
     server_frozen,
     server_killed,
+    link_cut_and_a_descendant_left,
     keeper_stopped,
+    keeper_stopped_and_a_descendant_left,
+    one_of_two_that_were_stopped_goes_on,
+    a_keeper_that_is_stopped_starts_nothing_later,
+    a_keeper_that_is_stopped_for_a_moment_loses_nothing,
     keeper_killed,
     front_killed,
     recovery_takes_nothing_back,

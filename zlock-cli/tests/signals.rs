@@ -170,7 +170,8 @@ async fn a_command_that_is_stopped_goes_on_when_zlock_does() {
         let folder = folder();
         let file = folder.path().join("pid");
         let script = format!("echo $$ > {}; exec sleep 1000", file.display());
-        let child = run_script(&script).spawn().unwrap();
+        // Not the group of this test, which stops if it is run on a terminal.
+        let child = run_script(&script).process_group(0).spawn().unwrap();
         let command = number_in(&file).await;
         send(pid_of(&child), Signal::TSTP);
         eventually("a command that is stopped", || (state(command) == Some('T')).then_some(())).await;
@@ -191,9 +192,61 @@ async fn orphans_are_reaped_while_the_command_runs() {
         let script = format!("sh -c '(echo $$ > {}; sleep 0.05) & true'; exec sleep 1000", file.display());
         let child = run_script(&script).spawn().unwrap();
         number_in(&file).await;
-        let front = pid_of(&child);
-        let keeper = keeper_of(front).await;
-        eventually("no child but the keeper", || (support::children(front) == [keeper]).then_some(())).await;
+        let keeper = keeper_of(pid_of(&child)).await;
+        eventually("no child but the command", || (support::children(keeper).len() == 1).then_some(())).await;
+    })
+    .await;
+}
+
+/// The kernel does not kill a command that has another user now, or that does not want it.
+#[tokio::test]
+async fn kill_9_of_the_keeper_takes_a_command_down_that_the_kernel_leaves_alone() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let script =
+            format!("exec setpriv --pdeathsig clear sh -c 'echo $$ > {}; exec sleep 1000'", file.display());
+        let child = run_script(&script).spawn().unwrap();
+        let command = number_in(&file).await;
+        send(keeper_of(pid_of(&child)).await, Signal::KILL);
+        assert_eq!(exit_code(child).await, 125);
+        assert!(!is_alive(command));
+    })
+    .await;
+}
+
+/// A shell has started something in the background and then executed zlock.
+#[tokio::test]
+async fn what_zlock_has_not_started_is_left_alone() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let script = format!(
+            "sleep 1000 & echo $! > {}; exec {} run --url mem://t --shell a -- 'kill -KILL $PPID; sleep 1000'",
+            file.display(),
+            env!("CARGO_BIN_EXE_zlock")
+        );
+        let child = tokio::process::Command::new("sh").args(["-c", &script]).spawn().unwrap();
+        assert_eq!(exit_code(child).await, 125);
+        let other = number_in(&file).await;
+        assert!(is_alive(other));
+        send(other, Signal::KILL);
+    })
+    .await;
+}
+
+/// All that the command has started, in whatever group.
+#[tokio::test]
+async fn kill_9_of_zlock_finds_children_that_left_the_group() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("left");
+        let script =
+            format!("setsid sh -c 'echo $$ > {}; exec sleep 1000' & exec sleep 1000", file.display());
+        let child = run_script(&script).spawn().unwrap();
+        let left = number_in(&file).await;
+        send(pid_of(&child), Signal::KILL);
+        is_dead(left).await;
     })
     .await;
 }

@@ -92,6 +92,9 @@ async fn ctrl_c_ends_the_command_and_the_shell_goes_on() {
             file.display()
         ));
         let command = number_in(&file).await;
+        // A shell that has not yet started what it waits for would wait for the end of that.
+        let runs = || support::children(command).into_iter().find(|pid| name(*pid) == "sleep");
+        eventually("a command that runs", runs).await;
         shell.type_in(CTRL_C);
         shell.shows("code 130").await;
         is_dead(command).await;

@@ -5,10 +5,12 @@ use std::io;
 use std::process::Command;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, getppid, setpgid, waitid, waitpid,
 };
 
+use super::clock::Boot;
 use super::terminal::Terminal;
 use crate::exit::{self, Failure};
 use crate::sys;
@@ -30,12 +32,16 @@ pub(super) struct Start {
     pub(super) ignored: Vec<i32>,
 }
 
+/// What a command's process ends with if it is too late to run the command. No exec fails with it.
+const TOO_LATE: Errno = Errno::CANCELED;
+
 impl Start {
-    /// Starts the command. It is killed when the calling *thread* ends, so that must be one that outlives the command.
+    /// Starts the command, unless it is `not_after` by then: this process may be stopped between any two instructions, and
+    /// the new one looks last. The command is killed when the calling *thread* ends, so that must be one that outlives it.
     ///
     /// # Errors
     /// 127 if there is no such command, 126 if it cannot be executed.
-    pub(super) fn spawn(self) -> Result<Child, Failure> {
+    pub(super) fn spawn(self, not_after: Boot) -> Result<Child, Failure> {
         let Start { command, shell, environment, terminal, ignored } = self;
         let program = command.first().cloned().unwrap_or_default();
         let mut process = if shell {
@@ -57,7 +63,7 @@ impl Start {
                 let _ = terminal.lend(me);
             }
             ignored.iter().for_each(|signal| sys::reset(*signal));
-            Ok(())
+            if Boot::now() < not_after { Ok(()) } else { Err(TOO_LATE.into()) }
         };
         let child = sys::spawn(process, setup).map_err(|error| failure(&program, &error))?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -70,7 +76,7 @@ impl Start {
 fn die_with(parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // It may have ended before the kernel knew of our wish.
-    if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from(io::ErrorKind::BrokenPipe)) }
+    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::PIPE.into()) }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -80,6 +86,9 @@ fn die_with(_: Pid) -> io::Result<()> {
 }
 
 fn failure(program: &OsString, error: &io::Error) -> Failure {
+    if error.raw_os_error() == Some(TOO_LATE.raw_os_error()) {
+        return Failure::failed("the lock was lost before the command was started");
+    }
     let (code, advice) = match error.kind() {
         io::ErrorKind::NotFound => (exit::NOT_FOUND, "check the name and PATH"),
         io::ErrorKind::PermissionDenied => (exit::NOT_EXECUTABLE, "check that it may be executed"),
@@ -98,7 +107,12 @@ impl Child {
     /// that its number and its group's stay taken.
     pub(super) fn exited(self) -> Option<u8> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        Some(code(&waitid(WaitId::Pid(self.pid), options).ok()??))
+        match waitid(WaitId::Pid(self.pid), options) {
+            Ok(status) => status.as_ref().map(code),
+            // It was reaped by somebody else, and its code is not known.
+            Err(Errno::CHILD) => Some(exit::FAILED),
+            Err(_) => None,
+        }
     }
 
     /// Returns the signal that stopped the command since the last call, if one did.
@@ -119,5 +133,67 @@ pub(super) fn code(status: &WaitIdStatus) -> u8 {
         (Some(code), _) => u8::try_from(code & 0xff).unwrap_or(exit::FAILED),
         (None, Some(signal)) => exit::by_signal(signal),
         (None, None) => exit::FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn spawn(script: &str, not_after: Boot) -> Result<Child, Failure> {
+        let command = vec![script.into()];
+        let start =
+            Start { command, shell: true, environment: Vec::new(), terminal: None, ignored: Vec::new() };
+        start.spawn(not_after)
+    }
+
+    fn ended(child: Child) -> u8 {
+        loop {
+            if let Some(code) = child.exited() {
+                return code;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_command_is_not_started_after_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("started");
+        let script = format!("touch {}", file.display());
+        let failure = spawn(&script, Boot::now()).unwrap_err();
+        assert_eq!(failure.message, "the lock was lost before the command was started");
+        assert!(failure.code == exit::FAILED && !file.exists());
+        let child = spawn(&script, Boot::now().plus(Duration::from_secs(60))).unwrap();
+        assert_eq!((ended(child), file.exists()), (0, true));
+        child.reap();
+        // Then nothing is known about it.
+        assert_eq!(child.exited(), Some(exit::FAILED));
+    }
+
+    /// The kernel would not kill it: its parent is gone.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_command_whose_parent_has_ended_is_not_started() {
+        let try_with = |parent: Pid| sys::spawn(Command::new("true"), move || die_with(parent));
+        assert!(try_with(getpid()).unwrap().wait().unwrap().success());
+        assert_eq!(try_with(Pid::INIT).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    /// It is the thread that counts, not the process.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_command_dies_with_the_thread_that_started_it() {
+        let far = Boot::now().plus(Duration::from_secs(60));
+        let (here, there) =
+            (spawn("exec sleep 60", far).unwrap(), move || spawn("exec sleep 60", far).unwrap());
+        let there = std::thread::spawn(there).join().unwrap();
+        assert_eq!((ended(there), here.exited()), (exit::by_signal(libc::SIGKILL), None));
+        super::super::group::signal(here.group(), Signal::KILL);
+        assert_eq!(ended(here), exit::by_signal(libc::SIGKILL));
+        here.reap();
+        there.reap();
     }
 }

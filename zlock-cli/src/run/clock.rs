@@ -37,6 +37,11 @@ impl Boot {
     pub(super) fn minus(self, time: Duration) -> Self {
         Boot(self.0.saturating_sub(time))
     }
+
+    /// The time from here to a later point; zero if that has passed.
+    pub(super) fn until(self, later: Self) -> Duration {
+        later.0.saturating_sub(self.0)
+    }
 }
 
 /// Translates the deadlines of sessions to the boot-time clock.
@@ -144,8 +149,8 @@ impl Alarm {
     }
 
     pub(super) async fn at(&self, when: Boot) {
-        while let Some(left) = when.0.checked_sub(Boot::now().0).filter(|left| !left.is_zero()) {
-            tokio::time::sleep(left).await;
+        while Boot::now() < when {
+            tokio::time::sleep(Boot::now().until(when)).await;
         }
     }
 }

@@ -3,121 +3,113 @@
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::clock::{Alarm, Boot};
-use super::group;
+use super::group::{self, Patience};
 use super::link::{Link, Message};
+use super::log::Log;
 use super::signals;
 use super::terminal::Terminal;
+use super::vigil::{Duty, Vigil};
 use crate::exit::{self, Failure};
 use crate::sys;
-
-/// How long a keeper may take to say that the lock is held.
-const QUESTION: Duration = Duration::from_millis(40);
-
-/// The same, if this process was stopped, maybe past the deadline that it knows.
-const LATE_QUESTION: Duration = Duration::from_secs(1);
-
-/// How long to look for processes that appear while others are killed.
-const CLEAN_UP: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Front {
     link: Link,
     keeper: Pid,
+    /// Children that this process had before it was zlock: a shell may have started some, and then executed zlock.
+    inherited: Vec<Pid>,
     terminal: Option<Arc<Terminal>>,
     /// Those that are to be forwarded.
     signals: UnboundedReceiver<i32>,
     /// The command's process group, once it runs.
     group: Option<Pid>,
-    /// When the keeper must have ended the command, by what it said last.
-    overdue_at: Option<Boot>,
-    /// Since the keeper said so.
-    was_stopped: bool,
-    /// The exit code, once the keeper has sent it.
+    /// When to kill the command, from when the keeper has said so.
+    vigil: Option<Vigil>,
+    /// The exit code, once no command runs.
     done: Option<u8>,
 }
 
 impl Front {
-    /// Waits for the keeper to end, and returns the exit code.
+    /// Waits for the keeper to end, and returns the exit code. `inherited` are the children that are not the keeper.
     pub(super) fn run(
         link: UnixStream,
         keeper: Pid,
+        inherited: Vec<Pid>,
         terminal: Option<Arc<Terminal>>,
     ) -> Result<ExitCode, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let failed = |error: std::io::Error| Failure::failed(format!("cannot watch the command: {error}"));
         // If anything of this fails, the link closes, and the keeper ends.
-        let code = runtime.map_err(failed)?.block_on(async {
-            become_subreaper();
+        let code = runtime.map_err(cannot_watch)?.block_on(async {
+            group::adopt_orphans();
             signals::ignore_terminal();
-            let signals = signals::forwarded().map_err(failed)?;
-            let link = Link::new(link).map_err(failed)?;
-            let front = Front {
-                link,
-                keeper,
-                terminal,
-                signals,
-                group: None,
-                overdue_at: None,
-                was_stopped: false,
-                done: None,
-            };
+            let signals = signals::forwarded().map_err(cannot_watch)?;
+            let link = Link::new(link).map_err(cannot_watch)?;
+            let front =
+                Front { link, keeper, inherited, terminal, signals, group: None, vigil: None, done: None };
             front.watch().await
         })?;
         Ok(ExitCode::from(code))
     }
 
     async fn watch(mut self) -> Result<u8, Failure> {
-        let failed = |error| Failure::failed(format!("cannot watch the command: {error}"));
-        let alarm = Alarm::new().map_err(failed)?;
-        let mut children = signal(SignalKind::child()).map_err(failed)?;
+        let alarm = Alarm::new().map_err(cannot_watch)?;
+        let mut children = signal(SignalKind::child()).map_err(cannot_watch)?;
         loop {
-            if let Some(code) = self.done {
-                self.end();
-                return Ok(code);
-            }
-            let ask_at = self.overdue_at.map_or(Boot::now(), |overdue_at| overdue_at.minus(QUESTION));
+            let wake_at = self.vigil.map(|vigil| vigil.wake_at());
             tokio::select! {
                 biased;
                 message = self.link.receive() => match message {
-                    Some(message) => self.receive(message).await,
-                    None => return Err(self.keeper_died().await),
+                    Some(message) => self.receive(message),
+                    None => return self.keeper_has_ended().await,
                 },
-                () = alarm.at(ask_at), if self.overdue_at.is_some() => {
-                    if self.is_overdue(&alarm).await {
-                        return Err(self.keeper_stands_still().await);
+                () = alarm.at(wake_at.unwrap_or(Boot::now())), if wake_at.is_some() => {
+                    if self.must_kill() {
+                        return self.keeper_stands_still().await;
                     }
                 }
                 Some(signal) = self.signals.recv() => self.forward(signal),
                 // Descendants of the command, which have become children of this process.
-                _ = children.recv() => reap(),
+                _ = children.recv() => self.reap(),
             }
         }
     }
 
-    async fn receive(&mut self, message: Message) {
+    fn receive(&mut self, message: Message) {
         match message {
             Message::Started(group) => self.group = Pid::from_raw(group),
             Message::Deadline(nanos) => {
-                (self.overdue_at, self.was_stopped) = (Some(Boot::from_nanos(nanos)), false);
-                self.link.send(Message::Ack);
+                let (now, kill_at) = (Boot::now(), Boot::from_nanos(nanos));
+                match &mut self.vigil {
+                    Some(vigil) => vigil.heard(now, kill_at),
+                    None => self.vigil = Some(Vigil::new(now, kill_at)),
+                }
             }
             Message::Stopped(signal) => self.stop(signal),
-            Message::Lost => {
-                self.overdue_at = None;
-                kill_children(Some(self.keeper)).await;
-            }
-            Message::Ended => self.overdue_at = None,
             Message::Done(code) => self.done = Some(code),
-            Message::Signal(_) | Message::Ack | Message::Ask => {}
+            Message::Signal(_) | Message::Ask => {}
         }
+    }
+
+    /// Returns whether it is this process that has to kill the command. Asks the keeper, if it is time for that.
+    fn must_kill(&mut self) -> bool {
+        // An answer may have arrived while this process was stopped.
+        while let Some(message) = self.link.try_receive() {
+            self.receive(message);
+        }
+        let Some(vigil) = &mut self.vigil else { return false };
+        match vigil.decide(Boot::now(), || group::is_stopped(self.keeper)) {
+            Duty::Kill => return true,
+            Duty::Ask => self.link.send(Message::Ask),
+            Duty::Wait => {}
+        }
+        false
     }
 
     /// Stops with the command, as a job of the shell does.
@@ -133,7 +125,6 @@ impl Front {
 
     /// Lets the command go on, with the terminal if the shell has given it to us.
     fn go_on(&mut self) {
-        self.was_stopped = true;
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
             let _ = terminal.lend(group);
         }
@@ -142,80 +133,70 @@ impl Front {
 
     fn forward(&mut self, signal: i32) {
         match signal {
-            libc::SIGTSTP if self.group.is_none() => sys::stop_group(),
             libc::SIGCONT => self.go_on(),
             signal => self.link.send(Message::Signal(signal)),
         }
     }
 
-    /// Returns whether the keeper does not say that the lock is held. If this process was stopped it knows nothing new, and
-    /// takes more time to ask.
-    async fn is_overdue(&mut self, alarm: &Alarm) -> bool {
-        let known = self.overdue_at;
-        self.link.send(Message::Ask);
-        let mut until = Boot::now().plus(QUESTION);
-        while self.overdue_at == known && self.done.is_none() {
-            if self.was_stopped {
-                until = until.max(Boot::now().plus(LATE_QUESTION));
-                self.was_stopped = false;
-            }
-            tokio::select! {
-                biased;
-                message = self.link.receive() => match message {
-                    Some(message) => self.receive(message).await,
-                    // The next look at the link says so again.
-                    None => return false,
-                },
-                Some(signal) = self.signals.recv() => self.forward(signal),
-                () = alarm.at(until) => return true,
-            }
+    async fn keeper_has_ended(self) -> Result<u8, Failure> {
+        if let Some(code) = self.done {
+            self.end();
+            return Ok(code);
         }
-        false
+        // The kernel kills the command itself, unless that has changed its user.
+        self.kill().await;
+        Err(Failure::failed("the process that held the lock has died; the command was killed"))
     }
 
-    /// The kernel has killed the command. Everything that it has started became a child of this process.
-    async fn keeper_died(&self) -> Failure {
-        kill_children(None).await;
-        self.end();
-        Failure::failed("the process that held the lock has died; the command was killed")
+    async fn keeper_stands_still(self) -> Result<u8, Failure> {
+        if let Some(code) = self.done {
+            // The command's number may be another one's by now. The store ends the session.
+            self.kill_keeper();
+            self.end();
+            return Ok(code);
+        }
+        self.kill().await;
+        let message = "the process that held the lock stood still; the command was killed";
+        Err(Failure::new(exit::LOST, message))
     }
 
-    async fn keeper_stands_still(&self) -> Failure {
+    /// Kills the command, the keeper and all that the command has started, until nothing of that is alive. When the keeper
+    /// is dead, the children of this process are all of that.
+    async fn kill(&self) {
         if let Some(group) = self.group {
             group::signal(group, Signal::KILL);
         }
-        let _ = kill_process(self.keeper, Signal::KILL);
-        kill_children(None).await;
+        self.kill_keeper();
+        let (mut patience, mut log) = (Patience::new(), Log::new(false));
+        while let Some(alive) = group::kill(self.group, true, &self.inherited) {
+            let (pause, message) = patience.next(alive);
+            message.into_iter().for_each(|message| log.say(message));
+            sleep(pause).await;
+            self.reap();
+            if !group::is_visible() {
+                group::reap(&[]);
+            }
+        }
+        log.finish();
         self.end();
-        let message = "the process that held the lock stood still; the command was killed";
-        Failure::new(exit::LOST, message)
+    }
+
+    /// Its number is its own: it is not reaped before.
+    fn kill_keeper(&self) {
+        let _ = kill_process(self.keeper, Signal::KILL);
+    }
+
+    fn reap(&self) {
+        group::reap(&[Some(self.keeper), self.group].into_iter().flatten().collect::<Vec<_>>());
     }
 
     fn end(&self) {
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
             terminal.take_back(group);
         }
-        reap();
     }
 }
 
-/// Makes this process the parent of orphaned descendants.
-fn become_subreaper() {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-}
-
-/// Reaps every child that has ended.
-fn reap() {
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-}
-
-/// Kills all descendants but the keeper.
-async fn kill_children(keeper: Option<Pid>) {
-    let kill = async {
-        while group::kill_children(keeper) {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    let _ = timeout(CLEAN_UP, kill).await;
+fn cannot_watch(error: std::io::Error) -> Failure {
+    Failure::failed(format!("cannot watch the command: {error}"))
 }

@@ -50,7 +50,7 @@ impl Grace {
 
     /// When the front sends SIGKILL if the keeper has not.
     pub(super) fn front_kills_at(&self, deadline: Boot) -> Boot {
-        deadline.minus(self.reserve / 2)
+        deadline.minus(self.reserve / 4 * 3)
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
         let deadline = Boot::from_nanos(60_000_000_000);
         assert_eq!(grace.term_at(deadline), deadline.minus(2500 * MS));
         assert_eq!(grace.kill_at(deadline), deadline.minus(500 * MS));
-        assert_eq!(grace.front_kills_at(deadline), deadline.minus(250 * MS));
+        assert_eq!(grace.front_kills_at(deadline), deadline.minus(375 * MS));
     }
 
     #[test]

@@ -1,7 +1,16 @@
-//! Process groups and descendants: killing them, and knowing that they are dead.
+//! Process groups and children: killing them, and knowing that they are dead.
+
+use std::io;
+use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpgid, getpid, kill_process, kill_process_group,
+    test_kill_process_group, wait, waitid, waitpid,
+};
+use tokio::time::Instant;
+
+use crate::sys;
 
 /// Sends a signal to every process of a group. Only for groups whose leader was not waited for, so that the number
 /// belongs to nobody else.
@@ -10,35 +19,81 @@ pub(super) fn signal(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
 
-/// Returns whether a process of the group still runs. The leader may wait to be reaped.
-pub(super) fn is_alive(group: Pid) -> bool {
-    match processes() {
-        Some(mut all) => all.any(|process| process.group == group.as_raw_nonzero().get() && process.is_alive),
-        // Without /proc a leader that is not reaped looks alive, so it must be reaped before.
-        None => rustix::process::test_kill_process_group(group) != Err(Errno::SRCH),
+/// Kills a process group and, with `children`, every child of this process but those given. Returns a process that is
+/// still alive; the leader may wait to be reaped.
+///
+/// On Linux orphans become children of a subreaper. So the children include descendants that have left the group, a
+/// generation at a time: call this until it returns `None`.
+pub(super) fn kill(group: Option<Pid>, children: bool, but: &[Pid]) -> Option<Pid> {
+    if let Some(group) = group {
+        signal(group, Signal::KILL);
+    }
+    let Some(all) = processes() else {
+        // Without /proc a leader that is not reaped looks alive, so it must be reaped by now. That its number is taken by
+        // another group while this is repeated is possible, if not likely.
+        return group.filter(|group| test_kill_process_group(*group) != Err(Errno::SRCH));
+    };
+    let mut alive = None;
+    for process in all.filter(|process| process.is_alive) {
+        let Some(pid) = Pid::from_raw(process.pid) else { continue };
+        let is_child = children && process.parent == Some(getpid()) && !but.contains(&pid);
+        if is_child {
+            // Not reaped, so the number is its own.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        if is_child || (group.is_some() && process.group == group) {
+            alive = Some(pid);
+        }
+    }
+    alive
+}
+
+/// Reaps the children of this process that have ended. Stops at the first that is to stay, so that its number and its
+/// group's stay taken.
+pub(super) fn reap(but: &[Pid]) {
+    if but.is_empty() {
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    }
+    while let Some(pid) = sys::exited_child().filter(|pid| !but.contains(pid)) {
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }
 
-/// Kills every child of this process, but not the one given. On Linux orphans become children of a subreaper, so this
-/// kills descendants that have left the group, a generation at a time. Returns whether there was one.
-pub(super) fn kill_children(but: Option<Pid>) -> bool {
-    let me = rustix::process::getpid().as_raw_nonzero().get();
-    let mut any = false;
-    for process in processes().into_iter().flatten().filter(|process| process.parent == me) {
-        let Some(pid) = Pid::from_raw(process.pid).filter(|pid| Some(*pid) != but) else { continue };
-        any = true;
-        let _ = kill_process(pid, Signal::KILL);
-        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+/// Makes this process the parent of its orphaned descendants.
+pub(super) fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_child_subreaper(Some(getpid()));
+}
+
+/// The children of this process.
+pub(super) fn children() -> Vec<Pid> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if waitid(WaitId::All, options).is_err() {
+        return Vec::new();
     }
-    any
+    let all = processes().into_iter().flatten();
+    all.filter(|process| process.parent == Some(getpid())).filter_map(|one| Pid::from_raw(one.pid)).collect()
+}
+
+/// Returns whether a process is stopped, by a signal or by a debugger; `false` if that cannot be known.
+pub(super) fn is_stopped(pid: Pid) -> bool {
+    look(pid.as_raw_nonzero().get()).is_some_and(|process| matches!(process.state, 'T' | 't'))
+}
+
+/// Returns whether the system shows its processes, as Linux does.
+pub(super) fn is_visible() -> bool {
+    cfg!(target_os = "linux") && std::path::Path::new("/proc/self/stat").exists()
 }
 
 /// A process as `/proc` shows it.
+#[derive(Debug)]
 struct Process {
     pid: i32,
-    parent: i32,
-    group: i32,
-    /// Not a zombie.
+    /// `None` if that cannot be known.
+    parent: Option<Pid>,
+    group: Option<Pid>,
+    state: char,
+    /// A thread of it runs.
     is_alive: bool,
 }
 
@@ -48,35 +103,135 @@ fn processes() -> Option<impl Iterator<Item = Process>> {
         return None;
     }
     let entries = std::fs::read_dir("/proc").ok()?;
-    Some(entries.filter_map(|entry| {
-        let name = entry.ok()?.file_name();
-        let pid = name.to_str()?.parse().ok()?;
-        parse(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }))
+    Some(entries.filter_map(|entry| look(entry.ok()?.file_name().to_str()?.parse().ok()?)))
+}
+
+/// Reads what is known about a process; `None` if it is gone.
+fn look(pid: i32) -> Option<Process> {
+    let known = match std::fs::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => parse(pid, &String::from_utf8_lossy(&stat)),
+        Err(error) if is_gone(&error) => return None,
+        Err(_) => None,
+    };
+    known.or_else(|| {
+        // It is there and cannot be read: alive, as far as can be known.
+        let group = getpgid(Pid::from_raw(pid)).ok();
+        group.map(|group| Process { pid, parent: None, group: Some(group), state: '?', is_alive: true })
+    })
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    [Errno::NOENT, Errno::SRCH].map(Errno::raw_os_error).contains(&error.raw_os_error().unwrap_or(0))
 }
 
 /// Reads `pid (name) state parent group ..`; the name may hold anything.
 fn parse(pid: i32, stat: &str) -> Option<Process> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?;
-    let (parent, group) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some(Process { pid, parent, group, is_alive: !matches!(state, "Z" | "X") })
+    let state = fields.next()?.chars().next()?;
+    let mut pid_of = || Some(Pid::from_raw(fields.next()?.parse().ok().filter(|pid| *pid >= 0)?));
+    let (parent, group) = (pid_of()?, pid_of()?);
+    // The twentieth field. A process whose main thread has ended is shown as a zombie while others run.
+    let threads: u32 = fields.nth(14)?.parse().ok()?;
+    let is_alive = !matches!(state, 'Z' | 'X') || threads > 1;
+    Some(Process { pid, parent, group, state, is_alive })
+}
+
+/// How long to wait for processes that were killed.
+#[derive(Debug)]
+pub(super) struct Patience {
+    since: Instant,
+    pause: Duration,
+    has_said: bool,
+}
+
+impl Patience {
+    const FIRST_PAUSE: Duration = Duration::from_millis(2);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+    /// When to say what is waited for.
+    const TO_SAY: Duration = Duration::from_secs(3);
+
+    pub(super) fn new() -> Self {
+        Patience { since: Instant::now(), pause: Self::FIRST_PAUSE, has_said: false }
+    }
+
+    /// Returns how long to wait before the next look, and once what to say about a process that does not die.
+    pub(super) fn next(&mut self, alive: Pid) -> (Duration, Option<String>) {
+        let pause = self.pause;
+        self.pause = (pause * 2).min(Self::LONGEST_PAUSE);
+        let is_late = self.since.elapsed() >= Self::TO_SAY && !self.has_said;
+        self.has_said |= is_late;
+        let say = || {
+            format!(
+                "process {alive} was killed and has not ended: it is in an uninterruptible system call, or belongs to \
+                 another user; waiting for it"
+            )
+        };
+        (pause, is_late.then(say))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_name_may_look_like_anything() {
-        let process = parse(7, "7 (a) Z 9 9) S 1 5 5 0 -1").unwrap();
-        assert_eq!((process.pid, process.parent, process.group, process.is_alive), (7, 1, 5, true));
-        assert!(!parse(7, "7 (sh) Z 1 5 5 0 -1").unwrap().is_alive);
-        assert!(parse(7, "").is_none());
+    #[tokio::test(start_paused = true)]
+    async fn the_pauses_grow_and_a_process_that_stays_is_named_once() {
+        let mut patience = Patience::new();
+        let (mut pauses, mut said) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            let (pause, message) = patience.next(Pid::INIT);
+            tokio::time::sleep(pause).await;
+            pauses.push(pause.as_millis());
+            said.extend(message);
+        }
+        assert_eq!(pauses[..8], [2, 4, 8, 16, 32, 64, 100, 100]);
+        assert_eq!(said.len(), 1);
+        assert!(said[0].starts_with("process 1 was killed and has not ended"), "{said:?}");
+    }
+
+    /// The fields from the parent to the number of threads.
+    fn stat(name: &str, state: char, threads: u32) -> String {
+        format!("7 ({name}) {state} 1 5 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99 0")
     }
 
     #[test]
-    fn this_process_is_alive() {
-        assert!(is_alive(rustix::process::getpgrp()));
+    fn a_name_may_look_like_anything() {
+        let process = parse(7, &stat("a) Z 9 9", 'S', 1)).unwrap();
+        assert_eq!((process.pid, process.parent, process.group), (7, Pid::from_raw(1), Pid::from_raw(5)));
+        assert!(process.is_alive && process.state == 'S');
+        assert!(parse(7, "").is_none() && parse(7, "7 (sh) S 1 5").is_none());
+    }
+
+    #[test]
+    fn the_last_thread_decides() {
+        assert!(!parse(7, &stat("sh", 'Z', 1)).unwrap().is_alive);
+        assert!(!parse(7, &stat("sh", 'X', 0)).unwrap().is_alive);
+        assert!(parse(7, &stat("sh", 'Z', 2)).unwrap().is_alive);
+        assert!(parse(7, &stat("sh", 'D', 1)).unwrap().is_alive);
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_read_is_not_dead() {
+        assert!(is_gone(&Errno::NOENT.into()) && is_gone(&Errno::SRCH.into()));
+        assert!(!is_gone(&Errno::MFILE.into()) && !is_gone(&Errno::ACCESS.into()));
+        assert!(look(i32::MAX).is_none());
+        assert!(look(1).is_some_and(|init| init.is_alive));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_whose_main_thread_has_ended_is_alive() {
+        let child = sys::fork_without_main_thread().unwrap();
+        let pid = child.as_raw_nonzero().get();
+        let pause = || std::thread::sleep(Duration::from_millis(1));
+        while look(pid).unwrap().state != 'Z' {
+            pause();
+        }
+        assert!(look(pid).unwrap().is_alive);
+        while kill(Some(child), false, &[]).is_some() {
+            pause();
+        }
+        // It has ended, and waits to be reaped.
+        assert!(waitpid(Some(child), WaitOptions::NOHANG).unwrap().is_some());
     }
 }

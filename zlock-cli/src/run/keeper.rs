@@ -4,12 +4,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, setpgid};
-use tokio::time::{Instant, sleep};
+use rustix::process::{Pid, setpgid};
+use tokio::time::Instant;
 use zlock::{Close, Guard, Release};
 
 use super::acquire::{acquire, connect};
-use super::child::{Child, Start};
+use super::child::Start;
+use super::clock::Boot;
 use super::grace::Grace;
 use super::group;
 use super::link::{Link, Message};
@@ -21,8 +22,8 @@ use crate::args::Run;
 use crate::exit::{self, Failure};
 use crate::store::{Store, Target};
 
-/// How often to look whether killed processes are dead.
-const POLL: Duration = Duration::from_millis(2);
+/// How long the keeper may take to release the lock and to end, once no command runs. Then the front ends without it.
+const TO_END: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -42,39 +43,47 @@ impl Keeper {
         // A group of its own: what stops the shell's job must not stop the heartbeats.
         let _ = setpgid(None, None);
         set_name();
+        group::adopt_orphans();
         let mut ignored = signals::ignore_terminal();
         ignored.extend(signals::ignore_all());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let code = match runtime {
-            Ok(runtime) => runtime.block_on(self.keep(link, ignored, &mut log)),
-            Err(error) => Err(Failure::failed(format!("cannot start: {error}"))),
+        let (link, done) = match runtime {
+            Ok(runtime) => {
+                let done = runtime.block_on(self.keep(link, ignored, &mut log));
+                // It may be looking up the address of a host.
+                runtime.shutdown_background();
+                done
+            }
+            Err(error) => (None, Err(cannot_start(error))),
         };
-        let code = code.unwrap_or_else(|failure| {
+        let code = done.unwrap_or_else(|failure| {
             if !failure.message.is_empty() {
                 log.say(&*failure.message);
             }
             failure.code
         });
         log.finish();
+        if let Some(link) = &link {
+            link.send(Message::Done(code));
+        }
+        // The link closes, and the front ends.
         code
     }
 
-    async fn keep(self, link: UnixStream, ignored: Vec<i32>, log: &mut Log) -> Result<u8, Failure> {
-        let mut link = Link::new(link).map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
-        let done = self.keep_lock(&mut link, ignored, log).await;
-        let code = match &done {
-            Ok(code) => *code,
-            Err(failure) => failure.code,
-        };
-        // The message first: the front ends as soon as it knows the code.
-        if let Err(failure) = &done
-            && !failure.message.is_empty()
-        {
-            log.say(&*failure.message);
+    /// Keeps the lock while the command runs. Returns the link, which is to be closed at the very end.
+    async fn keep(
+        self,
+        link: UnixStream,
+        ignored: Vec<i32>,
+        log: &mut Log,
+    ) -> (Option<Link>, Result<u8, Failure>) {
+        match Link::new(link) {
+            Ok(mut link) => {
+                let done = self.keep_lock(&mut link, ignored, log).await;
+                (Some(link), done)
+            }
+            Err(error) => (None, Err(cannot_start(error))),
         }
-        log.finish();
-        link.send(Message::Done(code));
-        Ok(code)
     }
 
     async fn keep_lock(&self, link: &mut Link, ignored: Vec<i32>, log: &mut Log) -> Result<u8, Failure> {
@@ -140,19 +149,19 @@ impl Keeper {
             Ok(watchdog) => self.run_command(start, watchdog).await,
             Err(failure) => Err(failure),
         };
+        link.send(Message::Done(code(&done)));
+        link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
         release(guard, log).await;
         done
     }
 
     /// Runs the command to its end. No process of its group is alive after that.
     async fn run_command(&self, start: Start, mut watchdog: Watchdog<'_>) -> Result<u8, Failure> {
-        watchdog.begin()?;
-        let child = start.spawn()?;
+        let not_after = watchdog.begin()?;
+        let child = start.spawn(not_after)?;
         let end = watchdog.watch(child).await;
-        // The number is nobody else's: the command is not reaped yet.
-        group::signal(child.group(), Signal::KILL);
-        watchdog.killed(&end);
-        dead(child).await;
+        // Also what else of its group has become a child of this process.
+        group::reap(&[]);
         match end {
             End::Exited(code) => Ok(code),
             End::Lost(why) => Err(Failure::new(exit::LOST, format!("{why}; the command was stopped"))),
@@ -164,6 +173,17 @@ impl Keeper {
             }
         }
     }
+}
+
+fn code(done: &Result<u8, Failure>) -> u8 {
+    match done {
+        Ok(code) => *code,
+        Err(failure) => failure.code,
+    }
+}
+
+fn cannot_start(error: std::io::Error) -> Failure {
+    Failure::failed(format!("cannot start: {error}"))
 }
 
 fn environment(guard: &Guard, store: &Store) -> Vec<(&'static str, String)> {
@@ -179,25 +199,12 @@ async fn interrupted(link: &mut Link) -> u8 {
     loop {
         match link.receive().await {
             Some(Message::Signal(signal)) if signals::ends_a_wait(signal) => return exit::by_signal(signal),
+            // There is no command to stop, only the front.
+            Some(Message::Signal(libc::SIGTSTP)) => link.send(Message::Stopped(libc::SIGTSTP)),
             Some(_) => {}
             None => return exit::FAILED,
         }
     }
-}
-
-/// Waits until no process of the command's group is alive, and reaps the command.
-async fn dead(child: Child) {
-    if !cfg!(target_os = "linux") {
-        // There a leader that is not reaped would count.
-        while child.exited().is_none() {
-            sleep(POLL).await;
-        }
-        child.reap();
-    }
-    while group::is_alive(child.group()) {
-        sleep(POLL).await;
-    }
-    child.reap();
 }
 
 async fn release(guard: Guard, log: &mut Log) {

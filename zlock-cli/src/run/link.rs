@@ -6,27 +6,22 @@ use std::os::unix::net::UnixStream as StdStream;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
-/// What one process tells the other.
+/// What one process says to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// From the front: this signal is for the command.
     Signal(i32),
-    /// From the front: the last deadline has arrived. No other one is sent before, so that a front that is stopped gets no
-    /// heap of them.
-    Ack,
-    /// From the front: when is the deadline now?
+    /// From the front: when is the deadline now? The front asks again only when it has the answer, so that a front that is
+    /// stopped gets no heap of them.
     Ask,
     /// From the keeper: the command runs, as the leader of this process group.
     Started(i32),
-    /// From the keeper: the front is to kill the command at this time, in nanoseconds on the boot-time clock.
+    /// From the keeper: unless it says otherwise by then, the front is to kill everything at this time, in nanoseconds on
+    /// the boot-time clock. The answer to `Ask`; unasked before the command is started, and when all is dead.
     Deadline(u64),
     /// From the keeper: the command was stopped by this signal.
     Stopped(i32),
-    /// From the keeper: the group was killed, because the lock is lost. What has left the group must be killed, too.
-    Lost,
-    /// From the keeper: the command has ended, and what was left of its group was killed.
-    Ended,
-    /// From the keeper: all is done; the exit code.
+    /// From the keeper: no command runs, and none will; the exit code. What is left is to release the lock.
     Done(u8),
 }
 
@@ -37,14 +32,11 @@ impl Message {
     fn encode(self) -> [u8; LEN] {
         let (kind, number) = match self {
             Message::Signal(signal) => (1, u64::from(signal.unsigned_abs())),
-            Message::Ack => (2, 0),
+            Message::Ask => (2, 0),
             Message::Started(group) => (3, u64::from(group.unsigned_abs())),
             Message::Deadline(nanos) => (4, nanos),
             Message::Stopped(signal) => (5, u64::from(signal.unsigned_abs())),
-            Message::Lost => (6, 0),
-            Message::Done(code) => (7, u64::from(code)),
-            Message::Ask => (8, 0),
-            Message::Ended => (9, 0),
+            Message::Done(code) => (6, u64::from(code)),
         };
         let mut bytes = [kind; LEN];
         bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -56,14 +48,11 @@ impl Message {
         let small = i32::try_from(number);
         Some(match kind {
             1 => Message::Signal(small.ok()?),
-            2 => Message::Ack,
+            2 => Message::Ask,
             3 => Message::Started(small.ok()?),
             4 => Message::Deadline(number),
             5 => Message::Stopped(small.ok()?),
-            6 => Message::Lost,
-            7 => Message::Done(u8::try_from(number).ok()?),
-            8 => Message::Ask,
-            9 => Message::Ended,
+            6 => Message::Done(u8::try_from(number).ok()?),
             _ => return None,
         })
     }
@@ -106,6 +95,19 @@ impl Link {
         self.len = 0;
         Message::decode(self.bytes)
     }
+
+    /// Receives a message that has arrived, even if the runtime has not noticed yet; `None` if there is none.
+    pub(super) fn try_receive(&mut self) -> Option<Message> {
+        while self.len < LEN {
+            match rustix::io::read(&self.stream, &mut self.bytes[self.len..]) {
+                Ok(n @ 1..) => self.len += n,
+                // Whether the other process is gone, `receive` says.
+                _ => return None,
+            }
+        }
+        self.len = 0;
+        Message::decode(self.bytes)
+    }
 }
 
 #[cfg(test)]
@@ -118,13 +120,10 @@ mod tests {
         let (front, mut keeper) = (Link::new(one).unwrap(), Link::new(other).unwrap());
         let messages = [
             Message::Signal(15),
-            Message::Ack,
             Message::Ask,
-            Message::Ended,
             Message::Started(i32::MAX),
             Message::Deadline(u64::MAX),
             Message::Stopped(20),
-            Message::Lost,
             Message::Done(255),
         ];
         messages.iter().for_each(|message| front.send(*message));
@@ -135,12 +134,27 @@ mod tests {
         assert_eq!(keeper.receive().await, None);
     }
 
+    /// The runtime looks at the socket only when all tasks wait.
+    #[tokio::test]
+    async fn what_has_arrived_is_received_without_the_runtime() {
+        let (one, other) = StdStream::pair().unwrap();
+        let (front, mut keeper) = (Link::new(one).unwrap(), Link::new(other).unwrap());
+        assert_eq!(keeper.try_receive(), None);
+        front.send(Message::Ask);
+        front.send(Message::Done(3));
+        assert_eq!(keeper.try_receive(), Some(Message::Ask));
+        assert_eq!(keeper.receive().await, Some(Message::Done(3)));
+        assert_eq!(keeper.try_receive(), None);
+        drop(front);
+        assert_eq!((keeper.try_receive(), keeper.receive().await), (None, None));
+    }
+
     #[tokio::test]
     async fn a_process_that_is_stopped_does_not_stop_the_other() {
         let (one, other) = StdStream::pair().unwrap();
         let (front, _stopped) = (Link::new(one).unwrap(), other);
         for _ in 0..100_000 {
-            front.send(Message::Ack);
+            front.send(Message::Ask);
         }
     }
 }

@@ -9,12 +9,15 @@
 //! - The *front* (`front.rs`) is what the shell, cron or systemd started. It forwards signals, lends the terminal to the
 //!   command, and stops when the command is stopped, so that Ctrl-Z and `fg` work.
 //! - The *keeper* (`keeper.rs`) has the session with the store, the lock and the command. It goes on while the front is
-//!   stopped. It kills the command's process group at the deadline, and when the front is gone.
-//! - If the keeper dies, the kernel kills the command, and the front kills what the command has started: as a subreaper
-//!   it becomes the parent of all of that. If the keeper stands still, the front does the same at the deadline.
+//!   stopped. It kills the command and all that it has started at the deadline, and when the front is gone.
+//! - If the keeper dies, the kernel kills the command, and the front kills the rest. If the keeper stands still, the front
+//!   kills everything a little later than the keeper would have (`vigil.rs`). It asks the keeper for that time long before.
+//! - Both are subreapers: an orphan becomes a child of the keeper, and of the front if the keeper is dead. So what has left
+//!   the command's process group is found, too.
 //!
-//! The keeper releases the lock only when no process of the group is alive. The command's process is reaped after that, so
-//! the number of the group belongs to nobody else as long as signals may be sent to it.
+//! The keeper releases the lock only when no process of the group is alive; after a loss, nothing that the command has
+//! started. The command's process is reaped after that, so the number of the group belongs to nobody else as long as
+//! signals may be sent to it.
 
 mod acquire;
 mod child;
@@ -27,6 +30,7 @@ mod link;
 mod log;
 mod signals;
 mod terminal;
+mod vigil;
 mod watchdog;
 
 use std::os::unix::net::UnixStream;
@@ -38,7 +42,7 @@ use rustix::process::getpid;
 use crate::args::Run;
 use crate::exit::Failure;
 use crate::store::Target;
-use crate::sys::{Fork, fork};
+use crate::sys::{self, Fork, fork};
 
 use self::front::Front;
 use self::keeper::Keeper;
@@ -54,6 +58,9 @@ fn start(args: Run) -> Result<ExitCode, Failure> {
     target.refuse_private()?;
     let terminal = Terminal::open().map(Arc::new);
     let cannot = |what: &str, error: std::io::Error| Failure::failed(format!("cannot {what}: {error}"));
+    // If it is ignored, the system reaps children by itself, and nobody learns how they ended.
+    sys::reset(libc::SIGCHLD);
+    let inherited = group::children();
     let (front_end, keeper_end) = UnixStream::pair().map_err(|error| cannot("make a socket", error))?;
     let front = getpid();
     // No runtime has begun, so there is one thread.
@@ -65,7 +72,7 @@ fn start(args: Run) -> Result<ExitCode, Failure> {
         }
         Fork::Parent(keeper) => {
             drop((keeper_end, target, args));
-            Front::run(front_end, keeper, terminal)
+            Front::run(front_end, keeper, inherited, terminal)
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Watches the command and the lock, and decides when the command has to end.
+//! Watches the command and the lock, decides when the command has to end, and ends it.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::sleep;
 use zlock::{Guard, SessionEvents};
 
 use super::child::Child;
 use super::clock::{Alarm, Boot, Sleeps};
 use super::grace::Grace;
-use super::group;
+use super::group::{self, Patience};
 use super::link::{Link, Message};
 use super::log::Log;
 use crate::exit::Failure;
@@ -35,13 +35,15 @@ pub(super) struct Watchdog<'a> {
     session: SessionEvents,
     sleeps: Sleeps,
     alarm: Alarm,
+    children: Signals,
     /// How often to look whether the deadline has moved.
     tick: Duration,
     link: &'a mut Link,
     log: &'a mut Log,
-    /// The deadline that the front knows, and whether it has received it.
-    published: Option<Boot>,
-    is_received: bool,
+    /// The session's deadline, as far as it is known.
+    deadline: Boot,
+    /// SIGTERM was sent because of a loss. From then on recovery makes no difference.
+    is_ending: bool,
 }
 
 impl<'a> Watchdog<'a> {
@@ -58,77 +60,76 @@ impl<'a> Watchdog<'a> {
             grace,
             session: store.session_events(),
             sleeps: Sleeps::new(timeout),
-            alarm: Alarm::new().map_err(failed)?,
+            alarm: Alarm::new().map_err(cannot_watch)?,
+            children: signal(SignalKind::child()).map_err(cannot_watch)?,
             tick: (timeout / 20).clamp(Duration::from_millis(20), Duration::from_millis(500)),
             link,
             log,
-            published: None,
-            is_received: true,
+            // Has passed.
+            deadline: Boot::from_nanos(0),
+            is_ending: false,
         })
     }
 
-    /// Checks that there is time to run a command, and tells the front until when.
-    pub(super) fn begin(&mut self) -> Result<(), Failure> {
-        let now = Boot::now();
-        let deadline = self.deadline().filter(|deadline| now < self.grace.term_at(*deadline));
-        let lost = || Failure::failed(format!("{}: lost before the command was started", self.guard.path()));
-        let deadline = deadline.ok_or_else(lost)?;
-        self.publish(Some(deadline));
-        Ok(())
+    /// Says to the front until when a command may run, and returns when it must not be started any more. What is known
+    /// about the lock is checked after the front knows it, and the command's process looks at the clock once more.
+    ///
+    /// # Errors
+    /// There is no time to run a command.
+    pub(super) fn begin(&mut self) -> Result<Boot, Failure> {
+        self.answer();
+        let not_after = self.grace.term_at(self.deadline);
+        if self.guard.is_held() && Boot::now() < not_after {
+            return Ok(not_after);
+        }
+        Err(Failure::failed(format!("{}: lost before the command was started", self.guard.path())))
+    }
+
+    /// Waits until the command has ended or has to, and then until it is dead, and all that it must not leave. Then the
+    /// command is not reaped, so that its number stays taken.
+    pub(super) async fn watch(&mut self, child: Child) -> End {
+        self.link.send(Message::Started(child.group().as_raw_nonzero().get()));
+        let end = self.run(child).await;
+        self.kill(child, &end).await;
+        end
     }
 
     /// Waits until the command has ended or has to. Sends it SIGTERM when the lock is about to be lost, and the signals
     /// that the front forwards.
-    pub(super) async fn watch(&mut self, child: Child) -> End {
-        let group = child.group();
-        self.link.send(Message::Started(group.as_raw_nonzero().get()));
-        let mut children = match signal(SignalKind::child()) {
-            Ok(children) => children,
-            Err(error) => return End::Lost(failed(error).message),
-        };
+    async fn run(&mut self, child: Child) -> End {
         let guard = self.guard;
         let mut revoked = pin!(guard.revocation_requested());
         let mut may_be_revoked = true;
-        // Set once SIGTERM was sent because of a loss. From then on recovery makes no difference.
-        let mut kill_at = None;
         loop {
             if let Some(code) = child.exited() {
-                return if kill_at.is_some() {
-                    self.lost("the lock was about to be lost")
-                } else {
-                    End::Exited(code)
-                };
+                return self.exited(code);
             }
             if let Some(signal) = child.stopped() {
                 self.link.send(Message::Stopped(signal));
             }
-            let deadline = self.deadline();
-            self.publish(deadline);
-            let wake_at = kill_at.or(deadline.map(|deadline| self.grace.term_at(deadline)));
+            group::reap(&[child.group()]);
+            self.update();
+            let (now, term_at, kill_at) =
+                (Boot::now(), self.grace.term_at(self.deadline), self.grace.kill_at(self.deadline));
+            if now >= kill_at {
+                return self.lost("no server answered in time");
+            }
+            if now >= term_at && !self.is_ending {
+                self.is_ending = true;
+                end(child);
+                self.log.say(format!("{}: no server answers; the command got SIGTERM", guard.path()));
+            }
             tokio::select! {
                 biased;
-                () = self.alarm.at(wake_at.unwrap_or(Boot::from_nanos(0))), if wake_at.is_some() => {
-                    let now = Boot::now();
-                    match self.deadline() {
-                        _ if kill_at.is_some() => return self.lost("no server answered in time"),
-                        Some(deadline) if now < self.grace.term_at(deadline) => {}
-                        Some(deadline) if now < self.grace.kill_at(deadline) => {
-                            end(child);
-                            kill_at = Some(self.grace.kill_at(deadline));
-                            self.log.say(format!("{}: no server answers; the command got SIGTERM", guard.path()));
-                        }
-                        _ => return self.lost("no server answered in time"),
-                    }
-                }
+                () = self.alarm.at(if self.is_ending { kill_at } else { term_at }) => {}
                 loss = guard.lost() => return End::Lost(loss.to_string()),
                 message = self.link.receive() => match message {
                     Some(Message::Signal(number)) => {
                         if let Some(signal) = Signal::from_named_raw(number) {
-                            group::signal(group, signal);
+                            group::signal(child.group(), signal);
                         }
                     }
-                    Some(Message::Ack) => self.is_received = true,
-                    Some(Message::Ask) => (self.published, self.is_received) = (None, true),
+                    Some(Message::Ask) => self.answer(),
                     Some(_) => {}
                     None => return End::FrontGone,
                 },
@@ -139,32 +140,68 @@ impl<'a> Watchdog<'a> {
                         self.log.say(format!("{}: asked to release the lock; the command got SIGTERM", guard.path()));
                     }
                 }
-                _ = children.recv() => {}
+                _ = self.children.recv() => {}
                 () = sleep(self.tick) => {}
             }
         }
     }
 
-    /// Tells the front that the command's group was killed.
-    pub(super) fn killed(&mut self, end: &End) {
-        self.link.send(if matches!(end, End::Lost(_)) { Message::Lost } else { Message::Ended });
+    /// A command that has ended while the lock was lost, or about to be, has not ended under the lock.
+    fn exited(&self, code: u8) -> End {
+        if self.is_ending {
+            self.lost("the lock was about to be lost")
+        } else if self.guard.is_held() {
+            End::Exited(code)
+        } else {
+            self.lost("the lock was lost before the command had ended")
+        }
     }
 
     fn lost(&self, why: &str) -> End {
         End::Lost(format!("{}: {why}", self.guard.path()))
     }
 
-    /// The session's deadline on the boot-time clock.
-    fn deadline(&mut self) -> Option<Boot> {
-        self.session.current().deadline.map(|deadline| self.sleeps.translate(deadline))
+    /// Kills what must not outlive the command, until all of that is dead: what is left of its group, and unless it has
+    /// ended by itself also what has left the group. A daemon that the command was to start may stay.
+    async fn kill(&mut self, child: Child, end: &End) {
+        let everything = !matches!(end, End::Exited(_));
+        let mut patience = Patience::new();
+        let mut has_front = true;
+        while let Some(alive) = group::kill(Some(child.group()), everything, &[]) {
+            let (pause, message) = patience.next(alive);
+            message.into_iter().for_each(|message| self.log.say(message));
+            tokio::select! {
+                biased;
+                message = self.link.receive(), if has_front => match message {
+                    Some(Message::Ask) => self.answer(),
+                    Some(_) => {}
+                    None => has_front = false,
+                },
+                () = sleep(pause) => {}
+            }
+            if group::is_visible() {
+                group::reap(&[child.group()]);
+            } else if child.exited().is_some() {
+                child.reap();
+            }
+        }
     }
 
-    fn publish(&mut self, deadline: Option<Boot>) {
-        let Some(deadline) = deadline.filter(|_| self.is_received && deadline != self.published) else {
+    /// Takes over the session's deadline, on the boot-time clock. A session that has ended leaves the last one.
+    fn update(&mut self) {
+        if self.is_ending {
             return;
-        };
-        self.link.send(Message::Deadline(self.grace.front_kills_at(deadline).as_nanos()));
-        (self.published, self.is_received) = (Some(deadline), false);
+        }
+        if let Some(deadline) = self.session.current().deadline {
+            self.deadline = self.sleeps.translate(deadline);
+        }
+    }
+
+    /// Says to the front when it is to kill the command.
+    fn answer(&mut self) {
+        self.update();
+        let kill_at = self.grace.front_kills_at(self.deadline);
+        self.link.send(Message::Deadline(kill_at.as_nanos()));
     }
 }
 
@@ -174,6 +211,6 @@ fn end(child: Child) {
     group::signal(child.group(), Signal::CONT);
 }
 
-fn failed(error: std::io::Error) -> Failure {
+fn cannot_watch(error: std::io::Error) -> Failure {
     Failure::failed(format!("cannot watch the command: {error}"))
 }

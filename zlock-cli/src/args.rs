@@ -45,11 +45,23 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
-    Ls(Ls),
-    Who(Who),
+    /// Lists the locks below a path that are held or waited for.
+    #[command(after_help = "Examples:\n  zlock ls\n  zlock ls jobs --json")]
+    Ls(Below),
+    /// Shows who holds a lock and who waits for it, the next one first.
+    #[command(after_help = "Examples:\n  zlock who jobs/backup\n  zlock who --json jobs/backup")]
+    Who(Lock),
     Revoke(Revoke),
-    Watch(Watch),
-    Doctor(Doctor),
+    /// Prints each change of a lock: who waits, who holds, who has left.
+    #[command(
+        after_help = "Examples:\n  zlock watch jobs/backup\n  zlock watch --json jobs/backup | jq .event"
+    )]
+    Watch(Lock),
+    /// Checks that a store can be used for locks, and says what to do if not.
+    ///
+    /// Acquires and releases a lock named `zlock-doctor` below the path.
+    #[command(after_help = "Examples:\n  zlock doctor\n  zlock doctor --json jobs")]
+    Doctor(Below),
     Bench(Bench),
     /// Prints a completion script for a shell.
     #[command(after_help = "\
@@ -73,7 +85,7 @@ pub(crate) struct Store {
     ///
     /// Parameters follow a question mark, for example zk://zk1/app?session_timeout=10s. All stores take
     /// session_timeout, connect_timeout and operation_timeout.
-    #[arg(long, env = "ZLOCK_URL", value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, env = "ZLOCK_URL", hide_env_values = true, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) url: Option<String>,
 }
 
@@ -131,23 +143,9 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Lists the locks below a path that are held or waited for.
+/// A lock, in a store.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  zlock ls\n  zlock ls jobs --json")]
-pub(crate) struct Ls {
-    #[command(flatten)]
-    pub(crate) store: Store,
-    #[command(flatten)]
-    pub(crate) format: Format,
-    /// The path to look below. Everything below the URL's path by default.
-    #[arg(value_name = "PREFIX", value_parser = path)]
-    pub(crate) prefix: Option<LockPath>,
-}
-
-/// Shows who holds a lock and who waits for it, the next one first.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  zlock who jobs/backup\n  zlock who --json jobs/backup")]
-pub(crate) struct Who {
+pub(crate) struct Lock {
     #[command(flatten)]
     pub(crate) store: Store,
     #[command(flatten)]
@@ -155,6 +153,18 @@ pub(crate) struct Who {
     /// The lock.
     #[arg(value_name = "NAME", value_parser = path)]
     pub(crate) name: LockPath,
+}
+
+/// A part of a store.
+#[derive(Debug, Args)]
+pub(crate) struct Below {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) format: Format,
+    /// The path to look below. Everything below the URL's path by default.
+    #[arg(value_name = "PREFIX", value_parser = path)]
+    pub(crate) prefix: Option<LockPath>,
 }
 
 /// Asks the holders of a lock to release it, or removes one of them.
@@ -170,46 +180,13 @@ Examples:
   zlock revoke --force --token 4294967388 jobs/backup")]
 pub(crate) struct Revoke {
     #[command(flatten)]
-    pub(crate) store: Store,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) lock: Lock,
     /// Removes the node with the token given by --token.
     #[arg(long, requires = "token")]
     pub(crate) force: bool,
     /// The token of the node to remove, as `zlock who` shows it.
     #[arg(long, value_name = "N", requires = "force")]
     pub(crate) token: Option<u64>,
-    /// The lock.
-    #[arg(value_name = "NAME", value_parser = path)]
-    pub(crate) name: LockPath,
-}
-
-/// Prints each change of a lock: who waits, who holds, who has left.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  zlock watch jobs/backup\n  zlock watch --json jobs/backup | jq .event")]
-pub(crate) struct Watch {
-    #[command(flatten)]
-    pub(crate) store: Store,
-    #[command(flatten)]
-    pub(crate) format: Format,
-    /// The lock.
-    #[arg(value_name = "NAME", value_parser = path)]
-    pub(crate) name: LockPath,
-}
-
-/// Checks that a store can be used for locks, and says what to do if not.
-///
-/// Acquires and releases a lock named `zlock-doctor` below the path.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  zlock doctor\n  zlock doctor --json jobs")]
-pub(crate) struct Doctor {
-    #[command(flatten)]
-    pub(crate) store: Store,
-    #[command(flatten)]
-    pub(crate) format: Format,
-    /// The path below which locks are used. The URL's path by default.
-    #[arg(value_name = "PREFIX", value_parser = path)]
-    pub(crate) prefix: Option<LockPath>,
 }
 
 /// Measures what locks cost on a store. Loads its servers.

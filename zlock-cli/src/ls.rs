@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use serde_json::json;
 use zlock::Client;
 
-use crate::args::Ls;
+use crate::args::Below;
 use crate::exit::Failure;
 use crate::output::{print_json, print_table};
 use crate::store::Target;
 
-pub(crate) async fn ls(args: Ls) -> Result<ExitCode, Failure> {
+pub(crate) async fn ls(args: Below) -> Result<ExitCode, Failure> {
     let target = Target::of(&args.store)?;
     let mut paths =
         target.locks_below(args.store.url.as_deref().unwrap_or_default(), args.prefix.as_ref()).await?;

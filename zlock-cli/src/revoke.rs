@@ -6,28 +6,29 @@ use serde_json::json;
 use zlock::backend::{CoordinationBackend as _, Deletion, Target as Place};
 use zlock::{Client, LockPath};
 
-use crate::args::Revoke;
+use crate::args::{Lock, Revoke};
 use crate::exit::Failure;
 use crate::output::{print, print_json};
 use crate::store::{Store, Target};
 
 pub(crate) async fn revoke(args: Revoke) -> Result<ExitCode, Failure> {
-    let store = Target::of(&args.store)?.connect().await?;
+    let Revoke { lock: Lock { store, format, name: path }, force, token } = args;
+    let store = Target::of(&store)?.connect().await?;
     let client = Client::new(store.backend.clone());
-    let (what, count) = match args.token.filter(|_| args.force) {
-        Some(token) => ("removed", usize::from(remove(&store, &args.name, token).await?)),
-        None => ("asked", client.mutex(&args.name)?.request_revocation().await?),
+    let (what, count) = match token.filter(|_| force) {
+        Some(token) => ("removed", usize::from(remove(&store, &path, token).await?)),
+        None => ("asked", client.mutex(&path)?.request_revocation().await?),
     };
     // Nothing is held by this client.
     let _ = client.close().await;
-    if args.format.json {
-        print_json(&json!({ "lock": args.name.as_str(), what: count }));
+    if format.json {
+        print_json(&json!({ "lock": path.as_str(), what: count }));
     } else {
         print(&match (what, count) {
-            ("asked", 0) => format!("{}: nobody holds the lock", args.name),
-            ("asked", count) => format!("{}: {count} asked to release the lock", args.name),
-            (_, 0) => format!("{}: no node has this token; see zlock who", args.name),
-            _ => format!("{}: node removed", args.name),
+            ("asked", 0) => format!("{path}: nobody holds the lock"),
+            ("asked", count) => format!("{path}: {count} asked to release the lock"),
+            (_, 0) => format!("{path}: no node has this token; see zlock who"),
+            _ => format!("{path}: node removed"),
         });
     }
     Ok(if count == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use zlock::backend::{CoordinationBackend as _, Watch as Change};
 use zlock::{Client, ErrorKind, LockPath, Participant};
 
-use crate::args::Watch;
+use crate::args::Lock;
 use crate::exit::{Failure, say};
 use crate::output::{now, print, print_json, utc};
 use crate::participant::{line, painted, state, to_json};
@@ -17,7 +17,7 @@ use crate::store::{Store, Target};
 /// Between two tries while the store does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub(crate) async fn watch(args: Watch) -> Result<ExitCode, Failure> {
+pub(crate) async fn watch(args: Lock) -> Result<ExitCode, Failure> {
     let store = Target::of(&args.store)?.connect().await?;
     let client = Client::new(store.backend.clone());
     let mut known = Vec::new();

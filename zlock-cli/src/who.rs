@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use serde_json::json;
 use zlock::Client;
 
-use crate::args::Who;
+use crate::args::Lock;
 use crate::exit::Failure;
 use crate::output::{print, print_json, print_table};
 use crate::participant::{TITLES, row, to_json};
 use crate::store::Target;
 
-pub(crate) async fn who(args: Who) -> Result<ExitCode, Failure> {
+pub(crate) async fn who(args: Lock) -> Result<ExitCode, Failure> {
     let store = Target::of(&args.store)?.connect().await?;
     let client = Client::new(store.backend.clone());
     let participants = client.mutex(&args.name)?.participants().await?;

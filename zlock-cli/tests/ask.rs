@@ -89,7 +89,7 @@ async fn held_and_waited_for(url: &str) {
     assert_eq!((code, &asked["asked"]), (1, &0.into()));
 }
 
-/// An operator removes the node: the command is killed as soon as zlock is told.
+/// An operator removes the node: the command is killed as soon as zlock learns of it.
 async fn forced(url: &str) {
     let folder = folder();
     let file = folder.path().join("pid");

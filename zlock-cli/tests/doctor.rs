@@ -136,7 +136,7 @@ async fn a_server_that_is_not_there_is_a_finding() {
 }
 
 #[tokio::test]
-async fn a_bench_runs_only_when_told_so() {
+async fn a_bench_runs_only_with_consent() {
     limit(async {
         if !have_etcd() {
             return;

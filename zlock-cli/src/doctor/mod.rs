@@ -17,7 +17,7 @@ use zlock::backend::CoordinationBackend as _;
 use zlock::{Client, Close, ErrorKind, LockPath};
 
 use self::finding::Finding;
-use crate::args::Doctor;
+use crate::args::Below;
 use crate::exit::Failure;
 use crate::output::{millis, print, print_json};
 use crate::store::{Store, Target};
@@ -31,7 +31,7 @@ const SLOW: Duration = Duration::from_millis(100);
 /// The lock that the doctor acquires.
 const PROBE: &str = "zlock-doctor";
 
-pub(crate) async fn doctor(args: Doctor) -> Result<ExitCode, Failure> {
+pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
     let url = args.store.url.clone().unwrap_or_default();
     let target = Target::of(&args.store)?;
     let probe = match &args.prefix {

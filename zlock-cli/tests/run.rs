@@ -5,10 +5,11 @@ mod support;
 
 use std::process::Stdio;
 
+use rustix::process::Signal;
 use tokio::io::AsyncWriteExt as _;
 use zlock_testkit::limit;
 
-use crate::support::{folder, is_dead, number_in, outcome, run_script, zlock};
+use crate::support::{exit_code, folder, is_alive, is_dead, number_in, outcome, run_script, send, zlock};
 
 #[tokio::test]
 async fn the_exit_code_is_that_of_the_command() {
@@ -168,6 +169,67 @@ async fn what_the_command_leaves_in_its_group_is_dead_before_the_lock_is_release
         assert!(
             rustix::process::test_kill_process_group(rustix::process::Pid::from_raw(group).unwrap()).is_err()
         );
+    })
+    .await;
+}
+
+/// A daemon that the command was to start.
+#[tokio::test]
+async fn what_has_left_the_group_outlives_a_command_that_ends_by_itself() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let script = format!(
+            "setsid sh -c 'echo $$ > {0}; exec sleep 1000' & while ! [ -s {0} ]; do sleep 0.01; done; exit 5",
+            file.display()
+        );
+        // The daemon keeps standard output and error open.
+        let code = exit_code(run_script(&script).spawn().unwrap()).await;
+        let daemon = number_in(&file).await;
+        assert!(code == 5 && is_alive(daemon), "{code}");
+        send(daemon, Signal::KILL);
+    })
+    .await;
+}
+
+/// Then the system reaps children by itself.
+#[tokio::test]
+async fn an_ignored_sigchld_is_inherited_from_some_parents() {
+    limit(async {
+        for _ in 0..20 {
+            let mut env = tokio::process::Command::new("env");
+            env.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_zlock")]);
+            env.args(["run", "--url", "mem://t", "a", "--", "sh", "-c", "exit 3"]);
+            assert_eq!(outcome(&mut env).await, (3, String::new(), String::new()));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_password_is_not_shown() {
+    limit(async {
+        for url in [
+            "zk://me:s3cret@h",
+            "etcd://me:s3cret@h/app?ttl=10s",
+            "redis://me:s3?cret@h",
+            "me:s3cret@h",
+            "redis://h?password=s3cret",
+            "h?password=s3cret",
+            "etcd://h?password=s3cret",
+            "zk://h?ca=/etc/ca.pem&key=s3cret",
+            "mem://me:s3cret@h",
+        ] {
+            let commands =
+                [&["run", "--url", url, "a", "--", "true"][..], &["bench", url], &["ls", "--url", url]];
+            for args in commands {
+                let (code, stdout, stderr) = outcome(&mut zlock(args)).await;
+                assert_eq!((code, &*stdout), (125, ""), "{args:?}: {stderr}");
+                assert!(!stderr.contains("s3") && !stderr.contains("cret"), "{args:?}: {stderr}");
+            }
+            let (_, help, _) = outcome(zlock(&["run", "--help"]).env("ZLOCK_URL", url)).await;
+            assert!(help.contains("ZLOCK_URL") && !help.contains("s3"), "{help}");
+        }
     })
     .await;
 }

@@ -38,7 +38,8 @@ impl Target {
     pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
         let Some((scheme, _rest)) = url.split_once("://") else {
             return Err(Failure::failed(format!(
-                "{url:?} is not the URL of a store: expected zk://HOST:2181/PATH or etcd://HOST:2379/PATH"
+                "{} is not the URL of a store: expected zk://HOST:2181/PATH or etcd://HOST:2379/PATH",
+                shown(url)
             )));
         };
         match scheme {
@@ -50,9 +51,13 @@ impl Target {
             "mem" => mem(url, _rest),
             #[allow(unreachable_patterns, reason = "they are reached without the features")]
             "zk" | "etcd" | "mem" => Err(Failure::failed(format!(
-                "{url:?}: this zlock was built without {scheme}: install it with --features {scheme}"
+                "{}: this zlock was built without {scheme}: install it with --features {scheme}",
+                shown(url)
             ))),
-            _ => Err(Failure::failed(format!("{url:?}: unknown scheme {scheme:?}: expected zk or etcd"))),
+            _ => {
+                let (url, scheme) = (shown(url), shown(scheme));
+                Err(Failure::failed(format!("{url}: unknown scheme {scheme}: expected zk or etcd")))
+            }
         }
     }
 
@@ -120,12 +125,23 @@ impl Target {
     }
 }
 
+/// A URL as messages show it: without what may be a secret.
+fn shown(url: &str) -> String {
+    // Where a password ends is not certain.
+    if url.contains('@') {
+        "the URL".to_owned()
+    } else {
+        format!("{:?}", url.split('?').next().unwrap_or_default())
+    }
+}
+
 #[cfg(feature = "mem")]
 fn mem(url: &str, name: &str) -> Result<Target, Failure> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !name.chars().all(is_name) {
         return Err(Failure::failed(format!(
-            "{url:?}: expected mem://NAME without port, path and parameters"
+            "{}: expected mem://NAME without port, path and parameters",
+            shown(url)
         )));
     }
     Ok(Target::Mem(Some(name.to_owned()).filter(|name| !name.is_empty())))

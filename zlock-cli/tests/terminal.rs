@@ -164,10 +164,6 @@ async fn the_lock_is_kept_while_the_command_is_stopped() {
             file.display()
         ));
         let command = number_in(&file).await;
-        let parent = |pid: i32| -> i32 {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-            stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
-        };
         let keeper = parent(command);
         let front = parent(keeper);
         shell.type_in(CTRL_Z);
@@ -240,12 +236,11 @@ async fn ctrl_z_and_ctrl_c_work_before_the_lock_is_held() {
         let port = zlock_testkit::Port::reserve();
         let url = format!("zk://{}?connect_timeout=60s", port.addr());
         shell.type_in(&format!("$ZLOCK run --url {url} a -- true\n"));
-        let front = eventually("a front with a keeper", || {
-            descendants(pid_of(&shell._shell)).into_iter().find(|pid| name(*pid) == "zlock")
+        let keeper = eventually("a keeper", || {
+            descendants(pid_of(&shell._shell)).into_iter().find(|pid| name(*pid) == "zlock-keeper")
         })
         .await;
-        eventually("a keeper", || descendants(front).into_iter().find(|pid| name(*pid) == "zlock-keeper"))
-            .await;
+        let front = parent(keeper);
         shell.type_in(CTRL_Z);
         shell.shows("Stopped").await;
         shell.type_in("fg\n");
@@ -257,6 +252,11 @@ async fn ctrl_z_and_ctrl_c_work_before_the_lock_is_held() {
         assert!(!is_alive(front));
     })
     .await;
+}
+
+fn parent(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn descendants(pid: i32) -> Vec<i32> {

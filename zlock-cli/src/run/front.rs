@@ -61,6 +61,8 @@ impl Front {
     async fn watch(mut self) -> Result<u8, Failure> {
         let alarm = Alarm::new().map_err(cannot_watch)?;
         let mut children = signal(SignalKind::child()).map_err(cannot_watch)?;
+        // From now on this process forwards signals and can kill the command.
+        self.link.send(Message::Ask);
         loop {
             let wake_at = self.vigil.map(|vigil| vigil.wake_at());
             tokio::select! {

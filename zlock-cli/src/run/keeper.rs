@@ -88,6 +88,10 @@ impl Keeper {
 
     async fn keep_lock(&self, link: &mut Link, ignored: Vec<i32>, log: &mut Log) -> Result<u8, Failure> {
         let began = Instant::now();
+        // A command must not run before the front can forward signals to it and kill it.
+        if link.receive().await.is_none() {
+            return Ok(exit::FAILED);
+        }
         let store = tokio::select! {
             biased;
             code = interrupted(link) => return Ok(code),

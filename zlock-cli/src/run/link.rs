@@ -12,7 +12,7 @@ pub(super) enum Message {
     /// From the front: this signal is for the command.
     Signal(i32),
     /// From the front: when is the deadline now? The front asks again only when it has the answer, so that a front that is
-    /// stopped gets no heap of them.
+    /// stopped gets no heap of them. Before a command runs this says that the front is ready.
     Ask,
     /// From the keeper: the command runs, as the leader of this process group.
     Started(i32),

@@ -24,16 +24,17 @@ const NEEDS: &[Need] = &[
     Need { package: "dnsmasq-base", used: "/usr/sbin/dnsmasq" },
     // Lets a server's disk hang.
     Need { package: "strace", used: "/usr/bin/strace" },
-    // Peers on the same lock path.
-    Need { package: "libcurator-recipes-java", used: "/usr/share/java/curator-recipes.jar" },
     // Its promtool checks the alert rules.
     Need { package: "prometheus", used: "/usr/bin/promtool" },
+    // Peers on the same lock path.
+    Need { package: "libcurator-recipes-java", used: "/usr/share/java/curator-recipes.jar" },
     Need { package: "python3-kazoo", used: "/usr/lib/python3/dist-packages/kazoo/client.py" },
 ];
 
 /// Installs what is missing, if this is Debian and we may. Otherwise says what to install.
 ///
-/// No test uses a server that a package starts: where systemd runs, `etcd-server` starts one on port 2379.
+/// No test uses a server that a package starts: where systemd runs, `etcd-server` starts one on port 2379, and
+/// `prometheus` one on 9090.
 pub(crate) fn set_up() -> Result {
     let missing: Vec<_> = missing().collect();
     if missing.is_empty() {

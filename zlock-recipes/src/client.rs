@@ -1,7 +1,7 @@
 //! The client and its builder.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use zlock_core::observer::Observer;
@@ -137,7 +137,8 @@ impl Client {
     /// # Examples
     /// See [`Observer`].
     pub fn observe(&self, observer: Arc<dyn Observer>) -> Result<()> {
-        let reports = Arc::new(Reports::new(observer, Arc::downgrade(&self.0)));
+        let held: Weak<ClientInner> = Arc::downgrade(&self.0);
+        let reports = Arc::new(Reports::new(observer, held));
         if self.0.observing.set(reports.clone()).is_err() {
             let message = "the client has an observer already";
             return Err(Error::new(ErrorKind::InvalidArgument, "observe").with_message(message));

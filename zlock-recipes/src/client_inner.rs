@@ -10,7 +10,7 @@ use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
 
 use crate::abandoned::Abandoned;
 use crate::cohort::Cohorts;
-use crate::report::{Observing, Reports};
+use crate::report::{HeldLocks, Observing, Reports};
 use crate::succession::Places;
 
 pub(crate) struct ClientInner {
@@ -76,16 +76,18 @@ impl ClientInner {
         self.observing.get()
     }
 
-    /// Looks at all locks that are held.
-    pub(crate) fn look_at_holds(&self) {
-        let held: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
-        held.iter().for_each(|hold| hold.look());
-    }
-
     /// Whether the task that asks has acquired this path and not released it.
     pub(crate) fn is_held_by_this_task(&self, path: &LockPath) -> bool {
         let task = tokio::task::try_id();
         task.is_some() && self.holds().get(path).is_some_and(|list| list.iter().any(|h| h.task == task))
+    }
+}
+
+impl HeldLocks for ClientInner {
+    fn look(&self) {
+        let held: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
+        // Outside the lock: a hold's end takes it.
+        held.iter().for_each(|hold| hold.look());
     }
 }
 

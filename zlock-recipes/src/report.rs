@@ -11,8 +11,6 @@ use tokio::time::Instant;
 use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
 use zlock_core::{ErrorKind, Label, Result, Session};
 
-use crate::client_inner::ClientInner;
-
 /// The observer of a client, which is set at most once.
 pub(crate) type Observing = Arc<OnceLock<Arc<Reports>>>;
 
@@ -20,12 +18,18 @@ pub(crate) type Observing = Arc<OnceLock<Arc<Reports>>>;
 /// report comes from.
 pub(crate) struct Reports {
     observer: Arc<dyn Observer>,
-    client: Weak<ClientInner>,
+    held: Weak<dyn HeldLocks>,
+}
+
+/// The locks that a client holds.
+pub(crate) trait HeldLocks: Send + Sync {
+    /// Looks at each of them, which reports its loss.
+    fn look(&self);
 }
 
 impl Reports {
-    pub(crate) fn new(observer: Arc<dyn Observer>, client: Weak<ClientInner>) -> Self {
-        Reports { observer, client }
+    pub(crate) fn new(observer: Arc<dyn Observer>, held: Weak<dyn HeldLocks>) -> Self {
+        Reports { observer, held }
     }
 
     fn to(&self, report: impl FnOnce(&dyn Observer)) {
@@ -36,8 +40,8 @@ impl Reports {
 
     /// Looks at every held lock, so that a loss is reported also if its holder does not look.
     fn report_losses(&self) {
-        if let Some(client) = self.client.upgrade() {
-            client.look_at_holds();
+        if let Some(held) = self.held.upgrade() {
+            held.look();
         }
     }
 }

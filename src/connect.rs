@@ -138,7 +138,7 @@ pub fn connect_env_lazy() -> Result<Client> {
 /// A store that a URL names; nothing was sent to it yet.
 enum Store {
     #[cfg(feature = "mem")]
-    Mem(zlock_mem::MemServer, zlock_mem::MemOptions),
+    Mem(zlock_mem::MemServer, Box<zlock_mem::MemOptions>),
     #[cfg(feature = "zk")]
     Zk(Box<zlock_zk::ZkOptions>),
     #[cfg(feature = "etcd")]
@@ -171,7 +171,7 @@ impl Store {
     async fn connect(self) -> Result<Client> {
         match self {
             #[cfg(feature = "mem")]
-            Store::Mem(server, options) => Ok(Client::new(server.connect_with(options))),
+            Store::Mem(server, options) => Ok(Client::new(server.connect_with(*options))),
             #[cfg(feature = "zk")]
             Store::Zk(options) => Ok(Client::new(zlock_zk::ZkBackend::connect(*options).await?)),
             #[cfg(feature = "etcd")]
@@ -182,7 +182,7 @@ impl Store {
     fn connect_lazy(self) -> Result<Client> {
         match self {
             #[cfg(feature = "mem")]
-            Store::Mem(server, options) => Ok(Client::new(server.connect_with(options))),
+            Store::Mem(server, options) => Ok(Client::new(server.connect_with(*options))),
             #[cfg(feature = "zk")]
             Store::Zk(options) => Ok(Client::new(zlock_zk::ZkBackend::connect_lazy(*options)?)),
             #[cfg(feature = "etcd")]
@@ -217,7 +217,7 @@ fn mem(url: &ConnectUrl, environment: &Environment) -> Result<Store> {
         _ => return Err(url.refuse("mem:// takes one name without a port, or none")),
     };
     environment.refuse_credentials("mem")?;
-    Ok(Store::Mem(server, options))
+    Ok(Store::Mem(server, Box::new(options)))
 }
 
 #[cfg(not(feature = "mem"))]

@@ -1,27 +1,23 @@
 //! Connections to the cluster: one server at a time, and the next one if it fails.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions};
+use etcd_client::Client;
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, OnceCell, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use zlock_core::kit::Interrupted;
 
 use crate::config::EtcdOptions;
-use crate::error::{Failure, is_without_auth};
-
-/// Longer than the servers' least time between two pings (5 s), or they would break the connection. It is only for
-/// connections without a request in flight: a request has its own limit.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::dial::dial;
+use crate::endpoint::{Attempt, Endpoint};
+use crate::error::Failure;
 
 /// How large an answer may be: a queue of many nodes with much data. The library's own limit is 4 MB.
 const MAX_ANSWER: usize = i32::MAX as usize;
@@ -39,98 +35,6 @@ pub(crate) enum By {
     /// The member that is asked, or another that it asks. It may be cut off from the rest, so that whatever needs the cluster gets no
     /// answer there: that it answers says nothing of the kind.
     Member,
-}
-
-/// The server in use.
-pub(crate) struct Endpoint {
-    /// Counts the endpoints.
-    pub(crate) number: u64,
-    /// The servers. None before they are found in DNS.
-    servers: Arc<[String]>,
-    /// Which of them is in use.
-    at: usize,
-    /// One for each server.
-    connections: Vec<Arc<Connection>>,
-    /// When the request was sent that is the youngest of those that were answered.
-    answered: watch::Sender<Option<Instant>>,
-}
-
-/// A connection to one of the servers, made when it is first needed.
-///
-/// An endpoint never reuses a connection that an earlier endpoint has used: what hung stays behind with it.
-#[derive(Default)]
-struct Connection {
-    client: OnceCell<Arc<Client>>,
-    attempt: Mutex<Option<Attempt>>,
-}
-
-/// An attempt to connect, which outlives the requests that wait for it, and their endpoint.
-///
-/// The server needs about a tenth of a second of CPU time to check a password, whether or not anybody still waits for
-/// the answer. If every request that times out began a new attempt, the clients of a busy server would keep it busy.
-struct Attempt {
-    /// When it is given up.
-    until: Instant,
-    /// Its only task, which is aborted when this is dropped.
-    task: JoinSet<Result<Client, Failure>>,
-}
-
-impl Endpoint {
-    fn first(servers: Arc<[String]>) -> Self {
-        let connections = servers.iter().map(|_| Arc::default()).collect();
-        Endpoint { number: 0, servers, at: 0, connections, answered: watch::Sender::default() }
-    }
-
-    /// The next one, among the servers of now.
-    fn next(&self, servers: Arc<[String]>) -> Self {
-        // The next one of the order that was, if it still is; with other servers, the first.
-        let at = if servers == self.servers { (self.at + 1) % servers.len().max(1) } else { 0 };
-        let next = |server: &String| {
-            let old = self.servers.iter().position(|old| old == server).map(|at| &self.connections[at]);
-            old.filter(|old| old.is_pending()).cloned().unwrap_or_default()
-        };
-        let connections = servers.iter().map(next).collect();
-        Endpoint { number: self.number + 1, servers, at, connections, answered: watch::Sender::default() }
-    }
-
-    fn is_connected(&self) -> bool {
-        self.connection().is_some_and(|connection| connection.client.get().is_some())
-    }
-
-    /// Records the response to a request that was sent at this instant.
-    fn has_answered(&self, sent: Instant) {
-        self.answered.send_if_modified(|youngest| {
-            *youngest = (*youngest).max(Some(sent));
-            false
-        });
-    }
-
-    /// Whether a request was answered that was sent after this instant.
-    fn is_answering_since(&self, sent: Instant) -> bool {
-        *self.answered.borrow() > Some(sent)
-    }
-
-    fn server(&self) -> Option<&str> {
-        self.servers.get(self.at).map(String::as_str)
-    }
-
-    fn connection(&self) -> Option<&Connection> {
-        self.connections.get(self.at).map(|connection| &**connection)
-    }
-}
-
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Endpoint").field(&self.number).finish()
-    }
-}
-
-impl Connection {
-    /// Returns `true` if there is an attempt whose outcome has not been taken yet.
-    fn is_pending(&self) -> bool {
-        // Whoever holds the lock is waiting for the attempt.
-        self.client.get().is_none() && self.attempt.try_lock().map_or(true, |attempt| attempt.is_some())
-    }
 }
 
 /// The endpoint that all requests and streams of a backend use, until it fails.
@@ -264,7 +168,7 @@ impl Endpoints {
         let (options, server) = (self.options.clone(), server.to_owned());
         let until = Instant::now() + options.connection_time();
         let mut task = JoinSet::new();
-        task.spawn_on(async move { connect(options, server).await }, &self.runtime);
+        task.spawn_on(dial(options, server), &self.runtime);
         Attempt { until, task }
     }
 
@@ -364,66 +268,6 @@ impl Endpoints {
             self.failed(number);
         }
         failure
-    }
-}
-
-/// Makes a client. Nothing is sent yet, unless there is a user to authenticate.
-async fn connect(options: EtcdOptions, server: String) -> Result<Client, Failure> {
-    let settings = if options.has_files() {
-        // A file may be on a disk that hangs.
-        let read = tokio::task::spawn_blocking(move || Settings::read(&options)).await;
-        read.map_err(|_| Interrupted::Closed)?
-    } else {
-        Settings::read(&options)
-    };
-    let Settings { connect, user, scheme } = settings.map_err(Failure::NoWay)?;
-    let url = format!("{scheme}://{server}");
-    if let Some((name, password)) = user {
-        let user = connect.clone().with_user(name, password).with_auto_token_refresh(true);
-        match Client::connect([&url], Some(user)).await {
-            // As the Go client does: the same settings work where nobody has switched authentication on.
-            Err(error) if is_without_auth(&error) => {}
-            connected => return connected.map_err(Failure::Etcd),
-        }
-    }
-    Client::connect([&url], Some(connect)).await.map_err(Failure::Etcd)
-}
-
-/// What a connection is made with: options, and the files of now.
-struct Settings {
-    connect: ConnectOptions,
-    user: Option<(String, String)>,
-    scheme: &'static str,
-}
-
-impl Settings {
-    /// The error says which file cannot be used.
-    fn read(options: &EtcdOptions) -> Result<Self, String> {
-        let connect = ConnectOptions::new()
-            .with_connect_timeout(options.answer_time())
-            .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
-            .with_keep_alive_while_idle(false)
-            .with_require_leader(true);
-        let user = match &options.user {
-            Some((name, password)) => Some((name.clone(), password.read_secret()?)),
-            None => None,
-        };
-        let (connect, scheme) = secure(connect, options)?;
-        Ok(Settings { connect, user, scheme })
-    }
-}
-
-#[cfg(not(feature = "tls"))]
-#[allow(clippy::unnecessary_wraps, reason = "the same signature with and without the feature")]
-fn secure(connect: ConnectOptions, _: &EtcdOptions) -> Result<(ConnectOptions, &'static str), String> {
-    Ok((connect, "http"))
-}
-
-#[cfg(feature = "tls")]
-fn secure(connect: ConnectOptions, options: &EtcdOptions) -> Result<(ConnectOptions, &'static str), String> {
-    match &options.tls {
-        None => Ok((connect, "http")),
-        Some(tls) => Ok((connect.with_tls(tls.options()?), "https")),
     }
 }
 

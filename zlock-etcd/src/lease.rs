@@ -13,7 +13,8 @@ use tokio::time::{Instant, timeout};
 use zlock_core::kit::{Failure as _, SessionKey};
 use zlock_core::{ErrorKind, Node, NodeId, SessionId};
 
-use crate::connect::{By, Endpoint, Endpoints, kv};
+use crate::connect::{By, Endpoints, kv};
+use crate::endpoint::Endpoint;
 use crate::error::Failure;
 use crate::key::{self, Keys, PlaceName};
 use crate::names::Place;

@@ -7,6 +7,8 @@ mod contents;
 mod create;
 mod delete;
 mod detached;
+mod dial;
+mod endpoint;
 mod error;
 mod fence;
 mod key;

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use zlock_core::kit::{Closing, Failure as _, Interrupted, SessionKey, Task};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
@@ -63,13 +63,14 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     let failed = |kind| options.kit.connect_error(kind);
     let unavailable = || failed(ErrorKind::Unavailable);
     let servers = loop {
-        match shared.endpoints.find().await {
-            Ok(servers) => break servers,
+        match timeout_at(until, shared.endpoints.find()).await {
+            Ok(Ok(servers)) => break servers,
             // A name server may be there a little later, as any other.
-            Err(failure) if Instant::now() + FIND_AGAIN >= until => {
+            Ok(Err(failure)) if Instant::now() + FIND_AGAIN >= until => {
                 return Err(failure.explain(unavailable()));
             }
-            Err(_) => sleep(FIND_AGAIN).await,
+            Ok(Err(_)) => sleep(FIND_AGAIN).await,
+            Err(_) => return Err(unavailable().with_message("no name server answers")),
         }
     };
     let probe = options.probe(&servers);

@@ -19,7 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use zlock_core::SessionId;
 
-use crate::connect::{Endpoint, Endpoints};
+use crate::connect::Endpoints;
+use crate::endpoint::Endpoint;
 use crate::error::Failure;
 use crate::key::{self, Range};
 use crate::revision::{self, Newest};

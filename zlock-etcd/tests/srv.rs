@@ -109,6 +109,10 @@ async fn a_domain_without_servers_is_named() {
                 "zlock.test (SRV): no server available: SRV records of _etcd-client._tcp.zlock.test.: ";
             assert!(text.contains(name) && text.contains(part), "{text}");
         }
+        dns.pause();
+        let error = EtcdBackend::connect(options(&dns).with_connect_timeout(SECOND)).await.unwrap_err();
+        assert!(error.to_string().contains("no name server answers"), "{error}");
+        dns.resume();
     })
     .await;
 }

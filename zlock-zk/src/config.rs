@@ -12,6 +12,8 @@ use zlock_core::{
 };
 use zookeeper_client::{Acl, Acls};
 
+use crate::credentials::Credentials;
+
 /// ZooKeeper's own client port.
 const DEFAULT_PORT: u16 = 2181;
 
@@ -53,29 +55,6 @@ pub struct ZkOptions {
     pub(crate) tls: Option<crate::tls::Tls>,
     #[cfg(feature = "sasl")]
     pub(crate) sasl: Option<(String, TextOrFile)>,
-}
-
-/// What a client shows to be somebody.
-#[derive(Clone)]
-pub(crate) enum Credentials {
-    Given(Vec<u8>),
-    /// For the scheme `digest`.
-    User {
-        name: String,
-        password: TextOrFile,
-    },
-}
-
-impl Credentials {
-    /// What is sent; the error says which file cannot be read.
-    pub(crate) fn read(&self) -> Result<Vec<u8>, String> {
-        match self {
-            Credentials::Given(credentials) => Ok(credentials.clone()),
-            Credentials::User { name, password } => {
-                Ok(format!("{name}:{}", password.read_secret()?).into_bytes())
-            }
-        }
-    }
 }
 
 impl ZkOptions {
@@ -331,7 +310,6 @@ impl ZkOptions {
 
     /// Whether a file is to be read before a connection is made.
     pub(crate) fn has_files(&self) -> bool {
-        let has_file = |(_, credentials): &(String, Credentials)| matches!(credentials, Credentials::User { password, .. } if password.file().is_some());
         #[cfg(feature = "sasl")]
         if self.sasl.as_ref().is_some_and(|(_, password)| password.file().is_some()) {
             return true;
@@ -340,7 +318,7 @@ impl ZkOptions {
         if self.tls.as_ref().is_some_and(crate::tls::Tls::has_files) {
             return true;
         }
-        self.auth.iter().any(has_file)
+        self.auth.iter().any(|(_, credentials)| credentials.has_file())
     }
 
     /// Finds out why a connect to these hosts does not succeed.

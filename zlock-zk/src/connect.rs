@@ -4,7 +4,7 @@ use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use zlock_core::probe::Probe;
 use zlock_core::{Error, ErrorKind, Result};
 use zookeeper_client as zk;
@@ -38,11 +38,15 @@ pub(crate) struct Established {
 pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
     let until = Instant::now() + shared.options.kit.connect_timeout;
     let servers = loop {
-        match servers(shared).await {
-            Ok(servers) => break servers,
+        match timeout_at(until, servers(shared)).await {
+            Ok(Ok(servers)) => break servers,
             // A name server may be there a little later, as any other.
-            Err(error) if Instant::now() + LOOK_UP_AGAIN >= until => return Err(error),
-            Err(_) => sleep(LOOK_UP_AGAIN).await,
+            Ok(Err(error)) if Instant::now() + LOOK_UP_AGAIN >= until => return Err(error),
+            Ok(Err(_)) => sleep(LOOK_UP_AGAIN).await,
+            Err(_) => {
+                let error = shared.options.kit.connect_error(ErrorKind::Unavailable);
+                return Err(error.with_message("no name server answers"));
+            }
         }
     };
     let probe = shared.options.probe(servers.iter().flatten());

@@ -7,6 +7,7 @@ mod config;
 mod connect;
 mod contents;
 mod create;
+mod credentials;
 mod delete;
 mod disagreement;
 mod error;

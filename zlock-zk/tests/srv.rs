@@ -72,6 +72,10 @@ async fn a_domain_without_servers_is_named() {
             let name = "zlock.test (SRV): no server available: SRV records of _zookeeper._tcp.zlock.test.: ";
             assert!(text.contains(name) && text.contains(part), "{text}");
         }
+        dns.pause();
+        let error = ZkBackend::connect(options(&dns).with_connect_timeout(SECOND)).await.unwrap_err();
+        assert!(error.to_string().contains("no name server answers"), "{error}");
+        dns.resume();
     })
     .await;
 }

@@ -1,0 +1,74 @@
+//! Making a connection, with the files of that moment.
+
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions};
+use zlock_core::kit::Interrupted;
+
+use crate::config::EtcdOptions;
+use crate::error::{Failure, is_without_auth};
+
+/// Longer than the servers' least time between two pings (5 s), or they would break the connection. It is only for
+/// connections without a request in flight: a request has its own limit.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Makes a client. Nothing is sent yet, unless there is a user to authenticate.
+pub(crate) async fn dial(options: EtcdOptions, server: String) -> Result<Client, Failure> {
+    let settings = if options.has_files() {
+        // A file may be on a disk that hangs.
+        let read = tokio::task::spawn_blocking(move || Settings::read(&options)).await;
+        read.map_err(|_| Interrupted::Closed)?
+    } else {
+        Settings::read(&options)
+    };
+    let Settings { connect, user, scheme } = settings.map_err(Failure::NoWay)?;
+    let url = format!("{scheme}://{server}");
+    if let Some((name, password)) = user {
+        let user = connect.clone().with_user(name, password).with_auto_token_refresh(true);
+        match Client::connect([&url], Some(user)).await {
+            // As the Go client does: the same settings work where nobody has switched authentication on.
+            Err(error) if is_without_auth(&error) => {}
+            connected => return connected.map_err(Failure::Etcd),
+        }
+    }
+    Client::connect([&url], Some(connect)).await.map_err(Failure::Etcd)
+}
+
+/// What a connection is made with: options, and the files of now.
+struct Settings {
+    connect: ConnectOptions,
+    user: Option<(String, String)>,
+    scheme: &'static str,
+}
+
+impl Settings {
+    /// The error says which file cannot be used.
+    fn read(options: &EtcdOptions) -> Result<Self, String> {
+        let connect = ConnectOptions::new()
+            .with_connect_timeout(options.answer_time())
+            .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
+            .with_keep_alive_while_idle(false)
+            .with_require_leader(true);
+        let user = match &options.user {
+            Some((name, password)) => Some((name.clone(), password.read_secret()?)),
+            None => None,
+        };
+        let (connect, scheme) = secure(connect, options)?;
+        Ok(Settings { connect, user, scheme })
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+#[allow(clippy::unnecessary_wraps, reason = "the same signature with and without the feature")]
+fn secure(connect: ConnectOptions, _: &EtcdOptions) -> Result<(ConnectOptions, &'static str), String> {
+    Ok((connect, "http"))
+}
+
+#[cfg(feature = "tls")]
+fn secure(connect: ConnectOptions, options: &EtcdOptions) -> Result<(ConnectOptions, &'static str), String> {
+    match &options.tls {
+        None => Ok((connect, "http")),
+        Some(tls) => Ok((connect.with_tls(tls.options()?), "https")),
+    }
+}

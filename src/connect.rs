@@ -50,13 +50,13 @@ pub async fn connect(url: &str) -> Result<Client> {
     Store::new(url, &Environment::default())?.connect().await
 }
 
-/// Returns a client at once, which connects to the store in the background for as long as that takes.
+/// Returns a client at once, and connects to the store in the background for as long as that takes.
 ///
-/// So a service starts whether or not its store is there. Before the first session begins, the client behaves as after the
-/// loss of one: its session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for a session as long as
-/// their time allows. `acquire_timeout` keeps its time; other calls return
-/// [`Unavailable`](crate::ErrorKind::Unavailable) after the operation timeout, with the reason as the source. If the
-/// store refuses the credentials, they return [`NotAuthorized`](crate::ErrorKind::NotAuthorized), from then on.
+/// A service can so start before its store. Before the first session begins, the client behaves as if it had lost one: its
+/// session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for the next one. `acquire_timeout` waits
+/// within the time that it is given. Other calls fail with [`Unavailable`](crate::ErrorKind::Unavailable) after the
+/// operation timeout; the source says why there is no session. If the store refuses the credentials, all calls fail with
+/// [`NotAuthorized`](crate::ErrorKind::NotAuthorized).
 ///
 /// The URL is that of [`connect`].
 ///
@@ -83,12 +83,13 @@ pub fn connect_lazy(url: &str) -> Result<Client> {
     Store::new(url, &Environment::default())?.connect_lazy()
 }
 
-/// Connects as environment variables say: `ZLOCK_URL`, and those for credentials and TLS that [`Environment`] lists.
+/// Connects with the settings in environment variables: `ZLOCK_URL`, and those for credentials and TLS that [`Environment`]
+/// lists.
 ///
 /// # Errors
 /// - Those of [`Environment::of_process`] and [`Environment::url`], which name the variable; nothing was sent.
 /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) or [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled) for a
-///   variable that the store has no use for.
+///   variable that the store does not support.
 /// - Those of [`connect`].
 ///
 /// # Cancel safety
@@ -114,7 +115,7 @@ pub async fn connect_env() -> Result<Client> {
     Store::new(environment.url()?, &environment)?.connect().await
 }
 
-/// Returns a client at once, as [`connect_lazy`] does, by environment variables, as [`connect_env`] does.
+/// Returns a client at once, as [`connect_lazy`] does, with the settings in environment variables, as [`connect_env`] does.
 ///
 /// # Errors
 /// As [`connect_env`], of what can be checked before anything is sent.

@@ -1,4 +1,4 @@
-//! What the environment variables of a process say about a connection.
+//! Connection settings in environment variables.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,20 @@ const CA_FILE: &str = "ZLOCK_CA_FILE";
 const CERT_FILE: &str = "ZLOCK_CERT_FILE";
 const KEY_FILE: &str = "ZLOCK_KEY_FILE";
 
-/// The settings of a connection that environment variables hold, read and checked.
+/// The connection settings in environment variables.
 ///
 /// | variable | meaning |
 /// |---|---|
 /// | `ZLOCK_URL` | the store's URL |
 /// | `ZLOCK_USER` | the user to authenticate as |
 /// | `ZLOCK_PASSWORD` | the user's password |
-/// | `ZLOCK_PASSWORD_FILE` | a file with the password, read for each new connection; line endings at its end are left out |
+/// | `ZLOCK_PASSWORD_FILE` | a file with the password, which is read for each new connection; trailing line endings are ignored |
 /// | `ZLOCK_AUTH` | ZooKeeper only: `digest` (the default) or `sasl` |
 /// | `ZLOCK_CA_FILE` | a PEM file with the certificates to trust; switches TLS on |
 /// | `ZLOCK_CERT_FILE`, `ZLOCK_KEY_FILE` | PEM files with the client's own certificate and key |
 ///
-/// A variable that is empty counts as one that is not set. The TLS files are read again for each new connection.
+/// An empty variable counts as not set. The TLS files are read again for each new connection; on ZooKeeper, all files are
+/// read again for each new session.
 ///
 /// # Examples
 /// ```
@@ -53,13 +54,13 @@ impl Environment {
     /// Reads the environment of this process.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`], with the variable and what is wrong: one that needs another, two that exclude each
-    /// other, a file that cannot be read. No error shows a password.
+    /// [`ErrorKind::InvalidArgument`], with the variable, if it needs another one that is not set, contradicts another one, or
+    /// names a file that cannot be read. No error shows a password.
     pub fn of_process() -> Result<Self> {
         Self::read(|name| std::env::var_os(name))
     }
 
-    /// Reads an environment in which `lookup` returns the value of a variable.
+    /// Reads settings from variables whose values `lookup` returns.
     ///
     /// # Errors
     /// Those of [`of_process`](Self::of_process).
@@ -119,7 +120,7 @@ impl Environment {
         self.user.as_ref().map(|(user, password)| (&**user, password))
     }
 
-    /// Returns how to authenticate.
+    /// Returns the value of `ZLOCK_AUTH`.
     #[must_use]
     pub fn auth(&self) -> Option<&str> {
         self.auth.as_deref()
@@ -137,7 +138,7 @@ impl Environment {
         self.identity.as_ref().map(|(certificate, key)| (&**certificate, &**key))
     }
 
-    /// Refuses a user and TLS, for a store that has neither.
+    /// Refuses a user and TLS files, for a store that has no use for them.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] with the variable that is set.
@@ -149,14 +150,14 @@ impl Environment {
         }
     }
 
-    /// Refuses a way to authenticate, for a store that has not that one.
+    /// Returns the error of a store that does not support the value of `ZLOCK_AUTH`.
     #[must_use]
     pub fn refuse_auth(&self, expected: &str) -> Error {
         let auth = Excerpt::of(self.auth.as_deref().unwrap_or_default());
         invalid(AUTH, format!("{auth:?} is unknown; {expected}"))
     }
 
-    /// The error for a variable that needs a cargo feature of the crate `zlock`.
+    /// Returns the error for a variable that needs a cargo feature of the crate `zlock`.
     #[must_use]
     pub fn feature_disabled(variable: &str, feature: &str) -> Error {
         let message = format!("switch on the feature {feature:?} of the crate zlock");

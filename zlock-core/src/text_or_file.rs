@@ -1,4 +1,4 @@
-//! Text that is given, or read from a file whenever it is needed.
+//! Text, or a file that is read whenever its text is needed.
 
 use std::fmt;
 use std::fs::File;
@@ -43,7 +43,7 @@ impl TextOrFile {
     /// Returns the text, which is read from the file if it is one.
     ///
     /// # Errors
-    /// The file, and why it cannot be read.
+    /// The path of the file, and why it cannot be read.
     pub fn read(&self) -> Result<String, String> {
         match &self.0 {
             Source::Text(text) => Ok(text.clone()),
@@ -51,7 +51,7 @@ impl TextOrFile {
         }
     }
 
-    /// Returns the text. A file's line endings at its end are left out, since editors and `echo` add one.
+    /// Returns the text. Trailing line endings of a file are ignored, since editors and `echo` add one.
     ///
     /// # Errors
     /// Those of [`read`](Self::read), and for a file that is empty.

@@ -53,11 +53,11 @@ impl EtcdBackend {
         Ok(EtcdBackend { shared, task })
     }
 
-    /// Returns a backend at once, which connects in the background for as long as that takes. Until its first session
-    /// begins, each operation waits for it within the operation timeout, and then returns why there is none.
+    /// Returns a backend at once, and connects in the background for as long as that takes. Before its first session begins,
+    /// each operation waits for it within the operation timeout. The error then says why there is none.
     ///
     /// # Errors
-    /// `InvalidArgument` for options that cannot be. If the server refuses the credentials, the operations return
+    /// `InvalidArgument` for invalid options. If the server refuses the credentials, the operations fail with
     /// `NotAuthorized`.
     ///
     /// # Panics

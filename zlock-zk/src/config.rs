@@ -154,7 +154,8 @@ impl ZkOptions {
         Ok(self)
     }
 
-    /// Sets the name servers to ask for the domain of [`srv`](Self::srv). Defaults to those of the system.
+    /// Sets the name servers that look up the domain of [`srv`](Self::srv). Defaults to those of the system. Has no effect on
+    /// options with hosts.
     #[must_use]
     pub fn with_nameservers(mut self, nameservers: impl IntoIterator<Item = SocketAddr>) -> Self {
         if let Some(srv) = &mut self.kit.srv {

@@ -11,9 +11,9 @@ use crate::url::{ConnectUrl, Host};
 /// The options that the backends of all remote stores share.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The servers, each `host:port` or `host`. None if [`srv`](Self::srv) says where they are.
+    /// The servers, each `host:port` or `host`. Empty if [`srv`](Self::srv) is set.
     pub hosts: Vec<String>,
-    /// The domain that names the servers, if that is not done by `hosts`.
+    /// The domain that names the servers.
     pub srv: Option<Srv>,
     /// The time limit of the connect, and of each later attempt at a session. Defaults to 15 seconds.
     pub connect_timeout: Duration,
@@ -43,10 +43,10 @@ impl Options {
         Options { srv: Some(srv), ..Options::new(Vec::<String>::new()) }
     }
 
-    /// Reads where the servers are from a URL: its hosts, or the domain of one whose scheme ends in `+srv`.
+    /// Creates options for the servers of a URL: its hosts, or its domain if the scheme ends in `+srv`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] if there is no host; for a domain, also for a second one, a port, or a name that is none.
+    /// [`ErrorKind::InvalidUrl`] if there is no host. For a scheme that ends in `+srv`, also if there are several or a port.
     pub fn from_url(url: &ConnectUrl, default_port: u16) -> Result<Self> {
         if !url.scheme().ends_with("+srv") {
             return Ok(Options::new(url.authorities(default_port)?));
@@ -57,16 +57,16 @@ impl Options {
         }
     }
 
-    /// Returns the servers of now, each `host:port` or `host`, in groups of which the first is preferred.
+    /// Returns the current servers, each `host:port` or `host`, in groups, the preferred group first.
     ///
     /// # Errors
-    /// Why they cannot be found in DNS.
+    /// Why the lookup in DNS failed.
     ///
     /// # Cancel safety
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time and I/O enabled, if they are to be found in DNS.
+    /// Outside a tokio runtime with time and I/O enabled, if they are looked up in DNS.
     pub async fn servers(&self, service: &str) -> Result<Vec<Vec<String>>, String> {
         match &self.srv {
             None => Ok(vec![self.hosts.clone()]),

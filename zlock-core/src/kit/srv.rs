@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-/// A domain whose SRV records name the servers, and who is asked for them.
+/// A domain whose SRV records name the servers, and the name servers to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Srv {
     /// The domain, such as `example.com`.
@@ -11,7 +11,7 @@ pub struct Srv {
     pub nameservers: Vec<SocketAddr>,
 }
 
-/// What one SRV record says.
+/// One SRV record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     priority: u16,
@@ -21,12 +21,12 @@ struct Record {
 }
 
 impl Srv {
-    /// Asks for the servers of a service such as `_zookeeper._tcp`, each `host:port`.
+    /// Looks up the servers of a service such as `_zookeeper._tcp`, each `host:port`.
     ///
-    /// Returns them in groups of one priority, the preferred one first. Within a group their order is random, by weight.
+    /// Returns them in groups of the same priority, the preferred group first. Within a group the order is random, by weight.
     ///
     /// # Errors
-    /// The name that was asked for, and what is wrong.
+    /// The name that was looked up, and what is wrong.
     ///
     /// # Cancel safety
     /// Safe.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use common::{create, path};
 use zlock_core::{CoordinationBackend, ErrorKind, Label, Target};
+#[cfg(feature = "tls")]
+use zlock_testkit::limit_to;
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit};
 use zlock_zk::ZkBackend;
 
@@ -47,7 +49,8 @@ async fn tls_trusts_the_right_server_only() {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn a_new_certificate_is_read_for_the_next_session() {
-    limit(async {
+    // It starts a server twice, and waits for the end of a session.
+    limit_to(Duration::from_secs(180), async {
         if !have_zookeeper() {
             return;
         }
@@ -56,7 +59,11 @@ async fn a_new_certificate_is_read_for_the_next_session() {
         let folder = tempfile::tempdir().unwrap();
         let ca = folder.path().join("ca.pem");
         std::fs::write(&ca, tls.certificate()).unwrap();
-        let backend = ZkBackend::connect(common::options(&addr.to_string()).with_tls(&*ca)).await.unwrap();
+        let backend = ZkBackend::connect(
+            common::options(&addr.to_string()).with_tls(&*ca).with_connect_timeout(Duration::from_secs(10)),
+        )
+        .await
+        .unwrap();
         let renewed = server.renew_certificate();
         server.restart().await;
         common::until("the old certificate is of no use", async || !backend.session_events().is_live(1))

@@ -5,6 +5,7 @@ mod acquire;
 mod client;
 mod client_inner;
 mod cohort;
+mod dyn_lock;
 mod granted;
 mod guard;
 mod handoff;
@@ -38,8 +39,9 @@ pub mod suite;
 
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
 pub use cohort::Handoff;
+pub use dyn_lock::DynLock;
 pub use guard::{Guard, LockContext, LockGuard};
-pub use lock::{DynLock, Lock, LockHandle};
+pub use lock::{Lock, LockHandle};
 pub use multi::MultiLock;
 pub use multi_guard::MultiGuard;
 pub use mutex::InterProcessMutex;

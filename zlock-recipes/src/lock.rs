@@ -12,7 +12,7 @@ use zlock_core::{Label, LockPath, Result};
 use crate::acquire::{Request, acquire, acquire_within, try_acquire};
 use crate::client::{Client, check_node_data};
 use crate::cohort::Handoff;
-use crate::guard::{Guard, LockGuard};
+use crate::guard::{Guard, LockGuard, sealed};
 use crate::handoff;
 use crate::kind::Kind;
 use crate::participants::{Participant, participants};
@@ -52,6 +52,11 @@ impl<K: Kind> LockHandle<K> {
             metric_name: self.metric_name.clone(),
             kind,
         }
+    }
+
+    /// The same handle with its kind as a value.
+    pub(crate) fn of_any_kind(&self) -> LockHandle<Label> {
+        self.with_kind(self.kind.label())
     }
 
     pub(crate) fn set_metric_name(&mut self, name: Option<Arc<str>>) {
@@ -174,9 +179,7 @@ impl<K: Kind> LockHandle<K> {
             None => acquire(self.request()).instrument(span).await,
             Some(handoff) => handoff::acquire(self.request(), handoff).instrument(span).await,
         };
-        if let Some(wait) = wait {
-            wait.end(&guard, |_| true);
-        }
+        Wait::end(wait, &guard, |_| true);
         guard.map(K::guard)
     }
 
@@ -223,9 +226,7 @@ impl<K: Kind> LockHandle<K> {
             None => acquire_within(self.request(), time).instrument(span).await,
             Some(handoff) => handoff::acquire_within(self.request(), handoff, time).instrument(span).await,
         };
-        if let Some(wait) = wait {
-            wait.end(&guard, |_| true);
-        }
+        Wait::end(wait, &guard, |_| true);
         guard.map(K::guard)
     }
 
@@ -265,9 +266,7 @@ impl<K: Kind> LockHandle<K> {
             None => try_acquire(self.request()).instrument(span).await,
             Some(handoff) => handoff::try_acquire(self.request(), handoff).instrument(span).await,
         };
-        if let Some(wait) = wait {
-            wait.end(&guard, Option::is_some);
-        }
+        Wait::end(wait, &guard, Option::is_some);
         Ok(guard?.map(K::guard))
     }
 
@@ -498,53 +497,3 @@ impl<K: Kind> Lock for LockHandle<K> {
 }
 
 impl<K: Kind> sealed::Sealed for LockHandle<K> {}
-
-/// A lock handle of any kind, as a trait object for a [`MultiLock`](crate::MultiLock) of different kinds. This trait is
-/// sealed.
-pub trait DynLock: sealed::Dyn + Debug + Send + Sync {
-    /// Returns the path of the lock.
-    fn path(&self) -> &LockPath;
-}
-
-impl<K: Kind> DynLock for LockHandle<K> {
-    fn path(&self) -> &LockPath {
-        self.path()
-    }
-}
-
-impl<K: Kind> sealed::Dyn for LockHandle<K> {
-    fn to_handle(&self) -> LockHandle<Label> {
-        self.with_kind(self.kind.label())
-    }
-}
-
-macro_rules! forward {
-    ($($wrapper:ty),*) => {$(
-        impl<L: DynLock + ?Sized> DynLock for $wrapper {
-            fn path(&self) -> &LockPath {
-                (**self).path()
-            }
-        }
-
-        impl<L: DynLock + ?Sized> sealed::Dyn for $wrapper {
-            fn to_handle(&self) -> LockHandle<Label> {
-                (**self).to_handle()
-            }
-        }
-    )*};
-}
-
-forward!(&L, Box<L>);
-
-pub(crate) mod sealed {
-    use zlock_core::Label;
-
-    use super::LockHandle;
-
-    pub trait Sealed {}
-
-    pub trait Dyn {
-        /// The handle with its kind as a value.
-        fn to_handle(&self) -> LockHandle<Label>;
-    }
-}

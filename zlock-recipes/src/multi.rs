@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
-use crate::guard::Guard;
-use crate::lock::{DynLock, Lock, LockHandle, sealed};
+use crate::dyn_lock::DynLock;
+use crate::guard::{Guard, sealed};
+use crate::lock::{Lock, LockHandle};
 use crate::multi_guard::{MultiGuard, first_loss};
 use crate::participants::Participant;
 

@@ -132,9 +132,10 @@ impl<'a> Wait<'a> {
         Wait { reports, lock, began: Instant::now(), outcome: Outcome::Cancelled }
     }
 
-    /// The acquisition has ended. `is_granted` is asked of a success.
-    pub(crate) fn end<T>(mut self, result: &Result<T>, is_granted: impl FnOnce(&T) -> bool) {
-        self.outcome = match result {
+    /// The acquisition has ended, if it is reported. `is_granted` is asked of a success.
+    pub(crate) fn end<T>(wait: Option<Self>, result: &Result<T>, is_granted: impl FnOnce(&T) -> bool) {
+        let Some(mut wait) = wait else { return };
+        wait.outcome = match result {
             Ok(output) if is_granted(output) => Outcome::Granted,
             Ok(_) => Outcome::Busy,
             Err(error) => match error.kind() {

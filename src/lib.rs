@@ -15,9 +15,10 @@ pub use zlock_core::{
     TextOrFile,
 };
 pub use zlock_recipes::{
-    Client, ClientBuilder, DowngradeError, DynLock, Guard, Handoff, InterProcessMutex, Lock, LockContext,
-    LockGuard, LockHandle, LockKind, LockTemplate, MAX_NODE_DATA, MultiGuard, MultiLock, Participant,
-    PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, WriteGuard, WriteLock, kind,
+    Client, ClientBuilder, DowngradeError, DynLock, Guard, Handoff, Health, InterProcessMutex, Lock,
+    LockContext, LockGuard, LockHandle, LockKind, LockTemplate, MAX_NODE_DATA, MultiGuard, MultiLock,
+    Participant, PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, Shutdown, WriteGuard,
+    WriteLock, kind,
 };
 
 /// For authors of backends: the trait to implement, and the types in its signatures.

@@ -16,7 +16,7 @@ mod mutex {
         real,
         ZkStore::shared(),
         InterProcessMutex,
-        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
 }
 

@@ -33,7 +33,7 @@ mod mutex {
         paused,
         store(),
         InterProcessMutex,
-        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
 }
 
@@ -43,7 +43,7 @@ mod write_lock {
         paused,
         store(),
         WriteLock,
-        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
 }
 
@@ -53,7 +53,7 @@ mod semaphore_of_one {
         paused,
         store(),
         OnePermit<1>,
-        [mutual, alone, safety, strict, faults, links, sweep, revocation]
+        [mutual, alone, safety, strict, faults, links, sweep, revocation, shutdown]
     );
 }
 
@@ -63,7 +63,7 @@ mod multi_lock_of_two {
         paused,
         store(),
         Pair,
-        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
 }
 
@@ -73,7 +73,7 @@ mod handed_on {
         paused,
         store(),
         HandedOn,
-        [mutual, alone, reentry, safety, faults, links, sweep, revocation]
+        [mutual, alone, reentry, safety, faults, links, sweep, revocation, shutdown]
     );
 }
 

@@ -64,6 +64,11 @@ pub enum ErrorKind {
     Released,
     /// The client was closed, or the runtime that its backend lives on has ended. This is final for the client.
     Closed,
+    /// [`Client::shutdown`] was called: the client acquires no more locks. Nothing is held by this call, and nothing is left
+    /// behind. This is final for the client.
+    ///
+    /// [`Client::shutdown`]: https://docs.rs/zlock/latest/zlock/struct.Client.html#method.shutdown
+    ShuttingDown,
     /// The store refuses the credentials, or access to this path. Trying again does not help until either is corrected.
     NotAuthorized,
     /// No server answered within the operation's budget of time and retries. On ZooKeeper, also returned when the client
@@ -138,6 +143,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::NodeDeleted => "own node deleted",
             ErrorKind::Released => "released",
             ErrorKind::Closed => "closed",
+            ErrorKind::ShuttingDown => "the client is shutting down",
             ErrorKind::NotAuthorized => "not authorized",
             ErrorKind::Unavailable => "no server available",
             ErrorKind::Unexpected => "unexpected answer",

@@ -178,6 +178,15 @@ struct Current {
     session: Session,
     /// The store refused its last request to keep this session alive.
     refused: bool,
+    /// The longest time to the deadline so far.
+    life: Duration,
+}
+
+impl Current {
+    fn note_life(&mut self) {
+        let left = self.session.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.life = self.life.max(left.unwrap_or_default());
+    }
 }
 
 impl Shared {
@@ -189,7 +198,7 @@ impl Shared {
     /// can never go from lost to live.
     fn now(&self) -> MutexGuard<'_, Current> {
         let mut current = self.lock();
-        let Current { session, refused } = &mut *current;
+        let Current { session, refused, .. } = &mut *current;
         if session.is_live() && session.is_overdue() {
             self.expire(session, *refused);
         }
@@ -214,7 +223,7 @@ impl SessionPublisher {
     #[must_use]
     pub fn new() -> Self {
         let session = Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: None };
-        let current = Mutex::new(Current { session, refused: false });
+        let current = Mutex::new(Current { session, refused: false, life: Duration::ZERO });
         SessionPublisher(Arc::new(Shared { current, changed: Notify::new(), observer: Slot::default() }))
     }
 
@@ -226,7 +235,8 @@ impl SessionPublisher {
         }
         let epoch = current.session.epoch + 1;
         let session = Session { id, epoch, state: SessionState::Connected, deadline: Some(deadline) };
-        *current = Current { session, refused: false };
+        *current = Current { session, refused: false, life: Duration::ZERO };
+        current.note_life();
         self.0.changed.notify_waiters();
         Some(epoch)
     }
@@ -236,13 +246,16 @@ impl SessionPublisher {
     /// A session at rest stays without a deadline.
     pub fn extend(&self, epoch: u64, sent: Instant, deadline: Instant) -> bool {
         let moved = {
-            let session = &mut self.0.now().session;
+            let mut current = self.0.now();
+            let session = &mut current.session;
             if session.epoch != epoch || !session.is_live() {
                 return false;
             }
             let before = session.deadline;
-            session.deadline = before.map(|before| before.max(deadline));
-            before.zip(session.deadline)
+            let after = before.map(|before| before.max(deadline));
+            session.deadline = after;
+            current.note_life();
+            before.zip(after)
         };
         if let (Some(observer), Some((before, after))) = (self.0.observer.get(), moved) {
             let now = Instant::now();
@@ -279,7 +292,7 @@ impl SessionPublisher {
         insert: impl FnOnce() -> R,
     ) -> Result<Option<R>, Over> {
         let mut current = self.0.now();
-        let Current { session, refused } = &mut *current;
+        let Current { session, refused, .. } = &mut *current;
         if session.epoch != epoch || !session.is_live() {
             return Err(Over);
         }
@@ -301,7 +314,7 @@ impl SessionPublisher {
     /// Does nothing to a session with a deadline, which ends by that alone.
     pub fn give_up(&self, epoch: u64) {
         let mut current = self.0.now();
-        let Current { session, refused } = &mut *current;
+        let Current { session, refused, .. } = &mut *current;
         if session.epoch == epoch && session.is_live() && session.deadline.is_none() {
             self.0.expire(session, *refused);
         }
@@ -443,6 +456,13 @@ impl SessionEvents {
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.shared.lock().session.epoch
+    }
+
+    /// Returns the longest time to the deadline that the present session has had, by the answers so far; zero before the
+    /// first session. A healthy session stays well above half of it. Needs no clock.
+    #[must_use]
+    pub fn longest_slack(&self) -> Duration {
+        self.shared.lock().life
     }
 
     /// Returns `true` if the session of `epoch` is live at this moment.

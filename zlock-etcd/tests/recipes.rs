@@ -22,7 +22,7 @@ mod mutex {
         real,
         store(),
         InterProcessMutex,
-        [alone, reentry, safety, strict, faults, links, sweep, revocation]
+        [alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
 }
 

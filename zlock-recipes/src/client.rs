@@ -11,6 +11,7 @@ use crate::client_inner::ClientInner;
 use crate::measured::Measured;
 use crate::report::{Observing, Reports};
 use crate::revocation::REVOKE;
+use crate::shutdown::ShutdownState;
 
 /// How long a release or a single try may take by default.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -271,6 +272,7 @@ impl ClientBuilder {
             abandoned: Arc::default(),
             places: Arc::default(),
             cohorts: Arc::default(),
+            shutdown: ShutdownState::default(),
             holds: Mutex::default(),
             backend: Arc::new(Measured::new(self.backend, observing.clone())),
             observing,

@@ -11,6 +11,7 @@ use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
 use crate::abandoned::Abandoned;
 use crate::cohort::Cohorts;
 use crate::report::{HeldLocks, Observing, Reports};
+use crate::shutdown::ShutdownState;
 use crate::succession::Places;
 
 pub(crate) struct ClientInner {
@@ -22,6 +23,7 @@ pub(crate) struct ClientInner {
     pub(crate) abandoned: Arc<Abandoned>,
     pub(crate) places: Arc<Places>,
     pub(crate) cohorts: Arc<Cohorts>,
+    pub(crate) shutdown: ShutdownState,
     pub(crate) holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
     pub(crate) observing: Observing,
 }
@@ -33,6 +35,9 @@ pub(crate) trait Held: Send + Sync {
 
     /// Looks whether the lock is lost, and reports it.
     fn look(&self);
+
+    /// Whether its node is certainly at the store. Local.
+    fn is_live(&self) -> bool;
 }
 
 /// A lock held through this client, and the task that acquired it.
@@ -59,6 +64,20 @@ impl ClientInner {
                 holds.remove(path);
             }
         }
+        drop(holds);
+        self.shutdown.hold_ended();
+    }
+
+    /// Whether there is a guard of any lock.
+    pub(crate) fn has_holds(&self) -> bool {
+        !self.holds().is_empty()
+    }
+
+    /// The number of locks that are held.
+    pub(crate) fn live_holds(&self) -> usize {
+        let all: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
+        // Dropped outside the lock: a hold's end takes it.
+        all.iter().filter(|hold| hold.is_live()).count()
     }
 
     /// Whether a lock of this kind is held on this path.

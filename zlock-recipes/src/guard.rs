@@ -218,8 +218,9 @@ impl Guard {
     }
 
     /// Completes when another client requests revocation, immediately if one already has: with
-    /// [`request_revocation`](crate::LockHandle::request_revocation) or Curator's `Revoker`. The holder decides how to
-    /// respond. A holder that never calls this sends no request and does not learn of any.
+    /// [`request_revocation`](crate::LockHandle::request_revocation) or Curator's `Revoker`. Also completes when this client
+    /// [shuts down](crate::Client::shutdown). The holder decides how to respond. A holder that never calls this sends no
+    /// request and does not learn of any.
     ///
     /// Reads the node's data with a watch, which costs one request for the call and one for each change. Outages that
     /// the lock survives do not end the wait.
@@ -391,6 +392,8 @@ impl Guard {
     /// ```
     pub async fn release(mut self) -> Result<Release> {
         self.left = true;
+        let hold = self.hold.clone();
+        let _releasing = hold.client().shutdown.release();
         match self.hold.leave(self.entry) {
             Remaining::Nobody => return release(&self.hold).await,
             // That the lock is lost is for the others to learn.

@@ -367,6 +367,10 @@ impl Held for Hold {
     fn look(&self) {
         self.status();
     }
+
+    fn is_live(&self) -> bool {
+        self.status() == Status::Live
+    }
 }
 
 impl Entry {

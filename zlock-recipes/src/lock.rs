@@ -150,6 +150,7 @@ impl<K: Kind> LockHandle<K> {
     ///   the same path, even of one that was a write lock. No request is sent.
     /// - [`PermitLimitMismatch`](zlock_core::ErrorKind::PermitLimitMismatch) for permits if the head of the queue uses
     ///   another maximum.
+    /// - [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown) if [`Client::shutdown`] was called, also while this waits.
     /// - [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), [`Unexpected`](zlock_core::ErrorKind::Unexpected).
     ///
     /// # Cancel safety
@@ -176,8 +177,8 @@ impl<K: Kind> LockHandle<K> {
         }
         let (wait, span) = (self.wait(), self.span());
         let guard = match self.handoff {
-            None => acquire(self.request()).instrument(span).await,
-            Some(handoff) => handoff::acquire(self.request(), handoff).instrument(span).await,
+            None => self.granted(acquire(self.request())).instrument(span).await,
+            Some(handoff) => self.granted(handoff::acquire(self.request(), handoff)).instrument(span).await,
         };
         Wait::end(wait, &guard, |_| true);
         guard.map(K::guard)
@@ -223,8 +224,10 @@ impl<K: Kind> LockHandle<K> {
         }
         let (wait, span) = (self.wait(), self.span());
         let guard = match self.handoff {
-            None => acquire_within(self.request(), time).instrument(span).await,
-            Some(handoff) => handoff::acquire_within(self.request(), handoff, time).instrument(span).await,
+            None => self.granted(acquire_within(self.request(), time)).instrument(span).await,
+            Some(handoff) => {
+                self.granted(handoff::acquire_within(self.request(), handoff, time)).instrument(span).await
+            }
         };
         Wait::end(wait, &guard, |_| true);
         guard.map(K::guard)
@@ -263,8 +266,10 @@ impl<K: Kind> LockHandle<K> {
         }
         let (wait, span) = (self.wait(), self.span());
         let guard = match self.handoff {
-            None => try_acquire(self.request()).instrument(span).await,
-            Some(handoff) => handoff::try_acquire(self.request(), handoff).instrument(span).await,
+            None => self.granted(try_acquire(self.request())).instrument(span).await,
+            Some(handoff) => {
+                self.granted(handoff::try_acquire(self.request(), handoff)).instrument(span).await
+            }
         };
         Wait::end(wait, &guard, Option::is_some);
         Ok(guard?.map(K::guard))
@@ -387,6 +392,11 @@ impl<K: Kind> LockHandle<K> {
     fn reenter(&self) -> Option<Result<Guard>> {
         let entered = Scope::reenter(self.client.inner(), &self.path, self.kind.label())?;
         Some(entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)))
+    }
+
+    /// Waits for the grant of an acquisition, unless the client is shut down.
+    async fn granted<T>(&self, acquisition: impl Future<Output = Result<T>>) -> Result<T> {
+        self.client.inner().unless_shut_down(&self.path, acquisition).await
     }
 
     fn request(&self) -> Request<'_> {

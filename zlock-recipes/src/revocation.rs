@@ -22,6 +22,7 @@ pub(crate) async fn requested(hold: &Hold, lost: impl Future<Output = Error>) ->
     tokio::select! {
         biased;
         loss = lost => Err(loss),
+        () = hold.client().shutdown.begun() => Ok(()),
         requested = watch(hold) => requested,
     }
 }

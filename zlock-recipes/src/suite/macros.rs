@@ -140,6 +140,20 @@ macro_rules! mutual_group {
             ]
         );
     };
+    (shutdown, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            shutdown,
+            [$lock],
+            [
+                waiters_end_and_holders_are_asked,
+                the_grace_period_ends,
+                a_dropped_shutdown,
+                unready_before_the_loss,
+            ]
+        );
+    };
     (sweep, $time:ident, $store:expr, $lock:ty) => {
         $crate::suite_tests!(
             $time,

@@ -20,6 +20,7 @@ pub mod reentry;
 pub mod revocation;
 pub mod safety;
 pub mod semaphore;
+pub mod shutdown;
 pub mod strict;
 pub mod succession;
 pub mod sweep;

@@ -1,0 +1,105 @@
+//! A client that is shut down, and what it says of its health.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use zlock_core::{Close, ErrorKind, SessionState};
+
+use crate::suite::case::LONG;
+use crate::suite::{Call, Case, Mutual};
+use crate::{Lock, LockGuard, Release};
+
+/// Short beside a session timeout.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// Waiters end at once and their places go; the holder is asked, and the client waits for its release.
+pub async fn waiters_end_and_holders_are_asked<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
+    let guard = mine.acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let mine = mine.clone();
+        async move { mine.acquire().await.map(drop) }
+    });
+    case.until_queued(&path, M::places(2, 1)).await;
+    assert!(a.client.health().is_ready(), "{}", a.client.health());
+    let asked = tokio::spawn(async move {
+        guard.revocation_requested().await.unwrap();
+        assert!(guard.is_held());
+        guard
+    });
+    sleep(MOMENT).await;
+    assert!(!asked.is_finished() && !waiter.is_finished());
+    let shutdown = tokio::spawn({
+        let client = a.client.clone();
+        async move { client.shutdown(LONG).await.unwrap() }
+    });
+    assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::ShuttingDown);
+    case.until_queued(&path, 1).await;
+    let guard = asked.await.unwrap();
+    let creates = a.faults.count(Call::Create);
+    assert_eq!(mine.acquire().await.unwrap_err().kind(), ErrorKind::ShuttingDown);
+    assert_eq!(mine.try_acquire().await.unwrap_err().kind(), ErrorKind::ShuttingDown);
+    for time in [Duration::ZERO, LONG] {
+        assert_eq!(mine.acquire_timeout(time).await.unwrap_err().kind(), ErrorKind::ShuttingDown);
+    }
+    assert_eq!(a.faults.count(Call::Create), creates, "nothing was sent");
+    let again = guard.reenter().unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::StillHeld);
+    sleep(MOMENT).await;
+    assert!(!shutdown.is_finished() && again.is_held(), "it waits for the holder's last guard");
+    assert!(!a.client.health().is_ready() && a.client.health().is_shutting_down);
+    assert_eq!(again.release().await.unwrap(), Release::Released);
+    let outcome = timeout(LONG, shutdown).await.unwrap().unwrap();
+    assert_eq!((outcome.still_held, outcome.close), (0, Close::Ended));
+    assert_eq!(mine.acquire().await.unwrap_err().kind(), ErrorKind::ShuttingDown);
+    let guard = others.acquire_timeout(LONG).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// A holder that does not let go loses the lock when the time is over, and is counted.
+pub async fn the_grace_period_ends<M: Mutual>(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
+    let outcome = a.client.shutdown(MOMENT).await.unwrap();
+    assert_eq!((outcome.still_held, outcome.close), (M::NODES, Close::Ended));
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().await.kind(), ErrorKind::Closed);
+    assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
+    let outcome = a.client.shutdown(LONG).await.unwrap();
+    assert_eq!((outcome.still_held, outcome.close), (0, Close::Ended), "again");
+    let guard = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+}
+
+/// Dropping the future leaves a client that acquires nothing, keeps what it has, and can be shut down again.
+pub async fn a_dropped_shutdown<M: Mutual>(case: &Case<'_>) {
+    let a = case.process().await;
+    let lock = case.lock::<M>(&a, "lock");
+    let guard = lock.acquire().await.unwrap();
+    assert!(timeout(MOMENT, a.client.shutdown(LONG)).await.is_err());
+    assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::ShuttingDown);
+    assert!(guard.is_held());
+    timeout(LONG, guard.revocation_requested()).await.unwrap().unwrap();
+    drop(guard);
+    assert_eq!(a.client.shutdown(LONG).await.unwrap().still_held, 0);
+}
+
+/// A client that hears nothing from the store is not ready before it loses its locks, and ready again afterwards.
+pub async fn unready_before_the_loss<M: Mutual>(case: &Case<'_>) {
+    let a = case.process().await;
+    let lock = case.lock::<M>(&a, "lock");
+    let guard = lock.acquire().await.unwrap();
+    assert!(a.client.health().is_ready());
+    case.links().freeze(&a.connection).await;
+    case.until("the client is not ready", async || !a.client.health().is_ready()).await;
+    assert!(guard.is_held(), "not after the loss: {}", a.client.health());
+    let loss = timeout(LONG + 2 * case.store.session_timeout(), guard.lost());
+    assert_eq!(loss.await.unwrap().kind(), ErrorKind::SessionLost);
+    assert!(!a.client.health().is_ready());
+    case.links().heal(&a.connection).await;
+    case.until_session(&a, 2, SessionState::Connected).await;
+    case.until("the client is ready", async || a.client.health().is_ready()).await;
+    drop(guard);
+}

@@ -4,6 +4,7 @@
     doc = "Distributed locks for Rust. See the README; its examples need the feature `mem`."
 )]
 
+pub mod blocking;
 mod connect;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -12,7 +13,7 @@ pub use connect::{connect, connect_env, connect_env_lazy, connect_lazy};
 pub use zlock_core::{
     Close, CloseReason, Environment, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase,
     Result, RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState, SessionTerms,
-    TextOrFile,
+    TextOrFile, with_dedicated_thread,
 };
 pub use zlock_recipes::{
     Client, ClientBuilder, DowngradeError, DynLock, Guard, Handoff, Health, InterProcessMutex, Lock,

@@ -109,3 +109,9 @@ async fn one_set_of_two_stores() {
     })
     .await;
 }
+
+/// Through the blocking API.
+mod through_threads {
+    use super::*;
+    zlock_recipes::thread_suite!(real, ZkStore::shared(), InterProcessMutex);
+}

@@ -109,3 +109,28 @@ zlock_recipes::recipe_suite!(
         handed_over
     ]
 );
+
+/// Through the blocking API, in real time: a paused clock stands still only while tasks wait, and here threads do.
+mod through_threads {
+    use super::*;
+
+    mod mutex {
+        use super::*;
+        zlock_recipes::thread_suite!(real, store(), InterProcessMutex);
+    }
+
+    mod write_lock {
+        use super::*;
+        zlock_recipes::thread_suite!(real, store(), WriteLock);
+    }
+
+    mod semaphore_of_one {
+        use super::*;
+        zlock_recipes::thread_suite!(real, store(), OnePermit<1>);
+    }
+
+    mod multi_lock_of_two {
+        use super::*;
+        zlock_recipes::thread_suite!(real, store(), Pair);
+    }
+}

@@ -37,6 +37,10 @@ pub enum ErrorKind {
     InvalidArgument,
     /// The URL names a backend whose cargo feature is off. Enable the feature.
     FeatureDisabled,
+    /// A call of the blocking API in a place where it must not block or cannot work: inside an async runtime, in a forked child
+    /// process, or in the destructor of a thread-local. The message says which. Nothing was sent. Use the async API, connect in
+    /// the child, or call it earlier.
+    BlockingRefused,
     /// The time given for an acquisition ended before it had its place in the queue. Nothing is held and nothing is
     /// left behind. The phase says what the time was spent on. The source is the store's last failure, if it was still
     /// failing.
@@ -134,6 +138,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::InvalidUrl => "invalid url",
             ErrorKind::InvalidArgument => "invalid argument",
             ErrorKind::FeatureDisabled => "feature disabled",
+            ErrorKind::BlockingRefused => "a blocking call is not possible here",
             ErrorKind::Timeout(phase) => return write!(f, "timed out while {phase}"),
             ErrorKind::Busy => "another client holds the lock",
             ErrorKind::UpgradeRefused => "a read lock cannot become a write lock",

@@ -21,6 +21,7 @@ mod path;
 pub mod probe;
 mod queue;
 mod retry;
+mod runtime_thread;
 mod sequence;
 mod session;
 mod session_listener;
@@ -46,6 +47,7 @@ pub use own_nodes::{DeletionNotice, Hidden, OwnNodes};
 pub use path::LockPath;
 pub use queue::{Predecessor, Queue};
 pub use retry::{Retry, RetryPolicy};
+pub use runtime_thread::{RuntimeThread, with_dedicated_thread};
 pub use sequence::Sequence;
 pub use session::{
     CloseReason, Session, SessionEvents, SessionId, SessionPublisher, SessionState, SessionTerms,

@@ -1,6 +1,7 @@
 //! The client and its builder.
 
 use std::fmt;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use zlock_core::observer::Observer;
 use zlock_core::{Close, CoordinationBackend, Error, ErrorKind, NodeIds, Result, SessionEvents};
 
 use crate::client_inner::ClientInner;
+use crate::closing::ShutdownState;
 use crate::measured::Measured;
 use crate::report::{Observing, Reports};
 use crate::revocation::REVOKE;
-use crate::shutdown::ShutdownState;
 
 /// How long a release or a single try may take by default.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -273,6 +274,7 @@ impl ClientBuilder {
             places: Arc::default(),
             cohorts: Arc::default(),
             shutdown: ShutdownState::default(),
+            process: AtomicU32::new(0),
             holds: Mutex::default(),
             backend: Arc::new(Measured::new(self.backend, observing.clone())),
             observing,

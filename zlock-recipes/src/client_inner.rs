@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::task::Id as TaskId;
-use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
+use zlock_core::{CoordinationBackend, Error, ErrorKind, Label, LockPath, NodeIds, Result, SessionEvents};
 
 use crate::abandoned::Abandoned;
+use crate::closing::ShutdownState;
 use crate::cohort::Cohorts;
 use crate::report::{HeldLocks, Observing, Reports};
-use crate::shutdown::ShutdownState;
 use crate::succession::Places;
 
 pub(crate) struct ClientInner {
@@ -24,6 +25,8 @@ pub(crate) struct ClientInner {
     pub(crate) places: Arc<Places>,
     pub(crate) cohorts: Arc<Cohorts>,
     pub(crate) shutdown: ShutdownState,
+    /// The process that a blocking client's thread is in; 0 if no thread uses the client.
+    pub(crate) process: AtomicU32,
     pub(crate) holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
     pub(crate) observing: Observing,
 }
@@ -68,9 +71,37 @@ impl ClientInner {
         self.shutdown.hold_ended();
     }
 
-    /// Whether there is a guard of any lock.
-    pub(crate) fn has_holds(&self) -> bool {
-        !self.holds().is_empty()
+    /// Blocking calls are made from this process.
+    pub(crate) fn set_process(&self, process: u32) {
+        self.process.store(process, Ordering::Relaxed);
+    }
+
+    /// Whether this is a fork of the process that blocking calls were made from.
+    pub(crate) fn is_forked(&self) -> bool {
+        let process = self.process.load(Ordering::Relaxed);
+        process != 0 && process != std::process::id()
+    }
+
+    /// Runs an acquisition, unless the client is shut down before the lock is granted.
+    pub(crate) async fn unless_shut_down<T>(
+        &self,
+        path: &LockPath,
+        acquisition: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let refused = || Error::new(ErrorKind::ShuttingDown, "acquire").with_path(path);
+        tokio::select! {
+            biased;
+            () = self.shutdown.begun() => Err(refused()),
+            acquired = acquisition => {
+                // A grant counts as a hold by now: either the shutdown waits for it, or it is given back here.
+                if self.shutdown.has_begun() { Err(refused()) } else { acquired }
+            }
+        }
+    }
+
+    /// Waits until the client has no guard, and no release under way.
+    pub(crate) async fn nothing_held(&self) {
+        self.shutdown.idle(|| self.holds().is_empty()).await;
     }
 
     /// The number of locks that are held.
@@ -99,6 +130,15 @@ impl ClientInner {
     pub(crate) fn is_held_by_this_task(&self, path: &LockPath) -> bool {
         let task = tokio::task::try_id();
         task.is_some() && self.holds().get(path).is_some_and(|list| list.iter().any(|h| h.task == task))
+    }
+}
+
+/// In a forked child nothing is closed: a lock that another thread held at the fork is never free there.
+impl Drop for ClientInner {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            std::mem::forget(self.backend.clone());
+        }
     }
 }
 

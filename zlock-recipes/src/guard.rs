@@ -186,6 +186,29 @@ impl Guard {
         self.hold.is_held(self.entry)
     }
 
+    /// Returns an error if the lock is lost: for code that does not await anything between its steps. Performs no I/O.
+    ///
+    /// # Errors
+    /// The loss of the lock, as [`lost`](Guard::lost) returns it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// for _step in 0..3 {
+    ///     guard.check()?;
+    ///     // a short step
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(&self) -> Result<()> {
+        self.hold.check("lock")
+    }
+
     /// Waits until the lock is lost, and returns why: [`SessionLost`](zlock_core::ErrorKind::SessionLost),
     /// [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or
     /// [`Closed`](zlock_core::ErrorKind::Closed). [`Error::is_lock_lost`] is `true` for all of them.
@@ -439,6 +462,14 @@ pub trait LockGuard: sealed::Sealed + Debug + Send + Sync + Sized + 'static {
     /// See [`Guard::is_held`].
     fn is_held(&self) -> bool;
 
+    /// See [`Guard::check`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::check`].
+    fn check(&self) -> Result<()> {
+        self.guards().iter().try_for_each(Guard::check)
+    }
+
     /// See [`Guard::lost`].
     fn lost(&self) -> impl Future<Output = Error> + Send;
 
@@ -519,6 +550,10 @@ lock_guard!(Guard: Guard, |guard| std::slice::from_ref(guard));
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.left {
+            return;
+        }
+        if self.hold.client().is_forked() {
+            std::mem::forget(self.hold.clone());
             return;
         }
         match self.hold.leave(self.entry) {

@@ -2,8 +2,10 @@
 
 mod abandoned;
 mod acquire;
+pub mod blocking;
 mod client;
 mod client_inner;
+mod closing;
 mod cohort;
 mod dyn_lock;
 mod granted;

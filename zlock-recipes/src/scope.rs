@@ -57,6 +57,22 @@ impl Scope {
         Scope(Some(Arc::new(Link { hold: Arc::downgrade(hold), outer: self })))
     }
 
+    /// Returns this scope without the locks that are released, and with these.
+    pub(crate) fn entered<'a>(&self, holds: impl Iterator<Item = &'a Arc<Hold>>) -> Self {
+        let (mut held, mut next) = (Vec::new(), self);
+        while let Some(link) = &next.0 {
+            held.extend(link.hold.upgrade().filter(|hold| !hold.is_over()));
+            next = &link.outer;
+        }
+        held.reverse();
+        for hold in holds {
+            if !held.iter().any(|other| Arc::ptr_eq(other, hold)) {
+                held.push(hold.clone());
+            }
+        }
+        held.iter().fold(Scope::default(), Scope::and)
+    }
+
     /// Enters again the innermost hold of this lock, if the calling code runs in the scope of one: same
     /// session, same path and same kind of lock, whatever instance it was acquired with. `None` if it does
     /// not.

@@ -311,10 +311,7 @@ impl LockTemplate {
         F: FnOnce(LockContext) -> Fut,
         Fut: Future,
     {
-        let mut lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
-        lock.set_handoff(self.handoff);
-        lock.set_metric_name(Some(self.metric_name.clone()));
-        let guard = self.acquire(&lock).await?;
+        let guard = self.acquire_named(name).await?;
         let context = guard.context();
         let closure = async { closure(context).await };
         let output =
@@ -376,6 +373,14 @@ impl LockTemplate {
     /// ```
     pub fn path(&self, name: &str) -> Result<LockPath> {
         LockPath::new(format!("{}/{name}", self.root))
+    }
+
+    /// Acquires the lock of this name, within all waits.
+    pub(crate) async fn acquire_named(&self, name: &str) -> Result<Guard> {
+        let mut lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
+        lock.set_handoff(self.handoff);
+        lock.set_metric_name(Some(self.metric_name.clone()));
+        self.acquire(&lock).await
     }
 
     async fn acquire(&self, lock: &LockHandle<Label>) -> Result<Guard> {

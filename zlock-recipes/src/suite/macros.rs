@@ -11,6 +11,52 @@ macro_rules! mutual_suite {
     };
 }
 
+/// Generates the tests of the groups that a lock can run through the blocking API: `thread_suite!(real, store, Lock)`.
+/// Left out are cases that cancel calls, enter scopes, or are about requests of tasks. See
+/// [`Threads`](crate::suite::Threads).
+#[macro_export]
+macro_rules! thread_suite {
+    ($time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            mutual,
+            [$crate::suite::Threads<$lock>],
+            [
+                mx_01_guard_scope,
+                mx_06_one_instance,
+                mx_06_ten_instances,
+                mx_06_ten_sessions,
+                mx_08_siblings,
+                mx_09_two_sessions,
+                timeout_leaves_nothing,
+                t45_deadline_in_the_past,
+                t56_guard_moved_to_another_task,
+                run_holds_and_releases,
+                run_is_cancelled_by_the_loss,
+            ]
+        );
+        $crate::suite_tests!(
+            $time,
+            $store,
+            safety,
+            [$crate::suite::Threads<$lock>],
+            [
+                no_grant_on_a_dead_session,
+                no_grant_by_try_on_a_dead_session,
+                no_grant_without_a_node,
+                removed_waiter_wakes,
+                release_spares_the_successor,
+                release_without_a_node_is_already_lost,
+                release_after_the_session_spares_the_successor,
+                t29_close_wakes_the_waiter,
+                fencing_tokens_grow,
+            ]
+        );
+        $crate::mutual_suite!($time, $store, $crate::suite::Threads<$lock>, [strict, revocation, shutdown]);
+    };
+}
+
 /// The cases of each group. A part of [`mutual_suite!`].
 #[doc(hidden)]
 #[macro_export]

@@ -29,6 +29,7 @@ mod macros;
 mod mutual;
 mod occupied;
 pub mod outage;
+mod threads;
 
 pub use case::{Case, Process, run};
 pub use cut::{Cut, Drop, sweep, sweep_together};
@@ -37,3 +38,4 @@ pub use inside::Inside;
 pub use log::Log;
 pub use mutual::{GuardOf, HandedOn, Mutual, OnePermit, Pair};
 pub use occupied::Occupied;
+pub use threads::{ThreadGuard, ThreadLock, Threads};

@@ -1,0 +1,247 @@
+//! The blocking client.
+
+use std::future::Future;
+use std::time::Duration;
+
+use zlock_core::{Close, Result, RuntimeThread};
+
+use super::driver::{Driver, may_block};
+use super::lock::{InterProcessMutex, LockHandle, MultiLock};
+use super::rwlock::ReadWriteLock;
+use super::semaphore::Semaphore;
+use super::template::LockTemplate;
+use crate::lock::DynLock;
+use crate::{Health, Shutdown};
+
+/// A connection to a coordination store, shared by all locks made with it, and the thread that its heartbeats run on. Cheap to
+/// clone. The blocking form of [`zlock::Client`](crate::Client).
+///
+/// When the last clone, lock and guard are dropped, the client first finishes its work in the background, and then ends the
+/// session and its thread. Nobody waits for that: call [`close`](Self::close) before the program ends.
+///
+/// # Examples
+/// ```
+/// # fn main() -> zlock::Result<()> {
+/// let client = zlock::blocking::connect("mem://")?;
+/// let guard = client.mutex("/app/orders/42")?.acquire()?;
+/// guard.release()?;
+/// client.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client {
+    client: crate::Client,
+    driver: Driver,
+}
+
+impl Client {
+    /// Connects by this future on a new thread, and waits for it. The future decides on the store and its options.
+    ///
+    /// # Errors
+    /// Those of the future; [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused);
+    /// [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the operating system refuses the thread.
+    ///
+    /// # Panics
+    /// If the future panics.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// use zlock::blocking;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let server = MemServer::new();
+    /// let client = blocking::Client::new(async move {
+    ///     Ok(zlock::Client::builder(server.connect()).with_node_data("worker 7")?.build())
+    /// })?;
+    /// client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(connect: impl Future<Output = Result<crate::Client>> + Send + 'static) -> Result<Self> {
+        may_block("connect", std::process::id())?;
+        let thread = RuntimeThread::start()?;
+        let client = thread.runtime_handle().block_on(thread.run(connect))?;
+        Ok(Client::of(client, thread))
+    }
+
+    /// A client whose backend lives on the thread, or elsewhere.
+    pub(crate) fn of(client: crate::Client, thread: RuntimeThread) -> Self {
+        let driver = Driver::new(thread);
+        client.inner().set_process(driver.process());
+        Client { client, driver }
+    }
+
+    pub(crate) fn handle<L: crate::Lock>(&self, lock: L) -> LockHandle<L> {
+        LockHandle::of(lock, &self.driver)
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Returns the async client, whose session this one shares: for code of the same program that is async.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// let client = zlock::blocking::connect("mem://")?;
+    /// let events = client.as_async().session_events();
+    /// assert_eq!(events.current().epoch, 1);
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn as_async(&self) -> &crate::Client {
+        &self.client
+    }
+
+    /// Returns a handle to the mutex of this path. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mutex(&self, path: impl AsRef<str>) -> Result<InterProcessMutex> {
+        self.client.mutex(path).map(|lock| self.handle(lock))
+    }
+
+    /// Returns a handle to the read/write lock of this path. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// prices.read().acquire()?.release()?;
+    /// prices.write().acquire()?.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_write_lock(&self, path: impl AsRef<str>) -> Result<ReadWriteLock> {
+        ReadWriteLock::new(self, path)
+    }
+
+    /// Returns a handle to the semaphore of this path with this many permits. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), and
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for 0 permits.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3)?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
+        Semaphore::new(self, path, max)
+    }
+
+    /// Returns a lock of several locks, as [`zlock::MultiLock::new`](crate::MultiLock::new). Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for no locks, or for the same path twice.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let (one, two) = (client.mutex("/app/orders/41")?, client.mutex("/app/orders/42")?);
+    /// let guard = client.multi_lock([&one, &two])?.acquire()?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn multi_lock(&self, locks: impl IntoIterator<Item = impl DynLock>) -> Result<MultiLock> {
+        crate::MultiLock::new(locks).map(|lock| self.handle(lock))
+    }
+
+    /// Returns a template for locks below `root`. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// let token = template.execute("create-order", |lock| lock.fencing_token())?;
+    /// # assert!(token.number() > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
+        LockTemplate::new(self, root)
+    }
+
+    /// Returns how many nodes are still to be removed in the background, as
+    /// [`zlock::Client::pending_cleanups`](crate::Client::pending_cleanups). Performs no I/O.
+    #[must_use]
+    pub fn pending_cleanups(&self) -> usize {
+        self.client.pending_cleanups()
+    }
+
+    /// Returns whether the client is fit for work, as [`zlock::Client::health`](crate::Client::health). Performs no I/O, and
+    /// may be called from any thread.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// let client = zlock::blocking::connect("mem://")?;
+    /// assert!(client.health().is_ready());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.client.health()
+    }
+
+    /// Shuts the client down: no more locks are acquired, holders are asked to release theirs, and the client is closed when
+    /// they have, or after `grace`. As [`zlock::Client::shutdown`](crate::Client::shutdown).
+    ///
+    /// # Errors
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let client = zlock::blocking::connect("mem://")?;
+    /// let outcome = client.shutdown(Duration::from_secs(10))?;
+    /// assert_eq!(outcome.still_held, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shutdown(&self, grace: Duration) -> Result<Shutdown> {
+        self.driver.run("shutdown", self.client.shutdown(grace))
+    }
+
+    /// Ends the session at the store, and with it every held lock and every wait, as
+    /// [`zlock::Client::close`](crate::Client::close).
+    ///
+    /// # Errors
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    pub fn close(&self) -> Result<Close> {
+        self.driver.run("close", self.client.close())
+    }
+}

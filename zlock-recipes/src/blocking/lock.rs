@@ -1,0 +1,271 @@
+//! Lock handles for threads.
+
+use std::time::Duration;
+
+use zlock_core::{LockPath, Result};
+
+use super::client::Client;
+use super::driver::Driver;
+use super::guard::BlockingGuard;
+use crate::kind::Kind;
+use crate::lock::{DynLock, Lock, sealed};
+use crate::{Handoff, Participant};
+
+/// The blocking form of a lock. [`InterProcessMutex`], [`ReadLock`], [`WriteLock`], [`PermitRequest`] and [`MultiLock`] are
+/// aliases of it. Cheap to clone; may be shared by threads.
+#[derive(Clone, Debug)]
+pub struct LockHandle<L> {
+    lock: L,
+    driver: Driver,
+}
+
+/// A mutex between processes, and between the threads of this one: one thread at a time holds a path of the store.
+///
+/// # Examples
+/// ```
+/// # fn main() -> zlock::Result<()> {
+/// # let client = zlock::blocking::connect("mem://")?;
+/// use zlock::blocking::InterProcessMutex;
+///
+/// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
+/// let guard = mutex.acquire()?;
+/// let again = mutex.acquire()?; // the same thread: at once
+/// again.release()?;
+/// guard.release()?;
+/// # Ok(())
+/// # }
+/// ```
+pub type InterProcessMutex = LockHandle<crate::InterProcessMutex>;
+
+/// The reading side of a [`ReadWriteLock`](super::ReadWriteLock), shared with other readers.
+pub type ReadLock = LockHandle<crate::ReadLock>;
+
+/// The writing side of a [`ReadWriteLock`](super::ReadWriteLock), exclusive. Its guard can be
+/// [downgraded](BlockingGuard::downgrade).
+pub type WriteLock = LockHandle<crate::WriteLock>;
+
+/// A number of a [`Semaphore`](super::Semaphore)'s permits. Permits are not entered again: a thread that asks for more waits
+/// for them.
+pub type PermitRequest = LockHandle<crate::PermitRequest>;
+
+/// Several locks that are acquired together. Created by [`Client::multi_lock`].
+pub type MultiLock = LockHandle<crate::MultiLock>;
+
+impl<L> LockHandle<L> {
+    pub(crate) fn of(lock: L, driver: &Driver) -> Self {
+        LockHandle { lock, driver: driver.clone() }
+    }
+}
+
+impl<L: Lock> LockHandle<L> {
+    /// Acquires the lock, waiting for its turn without a time limit. A thread that holds it enters it again at once.
+    ///
+    /// # Errors
+    /// Those of [`zlock::LockHandle::acquire`](crate::LockHandle::acquire), and
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// // alone here, on all machines
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquire(&self) -> Result<BlockingGuard<L::Guard>> {
+        self.driver.acquire("acquire", self.lock.acquire())
+    }
+
+    /// Acquires the lock, waiting for at most `time`. A zero duration makes a single attempt.
+    ///
+    /// # Errors
+    /// Those of [`zlock::LockHandle::acquire_timeout`](crate::LockHandle::acquire_timeout), and
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use std::time::Duration;
+    ///
+    /// use zlock::ErrorKind;
+    ///
+    /// match client.mutex("/app/orders/42")?.acquire_timeout(Duration::from_secs(2)) {
+    ///     Ok(guard) => drop(guard),
+    ///     Err(error) if error.kind() == ErrorKind::Busy => eprintln!("another client works on it"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquire_timeout(&self, time: Duration) -> Result<BlockingGuard<L::Guard>> {
+        self.driver.acquire("acquire", self.lock.acquire_timeout(time))
+    }
+
+    /// Acquires the lock if it is free, without waiting for a turn. Returns `None` if another thread or client holds it or is
+    /// ahead in the queue.
+    ///
+    /// # Errors
+    /// Those of [`zlock::LockHandle::try_acquire`](crate::LockHandle::try_acquire), and
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let workers = client.semaphore("/app/workers", 10)?.permits(6)?;
+    /// let guard = workers.acquire()?;
+    /// assert!(workers.try_acquire()?.is_none()); // 4 are left
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_acquire(&self) -> Result<Option<BlockingGuard<L::Guard>>> {
+        self.driver.try_acquire("try_acquire", self.lock.try_acquire())
+    }
+
+    /// Acquires the lock, runs the closure, and releases the lock, also when the closure panics. The closure gets the guard
+    /// to [check](BlockingGuard::check) between its steps, since nothing can cancel it.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire). The loss of the lock if it is lost when the closure ends: the lock may have had
+    /// another holder during its last steps. A release that fails is logged and goes on in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let mut number = 41;
+    /// client.mutex("/app/orders")?.run(|lock| {
+    ///     lock.check()?;
+    ///     number += 1;
+    ///     zlock::Result::Ok(())
+    /// })??;
+    /// assert_eq!(number, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run<T>(&self, closure: impl FnOnce(&BlockingGuard<L::Guard>) -> T) -> Result<T> {
+        self.acquire()?.run_and_release(closure)
+    }
+
+    /// Returns `true` if this client holds the lock, on any thread. Performs no I/O.
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        !self.driver.is_forked() && self.lock.is_acquired_in_this_process()
+    }
+
+    /// Returns the clients that hold the lock or wait for it, head of the queue first.
+    ///
+    /// # Errors
+    /// Those of [`zlock::LockHandle::participants`](crate::LockHandle::participants), and
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire()?;
+    /// assert_eq!(mutex.participants()?.len(), 1);
+    /// # guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn participants(&self) -> Result<Vec<Participant>> {
+        self.driver.run("participants", self.lock.participants())
+    }
+
+    /// Asks the current holders to release the lock, and returns how many were asked.
+    ///
+    /// # Errors
+    /// Those of [`zlock::LockHandle::request_revocation`](crate::LockHandle::request_revocation), and
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire()?;
+    /// assert_eq!(mutex.request_revocation()?, 1); // in another process
+    /// guard.revocation_requested()?; // returns at once
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn request_revocation(&self) -> Result<usize> {
+        self.driver.run("request_revocation", self.lock.request_revocation())
+    }
+}
+
+impl<K: Kind> LockHandle<crate::LockHandle<K>> {
+    /// Returns the path of the lock.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.lock.path()
+    }
+
+    /// Replaces the client's node data for nodes that this handle creates.
+    ///
+    /// # Errors
+    /// As [`zlock::LockHandle::with_node_data`](crate::LockHandle::with_node_data).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let mutex = client.mutex("/app/orders/42")?.with_node_data("import job 7")?;
+    /// # let _ = mutex;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        Ok(LockHandle { lock: self.lock.with_node_data(data)?, driver: self.driver })
+    }
+}
+
+impl InterProcessMutex {
+    /// Creates a handle to the mutex of this path. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
+        client.mutex(path)
+    }
+
+    /// Returns this handle with hand-off between the threads of this client, as
+    /// [`zlock::InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use std::time::Duration;
+    ///
+    /// use zlock::Handoff;
+    ///
+    /// let mutex = client.mutex("/app/orders")?.with_handoff(Handoff::within(Duration::from_millis(10)));
+    /// mutex.acquire()?.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_handoff(self, handoff: Handoff) -> Self {
+        LockHandle { lock: self.lock.with_handoff(handoff), driver: self.driver }
+    }
+}
+
+impl<L: DynLock> DynLock for LockHandle<L> {
+    fn path(&self) -> &LockPath {
+        self.lock.path()
+    }
+}
+
+impl<L: DynLock> sealed::Dyn for LockHandle<L> {
+    fn to_handle(&self) -> crate::LockHandle<zlock_core::Label> {
+        self.lock.to_handle()
+    }
+}

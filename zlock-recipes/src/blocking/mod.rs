@@ -1,0 +1,20 @@
+//! Locks for threads: the same locks, for programs without an async runtime. See `zlock::blocking`.
+
+mod client;
+mod driver;
+mod guard;
+mod lock;
+mod rwlock;
+mod semaphore;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use self::client::Client;
+#[cfg(feature = "suite")]
+pub(crate) use self::driver::Driver;
+pub use self::guard::{BlockingGuard, DowngradeError, Guard, MultiGuard, WriteGuard};
+pub use self::lock::{InterProcessMutex, LockHandle, MultiLock, PermitRequest, ReadLock, WriteLock};
+pub use self::rwlock::ReadWriteLock;
+pub use self::semaphore::Semaphore;
+pub use self::template::LockTemplate;

@@ -1,0 +1,161 @@
+//! The lock template for threads.
+
+use std::time::Duration;
+
+use zlock_core::{Error, LockPath, Result};
+
+use super::client::Client;
+use super::driver::Driver;
+use super::guard::Guard;
+use crate::{Handoff, LockKind};
+
+/// Runs closures under locks that are named below one root. The blocking form of
+/// [`zlock::LockTemplate`](crate::LockTemplate).
+///
+/// # Examples
+/// ```
+/// # fn main() -> zlock::Result<()> {
+/// # let client = zlock::blocking::connect("mem://")?;
+/// use zlock::blocking::LockTemplate;
+///
+/// let template = LockTemplate::new(&client, "/app/locks")?;
+/// let mut numbers = vec![1];
+/// let next: zlock::Result<usize> = template.try_execute("create-order", |lock| {
+///     numbers.push(2);
+///     lock.check()?; // between two steps
+///     Ok(numbers.len())
+/// });
+/// assert_eq!(next?, 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockTemplate {
+    template: crate::LockTemplate,
+    driver: Driver,
+}
+
+impl LockTemplate {
+    /// Creates a template for locks below `root`, such as `/app/locks`. Waits for 2 seconds twice by default. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
+        let template = client.as_async().lock_template(root)?;
+        Ok(LockTemplate { template, driver: client.driver().clone() })
+    }
+
+    fn map(self, change: impl FnOnce(crate::LockTemplate) -> Result<crate::LockTemplate>) -> Result<Self> {
+        Ok(LockTemplate { template: change(self.template)?, driver: self.driver })
+    }
+
+    /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`].
+    ///
+    /// # Errors
+    /// As [`zlock::LockTemplate::with_kind`](crate::LockTemplate::with_kind).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use zlock::LockKind;
+    ///
+    /// let read = client.lock_template("/app/prices")?.with_kind(LockKind::Read)?;
+    /// read.execute("tea", |_lock| { /* beside other readers */ })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_kind(self, kind: LockKind) -> Result<Self> {
+        self.map(|template| template.with_kind(kind))
+    }
+
+    /// Passes the lock on between the threads of this client, as
+    /// [`zlock::LockTemplate::with_handoff`](crate::LockTemplate::with_handoff).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
+    pub fn with_handoff(self, handoff: Handoff) -> Result<Self> {
+        self.map(|template| template.with_handoff(handoff))
+    }
+
+    /// Sets how long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Defaults to 2 seconds,
+    /// twice. A zero duration makes a single attempt.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for 0 attempts.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use std::time::Duration;
+    ///
+    /// // Waits for 15 seconds in all, and logs after 5 and 10.
+    /// let template = client.lock_template("/app/locks")?.with_wait(Duration::from_secs(5), 3)?;
+    /// # let _ = template;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_wait(self, wait: Duration, attempts: u32) -> Result<Self> {
+        self.map(|template| template.with_wait(wait, attempts))
+    }
+
+    /// Acquires the lock of this name, runs the closure, and releases the lock, also when the closure panics. Inside the
+    /// closure its thread enters the lock again. The closure's output, whatever it is, is returned in `Ok`.
+    ///
+    /// Nothing can cancel the closure. It gets the guard, whose [`check`](super::BlockingGuard::check) returns an error once
+    /// the lock is lost.
+    ///
+    /// # Errors
+    /// - Those of [`zlock::LockTemplate::execute`](crate::LockTemplate::execute). If the lock is lost when the closure ends,
+    ///   that is the loss: the lock may have had another holder during its last steps.
+    /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// let token = template.execute("create-order", |lock| lock.fencing_token())?;
+    /// assert!(token.number() > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn execute<T>(&self, name: &str, closure: impl FnOnce(&Guard) -> T) -> Result<T> {
+        self.driver.acquire("acquire", self.template.acquire_named(name))?.run_and_release(closure)
+    }
+
+    /// Does what [`execute`](Self::execute) does, for a closure that returns a `Result`. Merges its error with that of the lock.
+    ///
+    /// # Errors
+    /// The closure's error, or that of [`execute`](Self::execute).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// let number = template.try_execute("create-order", |_lock| {
+    ///     let number: u32 = "42".parse()?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(number)
+    /// })?;
+    /// assert_eq!(number, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_execute<T, E: From<Error>>(
+        &self,
+        name: &str,
+        closure: impl FnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.execute(name, closure)?
+    }
+
+    /// Returns the path of the lock that [`execute`](Self::execute) acquires for this name.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    pub fn path(&self, name: &str) -> Result<LockPath> {
+        self.template.path(name)
+    }
+}

@@ -132,6 +132,11 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
+    /// Asks it to end (SIGTERM). Harmless if it has ended.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// Freezes it (SIGSTOP). Returns when every thread stands still: one of them takes the signal, on a busy
     /// machine later, and until then the others run on.
     pub fn pause(&self) {

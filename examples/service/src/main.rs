@@ -1,0 +1,51 @@
+//! The service. See the library for what it does.
+//!
+//! `ZLOCK_URL` is the store (`mem://`), `LISTEN` the address (`127.0.0.1:8080`), `JOBS` the folder that the replicas share.
+
+use std::env;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use zlock_service::{Jobs, Settings, serve};
+
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+fn setting(name: &str, default: &str) -> String {
+    env::var(name).unwrap_or_else(|_| default.to_owned())
+}
+
+async fn run() -> Result<bool> {
+    // Before anything else: a signal that comes early must not end the process without a shutdown.
+    let (mut terminated, mut interrupted) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stop = async move {
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+    };
+    let url = setting("ZLOCK_URL", "mem://");
+    // A request that computes for long must not cost the lock.
+    let client = zlock::with_dedicated_thread(async move { zlock::connect(&url).await }).await?;
+    let listener = TcpListener::bind(setting("LISTEN", "127.0.0.1:8080")).await?;
+    println!("listening on {}", listener.local_addr()?);
+    let jobs = Jobs::new(setting("JOBS", "jobs"), Duration::from_millis(20));
+    let settings = Settings { every: Duration::from_millis(100), grace: Duration::from_secs(20) };
+    let outcome = serve(listener, client, jobs, settings, stop).await?;
+    println!("ended: {} locks still held, {:?}", outcome.still_held, outcome.close);
+    Ok(outcome.still_held == 0)
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("zlock-service: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The service on mem: its probes, its jobs, its end.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use zlock::mem::{MemLink, MemOptions, MemServer};
+use zlock::{Client, Close, Shutdown};
+use zlock_service::{Jobs, Settings, serve};
+use zlock_testkit::limit;
+
+const LONG: Duration = Duration::from_secs(30);
+
+struct Service {
+    address: SocketAddr,
+    client: Client,
+    link: MemLink,
+    jobs: Jobs,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<Shutdown>,
+    _folder: tempfile::TempDir,
+}
+
+/// Starts the service with jobs that take this long.
+async fn start(takes: Duration) -> Service {
+    let folder = tempfile::tempdir().unwrap();
+    let backend =
+        MemServer::new().connect_with(MemOptions::default().with_session_timeout(Duration::from_secs(4)));
+    let (link, client) = (backend.link(), Client::new(backend));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let jobs = Jobs::new(folder.path(), takes);
+    let (stop, stopped) = oneshot::channel();
+    let settings = Settings { every: Duration::from_millis(10), grace: LONG };
+    let serving = serve(listener, client.clone(), jobs.clone(), settings, async { drop(stopped.await) });
+    let ended = tokio::spawn(async move { serving.await.unwrap() });
+    Service { address, client, link, jobs, stop, ended, _folder: folder }
+}
+
+async fn status(address: SocketAddr, path: &str) -> u16 {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
+    let reached = timeout(LONG, async {
+        while !is().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(reached.await.is_ok(), "never: {what}");
+}
+
+#[tokio::test]
+async fn works_and_ends() {
+    limit(async {
+        let service = start(Duration::from_millis(5)).await;
+        assert_eq!(status(service.address, "/live").await, 200);
+        assert_eq!(status(service.address, "/ready").await, 200);
+        until("jobs are done", async || service.jobs.last_done().unwrap() >= 3).await;
+        service.stop.send(()).unwrap();
+        let outcome = service.ended.await.unwrap();
+        assert_eq!((outcome.still_held, outcome.close), (0, Close::Ended));
+        assert!(TcpStream::connect(service.address).await.is_err(), "nobody listens");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_the_job_and_answers_probes() {
+    limit(async {
+        let service = start(Duration::from_secs(2)).await;
+        let mutex = service.client.mutex("/service/jobs").unwrap();
+        until("a job is under way", async || mutex.is_acquired_in_this_process()).await;
+        service.stop.send(()).unwrap();
+        until("it is not ready", async || status(service.address, "/ready").await == 503).await;
+        assert_eq!(status(service.address, "/live").await, 200);
+        assert_eq!(service.jobs.last_done().unwrap(), 0, "the job is under way still");
+        assert_eq!(service.ended.await.unwrap().still_held, 0);
+        assert_eq!(service.jobs.last_done().unwrap(), 1, "it was waited for");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_outage_makes_it_unready_and_not_dead() {
+    limit(async {
+        let service = start(Duration::from_millis(5)).await;
+        until("it is ready", async || status(service.address, "/ready").await == 200).await;
+        service.link.cut();
+        until("it is not ready", async || status(service.address, "/ready").await == 503).await;
+        assert_eq!(status(service.address, "/live").await, 200);
+        service.link.heal();
+        until("it is ready", async || status(service.address, "/ready").await == 200).await;
+        let before = service.jobs.last_done().unwrap();
+        until("jobs go on", async || service.jobs.last_done().unwrap() > before).await;
+        service.stop.send(()).unwrap();
+        service.ended.await.unwrap();
+    })
+    .await;
+}

@@ -13,9 +13,9 @@
 //! its steps: it returns an error from the moment when the lock may have another holder.
 //!
 //! # Where calls are refused
-//! A call that would have to wait returns [`ErrorKind::BlockingRefused`](crate::ErrorKind::BlockingRefused) where it must
-//! not block or could not work: inside a tokio runtime (also on a thread of `spawn_blocking`), in a child process after a fork,
-//! and in the destructor of a thread-local. Dropping a guard or a client never waits and is possible everywhere. In a forked
+//! In three places a call that would have to wait returns [`ErrorKind::BlockingRefused`](crate::ErrorKind::BlockingRefused):
+//! inside a tokio runtime (also on a thread of `spawn_blocking`), in a child process after a fork, and in the destructor of a
+//! thread-local. Dropping a guard or a client never waits and is possible everywhere. In a forked
 //! child it does nothing: the locks are the parent's.
 //!
 //! A process that ends with guards or clients still alive does not release them: its locks are free one session timeout later.

@@ -26,6 +26,7 @@ pages! {
     promises: "promises.md";
     fencing: "fencing.md";
     configuration: "configuration.md";
+    blocking: "blocking.md";
     testing: "testing.md";
     operating: "operating.md";
     metrics: "metrics.md";

@@ -6,8 +6,8 @@ use zlock_mem::MemServer;
 use super::Client;
 use crate::Release;
 
-/// A forked child has the parent's memory, and none of its threads. A process cannot be forked in safe code; what tells is the
-/// process ID, so the client is told another one.
+/// A forked child has the parent's memory, and none of its threads. Safe code cannot fork, so the test gives the client
+/// another process ID, which is what it compares.
 #[test]
 fn a_forked_child_gets_errors_and_gives_nothing_back() {
     let server = MemServer::new();

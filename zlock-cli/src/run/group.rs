@@ -19,12 +19,12 @@ pub(super) fn signal(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
 
-/// Kills a process group and, with `children`, every child of this process but those given. Returns a process that is
-/// still alive; the leader may wait to be reaped.
+/// Kills a process group and, with `descendants`, all that descends from this process but the children given. Returns a
+/// process that is still alive; the leader may wait to be reaped.
 ///
-/// On Linux orphans become children of a subreaper. So the children include descendants that have left the group, a
-/// generation at a time: call this until it returns `None`.
-pub(super) fn kill(group: Option<Pid>, children: bool, but: &[Pid]) -> Option<Pid> {
+/// On Linux orphans become children of a subreaper, so descendants are found wherever they went. More may appear while
+/// this looks: call it until it returns `None`.
+pub(super) fn kill(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Option<Pid> {
     if let Some(group) = group {
         signal(group, Signal::KILL);
     }
@@ -33,19 +33,39 @@ pub(super) fn kill(group: Option<Pid>, children: bool, but: &[Pid]) -> Option<Pi
         // another group while this is repeated is possible, if not likely.
         return group.filter(|group| test_kill_process_group(*group) != Err(Errno::SRCH));
     };
-    let mut alive = None;
-    for process in all.filter(|process| process.is_alive) {
-        let Some(pid) = Pid::from_raw(process.pid) else { continue };
-        let is_child = children && process.parent == Some(getpid()) && !but.contains(&pid);
-        if is_child {
-            // Not reaped, so the number is its own.
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        if is_child || (group.is_some() && process.group == group) {
-            alive = Some(pid);
-        }
+    let all: Vec<_> = all.filter(|process| process.is_alive && !but.contains(&process.pid)).collect();
+    let family = if descendants { descendants_of(getpid(), &all) } else { Vec::new() };
+    family.iter().for_each(|process| kill_descendant(process));
+    let in_group = all.iter().find(|process| group.is_some() && process.group == group);
+    family.first().copied().or(in_group).map(|process| process.pid)
+}
+
+/// The descendants of a process, children first.
+fn descendants_of(ancestor: Pid, all: &[Process]) -> Vec<&Process> {
+    let children = |parent| all.iter().filter(move |process| process.parent == Some(parent));
+    let mut family: Vec<_> = children(ancestor).collect();
+    let mut next = 0;
+    while let Some(process) = family.get(next) {
+        family.extend(children(process.pid));
+        next += 1;
     }
-    alive
+    family
+}
+
+/// Kills a descendant, and nothing else: if it is not a child, its number may have become another one's.
+fn kill_descendant(process: &Process) {
+    #[cfg(target_os = "linux")]
+    if process.parent != Some(getpid()) {
+        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+
+        // From here on this is about one process; one with the same parent is a descendant, too.
+        let Ok(descriptor) = pidfd_open(process.pid, PidfdFlags::empty()) else { return };
+        if look(process.pid).is_some_and(|now| now.parent == process.parent) {
+            let _ = pidfd_send_signal(&descriptor, Signal::KILL);
+        }
+        return;
+    }
+    let _ = kill_process(process.pid, Signal::KILL);
 }
 
 /// Reaps the children of this process that have ended. Stops at the first that is to stay, so that its number and its
@@ -72,12 +92,12 @@ pub(super) fn children() -> Vec<Pid> {
         return Vec::new();
     }
     let all = processes().into_iter().flatten();
-    all.filter(|process| process.parent == Some(getpid())).filter_map(|one| Pid::from_raw(one.pid)).collect()
+    all.filter(|process| process.parent == Some(getpid())).map(|process| process.pid).collect()
 }
 
 /// Returns whether a process is stopped, by a signal or by a debugger; `false` if that cannot be known.
 pub(super) fn is_stopped(pid: Pid) -> bool {
-    look(pid.as_raw_nonzero().get()).is_some_and(|process| matches!(process.state, 'T' | 't'))
+    look(pid).is_some_and(|process| matches!(process.state, 'T' | 't'))
 }
 
 /// Returns whether the system shows its processes, as Linux does.
@@ -88,7 +108,7 @@ pub(super) fn is_visible() -> bool {
 /// A process as `/proc` shows it.
 #[derive(Debug)]
 struct Process {
-    pid: i32,
+    pid: Pid,
     /// `None` if that cannot be known.
     parent: Option<Pid>,
     group: Option<Pid>,
@@ -103,11 +123,11 @@ fn processes() -> Option<impl Iterator<Item = Process>> {
         return None;
     }
     let entries = std::fs::read_dir("/proc").ok()?;
-    Some(entries.filter_map(|entry| look(entry.ok()?.file_name().to_str()?.parse().ok()?)))
+    Some(entries.filter_map(|entry| look(Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?)?)))
 }
 
 /// Reads what is known about a process; `None` if it is gone.
-fn look(pid: i32) -> Option<Process> {
+fn look(pid: Pid) -> Option<Process> {
     let known = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => parse(pid, &String::from_utf8_lossy(&stat)),
         Err(error) if is_gone(&error) => return None,
@@ -115,7 +135,7 @@ fn look(pid: i32) -> Option<Process> {
     };
     known.or_else(|| {
         // It is there and cannot be read: alive, as far as can be known.
-        let group = getpgid(Pid::from_raw(pid)).ok();
+        let group = getpgid(Some(pid)).ok();
         group.map(|group| Process { pid, parent: None, group: Some(group), state: '?', is_alive: true })
     })
 }
@@ -125,7 +145,7 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// Reads `pid (name) state parent group ..`; the name may hold anything.
-fn parse(pid: i32, stat: &str) -> Option<Process> {
+fn parse(pid: Pid, stat: &str) -> Option<Process> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?.chars().next()?;
     let mut pid_of = || Some(Pid::from_raw(fields.next()?.parse().ok().filter(|pid| *pid >= 0)?));
@@ -174,6 +194,18 @@ impl Patience {
 mod tests {
     use super::*;
 
+    #[test]
+    fn descendants_are_found_in_every_generation() {
+        let process = |pid, parent| {
+            let (pid, parent) = (Pid::from_raw(pid).unwrap(), Pid::from_raw(parent));
+            Process { pid, parent, group: None, state: 'S', is_alive: true }
+        };
+        let all = [process(9, 8), process(5, 1), process(7, 3), process(8, 7), process(6, 5), process(4, 3)];
+        let family = descendants_of(Pid::from_raw(3).unwrap(), &all);
+        let pids: Vec<_> = family.iter().map(|process| process.pid.as_raw_nonzero().get()).collect();
+        assert_eq!(pids, [7, 4, 8, 9]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_pauses_grow_and_a_process_that_stays_is_named_once() {
         let mut patience = Patience::new();
@@ -189,6 +221,10 @@ mod tests {
         assert!(said[0].starts_with("process 1 was killed and has not ended"), "{said:?}");
     }
 
+    fn seven() -> Pid {
+        Pid::from_raw(7).unwrap()
+    }
+
     /// The fields from the parent to the number of threads.
     fn stat(name: &str, state: char, threads: u32) -> String {
         format!("7 ({name}) {state} 1 5 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99 0")
@@ -196,41 +232,41 @@ mod tests {
 
     #[test]
     fn a_name_may_look_like_anything() {
-        let process = parse(7, &stat("a) Z 9 9", 'S', 1)).unwrap();
-        assert_eq!((process.pid, process.parent, process.group), (7, Pid::from_raw(1), Pid::from_raw(5)));
+        let process = parse(seven(), &stat("a) Z 9 9", 'S', 1)).unwrap();
+        assert_eq!((process.parent, process.group), (Pid::from_raw(1), Pid::from_raw(5)));
         assert!(process.is_alive && process.state == 'S');
-        assert!(parse(7, "").is_none() && parse(7, "7 (sh) S 1 5").is_none());
+        assert!(parse(seven(), "").is_none() && parse(seven(), "7 (sh) S 1 5").is_none());
     }
 
     #[test]
     fn the_last_thread_decides() {
-        assert!(!parse(7, &stat("sh", 'Z', 1)).unwrap().is_alive);
-        assert!(!parse(7, &stat("sh", 'X', 0)).unwrap().is_alive);
-        assert!(parse(7, &stat("sh", 'Z', 2)).unwrap().is_alive);
-        assert!(parse(7, &stat("sh", 'D', 1)).unwrap().is_alive);
+        assert!(!parse(seven(), &stat("sh", 'Z', 1)).unwrap().is_alive);
+        assert!(!parse(seven(), &stat("sh", 'X', 0)).unwrap().is_alive);
+        assert!(parse(seven(), &stat("sh", 'Z', 2)).unwrap().is_alive);
+        assert!(parse(seven(), &stat("sh", 'D', 1)).unwrap().is_alive);
     }
 
     #[test]
     fn a_process_that_cannot_be_read_is_not_dead() {
         assert!(is_gone(&Errno::NOENT.into()) && is_gone(&Errno::SRCH.into()));
         assert!(!is_gone(&Errno::MFILE.into()) && !is_gone(&Errno::ACCESS.into()));
-        assert!(look(i32::MAX).is_none());
-        assert!(look(1).is_some_and(|init| init.is_alive));
+        assert!(look(Pid::from_raw(i32::MAX).unwrap()).is_none());
+        assert!(look(Pid::INIT).is_some_and(|init| init.is_alive));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn a_process_whose_main_thread_has_ended_is_alive() {
         let child = sys::fork_without_main_thread().unwrap();
-        let pid = child.as_raw_nonzero().get();
         let pause = || std::thread::sleep(Duration::from_millis(1));
-        while look(pid).unwrap().state != 'Z' {
+        while look(child).unwrap().state != 'Z' {
             pause();
         }
-        assert!(look(pid).unwrap().is_alive);
+        let is_alive = look(child).unwrap().is_alive;
         while kill(Some(child), false, &[]).is_some() {
             pause();
         }
+        assert!(is_alive);
         // It has ended, and waits to be reaped.
         assert!(waitpid(Some(child), WaitOptions::NOHANG).unwrap().is_some());
     }

@@ -189,11 +189,13 @@ async fn orphans_are_reaped_while_the_command_runs() {
     limit(async {
         let folder = folder();
         let file = folder.path().join("orphan");
-        let script = format!("sh -c '(echo $$ > {}; sleep 0.05) & true'; exec sleep 1000", file.display());
-        let child = run_script(&script).spawn().unwrap();
-        number_in(&file).await;
-        let keeper = keeper_of(pid_of(&child)).await;
-        eventually("no child but the command", || (support::children(keeper).len() == 1).then_some(())).await;
+        let script = format!(
+            "sh -c 'sh -c \"echo \\$\\$ > {}; sleep 0.05; true\" & true'; exec sleep 1000",
+            file.display()
+        );
+        let _child = run_script(&script).spawn().unwrap();
+        let orphan = number_in(&file).await;
+        eventually("no orphan, not even a zombie", || state(orphan).is_none().then_some(())).await;
     })
     .await;
 }

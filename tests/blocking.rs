@@ -1,5 +1,5 @@
 //! What is special about locks for threads: who enters again, where calls are refused, and what a thread's end does.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::any::Any;
 use std::cell::RefCell;

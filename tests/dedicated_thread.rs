@@ -1,5 +1,5 @@
 //! A client on a thread of its own keeps its locks while the user's runtime stands still, and one that is not loses them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::path::Path;
 use std::sync::mpsc::channel;

@@ -2,7 +2,7 @@
 //!
 //! Runs for 15 seconds, or for `ZLOCK_SERVICE_SECONDS`.
 #![cfg(any(feature = "zk", feature = "etcd"))]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! The service on mem: its probes, its jobs, its end.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use super::lock::{InterProcessMutex, LockHandle, MultiLock};
 use super::rwlock::ReadWriteLock;
 use super::semaphore::Semaphore;
 use super::template::LockTemplate;
-use crate::lock::DynLock;
+use crate::dyn_lock::DynLock;
 use crate::{Health, Shutdown};
 
 /// A connection to a coordination store, shared by all locks made with it, and the thread that its heartbeats run on. Cheap to

@@ -91,7 +91,6 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn guards(&self) -> &[crate::Guard] {
         self.guard.guards()
     }

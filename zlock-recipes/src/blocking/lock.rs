@@ -7,8 +7,9 @@ use zlock_core::{LockPath, Result};
 use super::client::Client;
 use super::driver::Driver;
 use super::guard::BlockingGuard;
+use crate::dyn_lock::{DynLock, sealed};
 use crate::kind::Kind;
-use crate::lock::{DynLock, Lock, sealed};
+use crate::lock::Lock;
 use crate::{Handoff, Participant};
 
 /// The blocking form of a lock. [`InterProcessMutex`], [`ReadLock`], [`WriteLock`], [`PermitRequest`] and [`MultiLock`] are

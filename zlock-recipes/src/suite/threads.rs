@@ -10,8 +10,7 @@ use zlock_core::{Error, LockPath, Result, RuntimeThread};
 
 use super::{Call, Mutual};
 use crate::blocking::{self, BlockingGuard, Driver};
-use crate::guard::sealed::Sealed as SealedGuard;
-use crate::lock::sealed::Sealed;
+use crate::guard::sealed::Sealed;
 use crate::{Client, Guard, Lock, LockGuard, Participant, Release};
 
 /// A kind of lock whose acquisitions and releases are calls of the blocking API. A call cannot be cancelled, so cases about
@@ -111,7 +110,7 @@ impl<L: Lock> Lock for ThreadLock<L> {
     }
 }
 
-impl<G> SealedGuard for ThreadGuard<G> {}
+impl<G> Sealed for ThreadGuard<G> {}
 
 impl<G: LockGuard> LockGuard for ThreadGuard<G> {
     fn guards(&self) -> &[Guard] {

@@ -64,3 +64,22 @@ pub fn connect(url: &str) -> crate::Result<Client> {
     let url = url.to_owned();
     Client::new(async move { crate::connect(&url).await })
 }
+
+/// Connects to the store that environment variables name, as [`zlock::connect_env`](crate::connect_env()), and keeps the
+/// session on a thread of its own.
+///
+/// # Errors
+/// Those of [`zlock::connect_env`](crate::connect_env()), and those of [`connect`].
+///
+/// # Examples
+/// ```no_run
+/// # fn main() -> zlock::Result<()> {
+/// // ZLOCK_URL=zk://zk1,zk2,zk3/production
+/// let client = zlock::blocking::connect_env()?;
+/// client.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn connect_env() -> crate::Result<Client> {
+    Client::new(crate::connect_env())
+}

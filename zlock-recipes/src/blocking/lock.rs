@@ -1,5 +1,6 @@
 //! Lock handles for threads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use zlock_core::{LockPath, Result};
@@ -225,6 +226,23 @@ impl<K: Kind> LockHandle<crate::LockHandle<K>> {
     /// ```
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(LockHandle { lock: self.lock.with_node_data(data)?, driver: self.driver })
+    }
+
+    /// Sets the name of the lock in measurements, as
+    /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let mutex = client.mutex("/app/orders/42")?.with_metric_name("orders");
+    /// # let _ = mutex;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        LockHandle { lock: self.lock.with_metric_name(name), driver: self.driver }
     }
 }
 

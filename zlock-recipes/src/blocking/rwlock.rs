@@ -1,5 +1,7 @@
 //! Read/write locks for threads.
 
+use std::sync::Arc;
+
 use zlock_core::{LockPath, Result};
 
 use super::client::Client;
@@ -50,6 +52,13 @@ impl ReadWriteLock {
     /// As [`zlock::LockHandle::with_node_data`](crate::LockHandle::with_node_data).
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(ReadWriteLock { lock: self.lock.with_node_data(data)?, driver: self.driver })
+    }
+
+    /// Sets the name of the lock in measurements, as
+    /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        ReadWriteLock { lock: self.lock.with_metric_name(name), driver: self.driver }
     }
 
     /// Returns the path of the lock.

@@ -1,5 +1,6 @@
 //! Semaphores for threads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use zlock_core::{LockPath, Result};
@@ -48,6 +49,13 @@ impl Semaphore {
     /// As [`zlock::LockHandle::with_node_data`](crate::LockHandle::with_node_data).
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(Semaphore { semaphore: self.semaphore.with_node_data(data)?, driver: self.driver })
+    }
+
+    /// Sets the name of the lock in measurements, as
+    /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        Semaphore { semaphore: self.semaphore.with_metric_name(name), driver: self.driver }
     }
 
     /// Returns the path of the semaphore.

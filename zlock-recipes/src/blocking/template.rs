@@ -1,5 +1,6 @@
 //! The lock template for threads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use zlock_core::{Error, LockPath, Result};
@@ -76,6 +77,13 @@ impl LockTemplate {
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
     pub fn with_handoff(self, handoff: Handoff) -> Result<Self> {
         self.map(|template| template.with_handoff(handoff))
+    }
+
+    /// Sets the name of the template's locks in measurements, as
+    /// [`zlock::LockTemplate::with_metric_name`](crate::LockTemplate::with_metric_name). Defaults to the template's root.
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        LockTemplate { template: self.template.with_metric_name(name), driver: self.driver }
     }
 
     /// Sets how long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Defaults to 2 seconds,

@@ -234,7 +234,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a node without an owner and a fencing token.
+    /// Creates a node without an owner or a fencing token.
     #[must_use]
     pub fn new(name: NodeName, id: NodeId, label: Label, sequence: Sequence) -> Self {
         Node { name, id, label, sequence, session: None, fencing_token: None }

@@ -60,7 +60,7 @@ impl Start {
             die_with(keeper)?;
             if let Some(terminal) = &terminal {
                 // A terminal that hung up in between is no reason not to run.
-                let _ = terminal.lend(me);
+                let _ = terminal.lend_unasked(me);
             }
             ignored.iter().for_each(|signal| sys::reset(*signal));
             if Boot::now() < not_after { Ok(()) } else { Err(TOO_LATE.into()) }

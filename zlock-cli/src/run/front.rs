@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::clock::{Alarm, Boot};
 use super::group::{self, Patience};
+use super::keeper::TO_END;
 use super::link::{Link, Message};
 use super::log::Log;
 use super::signals;
@@ -119,7 +120,9 @@ impl Front {
         let Some(terminal) = &self.terminal else { return };
         // A command that wants the terminal gets it if it is ours.
         let wants_terminal = signal == libc::SIGTTIN || signal == libc::SIGTTOU;
-        if !(wants_terminal && terminal.is_ours()) {
+        if let Some(group) = self.group.filter(|_| wants_terminal && terminal.is_ours()) {
+            let _ = terminal.lend(group);
+        } else {
             sys::stop_group();
         }
         self.go_on();
@@ -128,7 +131,7 @@ impl Front {
     /// Lets the command go on, with the terminal if the shell has given it to us.
     fn go_on(&mut self) {
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
-            let _ = terminal.lend(group);
+            let _ = terminal.lend_unasked(group);
         }
         self.link.send(Message::Signal(libc::SIGCONT));
     }
@@ -136,7 +139,14 @@ impl Front {
     fn forward(&mut self, signal: i32) {
         match signal {
             libc::SIGCONT => self.go_on(),
-            signal => self.link.send(Message::Signal(signal)),
+            signal => {
+                self.link.send(Message::Signal(signal));
+                // While there is no command, the keeper ends by this signal. One that stands still cannot.
+                if self.vigil.is_none() && signals::ends_a_wait(signal) {
+                    let now = Boot::now();
+                    self.vigil = Some(Vigil::new(now, now.plus(TO_END)));
+                }
+            }
         }
     }
 
@@ -158,6 +168,9 @@ impl Front {
             return Ok(code);
         }
         self.kill().await;
+        if self.group.is_none() {
+            return Err(Failure::failed("the process that waited for the lock stood still, and was killed"));
+        }
         let message = "the process that held the lock stood still; the command was killed";
         Err(Failure::new(exit::LOST, message))
     }
@@ -193,8 +206,10 @@ impl Front {
     }
 
     fn end(&self) {
-        if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
-            terminal.take_back(group);
+        match (&self.terminal, self.group) {
+            (Some(terminal), Some(group)) => terminal.take_back(group),
+            (Some(terminal), None) => terminal.take_back_from_the_dead(),
+            (None, _) => {}
         }
     }
 }

@@ -25,6 +25,12 @@ pub(super) fn signal(group: Pid, signal: Signal) {
 /// On Linux orphans become children of a subreaper, so descendants are found wherever they went. More may appear while
 /// this looks: call it until it returns `None`.
 pub(super) fn kill(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Option<Pid> {
+    let look = || kill_what_is_seen(group, descendants, but);
+    // A process may be reaped, or fork, while one look passes over it.
+    look().or_else(|| if descendants { look() } else { None })
+}
+
+fn kill_what_is_seen(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Option<Pid> {
     if let Some(group) = group {
         signal(group, Signal::KILL);
     }
@@ -33,15 +39,25 @@ pub(super) fn kill(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Option
         // another group while this is repeated is possible, if not likely.
         return group.filter(|group| test_kill_process_group(*group) != Err(Errno::SRCH));
     };
-    let all: Vec<_> = all.filter(|process| process.is_alive && !but.contains(&process.pid)).collect();
-    let family = if descendants { descendants_of(getpid(), &all) } else { Vec::new() };
+    let all: Vec<_> = all.filter(|process| !but.contains(&process.pid)).collect();
+    let family = if descendants { living_descendants_of(getpid(), &all) } else { Vec::new() };
     family.iter().for_each(|process| kill_descendant(process));
-    let in_group = all.iter().find(|process| group.is_some() && process.group == group);
-    family.first().copied().or(in_group).map(|process| process.pid)
+    let in_group = all.iter().find(|process| process.is_alive && group.is_some() && process.group == group);
+    let seen = family.first().copied().or(in_group).map(|process| process.pid);
+    // A leader that /proc hides.
+    seen.or(group.filter(|leader| does_child_run(*leader) == Some(true)))
 }
 
-/// The descendants of a process, children first.
-fn descendants_of(ancestor: Pid, all: &[Process]) -> Vec<&Process> {
+/// Returns whether a child of this process runs, by the kernel's word; `None` if it is no child.
+fn does_child_run(pid: Pid) -> Option<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(pid), options).ok().map(|status| status.is_none())
+}
+
+/// The descendants of a process that are alive, children first.
+///
+/// The dead count as parents: a process that was looked at before its parent died still names it.
+fn living_descendants_of(ancestor: Pid, all: &[Process]) -> Vec<&Process> {
     let children = |parent| all.iter().filter(move |process| process.parent == Some(parent));
     let mut family: Vec<_> = children(ancestor).collect();
     let mut next = 0;
@@ -49,6 +65,7 @@ fn descendants_of(ancestor: Pid, all: &[Process]) -> Vec<&Process> {
         family.extend(children(process.pid));
         next += 1;
     }
+    family.retain(|process| process.is_alive);
     family
 }
 
@@ -136,7 +153,8 @@ fn look(pid: Pid) -> Option<Process> {
     known.or_else(|| {
         // It is there and cannot be read: alive, as far as can be known.
         let group = getpgid(Some(pid)).ok();
-        group.map(|group| Process { pid, parent: None, group: Some(group), state: '?', is_alive: true })
+        let is_alive = does_child_run(pid) != Some(false);
+        group.map(|group| Process { pid, parent: None, group: Some(group), state: '?', is_alive })
     })
 }
 
@@ -196,14 +214,19 @@ mod tests {
 
     #[test]
     fn descendants_are_found_in_every_generation() {
-        let process = |pid, parent| {
+        let process = |pid, parent, is_alive| {
             let (pid, parent) = (Pid::from_raw(pid).unwrap(), Pid::from_raw(parent));
-            Process { pid, parent, group: None, state: 'S', is_alive: true }
+            Process { pid, parent, group: None, state: '?', is_alive }
         };
-        let all = [process(9, 8), process(5, 1), process(7, 3), process(8, 7), process(6, 5), process(4, 3)];
-        let family = descendants_of(Pid::from_raw(3).unwrap(), &all);
-        let pids: Vec<_> = family.iter().map(|process| process.pid.as_raw_nonzero().get()).collect();
-        assert_eq!(pids, [7, 4, 8, 9]);
+        let found = |all: &[Process]| {
+            let family = living_descendants_of(Pid::from_raw(3).unwrap(), all);
+            family.iter().map(|process| process.pid.as_raw_nonzero().get()).collect::<Vec<_>>()
+        };
+        let alive =
+            [(9, 8), (5, 1), (7, 3), (8, 7), (6, 5), (4, 3)].map(|(pid, parent)| process(pid, parent, true));
+        assert_eq!(found(&alive), [7, 4, 8, 9]);
+        // The parent died after its child was looked at.
+        assert_eq!(found(&[process(4, 6, true), process(6, 3, false)]), [4]);
     }
 
     #[tokio::test(start_paused = true)]

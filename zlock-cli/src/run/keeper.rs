@@ -23,7 +23,7 @@ use crate::exit::{self, Failure};
 use crate::store::{Store, Target};
 
 /// How long the keeper may take to release the lock and to end, once no command runs. Then the front ends without it.
-const TO_END: Duration = Duration::from_secs(60);
+pub(super) const TO_END: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -154,6 +154,8 @@ impl Keeper {
             Err(failure) => Err(failure),
         };
         link.send(Message::Done(code(&done)));
+        // From now on the front does not use the group's number. Also what else of the group has become a child here.
+        group::reap(&[]);
         link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
         release(guard, log).await;
         done
@@ -164,8 +166,6 @@ impl Keeper {
         let not_after = watchdog.begin()?;
         let child = start.spawn(not_after)?;
         let end = watchdog.watch(child).await;
-        // Also what else of its group has become a child of this process.
-        group::reap(&[]);
         match end {
             End::Exited(code) => Ok(code),
             End::Lost(why) => Err(Failure::new(exit::LOST, format!("{why}; the command was stopped"))),

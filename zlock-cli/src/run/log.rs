@@ -29,7 +29,8 @@ impl Log {
         let (messages, _) = self.writer.get_or_insert_with(|| {
             let (messages, written) = channel::<String>();
             let (done, end) = channel();
-            thread::spawn(move || {
+            // Without a thread nothing is said. That must not end anything.
+            let _ = thread::Builder::new().spawn(move || {
                 written.iter().for_each(|message| say(&message));
                 drop(done);
             });

@@ -4,8 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd as _;
 
-use rustix::process::{Pid, getpgrp};
-use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use rustix::io::Errno;
+use rustix::process::{Pid, getpgrp, test_kill_process_group};
+use rustix::stdio::{stdin, stdout};
+use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
 /// The terminal that zlock was started on.
 #[derive(Debug)]
@@ -13,13 +15,16 @@ pub(super) struct Terminal {
     file: File,
     /// The front's process group: a job of the shell.
     job: Pid,
+    /// Standard input and output are terminals. If not, another process of a pipeline may use this one.
+    is_alone: bool,
 }
 
 impl Terminal {
     /// Returns the controlling terminal, if there is one. To be called in the front.
     pub(super) fn open() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
-        Some(Terminal { file, job: getpgrp() })
+        let is_alone = isatty(stdin()) && isatty(stdout());
+        Some(Terminal { file, job: getpgrp(), is_alone })
     }
 
     fn has(&self, group: Pid) -> bool {
@@ -37,6 +42,21 @@ impl Terminal {
             tcsetpgrp(self.file.as_fd(), group)?;
         }
         Ok(())
+    }
+
+    /// Lends the terminal to a group that has not asked for it, unless it may be a neighbour's in a pipeline. Only makes
+    /// system calls.
+    pub(super) fn lend_unasked(&self, group: Pid) -> io::Result<()> {
+        if self.is_alone { self.lend(group) } else { Ok(()) }
+    }
+
+    /// Takes the terminal back from a group that is gone: a process that could not execute the command had it.
+    pub(super) fn take_back_from_the_dead(&self) {
+        if let Ok(group) = tcgetpgrp(self.file.as_fd())
+            && test_kill_process_group(group) == Err(Errno::SRCH)
+        {
+            let _ = tcsetpgrp(self.file.as_fd(), self.job);
+        }
     }
 
     /// Takes the terminal back from the group, if the group has it.

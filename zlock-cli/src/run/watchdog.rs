@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 use zlock::{Guard, SessionEvents};
 
@@ -109,6 +110,9 @@ impl<'a> Watchdog<'a> {
             }
             group::reap(&[child.group()]);
             self.update();
+            if !self.is_ending && Boot::now() >= self.grace.term_at(self.deadline) {
+                self.let_answers_in().await;
+            }
             let (now, term_at, kill_at) =
                 (Boot::now(), self.grace.term_at(self.deadline), self.grace.kill_at(self.deadline));
             if now >= kill_at {
@@ -157,6 +161,14 @@ impl<'a> Watchdog<'a> {
         }
     }
 
+    /// Lets the session's tasks, which share this thread, read what has arrived: it may be this process that is late.
+    async fn let_answers_in(&mut self) {
+        for _ in 0..32 {
+            yield_now().await;
+        }
+        self.update();
+    }
+
     fn lost(&self, why: &str) -> End {
         End::Lost(format!("{}: {why}", self.guard.path()))
     }
@@ -164,6 +176,9 @@ impl<'a> Watchdog<'a> {
     /// Kills what must not outlive the command, until all of that is dead: what is left of its group, and unless it has
     /// ended by itself also what has left the group. A daemon that the command was to start may stay.
     async fn kill(&mut self, child: Child, end: &End) {
+        // The decision is made. From here on the front has to know how long the lock is really kept.
+        self.is_ending = false;
+        self.answer();
         let everything = !matches!(end, End::Exited(_));
         let mut patience = Patience::new();
         let mut has_front = true;

@@ -53,10 +53,12 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// Returns a client at once, and connects to the store in the background for as long as that takes.
 ///
 /// A service can so start before its store. Before the first session begins, the client behaves as if it had lost one: its
-/// session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for the next one. `acquire_timeout` waits
-/// within the time that it is given. Other calls fail with [`Unavailable`](crate::ErrorKind::Unavailable) after the
-/// operation timeout; the source says why there is no session. If the store refuses the credentials, all calls fail with
-/// [`NotAuthorized`](crate::ErrorKind::NotAuthorized).
+/// session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for the next one. After the backend's operation
+/// timeout they fail with [`Unavailable`](crate::ErrorKind::Unavailable), and the source says why there is no session.
+/// `acquire_timeout` and `try_acquire` fail with [`Timeout`](crate::ErrorKind::Timeout) if their own time is over before. If
+/// the store refuses the credentials, all calls fail with [`NotAuthorized`](crate::ErrorKind::NotAuthorized).
+///
+/// Files that the options name are read on the calling thread.
 ///
 /// The URL is that of [`connect`].
 ///

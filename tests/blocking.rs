@@ -85,7 +85,14 @@ fn a_helper_thread_enters_through_the_guard_alone() {
         let again = mutex.try_acquire().unwrap().unwrap();
         assert_eq!(again.release().unwrap(), Release::StillHeld);
         assert_eq!(mine.release().unwrap(), Release::StillHeld);
+        assert!(mutex.try_acquire().unwrap().is_none(), "this thread has no guard any more");
     });
+    // A guard of the async client belongs to no thread.
+    let (moved, guard) = (guard.guards()[0].reenter().unwrap(), drop(guard));
+    let () = guard;
+    assert!(mutex.try_acquire().unwrap().is_none(), "another thread may have it");
+    drop(moved);
+    let guard = mutex.acquire_timeout(LONG).unwrap();
     assert_eq!(guard.release().unwrap(), Release::Released);
     client.close().unwrap();
 }
@@ -272,19 +279,24 @@ impl<F: FnMut()> Drop for AtTheEnd<F> {
 #[test]
 fn a_thread_that_ends_may_drop_everything_and_wait_for_nothing() {
     let server = MemServer::new();
-    // Tokio's own locals are there still if they were used first, and gone if they were used last.
-    for first in [false, true] {
+    // Whether tokio's own locals, and those of the locks, are gone by then depends on what was used first.
+    for turn in 0..3 {
         let others = connect(&server);
         let server = server.clone();
         let ended = thread::spawn(move || {
-            if first {
-                KEPT.with_borrow(|_| ());
-            }
+            let use_when = |now| {
+                if turn == now {
+                    KEPT.with_borrow(|_| ());
+                }
+            };
+            use_when(0);
             let client = connect(&server);
+            use_when(1);
             let guard: Guard = client.mutex(PATH).unwrap().acquire_timeout(LONG).unwrap();
             let copy = client.clone();
             let calls = AtTheEnd(move || {
-                let error = copy.mutex("/app/other").unwrap().acquire_timeout(LONG).map(drop);
+                // Held by this thread, which must not wait for itself.
+                let error = copy.mutex(PATH).unwrap().acquire_timeout(LONG).map(drop);
                 if let Err(error) = error {
                     assert_eq!(error.kind(), ErrorKind::BlockingRefused, "{error}");
                 }

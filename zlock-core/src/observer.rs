@@ -19,7 +19,8 @@ use crate::session::Session;
 ///   They must not block: an observer that blocks delays heartbeats, and locks are lost.
 /// - They may be called on any thread, at the same time, and by destructors. A method must not use a runtime.
 /// - A panic in a method is caught and logged. It changes nothing for the lock.
-/// - No lock of the client is held during a call, so a method may use the client.
+/// - No lock of the client is held during a call, so a method may use the client. An observer must not own the client or one
+///   of its locks: the client owns the observer, and neither would ever be dropped.
 ///
 /// # Examples
 /// ```
@@ -81,7 +82,8 @@ pub trait Observer: Send + Sync + 'static {
     /// [`hold_ended`](Self::hold_ended).
     ///
     /// Called as soon as the client knows of the loss, whether or not the holder looks, on backends whose
-    /// [`Task`](crate::kit::Task) is that of the kit.
+    /// [`Task`](crate::kit::Task) is that of the kit. If clients share a backend, this holds for the first one that is observed;
+    /// losses of the others are reported when a holder looks or releases.
     fn lock_lost(&self, lock: LockLabels<'_>, reason: ErrorKind) {
         let _ = (lock, reason);
     }

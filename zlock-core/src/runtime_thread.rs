@@ -4,6 +4,7 @@ use std::future::Future;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::{process, thread};
 
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -78,11 +79,19 @@ impl RuntimeThread {
         let runtime = Builder::new_current_thread().enable_all().on_thread_park(look).build()?;
         let handle = runtime.handle().clone();
         let end = end.clone();
+        let (give, take) = channel::<Runtime>();
         let drive = move || {
+            let Ok(runtime) = take.recv() else { return };
             runtime.block_on(end.wait());
-            Runtime::shutdown_background(runtime);
+            runtime.shutdown_background();
         };
-        thread::Builder::new().name(NAME.into()).spawn(drive)?;
+        if let Err(error) = thread::Builder::new().name(NAME.into()).spawn(drive) {
+            // Dropped inside another runtime, it would panic.
+            runtime.shutdown_background();
+            return Err(error);
+        }
+        // The thread waits for it.
+        let _ = give.send(runtime);
         Ok(handle)
     }
 
@@ -150,7 +159,8 @@ impl Drop for AbortOnDrop {
 ///
 /// A blocked task learns nothing of a loss either. So it should look at [`is_held`] between its steps.
 ///
-/// The thread ends when the client that `connect` returns is dropped, with its locks and guards. `connect` may
+/// The thread ends when the client that `connect` returns is dropped, with its locks and guards; on mem, when the server is
+/// dropped, if its clock runs there. `connect` may
 /// return anything else that it spawns tasks for: the thread ends when none of its tasks is left.
 ///
 /// # Errors

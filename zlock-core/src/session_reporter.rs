@@ -24,7 +24,8 @@ pub(crate) async fn report(events: SessionEvents) -> Infallible {
         let session = reporter.events.current();
         reporter.changed(session);
         let slack = session.slack();
-        if !matches!(session.state, SessionState::Closed(_)) {
+        // Before the first session there is nothing to lose.
+        if session.epoch > 0 && !matches!(session.state, SessionState::Closed(_)) {
             reporter.observer.session_slack(slack);
         }
         match slack {

@@ -310,11 +310,6 @@ impl Hold {
         status
     }
 
-    /// Returns `true` if the hold has no guards any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.state().is_empty()
-    }
-
     /// Returns an error unless the lock is live.
     pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
         match self.status() {

@@ -35,8 +35,8 @@ pub struct Scope(Option<Arc<Link>>);
 
 #[derive(Debug)]
 struct Link {
-    /// Weak: a scope that was carried away does not keep a client alive.
-    hold: Weak<Hold>,
+    /// The innermost last. Weak: a scope that was carried away does not keep a client alive.
+    holds: Vec<Weak<Hold>>,
     outer: Scope,
 }
 
@@ -54,23 +54,12 @@ impl Scope {
 
     /// Returns this scope with one more lock in it.
     pub(crate) fn and(self, hold: &Arc<Hold>) -> Self {
-        Scope(Some(Arc::new(Link { hold: Arc::downgrade(hold), outer: self })))
+        Scope(Some(Arc::new(Link { holds: vec![Arc::downgrade(hold)], outer: self })))
     }
 
-    /// Returns this scope without the locks that are released, and with these.
-    pub(crate) fn entered<'a>(&self, holds: impl Iterator<Item = &'a Arc<Hold>>) -> Self {
-        let (mut held, mut next) = (Vec::new(), self);
-        while let Some(link) = &next.0 {
-            held.extend(link.hold.upgrade().filter(|hold| !hold.is_over()));
-            next = &link.outer;
-        }
-        held.reverse();
-        for hold in holds {
-            if !held.iter().any(|other| Arc::ptr_eq(other, hold)) {
-                held.push(hold.clone());
-            }
-        }
-        held.iter().fold(Scope::default(), Scope::and)
+    /// Returns a scope of these locks alone.
+    pub(crate) fn of(holds: Vec<Weak<Hold>>) -> Self {
+        Scope(Some(Arc::new(Link { holds, outer: Scope::default() })))
     }
 
     /// Enters again the innermost hold of this lock, if the calling code runs in the scope of one: same
@@ -83,10 +72,10 @@ impl Scope {
     ) -> Option<Result<(Arc<Hold>, Entry)>> {
         let mut scope = Scope::current();
         while let Some(link) = scope.0 {
-            if let Some(hold) = link.hold.upgrade()
-                && hold.path() == path
-                && hold.client().session.is_same(&client.session)
-            {
+            for hold in link.holds.iter().rev().filter_map(Weak::upgrade) {
+                if hold.path() != path || !hold.client().session.is_same(&client.session) {
+                    continue;
+                }
                 match hold.enter(label) {
                     Entered::As(entry) => return Some(Ok((hold, entry))),
                     Entered::Upgrade => return Some(Err(refused(&hold))),

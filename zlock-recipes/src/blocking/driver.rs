@@ -2,17 +2,19 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 use zlock_core::{Error, ErrorKind, Result, RuntimeThread};
 
 use super::guard::BlockingGuard;
 use crate::guard::LockGuard;
+use crate::hold::Hold;
 use crate::scope::Scope;
 
 thread_local! {
-    /// The locks that this thread holds.
-    static HELD: RefCell<Scope> = RefCell::default();
+    /// The locks that this thread holds, each as often as the thread has guards of it.
+    static HELD: RefCell<Vec<Weak<Hold>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs the futures of a blocking client. Cheap to clone.
@@ -59,9 +61,7 @@ impl Driver {
         operation: &'static str,
         acquisition: impl Future<Output = Result<G>>,
     ) -> Result<BlockingGuard<G>> {
-        // In a thread's destructors no call gets that far.
-        let held = HELD.try_with(|held| held.borrow().clone()).unwrap_or_default();
-        let guard = self.run(operation, held.scope(acquisition))?;
+        let guard = self.run(operation, held(operation)?.scope(acquisition))?;
         Ok(BlockingGuard::entered(guard, self))
     }
 
@@ -71,21 +71,48 @@ impl Driver {
         operation: &'static str,
         attempt: impl Future<Output = Result<Option<G>>>,
     ) -> Result<Option<BlockingGuard<G>>> {
-        let held = HELD.try_with(|held| held.borrow().clone()).unwrap_or_default();
-        let guard = self.run(operation, held.scope(attempt))?;
+        let guard = self.run(operation, held(operation)?.scope(attempt))?;
         Ok(guard.map(|guard| BlockingGuard::entered(guard, self)))
     }
 }
 
-/// The guard's locks are this thread's.
-pub(crate) fn entered(guard: &impl LockGuard) {
-    let holds = || guard.guards().iter().map(crate::Guard::hold);
-    // An error if the thread is ending: then it acquires nothing any more.
-    let _ = HELD.try_with(|held| {
-        let now = held.borrow().entered(holds());
-        held.replace(now)
-    });
+/// The locks that the thread holds, as the scope of a call.
+///
+/// # Errors
+/// `BlockingRefused` in a destructor of the thread's locals, if it is not known any more: the thread could wait for itself.
+fn held(operation: &'static str) -> Result<Scope> {
+    let held = HELD.try_with(|held| held.borrow().clone());
+    held.map(Scope::of).map_err(|_| refused(operation, ENDING))
 }
+
+/// What a guard adds to the locks that its thread holds, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mine(Vec<Weak<Hold>>);
+
+impl Mine {
+    /// The guard's locks are this thread's.
+    pub(crate) fn new(guard: &impl LockGuard) -> Self {
+        let holds: Vec<_> = guard.guards().iter().map(|guard| Arc::downgrade(guard.hold())).collect();
+        // An error if the thread is ending: then it acquires nothing any more.
+        let _ = HELD.try_with(|held| held.borrow_mut().extend(holds.iter().cloned()));
+        Mine(holds)
+    }
+}
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            for hold in &self.0 {
+                if let Some(index) = held.iter().rposition(|other| other.ptr_eq(hold)) {
+                    held.remove(index);
+                }
+            }
+        });
+    }
+}
+
+const ENDING: &str = "the thread is ending";
 
 /// An error where the calling code must not block, or where the thread of this process is not there.
 pub(crate) fn may_block(operation: &'static str, process: u32) -> Result<()> {
@@ -94,8 +121,12 @@ pub(crate) fn may_block(operation: &'static str, process: u32) -> Result<()> {
             "this process was forked, and the thread that keeps the session is its parent's: connect in the child"
         }
         Ok(_) => "the thread belongs to a tokio runtime, which it would hold up: use the async client",
-        Err(error) if error.is_thread_local_destroyed() => "the thread is ending",
+        Err(error) if error.is_thread_local_destroyed() => ENDING,
         Err(_) => return Ok(()),
     };
-    Err(Error::new(ErrorKind::BlockingRefused, operation).with_message(why))
+    Err(refused(operation, why))
+}
+
+fn refused(operation: &'static str, why: &'static str) -> Error {
+    Error::new(ErrorKind::BlockingRefused, operation).with_message(why)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zlock_core::{Error, FencingToken, LockPath, NodeName, Result};
 
-use super::driver::{Driver, entered, may_block};
+use super::driver::{Driver, Mine, may_block};
 use crate::Release;
 use crate::guard::LockGuard;
 
@@ -50,6 +50,8 @@ use crate::guard::LockGuard;
 pub struct BlockingGuard<G> {
     guard: G,
     driver: Driver,
+    /// Lets the thread enter again.
+    _mine: Mine,
     /// As the guard of a mutex in the standard library: not `Send`, and `Sync`.
     stays: PhantomData<MutexGuard<'static, ()>>,
 }
@@ -66,8 +68,8 @@ pub type MultiGuard = BlockingGuard<crate::MultiGuard>;
 impl<G: LockGuard> BlockingGuard<G> {
     /// For a guard that this thread has just acquired.
     pub(crate) fn entered(guard: G, driver: &Driver) -> Self {
-        entered(&guard);
-        BlockingGuard { guard, driver: driver.clone(), stays: PhantomData }
+        let _mine = Mine::new(&guard);
+        BlockingGuard { guard, driver: driver.clone(), _mine, stays: PhantomData }
     }
 
     /// The async guard, and what runs its calls.

@@ -57,7 +57,13 @@ impl Dns {
             retry_taken_ports(|| {
                 let (folder, port) = (Daemon::make_folder(&KIND), Port::reserve());
                 let addr = port.addr();
-                let look = move || if TcpStream::connect(addr).is_ok() { Look::Ready } else { Look::NotYet };
+                let log = folder.path().join("log");
+                // It answers before it has logged its version.
+                let look = move || {
+                    let has_logged =
+                        std::fs::read_to_string(&log).is_ok_and(|log| log.contains(KIND.version));
+                    if has_logged && TcpStream::connect(addr).is_ok() { Look::Ready } else { Look::NotYet }
+                };
                 let dns = Dns(Arc::new(Server { daemon: Daemon::new(&KIND, folder, look), port }));
                 dns.write("", &[]);
                 dns.launch(|| {

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -394,9 +395,13 @@ impl<K: Kind> LockHandle<K> {
         Some(entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)))
     }
 
-    /// Waits for the grant of an acquisition, unless the client is shut down.
-    async fn granted<T>(&self, acquisition: impl Future<Output = Result<T>>) -> Result<T> {
-        self.client.inner().unless_shut_down(&self.path, acquisition).await
+    /// Waits for the grant of an acquisition, unless the client is shut down. On the heap: users' futures contain this one, and
+    /// those of nested locks all of them.
+    fn granted<'a, T: 'a>(
+        &'a self,
+        acquisition: impl Future<Output = Result<T>> + Send + 'a,
+    ) -> Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>> {
+        Box::pin(self.client.inner().unless_shut_down(&self.path, acquisition))
     }
 
     fn request(&self) -> Request<'_> {

@@ -140,10 +140,10 @@ impl<L: Lock> LockHandle<L> {
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
     /// let mut number = 41;
-    /// client.mutex("/app/orders")?.run(|lock| {
+    /// client.mutex("/app/orders")?.run(|lock| -> zlock::Result<()> {
     ///     lock.check()?;
     ///     number += 1;
-    ///     zlock::Result::Ok(())
+    ///     Ok(())
     /// })??;
     /// assert_eq!(number, 42);
     /// # Ok(())

@@ -61,7 +61,9 @@ fn is_held_after_blocking(url: &str, dedicated: bool, session: Duration, others:
     }
     drop(acquired);
     let (is_held, is_checked, is_ready) = runtime.block_on(holder).unwrap();
-    assert_eq!((is_held, is_held), (is_checked, is_ready));
+    assert_eq!(is_held, is_checked);
+    // A client whose lock was lost may have its next session already.
+    assert!(is_ready || !is_held, "a healthy client holds it");
     is_held
 }
 

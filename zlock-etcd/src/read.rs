@@ -45,8 +45,8 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
 /// The own node and the node right before it.
 ///
 /// # Reading from one server
-/// The server that is asked need not ask the others, so it may be behind. An answer counts only if it is not older than what
-/// this backend has seen:
+/// The server that is asked need not ask the others, so it may be behind. It may even be behind an event of its own, which it
+/// sends a moment before the write ends. An answer counts only if it is not older than what this backend has seen:
 ///
 /// - The backend has seen the create of `node`. Nothing is ever created with a lower revision than what is there, so every
 ///   state since then has all nodes before `node` that are there now.

@@ -132,8 +132,11 @@ async fn a_contended_lock_is_at_most_five_messages_and_two_writes() {
         }
         let (sent, writes) = cost(&before, &server.metrics().await);
         println!("100 contended: {sent:?}");
-        assert_eq!(writes, 200);
-        assert!(sent.values().sum::<u64>() <= 500, "{sent:?}");
+        assert_eq!((writes, sent["Txn"]), (200, 200), "{sent:?}");
+        assert!(sent["Watch"] <= 200, "{sent:?}");
+        // A busy server sends an event a moment before its own reads have it. Such a read is repeated.
+        assert!((100..=110).contains(&sent["Range"]), "{sent:?}");
+        assert_eq!(sent.len(), 3, "{sent:?}");
         release(held).await;
     })
     .await;

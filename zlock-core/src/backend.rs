@@ -14,7 +14,7 @@ use crate::node::{Node, NodeData, NodeId};
 use crate::own_nodes::DeletionNotice;
 use crate::path::LockPath;
 use crate::queue::Queue;
-use crate::session::SessionEvents;
+use crate::session_events::SessionEvents;
 use crate::watch::Watch;
 
 /// A coordination store, seen through one session with it.

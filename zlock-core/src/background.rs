@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::backend::CoordinationBackend;
-use crate::session::SessionPublisher;
+use crate::session_publisher::SessionPublisher;
 
 /// The number of jobs that have a [turn](Background::turn) at once.
 const TURNS: usize = 16;

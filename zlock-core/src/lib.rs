@@ -24,8 +24,11 @@ mod retry;
 mod runtime_thread;
 mod sequence;
 mod session;
+mod session_events;
 mod session_listener;
+mod session_publisher;
 mod session_reporter;
+mod session_shared;
 mod text_or_file;
 mod url;
 mod watch;
@@ -49,10 +52,10 @@ pub use queue::{Predecessor, Queue};
 pub use retry::{Retry, RetryPolicy};
 pub use runtime_thread::{RuntimeThread, with_dedicated_thread};
 pub use sequence::Sequence;
-pub use session::{
-    CloseReason, Session, SessionEvents, SessionId, SessionPublisher, SessionState, SessionTerms,
-};
+pub use session::{CloseReason, Session, SessionId, SessionState, SessionTerms};
+pub use session_events::SessionEvents;
 pub use session_listener::SessionListener;
+pub use session_publisher::SessionPublisher;
 pub use text_or_file::TextOrFile;
 pub use url::{ConnectUrl, Host};
 pub use watch::{Watch, WatchEvent};

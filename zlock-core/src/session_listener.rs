@@ -1,6 +1,7 @@
 //! A listener that returns session changes one by one.
 
-use crate::session::{Session, SessionEvents, SessionState};
+use crate::session::{Session, SessionState};
+use crate::session_events::SessionEvents;
 
 impl SessionEvents {
     /// Returns a listener that misses no loss: it inserts a `Lost` that was skipped.
@@ -77,7 +78,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::session::{CloseReason, SessionId, SessionPublisher};
+    use crate::session::{CloseReason, SessionId};
+    use crate::session_publisher::SessionPublisher;
 
     const ID: SessionId = SessionId::new(7);
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::observer::Observer;
-use crate::session::{Session, SessionEvents, SessionState};
+use crate::session::{Session, SessionState};
+use crate::session_events::SessionEvents;
 
 /// Reports each change of the session's state, and the slack between two renewals, for ever. Reads no clock and does nothing
 /// until there is an observer.

@@ -15,7 +15,8 @@ use crate::error::{Error, ErrorKind};
 use crate::failure::LastFailure;
 use crate::node::NodeId;
 use crate::own_nodes::{DeletionNotice, OwnNodes};
-use crate::session::{CloseReason, Over, SessionId, SessionPublisher, SessionState};
+use crate::session::{CloseReason, SessionId, SessionState};
+use crate::session_publisher::{Over, SessionPublisher};
 
 /// The identity of a session that a backend has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,66 @@
+//! What the two sides of a session's state share.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::observer::Slot;
+use crate::session::{CloseReason, Session, SessionState};
+
+/// The state of a backend's session, which [`SessionPublisher`](crate::SessionPublisher) sets and
+/// [`SessionEvents`](crate::SessionEvents) shows.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) current: Mutex<Current>,
+    /// Notified at each change of epoch or state, and when a session at rest gets a deadline; not when that moves. It wakes
+    /// in the order of waiting. Tokio's watch channel wakes in a random order, and then a seed is not the same run twice.
+    pub(crate) changed: Notify,
+    pub(crate) observer: Slot,
+}
+
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) session: Session,
+    /// The store refused its last request to keep this session alive.
+    pub(crate) refused: bool,
+    /// The longest time to the deadline so far.
+    pub(crate) life: Duration,
+}
+
+impl Current {
+    pub(crate) fn note_life(&mut self) {
+        let left = self.session.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.life = self.life.max(left.unwrap_or_default());
+    }
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session, over if its deadline has passed. The clock is read under the lock: two looks in a row
+    /// can never go from lost to live.
+    pub(crate) fn now(&self) -> MutexGuard<'_, Current> {
+        let mut current = self.lock();
+        let Current { session, refused, .. } = &mut *current;
+        if session.is_live() && session.is_overdue() {
+            self.expire(session, *refused);
+        }
+        current
+    }
+
+    pub(crate) fn expire(&self, session: &mut Session, refused: bool) {
+        let closed = SessionState::Closed(CloseReason::AuthFailed);
+        self.update(session, if refused { closed } else { SessionState::Lost });
+    }
+
+    pub(crate) fn update(&self, session: &mut Session, state: SessionState) {
+        if session.state != state {
+            session.state = state;
+            self.changed.notify_waiters();
+        }
+    }
+}

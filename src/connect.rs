@@ -58,8 +58,6 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// `acquire_timeout` and `try_acquire` fail with [`Timeout`](crate::ErrorKind::Timeout) if their own time is over before. If
 /// the store refuses the credentials, all calls fail with [`NotAuthorized`](crate::ErrorKind::NotAuthorized).
 ///
-/// Files that the options name are read on the calling thread.
-///
 /// The URL is that of [`connect`].
 ///
 /// # Errors
@@ -90,6 +88,7 @@ pub fn connect_lazy(url: &str) -> Result<Client> {
 ///
 /// # Errors
 /// - Those of [`Environment::of_process`] and [`Environment::url`], which name the variable; nothing was sent.
+/// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a file that cannot be read, with its path; nothing was sent.
 /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) or [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled) for a
 ///   variable that the store does not support.
 /// - Those of [`connect`].

@@ -26,9 +26,10 @@ pub use zlock_recipes::{
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        Background, CoordinationBackend, Created, Deletion, DeletionNotice, Existence, HandOver, Hidden, Job,
-        Label, LastFailure, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, OwnNodes, ParsedName,
-        Predecessor, Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait, kit,
+        Background, ConnectUrl, CoordinationBackend, Created, Deletion, DeletionNotice, Existence, HandOver,
+        Hidden, Host, Job, Label, LastFailure, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, OwnNodes,
+        ParsedName, Predecessor, Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait,
+        kit,
     };
 }
 /// What a client measures, and the trait to receive it with.

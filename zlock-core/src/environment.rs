@@ -1,11 +1,13 @@
 //! Connection settings in environment variables.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::excerpt::Excerpt;
 use crate::text_or_file::TextOrFile;
+use crate::url::ConnectUrl;
 
 const URL: &str = "ZLOCK_URL";
 const USER: &str = "ZLOCK_USER";
@@ -41,7 +43,7 @@ const KEY_FILE: &str = "ZLOCK_KEY_FILE";
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Environment {
     url: Option<String>,
     user: Option<(String, TextOrFile)>,
@@ -54,8 +56,8 @@ impl Environment {
     /// Reads the environment of this process.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`], with the variable, if it needs another one that is not set, contradicts another one, or
-    /// names a file that cannot be read. No error shows a password.
+    /// [`ErrorKind::InvalidArgument`], with the variable, if it needs another one that is not set, or contradicts another one. No
+    /// error shows a password. Files are not read here, but when a connection is made.
     pub fn of_process() -> Result<Self> {
         Self::read(|name| std::env::var_os(name))
     }
@@ -70,12 +72,8 @@ impl Environment {
             let utf8 = |value: OsString| value.into_string().map_err(|_| invalid(name, "is not UTF-8"));
             value(name).map(utf8).transpose()
         };
-        let file = |name| {
-            let Some(path) = value(name).map(PathBuf::from) else { return Ok(None) };
-            TextOrFile::from(&*path).read_secret().map_err(|why| invalid(name, why))?;
-            Ok(Some(path))
-        };
-        let password = match (text(PASSWORD)?, file(PASSWORD_FILE)?) {
+        let file = |name| value(name).map(PathBuf::from);
+        let password = match (text(PASSWORD)?, file(PASSWORD_FILE)) {
             (Some(_), Some(_)) => {
                 return Err(invalid(PASSWORD, format!("{PASSWORD_FILE} is set, too: set one of them")));
             }
@@ -93,8 +91,8 @@ impl Environment {
         if auth.is_some() && user.is_none() {
             return Err(invalid(AUTH, format!("needs {USER}")));
         }
-        let ca = file(CA_FILE)?;
-        let identity = match (file(CERT_FILE)?, file(KEY_FILE)?) {
+        let ca = file(CA_FILE);
+        let identity = match (file(CERT_FILE), file(KEY_FILE)) {
             (Some(_), None) => return Err(invalid(CERT_FILE, format!("needs {KEY_FILE}"))),
             (None, Some(_)) => return Err(invalid(KEY_FILE, format!("needs {CERT_FILE}"))),
             (Some(_), Some(_)) if ca.is_none() => return Err(invalid(CERT_FILE, format!("needs {CA_FILE}"))),
@@ -165,6 +163,20 @@ impl Environment {
     }
 }
 
+/// Shows no password, not even one in a URL, which no store accepts.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.url.as_deref().map(ConnectUrl::excerpt).unwrap_or_default();
+        f.debug_struct("Environment")
+            .field("url", &format_args!("{url}"))
+            .field("user", &self.user)
+            .field("auth", &self.auth)
+            .field("ca", &self.ca)
+            .field("identity", &self.identity)
+            .finish()
+    }
+}
+
 fn invalid(variable: &str, why: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, "connect").with_path(variable).with_message(why)
 }
@@ -211,6 +223,11 @@ mod tests {
         let given = read(&[(USER, "me"), (PASSWORD, "SECRET ")]).unwrap();
         assert_eq!(given.user().unwrap().1.read_secret().unwrap(), "SECRET ");
         assert!(!format!("{given:?}").contains("SECRET"));
+
+        for url in ["zk://me:SECRET@h1", "me:SECRET@h1", "zk://h1?password=SECRET"] {
+            let shown = format!("{:?}", read(&[(URL, url)]).unwrap());
+            assert!(shown.contains("url: \"") && !shown.contains("SECRET"), "{shown}");
+        }
     }
 
     #[test]
@@ -218,8 +235,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "SECRET").unwrap();
-        let (file, missing) = (file.to_str().unwrap(), folder.path().join("missing"));
-        let missing = missing.to_str().unwrap();
+        let file = file.to_str().unwrap();
         for (variables, start, part) in [
             (&[(PASSWORD, "SECRET")][..], "connect ZLOCK_PASSWORD:", "needs ZLOCK_USER"),
             (&[(PASSWORD_FILE, file)], "connect ZLOCK_PASSWORD_FILE:", "needs ZLOCK_USER"),
@@ -229,9 +245,7 @@ mod tests {
                 "connect ZLOCK_PASSWORD:",
                 "ZLOCK_PASSWORD_FILE is set, too",
             ),
-            (&[(USER, "me"), (PASSWORD_FILE, missing)], "connect ZLOCK_PASSWORD_FILE:", missing),
             (&[(AUTH, "sasl")], "connect ZLOCK_AUTH:", "needs ZLOCK_USER"),
-            (&[(CA_FILE, missing)], "connect ZLOCK_CA_FILE:", missing),
             (&[(CA_FILE, file), (CERT_FILE, file)], "connect ZLOCK_CERT_FILE:", "needs ZLOCK_KEY_FILE"),
             (&[(CA_FILE, file), (KEY_FILE, file)], "connect ZLOCK_KEY_FILE:", "needs ZLOCK_CERT_FILE"),
             (&[(CERT_FILE, file), (KEY_FILE, file)], "connect ZLOCK_CERT_FILE:", "needs ZLOCK_CA_FILE"),

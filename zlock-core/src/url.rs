@@ -101,7 +101,7 @@ impl ConnectUrl {
     /// # Errors
     /// [`ErrorKind::InvalidUrl`], with what is wrong and where.
     pub fn parse(url: &str) -> Result<Self> {
-        let bad = |why: String| Err(invalid(&shown(url), why));
+        let bad = |why: String| Err(invalid(&ConnectUrl::excerpt(url), why));
         if url.contains('@') {
             // Not looked at any further: where a password ends is not certain.
             return bad("user info ('@') is not accepted: set credentials by the backend's options".into());
@@ -123,6 +123,26 @@ impl ConnectUrl {
             })
         })();
         parsed.or_else(bad)
+    }
+
+    /// Returns a URL as messages show it, whether or not it can be parsed: in quotes, without parameters, and with `***` for
+    /// everything behind the scheme if it may contain a password.
+    ///
+    /// # Examples
+    /// ```
+    /// use zlock_core::ConnectUrl;
+    ///
+    /// assert_eq!(ConnectUrl::excerpt("zk://h1:2181/app?token=x"), "\"zk://h1:2181/app\"");
+    /// assert_eq!(ConnectUrl::excerpt("zk://me:SECRET@h1:2181"), "\"zk://***\"");
+    /// ```
+    #[must_use]
+    pub fn excerpt(url: &str) -> String {
+        let head = url.split('?').next().unwrap_or_default();
+        match url.split_once("://") {
+            _ if !url.contains('@') => format!("{:?}", Excerpt::of(head)),
+            Some((scheme, _)) if is_scheme(scheme) => format!("\"{}://***\"", Excerpt::of(scheme)),
+            _ => "\"***\"".into(),
+        }
     }
 
     /// Returns the scheme, in lower case.
@@ -201,16 +221,6 @@ impl ConnectUrl {
 
 fn invalid(url: &str, why: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidUrl, "connect").with_path(url).with_message(why)
-}
-
-/// What an error shows of a URL that could not be read: no parameters, nothing where a password may be.
-fn shown(url: &str) -> String {
-    let head = url.split('?').next().unwrap_or_default();
-    match url.split_once("://") {
-        _ if !url.contains('@') => format!("{:?}", Excerpt::of(head)),
-        Some((scheme, _)) if is_scheme(scheme) => format!("\"{}://***\"", Excerpt::of(scheme)),
-        _ => "\"***\"".into(),
-    }
 }
 
 fn is_scheme(text: &str) -> bool {

@@ -326,10 +326,16 @@ impl EtcdOptions {
             ));
         }
         self.kit.check_timeouts(MAX_TIME)?;
-        if let Some((name, password)) = &self.user {
-            if name.is_empty() {
-                return Err("the user is empty".into());
-            }
+        if self.user.as_ref().is_some_and(|(name, _)| name.is_empty()) {
+            return Err("the user is empty".into());
+        }
+        // Files are not read here, which may be on the runtime's thread.
+        if self.has_files() { Ok(()) } else { self.check_contents() }
+    }
+
+    /// Checks credentials and certificates. Reads those that are in files.
+    pub(crate) fn check_contents(&self) -> Result<(), String> {
+        if let Some((_, password)) = &self.user {
             password.read_secret()?;
         }
         #[cfg(feature = "tls")]

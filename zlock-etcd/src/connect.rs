@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use etcd_client::Client;
@@ -47,7 +47,7 @@ pub(crate) struct Endpoints {
     runtime: Handle,
     current: watch::Sender<Arc<Endpoint>>,
     /// The servers that the next endpoint is one of.
-    servers: std::sync::Mutex<Arc<[String]>>,
+    servers: watch::Sender<Arc<[String]>>,
     /// Whether somebody is looking for them in DNS.
     is_looking: AtomicBool,
     turns: Semaphore,
@@ -61,13 +61,13 @@ impl Endpoints {
             options.kit.hosts.iter().map(|host| EtcdOptions::authority(host)).collect();
         let current = watch::Sender::new(Arc::new(Endpoint::first(servers.clone())));
         let [turns, inside] = [MAX_UNDER_WAY; 2].map(Semaphore::new);
-        let (servers, is_looking) = (std::sync::Mutex::new(servers), AtomicBool::new(false));
+        let (servers, is_looking) = (watch::Sender::new(servers), AtomicBool::new(false));
         Endpoints { options, runtime, current, servers, is_looking, turns, inside }
     }
 
     /// The servers of which the next endpoint is one. None before they are found in DNS.
     pub(crate) fn servers(&self) -> Arc<[String]> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.servers.borrow().clone()
     }
 
     /// Finds the servers, if that was not done before.
@@ -83,11 +83,28 @@ impl Endpoints {
     /// Takes notice of what DNS says. The order stays if the servers are the same: those who have failed are not tried again
     /// before the others.
     fn found(&self, found: Vec<String>) {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let sorted = |servers: &[String]| servers.iter().cloned().collect::<BTreeSet<_>>();
-        if sorted(&found) != sorted(&servers) {
-            tracing::info!(before = ?*servers, now = ?found, "the servers in DNS have changed");
-            *servers = found.into();
+        self.servers.send_if_modified(|servers| {
+            let has_changed = sorted(&found) != sorted(servers);
+            if has_changed {
+                tracing::info!(before = ?*servers, now = ?found, "the servers in DNS have changed");
+                *servers = found.into();
+            }
+            has_changed
+        });
+    }
+
+    /// Waits until the servers are others than these.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn servers_but(&self, known: &Arc<[String]>) -> Arc<[String]> {
+        let mut servers = self.servers.subscribe();
+        // An error if the sender is gone, which lives as long as `self`.
+        let others = servers.wait_for(|servers| servers != known).await.map(|others| others.clone());
+        match others {
+            Ok(others) => others,
+            Err(_) => std::future::pending().await,
         }
     }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
-use zlock_core::kit::Interrupted;
 
 use crate::config::EtcdOptions;
 use crate::error::{Failure, is_without_auth};
@@ -16,9 +15,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Makes a client. Nothing is sent yet, unless there is a user to authenticate.
 pub(crate) async fn dial(options: EtcdOptions, server: String) -> Result<Client, Failure> {
     let settings = if options.has_files() {
-        // A file may be on a disk that hangs.
-        let read = tokio::task::spawn_blocking(move || Settings::read(&options)).await;
-        read.map_err(|_| Interrupted::Closed)?
+        let files = options.kit.files.clone();
+        files.read(move || Settings::read(&options)).await
     } else {
         Settings::read(&options)
     };

@@ -1,7 +1,7 @@
 //! The task of a backend, which keeps a session alive and begins the next one when it is lost.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -46,6 +46,11 @@ pub(crate) struct Manager {
 /// Gets the first session, within the connect timeout; gives up early where no wait helps.
 pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     let options = &shared.options;
+    let until = Instant::now() + options.kit.connect_timeout;
+    if options.has_files() {
+        let checked = options.clone();
+        options.kit.check_files(until, move || checked.check_contents()).await?;
+    }
     let mut last = None;
     let attempts = async {
         loop {
@@ -59,7 +64,6 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
             }
         }
     };
-    let until = Instant::now() + options.kit.connect_timeout;
     let failed = |kind| options.kit.connect_error(kind);
     let unavailable = || failed(ErrorKind::Unavailable);
     let servers = loop {
@@ -169,7 +173,21 @@ impl Manager {
         let mut retry = RECONNECT.start();
         let shared = self.shared.clone();
         let (endpoints, options) = (&shared.endpoints, &shared.options);
-        let probe = options.probe(&endpoints.servers());
+        let mut servers = endpoints.servers();
+        let probe = Mutex::new(Arc::new(options.probe(&servers)));
+        let current_probe = || probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Looks at the servers of now: before the first lookup in DNS there are none.
+        let probes = async {
+            loop {
+                let current = current_probe();
+                servers = tokio::select! {
+                    biased;
+                    others = endpoints.servers_but(&servers) => others,
+                    never = current.watch() => match never {},
+                };
+                *probe.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(options.probe(&servers));
+            }
+        };
         let attempts = async {
             loop {
                 // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
@@ -189,11 +207,14 @@ impl Manager {
                         return None;
                     }
                     Err(failure) => {
-                        let causes = probe.causes();
+                        let causes = current_probe().causes();
                         tracing::warn!(?failure, hosts = causes, "no session yet");
                         let error = options.kit.connect_error(failure.classify().kind);
+                        // Nothing was sent then: what the hosts answer is not why.
+                        let is_ours = matches!(failure, Failure::NoWay(_));
                         let error = failure.explain(error);
-                        let error = if causes.is_empty() { error } else { error.with_message(causes) };
+                        let error =
+                            if is_ours || causes.is_empty() { error } else { error.with_message(causes) };
                         shared.sessions.attempt_failed(error);
                     }
                 }
@@ -203,7 +224,7 @@ impl Manager {
             biased;
             () = self.closing.wait() => None,
             granted = attempts => granted,
-            never = probe.watch() => match never {},
+            () = probes => None,
         }
     }
 

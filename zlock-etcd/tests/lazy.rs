@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use common::options;
@@ -58,6 +60,51 @@ async fn what_no_wait_mends_is_reported_by_calls() {
         let error = mutex.acquire_timeout(Duration::from_secs(5)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
         assert!(error.to_string().contains("answers with TLS"), "{error}");
+    })
+    .await;
+}
+
+/// The reads of files that are under way in this process.
+fn reads() -> usize {
+    let names = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
+    names.filter(|name| fs::read_to_string(name).is_ok_and(|name| name == "zlock-files\n")).count()
+}
+
+/// A pipe without a writer is a file on a disk that hangs.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn files_are_read_off_the_runtime_and_one_at_a_time() {
+    limit(async {
+        if !have_etcd() {
+            return;
+        }
+        let (server, folder, second) =
+            (Etcd::start().await, tempfile::tempdir().unwrap(), Duration::from_secs(1));
+        let (file, pipe) = (folder.path().join("password"), folder.path().join("pipe"));
+        let secret = options(&server.connect_string()).with_user("orders", &*file);
+        let error = EtcdBackend::connect(secret.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains("password: No such file"), "{error}");
+        // A client that is lazy waits for its files, too.
+        let client = Client::new(EtcdBackend::connect_lazy(secret.clone()).unwrap());
+        let mutex = InterProcessMutex::new(&client, "/files").unwrap();
+        let error = mutex.acquire_timeout(second).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
+        assert!(error.to_string().contains("password: No such file"), "{error}");
+
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        fs::hard_link(&pipe, &file).unwrap();
+        for _ in 0..3 {
+            let hangs = EtcdBackend::connect(secret.clone().with_connect_timeout(second)).await.unwrap_err();
+            assert_eq!(hangs.kind(), ErrorKind::Unavailable, "{hangs}");
+            assert!(hangs.to_string().contains("cannot be read in time"), "{hangs}");
+        }
+        assert_eq!(reads(), 1);
+        fs::write(folder.path().join("new"), "secret\n").unwrap();
+        fs::rename(folder.path().join("new"), &file).unwrap();
+        fs::write(&pipe, "old\n").unwrap();
+        let guard = mutex.acquire_timeout(Duration::from_secs(30)).await.unwrap();
+        guard.release().await.unwrap();
     })
     .await;
 }

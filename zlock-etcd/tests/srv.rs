@@ -134,3 +134,22 @@ async fn a_client_waits_for_the_name_server() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_lazy_client_says_what_is_wrong_with_each_host() {
+    limit(async {
+        if !have_etcd() || !have_dns() {
+            return;
+        }
+        let (dns, server, reserved) = (Dns::start().await, Etcd::start_tls().await, Port::reserve());
+        let (secure, closed) = (server.addr().port(), reserved.number());
+        dns.serve(SERVICE, &[(0, 0, "localhost", secure), (1, 0, "localhost", closed)]).await;
+        let backend = EtcdBackend::connect_lazy(options(&dns).with_operation_timeout(5 * SECOND)).unwrap();
+        let error = backend.children(&path("wrong")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("localhost:{secure}: answers with TLS")), "{text}");
+        assert!(text.contains(&format!("localhost:{closed}: ")), "{text}");
+    })
+    .await;
+}

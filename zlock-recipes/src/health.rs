@@ -96,3 +96,75 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use zlock_core::CloseReason;
+    use zlock_mem::MemServer;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn each_part_counts() {
+        let ready = Health {
+            state: SessionState::Connected,
+            slack: None,
+            required_slack: 2 * SECOND,
+            is_shutting_down: false,
+        };
+        for (health, is_ready, text) in [
+            (ready, true, "ready: Connected, at rest"),
+            (Health { slack: Some(2 * SECOND), ..ready }, true, "ready: Connected, 2.0s to the deadline"),
+            (Health { slack: Some(SECOND), ..ready }, false, "not ready: Connected, 1.0s to the deadline"),
+            (Health { state: SessionState::Suspended, ..ready }, false, "not ready: Suspended, at rest"),
+            (Health { state: SessionState::Lost, ..ready }, false, "not ready: Lost, at rest"),
+            (
+                Health { state: SessionState::Closed(CloseReason::Requested), ..ready },
+                false,
+                "not ready: Closed(Requested), at rest",
+            ),
+            (
+                Health { is_shutting_down: true, ..ready },
+                false,
+                "not ready: Connected, at rest, shutting down",
+            ),
+        ] {
+            assert_eq!((health.is_ready(), &*health.to_string()), (is_ready, text));
+        }
+    }
+
+    /// Moves the clock on while no task runs, as on a runtime that stands still.
+    async fn stand_still(time: Duration) {
+        let mut advance = pin!(tokio::time::advance(time));
+        poll_fn(|cx| {
+            // The clock moves with the first poll, and the tasks would run before the second.
+            assert!(advance.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_stands_still_is_noticed_before_the_loss() {
+        let client = Client::new(MemServer::new().connect());
+        let guard = client.mutex("/a").unwrap().acquire().await.unwrap();
+        let health = client.health();
+        let slack = health.slack.unwrap();
+        assert!(health.required_slack > SECOND && health.required_slack < slack / 2, "{health:?}");
+        stand_still(slack - health.required_slack).await;
+        assert!(client.health().is_ready());
+        stand_still(Duration::from_millis(1)).await;
+        let health = client.health();
+        assert!(!health.is_ready() && guard.is_held(), "{health}");
+        assert_eq!(health.state, SessionState::Connected);
+        stand_still(health.required_slack).await;
+        assert!(!guard.is_held());
+        assert_eq!(client.health().slack, Some(Duration::ZERO));
+    }
+}

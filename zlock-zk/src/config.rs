@@ -369,17 +369,24 @@ impl ZkOptions {
         if self.acls.is_empty() {
             return Err("the access list is empty: nobody could use the nodes".into());
         }
-        for (_, credentials) in &self.auth {
-            credentials.read()?;
-        }
         if let Some((scheme, _)) = self.auth.iter().find(|(scheme, _)| scheme.is_empty()) {
             return Err(format!("the scheme {scheme:?} of credentials is empty"));
         }
         #[cfg(feature = "sasl")]
-        if let Some((user, password)) = &self.sasl {
-            if user.is_empty() {
-                return Err("the SASL user is empty".into());
-            }
+        if self.sasl.as_ref().is_some_and(|(user, _)| user.is_empty()) {
+            return Err("the SASL user is empty".into());
+        }
+        // Files are not read here, which may be on the runtime's thread.
+        if self.has_files() { Ok(()) } else { self.check_contents() }
+    }
+
+    /// Checks credentials and certificates. Reads those that are in files.
+    pub(crate) fn check_contents(&self) -> Result<(), String> {
+        for (_, credentials) in &self.auth {
+            credentials.read()?;
+        }
+        #[cfg(feature = "sasl")]
+        if let Some((_, password)) = &self.sasl {
             password.read_secret()?;
         }
         #[cfg(feature = "tls")]

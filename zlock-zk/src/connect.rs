@@ -37,6 +37,10 @@ pub(crate) struct Established {
 /// Gets the first session, within the connect timeout; gives up early where no wait helps.
 pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
     let until = Instant::now() + shared.options.kit.connect_timeout;
+    if shared.options.has_files() {
+        let options = shared.options.clone();
+        shared.options.kit.check_files(until, move || options.check_contents()).await?;
+    }
     let servers = loop {
         match timeout_at(until, servers(shared)).await {
             Ok(Ok(servers)) => break servers,
@@ -161,10 +165,8 @@ async fn connector(shared: &Shared) -> Result<Connector, String> {
     if !options.has_files() {
         return read(options);
     }
-    // A file may be on a disk that hangs.
-    let options = options.clone();
-    let read = shared.runtime.spawn_blocking(move || read(&options)).await;
-    read.unwrap_or_else(|_| Err("the runtime has ended".into()))
+    let of = options.clone();
+    options.kit.files.read(move || read(&of)).await
 }
 
 fn read(options: &ZkOptions) -> Result<Connector, String> {

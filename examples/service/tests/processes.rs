@@ -23,6 +23,10 @@ async fn replica(url: &str, folder: &Path) -> Process {
     replica
 }
 
+async fn exit_code(replica: Process) -> i32 {
+    timeout(LONG, replica.wait()).await.expect("the replica ends")
+}
+
 /// What the journal of all replicas tells. A job may begin again only after the process that began it was killed.
 fn check(journal: &str, killed: &BTreeSet<u32>) -> (u64, usize) {
     let (mut number, mut under_way, mut repeated) = (0, None, 0);
@@ -67,10 +71,10 @@ async fn run(url: String) {
                 if sigkill {
                     killed.insert(victim.pid());
                     victim.kill();
-                    assert_eq!(victim.wait().await, 128 + 9);
+                    assert_eq!(exit_code(victim).await, 128 + 9);
                 } else {
                     victim.terminate();
-                    assert_eq!(victim.wait().await, 0, "it lets go of its lock in time");
+                    assert_eq!(exit_code(victim).await, 0, "it lets go of its lock in time");
                     ended += 1;
                 }
                 replicas.push(replica(&url, folder.path()).await);
@@ -85,7 +89,7 @@ async fn run(url: String) {
         goes_on.await.expect("jobs go on after the last kill");
         for replica in replicas {
             replica.terminate();
-            assert_eq!(replica.wait().await, 0);
+            assert_eq!(exit_code(replica).await, 0);
         }
         let journal = std::fs::read_to_string(folder.path().join("journal")).unwrap();
         let (done, repeated) = check(&journal, &killed);

@@ -108,3 +108,24 @@ async fn an_outage_makes_it_unready_and_not_dead() {
     })
     .await;
 }
+
+/// What a holder writes after its lock was lost is refused, and changes nothing.
+#[tokio::test]
+async fn a_late_writer_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = Jobs::new(folder.path(), Duration::ZERO);
+    let mutex = Client::new(MemServer::new().connect()).mutex("/service/jobs").unwrap();
+    let (earlier, later) = {
+        let first = mutex.acquire().await.unwrap();
+        let earlier = first.fencing_token();
+        first.release().await.unwrap();
+        (earlier, mutex.acquire().await.unwrap().fencing_token())
+    };
+    jobs.run_next(earlier).await.unwrap();
+    jobs.run_next(later).await.unwrap();
+    let refused = jobs.run_next(earlier).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+    assert_eq!(jobs.last_done().unwrap(), 2);
+    jobs.run_next(later).await.unwrap();
+    assert_eq!(jobs.last_done().unwrap(), 3);
+}

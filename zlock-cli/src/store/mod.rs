@@ -8,7 +8,7 @@ pub(crate) mod zk;
 use std::fmt;
 use std::sync::Arc;
 
-use zlock::backend::CoordinationBackend;
+use zlock::backend::{ConnectUrl, CoordinationBackend};
 use zlock::{Client, LockPath, NodeName, SessionEvents, SessionTerms};
 
 use crate::args;
@@ -39,7 +39,7 @@ impl Target {
         let Some((scheme, _rest)) = url.split_once("://") else {
             return Err(Failure::failed(format!(
                 "{} is not the URL of a store: expected zk://HOST:2181/PATH or etcd://HOST:2379/PATH",
-                shown(url)
+                ConnectUrl::excerpt(url)
             )));
         };
         match scheme {
@@ -52,10 +52,10 @@ impl Target {
             #[allow(unreachable_patterns, reason = "they are reached without the features")]
             "zk" | "etcd" | "mem" => Err(Failure::failed(format!(
                 "{}: this zlock was built without {scheme}: install it with --features {scheme}",
-                shown(url)
+                ConnectUrl::excerpt(url)
             ))),
             _ => {
-                let (url, scheme) = (shown(url), shown(scheme));
+                let (url, scheme) = (ConnectUrl::excerpt(url), ConnectUrl::excerpt(scheme));
                 Err(Failure::failed(format!("{url}: unknown scheme {scheme}: expected zk or etcd")))
             }
         }
@@ -125,23 +125,13 @@ impl Target {
     }
 }
 
-/// A URL as messages show it: without what may be a secret.
-fn shown(url: &str) -> String {
-    // Where a password ends is not certain.
-    if url.contains('@') {
-        "the URL".to_owned()
-    } else {
-        format!("{:?}", url.split('?').next().unwrap_or_default())
-    }
-}
-
 #[cfg(feature = "mem")]
 fn mem(url: &str, name: &str) -> Result<Target, Failure> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !name.chars().all(is_name) {
         return Err(Failure::failed(format!(
             "{}: expected mem://NAME without port, path and parameters",
-            shown(url)
+            ConnectUrl::excerpt(url)
         )));
     }
     Ok(Target::Mem(Some(name.to_owned()).filter(|name| !name.is_empty())))

@@ -9,11 +9,13 @@
 //!   closed.
 //! - [`Failure`] and [`Interrupted`] say why a request got no usable response, and what follows from that.
 //! - [`OwnContents`] keeps the data that a relabel has to write again.
+//! - [`Files`] reads files that may be on a disk that hangs.
 //! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS.
 
 mod budget;
 mod contents;
 mod failure;
+mod files;
 mod options;
 mod sessions;
 mod srv;
@@ -22,6 +24,7 @@ mod task;
 pub use budget::Budget;
 pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};
+pub use files::Files;
 pub use options::{Options, check_duration};
 pub use sessions::{SessionKey, Sessions};
 pub use srv::Srv;

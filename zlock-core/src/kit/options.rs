@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use tokio::time::{Instant, timeout_at};
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::excerpt::Excerpt;
+use crate::kit::files::Files;
 use crate::kit::srv::Srv;
 use crate::retry::RetryPolicy;
 use crate::url::{ConnectUrl, Host};
@@ -21,6 +24,8 @@ pub struct Options {
     pub operation_timeout: Duration,
     /// The retries of one operation. Defaults to 30, with random delays that increase from 20 ms to 1 s.
     pub retry: RetryPolicy,
+    /// Reads the files that options name.
+    pub files: Files,
 }
 
 impl Options {
@@ -33,6 +38,7 @@ impl Options {
             connect_timeout: Duration::from_secs(15),
             operation_timeout: Duration::from_secs(15),
             retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30),
+            files: Files::default(),
         }
     }
 
@@ -121,6 +127,31 @@ impl Options {
     pub fn check_timeouts(&self, max: Duration) -> Result<(), String> {
         check_duration("connect timeout", self.connect_timeout, max)?;
         check_duration("operation timeout", self.operation_timeout, max)
+    }
+
+    /// Runs the check of what files contain, off the runtime.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] with what the check finds; [`ErrorKind::Unavailable`] if the files cannot be read `until`
+    /// then.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled.
+    pub async fn check_files(
+        &self,
+        until: Instant,
+        check: impl FnOnce() -> Result<(), String> + Send + 'static,
+    ) -> Result<()> {
+        match timeout_at(until, self.files.read(check)).await {
+            Ok(checked) => checked.map_err(|why| self.invalid(why)),
+            Err(_) => {
+                let error = self.connect_error(ErrorKind::Unavailable);
+                Err(error.with_message("the files with credentials or certificates cannot be read in time"))
+            }
+        }
     }
 
     /// Returns the servers as errors show them.

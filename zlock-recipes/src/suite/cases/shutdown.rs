@@ -1,9 +1,10 @@
 //! A client that is shut down, and what it says of its health.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use zlock_core::{Close, ErrorKind, SessionState};
+use zlock_core::{Close, ErrorKind, Result, SessionState};
 
 use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Mutual};
@@ -11,6 +12,22 @@ use crate::{Lock, LockGuard, Release};
 
 /// Short beside a session timeout.
 const MOMENT: Duration = Duration::from_millis(200);
+
+/// Longer than any wait of a case, so that what ends only with the grace period is noticed.
+const GRACE: Duration = Duration::from_secs(2 * LONG.as_secs());
+
+/// Waits for what must not hang.
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(LONG, future).await.unwrap_or_else(|_| panic!("not after {LONG:?}: {what}"))
+}
+
+/// Asserts that an acquisition ends because the client is shutting down.
+async fn refused<T>(acquisition: impl Future<Output = Result<T>>) {
+    match soon("an acquisition is refused", acquisition).await {
+        Ok(_) => panic!("an acquisition was not refused"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ShuttingDown, "{error}"),
+    }
+}
 
 /// Waiters end at once and their places go; the holder is asked, and the client waits for its release.
 pub async fn waiters_end_and_holders_are_asked<M: Mutual>(case: &Case<'_>) {
@@ -33,16 +50,16 @@ pub async fn waiters_end_and_holders_are_asked<M: Mutual>(case: &Case<'_>) {
     assert!(!asked.is_finished() && !waiter.is_finished());
     let shutdown = tokio::spawn({
         let client = a.client.clone();
-        async move { client.shutdown(LONG).await.unwrap() }
+        async move { client.shutdown(GRACE).await.unwrap() }
     });
-    assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::ShuttingDown);
+    refused(async { waiter.await.unwrap() }).await;
     case.until_queued(&path, 1).await;
-    let guard = asked.await.unwrap();
+    let guard = soon("the holder is asked", asked).await.unwrap();
     let creates = a.faults.count(Call::Create);
-    assert_eq!(mine.acquire().await.unwrap_err().kind(), ErrorKind::ShuttingDown);
-    assert_eq!(mine.try_acquire().await.unwrap_err().kind(), ErrorKind::ShuttingDown);
+    refused(mine.acquire()).await;
+    refused(mine.try_acquire()).await;
     for time in [Duration::ZERO, LONG] {
-        assert_eq!(mine.acquire_timeout(time).await.unwrap_err().kind(), ErrorKind::ShuttingDown);
+        refused(mine.acquire_timeout(time)).await;
     }
     assert_eq!(a.faults.count(Call::Create), creates, "nothing was sent");
     let again = guard.reenter().unwrap();
@@ -51,9 +68,9 @@ pub async fn waiters_end_and_holders_are_asked<M: Mutual>(case: &Case<'_>) {
     assert!(!shutdown.is_finished() && again.is_held(), "it waits for the holder's last guard");
     assert!(!a.client.health().is_ready() && a.client.health().is_shutting_down);
     assert_eq!(again.release().await.unwrap(), Release::Released);
-    let outcome = timeout(LONG, shutdown).await.unwrap().unwrap();
+    let outcome = soon("the shutdown ends with the last guard", shutdown).await.unwrap();
     assert_eq!((outcome.still_held, outcome.close), (0, Close::Ended));
-    assert_eq!(mine.acquire().await.unwrap_err().kind(), ErrorKind::ShuttingDown);
+    refused(mine.acquire()).await;
     let guard = others.acquire_timeout(LONG).await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
@@ -62,12 +79,12 @@ pub async fn waiters_end_and_holders_are_asked<M: Mutual>(case: &Case<'_>) {
 pub async fn the_grace_period_ends<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
-    let outcome = a.client.shutdown(MOMENT).await.unwrap();
+    let outcome = soon("the grace period ends", a.client.shutdown(MOMENT)).await.unwrap();
     assert_eq!((outcome.still_held, outcome.close), (M::NODES, Close::Ended));
     assert!(!guard.is_held());
-    assert_eq!(guard.lost().await.kind(), ErrorKind::Closed);
+    assert_eq!(soon("the lock is lost", guard.lost()).await.kind(), ErrorKind::Closed);
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
-    let outcome = a.client.shutdown(LONG).await.unwrap();
+    let outcome = soon("nothing is held any more", a.client.shutdown(GRACE)).await.unwrap();
     assert_eq!((outcome.still_held, outcome.close), (0, Close::Ended), "again");
     let guard = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Release::Released);
@@ -78,12 +95,13 @@ pub async fn a_dropped_shutdown<M: Mutual>(case: &Case<'_>) {
     let a = case.process().await;
     let lock = case.lock::<M>(&a, "lock");
     let guard = lock.acquire().await.unwrap();
-    assert!(timeout(MOMENT, a.client.shutdown(LONG)).await.is_err());
-    assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::ShuttingDown);
+    assert!(timeout(MOMENT, a.client.shutdown(GRACE)).await.is_err());
+    refused(lock.acquire()).await;
     assert!(guard.is_held());
-    timeout(LONG, guard.revocation_requested()).await.unwrap().unwrap();
+    soon("the holder is asked", guard.revocation_requested()).await.unwrap();
     drop(guard);
-    assert_eq!(a.client.shutdown(LONG).await.unwrap().still_held, 0);
+    let outcome = soon("nothing is held any more", a.client.shutdown(GRACE)).await.unwrap();
+    assert_eq!((outcome.still_held, outcome.close), (0, Close::Ended));
 }
 
 /// A client that hears nothing from the store is not ready before it loses its locks, and ready again afterwards.

@@ -1,0 +1,93 @@
+//! Reading files that may be on a disk that hangs.
+
+use std::sync::Arc;
+use std::thread;
+
+use tokio::sync::{Mutex, oneshot};
+
+/// Reads the files of one configuration, off the runtime and one after another. Clones share their turn.
+///
+/// A read that hangs cannot be cancelled. So it has a thread of its own, which neither blocks the runtime's tasks nor keeps the
+/// runtime from ending. Later reads wait for it, so that one thread hangs, however often a client tries to connect.
+#[derive(Clone, Debug, Default)]
+pub struct Files(Arc<Mutex<()>>);
+
+impl Files {
+    /// Runs `read` on a new thread, once the read under way has ended.
+    ///
+    /// # Errors
+    /// Those of `read`, and if the operating system refuses the thread.
+    ///
+    /// # Cancel safety
+    /// A read that has begun continues on its thread.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let turn = self.0.clone().lock_owned().await;
+        let (sender, output) = oneshot::channel();
+        let run = move || {
+            let output = read();
+            drop(turn);
+            // An error if nobody waits for it any more.
+            drop(sender.send(output));
+        };
+        let started = thread::Builder::new().name("zlock-files".into()).spawn(run);
+        started.map_err(|error| format!("no thread to read files on: {error}"))?;
+        output.await.unwrap_or_else(|_| Err("reading the files panicked".into()))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::TextOrFile;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// The reads under way in this process, of this one test.
+    fn threads() -> usize {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let name = |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        tasks.filter(|task| name(task.as_ref().unwrap()) == "zlock-files\n").count()
+    }
+
+    /// A pipe without a writer is a file that hangs.
+    #[tokio::test]
+    async fn one_read_hangs_and_others_wait_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (files, secret) = (Files::default(), TextOrFile::from(&*pipe));
+        let read = || {
+            let (files, secret) = (files.clone(), secret.clone());
+            async move { files.read(move || secret.read_secret()).await }
+        };
+        for _ in 0..3 {
+            assert!(timeout(Duration::from_millis(50), read()).await.is_err());
+        }
+        assert_eq!(threads(), 1);
+        let waiting = tokio::spawn(read());
+        // The read that hangs takes the old text, and the one that waits reads the file of then.
+        let old = folder.path().join("old");
+        fs::rename(&pipe, &old).unwrap();
+        fs::write(&pipe, "new").unwrap();
+        fs::write(&old, "old").unwrap();
+        let text = timeout(LONG, waiting).await.expect("its turn comes").unwrap();
+        assert_eq!(text.as_deref(), Ok("new"));
+        errors_are_those_of_the_read(&files).await;
+    }
+
+    async fn errors_are_those_of_the_read(files: &Files) {
+        assert_eq!(files.read(|| Err::<(), _>("why".into())).await, Err("why".into()));
+        let panicked = files.read(|| -> Result<(), String> { panic!("in a read") }).await;
+        assert_eq!(panicked, Err("reading the files panicked".into()));
+        assert_eq!(files.read(|| Ok(1)).await, Ok(1), "the turn came back");
+    }
+}

@@ -116,12 +116,12 @@ impl<'a> Watchdog<'a> {
             let (now, term_at, kill_at) =
                 (Boot::now(), self.grace.term_at(self.deadline), self.grace.kill_at(self.deadline));
             if now >= kill_at {
-                return self.lost("no server answered in time");
+                return self.lost("no server responded in time");
             }
             if now >= term_at && !self.is_ending {
                 self.is_ending = true;
                 end(child);
-                self.log.say(format!("{}: no server answers; the command got SIGTERM", guard.path()));
+                self.log.say(format!("{}: no server responds; sent SIGTERM to the command", guard.path()));
             }
             tokio::select! {
                 biased;
@@ -141,7 +141,7 @@ impl<'a> Watchdog<'a> {
                     may_be_revoked = false;
                     if asked.is_ok() {
                         end(child);
-                        self.log.say(format!("{}: asked to release the lock; the command got SIGTERM", guard.path()));
+                        self.log.say(format!("{}: asked to release the lock; sent SIGTERM to the command", guard.path()));
                     }
                 }
                 _ = self.children.recv() => {}

@@ -1,7 +1,7 @@
 //! The `zlock` command.
 
 #[cfg(not(any(feature = "mem", feature = "zk", feature = "etcd")))]
-compile_error!("a store is needed: switch on the feature zk, etcd or mem");
+compile_error!("a store is needed: enable the feature zk, etcd or mem");
 
 mod args;
 mod bench;

@@ -201,8 +201,9 @@ impl Client {
     /// ```
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
-    /// client.mutex("/app/orders/42")?.acquire()?.release()?;
-    /// assert_eq!(client.pending_cleanups(), 0);
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// drop(guard); // removed in the background
+    /// println!("{} nodes are still to be removed", client.pending_cleanups());
     /// # Ok(())
     /// # }
     /// ```

@@ -1,4 +1,4 @@
-//! Server versions that locks should not depend on; see "Which servers to trust" in zlock's README.
+//! Server versions that locks should not depend on; see "Which servers to trust" in the guide.
 
 /// A version's numbers.
 type Version = (u32, u32, u32);

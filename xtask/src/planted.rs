@@ -111,9 +111,9 @@ fn build(copy: &Path, target: &Path, store: Option<&str>) -> Result<PathBuf> {
     if store.is_some() {
         build.args(["--features", "chaos"]);
     }
-    // Seeds take longer than the build without it.
+    // Without optimization, the seeds take longer than the build.
     build.current_dir(copy).env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
-    // A planted bug may leave something unused.
+    // A planted bug may leave code unused.
     build.env("RUSTFLAGS", "-Awarnings");
     match build.status() {
         Ok(status) if status.success() => Ok(target.join("debug/zlock-proof")),

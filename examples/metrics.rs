@@ -1,5 +1,5 @@
-//! A service whose locks Prometheus watches: it holds one lock for good, does jobs under another, and serves its metrics by
-//! HTTP. It runs until it is stopped. The dashboard and the alerts in `contrib` are for what it shows.
+//! A service whose locks are monitored with Prometheus. It holds one lock permanently, runs jobs under another, and serves its
+//! metrics over HTTP until it is stopped. `contrib` has a dashboard and alerts for these metrics.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use zlock::{Client, Release};
 mod common;
 use common::Result;
 
-/// Answers every request with the metrics.
+/// Responds to every request with the metrics.
 async fn serve(listener: TcpListener, metrics: PrometheusHandle) -> Result {
     loop {
         let (stream, _) = listener.accept().await?;
@@ -38,19 +38,19 @@ async fn answer(mut stream: TcpStream, text: &str) -> Result {
     Ok(())
 }
 
-/// Holds one lock, and takes it again whenever it is lost.
+/// Holds a lock, and acquires it again whenever it is lost.
 async fn lead(client: Client) -> Result<Release> {
     let mutex = client.mutex("/service/leader")?.with_metric_name("leader");
     loop {
         match mutex.acquire().await {
-            Ok(guard) => println!("leads no longer: {}", guard.lost().await),
+            Ok(guard) => println!("no longer leads: {}", guard.lost().await),
             Err(error) => println!("does not lead: {error}"),
         }
         sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Does a job under a lock, again and again. Each job has a lock of its own; the metrics call all of them `/service/jobs`.
+/// Runs jobs, each under its own lock. In the metrics, all of these locks have the name `/service/jobs`.
 async fn work(client: Client) -> Result {
     let jobs = client.lock_template("/service/jobs")?;
     for job in 0_u64.. {

@@ -1,8 +1,8 @@
-//! Ten threads draw order numbers: first without a lock, then with one. The twin of `order_numbers` for programs
+//! Ten threads draw order numbers, first without a lock, then with one. The blocking version of `order_numbers`, for programs
 //! without an async runtime.
 //!
-//! To draw a number, a worker reads the last one from a file, works for a moment, and appends the next. Nothing makes the
-//! two one step, so workers that draw at the same time draw the same number, unless a lock keeps them apart.
+//! To draw a number, a worker reads the last one from a file, works for a moment, and appends the next one. These steps are not
+//! atomic: without a lock, workers that draw at the same time draw the same number.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -30,8 +30,8 @@ fn numbers(file: &Path) -> Result<Vec<u32>> {
     Ok(text.lines().map(str::parse).collect::<Result<_, _>>()?)
 }
 
-/// Draws a number: reads the last one, works for a moment, writes the next one. `check` fails once that is no longer the
-/// worker's to do.
+/// Draws a number: reads the last one, works for a moment, writes the next one. `check` fails once the worker no longer holds
+/// the lock.
 fn draw(file: &Path, check: impl Fn() -> zlock::Result<()>) -> Result {
     let next = numbers(file)?.last().map_or(1, |last| last + 1);
     thread::sleep(Duration::from_millis(20));
@@ -42,11 +42,11 @@ fn draw(file: &Path, check: impl Fn() -> zlock::Result<()>) -> Result {
 }
 
 fn draw_with_lock(file: &Path, template: &LockTemplate) -> Result {
-    // A database would be given the lock's `fencing_token()` with the order; a file cannot compare.
+    // A database could compare the lock's `fencing_token()`; a file cannot.
     template.try_execute("create-order", |lock| draw(file, || lock.check()))
 }
 
-/// Ten threads draw a number each.
+/// Lets ten threads draw one number each.
 fn ten_threads(draw: impl Fn() -> Result + Sync) -> Result {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(&draw)).collect();
@@ -54,7 +54,7 @@ fn ten_threads(draw: impl Fn() -> Result + Sync) -> Result {
     })
 }
 
-/// Prints the numbers, and returns how many duplicates are among them.
+/// Prints the numbers and returns the number of duplicates.
 fn show(title: &str, file: &Path) -> Result<usize> {
     let numbers = numbers(file)?;
     let duplicates = numbers.len() - numbers.iter().collect::<BTreeSet<_>>().len();

@@ -1,25 +1,25 @@
-//! Locks for threads: the same locks, for programs without an async runtime.
+//! Blocking versions of all locks, for programs without an async runtime.
 //!
-//! The types have the names of the async ones, and so have their methods. They exclude each other, since they are the same
-//! locks: a [`Client`] of this module is an async [`Client`](crate::Client) and a thread that it lives on.
+//! Types and methods have the same names as the async ones. Blocking and async clients exclude each other, because the locks
+//! are the same: a [`Client`] of this module wraps an async [`Client`](crate::Client) and the thread that it runs on.
 //!
 //! # Threads
-//! The client's heartbeats run on a thread of its own, so code that computes for long keeps its locks. A guard belongs to the
-//! thread that acquired it, and cannot be sent to another one. That thread enters the lock again without waiting, as in
-//! Curator; every other thread waits, also one with the same client. Helper threads may look at a guard through a reference.
+//! The client's heartbeats run on a separate thread, so code that computes for a long time keeps its locks. A guard belongs
+//! to the thread that acquired it and cannot be sent to another one. That thread enters the lock again without waiting, as
+//! in Curator. All other threads wait, even if they use the same client. Helper threads may use a reference to a guard.
 //!
 //! # Loss of a lock
-//! A closure on a thread cannot be cancelled. So code that holds a lock for long calls [`check`](BlockingGuard::check) between
-//! its steps: it returns an error from the moment when the lock may have another holder.
+//! A closure on a thread cannot be cancelled. Code that holds a lock for a long time therefore calls
+//! [`check`](BlockingGuard::check) between its steps. It returns an error as soon as the lock may have another holder.
 //!
 //! # Where calls are refused
-//! In three places a call that would have to wait returns [`ErrorKind::BlockingRefused`](crate::ErrorKind::BlockingRefused):
-//! inside a tokio runtime (also on a thread of `spawn_blocking`), in a child process after a fork, and in the destructor of a
-//! thread-local. Dropping a guard or a client never waits and is possible everywhere. In a forked
-//! child it does nothing: the locks are the parent's.
+//! A call that may have to wait returns [`ErrorKind::BlockingRefused`](crate::ErrorKind::BlockingRefused) in three places:
+//! inside a tokio runtime (including threads of `spawn_blocking`), in a forked child process, and in the destructor of a
+//! thread-local. Dropping a guard or a client never waits and is allowed everywhere. In a forked child it has no effect,
+//! because the locks belong to the parent.
 //!
-//! A process that ends with guards or clients still alive does not release them: its locks are free one session timeout later.
-//! [`Client::shutdown`] or [`Client::close`] at the end of the program frees them at once.
+//! A process that exits while guards or clients are alive does not release its locks: they become free one session timeout
+//! later. To free them at once, call [`Client::shutdown`] or [`Client::close`] at the end of the program.
 //!
 //! # Examples
 //! ```
@@ -44,11 +44,13 @@
 #[doc(inline)]
 pub use zlock_recipes::blocking::*;
 
-/// Connects to the store that the URL names, as [`zlock::connect`](crate::connect()), and keeps the session on a thread of its own.
+/// Connects to the store in the URL, as [`zlock::connect`](crate::connect()) does, and keeps the session on a separate
+/// thread.
 ///
 /// # Errors
-/// Those of [`zlock::connect`](crate::connect()); [`BlockingRefused`](crate::ErrorKind::BlockingRefused) inside a tokio runtime;
-/// [`Unexpected`](crate::ErrorKind::Unexpected) if the operating system refuses the thread.
+/// - Those of [`zlock::connect`](crate::connect()).
+/// - [`BlockingRefused`](crate::ErrorKind::BlockingRefused) inside a tokio runtime or in the destructor of a thread-local.
+/// - [`Unexpected`](crate::ErrorKind::Unexpected) if the operating system cannot start the thread.
 ///
 /// # Examples
 /// ```
@@ -65,11 +67,11 @@ pub fn connect(url: &str) -> crate::Result<Client> {
     Client::new(async move { crate::connect(&url).await })
 }
 
-/// Connects to the store that environment variables name, as [`zlock::connect_env`](crate::connect_env()), and keeps the
-/// session on a thread of its own.
+/// Connects with the settings in environment variables, as [`zlock::connect_env`](crate::connect_env()) does, and keeps the
+/// session on a separate thread.
 ///
 /// # Errors
-/// Those of [`zlock::connect_env`](crate::connect_env()), and those of [`connect`].
+/// Those of [`zlock::connect_env`](crate::connect_env()) and of [`connect`].
 ///
 /// # Examples
 /// ```no_run

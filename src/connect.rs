@@ -3,35 +3,35 @@
 use zlock_core::{ConnectUrl, Environment, Result};
 use zlock_recipes::Client;
 
-/// The schemes of this version, for the error of any other.
+/// The schemes of this version, for the error about any other scheme.
 const KNOWN: &str = "known are mem://, zk:// and etcd://, with +srv also zk and etcd";
 
-/// Connects to the store that the URL names, with the settings in the URL and defaults for all others.
+/// Connects to the store in the URL, with the settings in the URL and defaults for all others.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
-/// | `mem://` | a server inside this process, of this client alone | `mem` |
-/// | `mem://NAME` | a server inside this process, shared by all that connect to this name; it lives as long as one of them does | `mem` |
+/// | `mem://` | a server inside this process, for this client only | `mem` |
+/// | `mem://NAME` | a server inside this process, shared by all clients that connect to this name, until the last of them is dropped | `mem` |
 /// | `zk://h1:2181,h2:2181/chroot` | ZooKeeper | `zk` |
 /// | `etcd://h1:2379,h2:2379/prefix` | etcd | `etcd` |
-/// | `zk+srv://domain/chroot` | ZooKeeper, on the servers that the domain's SRV records name | `zk` and `srv` |
-/// | `etcd+srv://domain/prefix` | etcd, likewise | `etcd` and `srv` |
+/// | `zk+srv://domain/chroot` | ZooKeeper, on the servers in the domain's SRV records | `zk` and `srv` |
+/// | `etcd+srv://domain/prefix` | etcd, on the servers in the domain's SRV records | `etcd` and `srv` |
 ///
 /// All of them accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
-/// from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, whose servers grant at least 4 s by default.
-/// On etcd it is 2 s, in whole seconds. The other parameters are those of `zlock::zk::ZkOptions` and
-/// `zlock::etcd::EtcdOptions`.
+/// from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, although ZooKeeper's servers grant at least 4 s by
+/// default. On etcd the timeout is a whole number of seconds, at least 2. See `zlock::zk::ZkOptions` and
+/// `zlock::etcd::EtcdOptions` for other parameters.
 ///
-/// For credentials and TLS, use [`connect_env`]. For settings that neither has, create the backend from its options and
-/// pass it to [`Client::new`] or [`Client::builder`].
+/// For credentials and TLS, use [`connect_env`]. For all other settings, create the backend from its options and pass it to
+/// [`Client::new`] or [`Client::builder`].
 ///
 /// # Errors
-/// - [`InvalidUrl`](crate::ErrorKind::InvalidUrl), with what is wrong and where; nothing was sent.
-/// - [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled), with the name of the cargo feature; nothing was sent.
+/// - [`InvalidUrl`](crate::ErrorKind::InvalidUrl), with the problem and its position. Nothing was sent.
+/// - [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled), with the name of the cargo feature. Nothing was sent.
 /// - Those of the backend's own `connect`.
 ///
 /// # Cancel safety
-/// Safe: a connection that is not returned is closed.
+/// This function is cancel safe: if the future is dropped, the connection is closed.
 ///
 /// # Panics
 /// Panics outside a tokio runtime with time and I/O enabled, except for `mem://`.
@@ -52,16 +52,17 @@ pub async fn connect(url: &str) -> Result<Client> {
 
 /// Returns a client at once, and connects to the store in the background for as long as that takes.
 ///
-/// A service can so start before its store. Before the first session begins, the client behaves as if it had lost one: its
-/// session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for the next one. After the backend's operation
-/// timeout they fail with [`Unavailable`](crate::ErrorKind::Unavailable), and the source says why there is no session.
-/// `acquire_timeout` and `try_acquire` fail with [`Timeout`](crate::ErrorKind::Timeout) if their own time is over before. If
-/// the store refuses the credentials, all calls fail with [`NotAuthorized`](crate::ErrorKind::NotAuthorized).
+/// This allows a service to start before its store. Until the first session begins, the client behaves as if it had lost one:
+/// its session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for the next session. After the backend's
+/// operation timeout, they fail with [`Unavailable`](crate::ErrorKind::Unavailable), and the error's source is the reason why
+/// there is no session. `acquire_timeout` and `try_acquire` fail with [`Timeout`](crate::ErrorKind::Timeout) if their own time
+/// limit passes first. If the store rejects the credentials, all calls fail with
+/// [`NotAuthorized`](crate::ErrorKind::NotAuthorized).
 ///
-/// The URL is that of [`connect`].
+/// Accepts the same URLs as [`connect`].
 ///
 /// # Errors
-/// As [`connect`], of what can be checked before anything is sent.
+/// Those errors of [`connect`] that can be detected without a connection.
 ///
 /// # Panics
 /// Panics outside a tokio runtime with time and I/O enabled, except for `mem://`.
@@ -87,17 +88,17 @@ pub fn connect_lazy(url: &str) -> Result<Client> {
 /// lists.
 ///
 /// # Errors
-/// - Those of [`Environment::of_process`] and [`Environment::url`], which name the variable; nothing was sent.
-/// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a file that cannot be read, with its path; nothing was sent.
+/// - Those of [`Environment::of_process`] and [`Environment::url`], with the name of the variable. Nothing was sent.
+/// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a file that cannot be read, with its path. Nothing was sent.
 /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) or [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled) for a
 ///   variable that the store does not support.
 /// - Those of [`connect`].
 ///
 /// # Cancel safety
-/// As for [`connect`].
+/// As cancel safe as [`connect`].
 ///
 /// # Panics
-/// As [`connect`].
+/// Panics where [`connect`] does.
 ///
 /// # Examples
 /// ```no_run
@@ -119,10 +120,10 @@ pub async fn connect_env() -> Result<Client> {
 /// Returns a client at once, as [`connect_lazy`] does, with the settings in environment variables, as [`connect_env`] does.
 ///
 /// # Errors
-/// As [`connect_env`], of what can be checked before anything is sent.
+/// Those errors of [`connect_env`] that can be detected without a connection.
 ///
 /// # Panics
-/// As [`connect_lazy`].
+/// Panics where [`connect_lazy`] does.
 ///
 /// # Examples
 /// ```no_run
@@ -198,7 +199,7 @@ fn mem(url: &ConnectUrl, environment: &Environment) -> Result<Store> {
     use std::time::Duration;
     use zlock_mem::{MemOptions, MemServer};
 
-    /// Below it real time is too coarse: the session would be lost again and again.
+    /// With a shorter timeout, the session would be lost again and again because of scheduling delays.
     const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 
     let mut options = MemOptions::default();
@@ -228,7 +229,7 @@ fn mem(url: &ConnectUrl, _: &Environment) -> Result<Store> {
 }
 
 fn disabled(url: &ConnectUrl, feature: &str) -> zlock_core::Error {
-    let message = format!("switch on the feature {feature:?} of the crate zlock");
+    let message = format!("enable the feature {feature:?} of the crate zlock");
     zlock_core::Error::new(zlock_core::ErrorKind::FeatureDisabled, "connect")
         .with_path(zlock_core::Excerpt::of(&url.to_string()))
         .with_message(message)
@@ -280,7 +281,7 @@ mod tests {
         guard.release().await.unwrap();
     }
 
-    /// No store of these is there: a client is made all the same, and what cannot work is refused.
+    /// Without any server, the client is created, and options that cannot work are rejected.
     #[cfg(any(feature = "zk", feature = "etcd"))]
     #[tokio::test]
     async fn a_lazy_client_needs_no_server() {
@@ -346,7 +347,7 @@ mod tests {
         }
     }
 
-    /// The parameter that every URL understands; those of ZooKeeper and etcd are tested with their options.
+    /// The parameter that all URLs accept. Those of ZooKeeper and etcd are tested with their options.
     #[cfg(feature = "mem")]
     #[tokio::test(start_paused = true)]
     async fn mem_takes_a_session_timeout() {
@@ -356,7 +357,7 @@ mod tests {
             [("mem://", 10), ("mem://?session_timeout=2m", 120), ("mem://timed?session_timeout=4s", 4)]
         {
             let session = connect(url).await.unwrap().session_events().current();
-            // Less the margin, a quarter.
+            // Minus the margin of a quarter.
             let life = session.deadline.unwrap() - tokio::time::Instant::now();
             assert_eq!(life, Duration::from_secs(seconds) * 3 / 4, "{url}");
         }

@@ -1,5 +1,5 @@
-//! Metrics of a client for the crate [`metrics`](https://docs.rs/metrics), and by way of its exporters for Prometheus,
-//! OpenTelemetry and others.
+//! Metrics of a client for the crate [`metrics`](https://docs.rs/metrics), whose exporters serve Prometheus, OpenTelemetry and
+//! others.
 //!
 //! | metric | kind | unit | labels beside `store` |
 //! |---|---|---|---|
@@ -8,14 +8,14 @@
 //! | `zlock.lock.hold.duration` | histogram | seconds | `kind`, `name` |
 //! | `zlock.lock.held` | gauge | locks | `kind`, `name` |
 //! | `zlock.lock.losses` | counter | locks | `kind`, `name`, `reason` |
-//! | `zlock.session.state` | gauge | 1 for the present state, 0 for the others | `state` |
+//! | `zlock.session.state` | gauge | 1 for the current state, 0 for all others | `state` |
 //! | `zlock.session.slack` | gauge | seconds | |
 //! | `zlock.session.life` | gauge | seconds | |
 //! | `zlock.session.renewal.duration` | histogram | seconds | |
 //! | `zlock.store.request.duration` | histogram | seconds | `operation`, `error.type` |
 //!
-//! The guide's page on metrics explains each, and which to alert on. The names follow those of OpenTelemetry. Exporters for
-//! Prometheus replace dots by underscores. With recommended naming they also add the unit and `_total`:
+//! The guide's page on metrics explains each metric and suggests alerts. The names follow the conventions of OpenTelemetry.
+//! Exporters for Prometheus replace dots with underscores. With recommended naming they also append the unit and `_total`:
 //! `zlock_lock_wait_duration_seconds`, `zlock_lock_losses_total`.
 
 use std::fmt;
@@ -27,21 +27,21 @@ use tokio::time::Instant;
 use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
 use zlock_core::{ErrorKind, Session, SessionState};
 
-/// Bounds in seconds of the buckets of a histogram, for exporters that want to know them: from a request to a fast store up to a
+/// Upper bounds of histogram buckets in seconds, for exporters that need them. They range from a request to a fast store to a
 /// wait of minutes.
 pub const BUCKETS: [f64; 16] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0];
 
-/// For how long a small slack is shown, at least half of it: longer than scrapes are apart.
+/// How long a small slack stays visible: for half of this time at least, which is longer than the interval between scrapes.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The states of a session, as the label `state` has them.
+/// The values of the label `state`.
 const STATES: [&str; 4] = ["connected", "suspended", "lost", "closed"];
 
-/// Records the measurements of a client with the recorder of the crate [`metrics`](https://docs.rs/metrics), global or local.
+/// Records the measurements of a client with the global or local recorder of the crate [`metrics`](https://docs.rs/metrics).
 ///
-/// Every metric has the label `store`, the name given to [`new`](Self::new). Two clients need an observer each, with
-/// different names: the session's gauges are of one client.
+/// Every metric has the label `store`, the name passed to [`new`](Self::new). Use one observer for each client, with different
+/// names, because the gauges of the session describe a single client.
 ///
 /// # Examples
 /// ```
@@ -52,7 +52,7 @@ const STATES: [&str; 4] = ["connected", "suspended", "lost", "closed"];
 ///
 /// use zlock::metrics::MetricsObserver;
 ///
-/// // Install a recorder before, such as that of metrics-exporter-prometheus.
+/// // Install a recorder first, such as that of metrics-exporter-prometheus.
 /// let client = zlock::connect("mem://").await?;
 /// client.observe(Arc::new(MetricsObserver::new("mem")))?;
 /// client.mutex("/app/orders/42")?.with_metric_name("orders").acquire().await?.release().await?;
@@ -65,8 +65,16 @@ pub struct MetricsObserver {
 }
 
 impl MetricsObserver {
-    /// Creates an observer for the client of the store with this name, such as `etcd` or `locks-eu`. Describes all metrics to
-    /// the recorder.
+    /// Creates an observer for a client. `store` is the value of the label `store`, such as `etcd` or `locks-eu`. Describes all
+    /// metrics to the recorder.
+    ///
+    /// # Examples
+    /// ```
+    /// use zlock::metrics::MetricsObserver;
+    ///
+    /// let observer = MetricsObserver::new("locks-eu");
+    /// # let _ = observer;
+    /// ```
     #[must_use]
     pub fn new(store: impl Into<Arc<str>>) -> Self {
         describe();
@@ -89,9 +97,9 @@ fn describe() {
     describe_histogram!(
         "zlock.lock.wait.duration",
         seconds,
-        "Time from the begin of an acquisition to its end"
+        "Time from the start of an acquisition to its end"
     );
-    describe_gauge!("zlock.lock.waiting", "Acquisitions under way");
+    describe_gauge!("zlock.lock.waiting", "Acquisitions in progress");
     describe_histogram!(
         "zlock.lock.hold.duration",
         seconds,
@@ -99,11 +107,11 @@ fn describe() {
     );
     describe_gauge!("zlock.lock.held", "Locks that are held");
     describe_counter!("zlock.lock.losses", "Held locks that were lost");
-    describe_gauge!("zlock.session.state", "1 for the present state of the session, 0 for the others");
+    describe_gauge!("zlock.session.state", "1 for the current state of the session, 0 for all others");
     describe_gauge!(
         "zlock.session.slack",
         seconds,
-        "Least time that was left until the session's deadline, within the last minute"
+        "Minimum time left until the session's deadline, within the last minute"
     );
     describe_gauge!(
         "zlock.session.life",
@@ -113,16 +121,16 @@ fn describe() {
     describe_histogram!(
         "zlock.session.renewal.duration",
         seconds,
-        "Time until the store answered a renewal of the session"
+        "Time until the store responded to a renewal of the session"
     );
     describe_histogram!(
         "zlock.store.request.duration",
         seconds,
-        "Time of an operation on the store, with its repetitions"
+        "Duration of an operation on the store, including retries"
     );
 }
 
-/// The labels `store`, `kind` and `name` of a lock, and others.
+/// Records a metric with the labels `store`, `kind` and `name` of a lock, and others.
 macro_rules! of_lock {
     ($metric:ident, $name:literal, $this:ident, $lock:ident $(, $label:literal => $value:expr)*) => {
         $metric!($name, "store" => $this.store(), "kind" => $lock.kind, "name" => $lock.name.to_owned() $(, $label => $value)*)
@@ -142,7 +150,7 @@ impl Observer for MetricsObserver {
 
     fn hold_started(&self, lock: LockLabels<'_>) {
         of_lock!(gauge, "zlock.lock.held", self, lock).increment(1.0);
-        // A counter that begins with its first loss shows no increase.
+        // A counter that first appears with a loss would show no increase.
         for reason in [ErrorKind::SessionLost, ErrorKind::NodeDeleted] {
             of_lock!(counter, "zlock.lock.losses", self, lock, "reason" => reason.as_str()).increment(0);
         }
@@ -200,17 +208,17 @@ impl Observer for MetricsObserver {
     }
 }
 
-/// The least of the values of the last half to whole window.
+/// The minimum of the values in the last half to whole window.
 #[derive(Debug, Default)]
 struct Least {
-    /// Since when `new` is filled.
+    /// When `new` was started.
     since: Option<Instant>,
     new: Option<Duration>,
     old: Option<Duration>,
 }
 
 impl Least {
-    /// Takes in a value, and returns the least.
+    /// Adds a value and returns the minimum.
     fn of(&mut self, now: Instant, value: Duration) -> Duration {
         let age = self.since.map(|since| now.saturating_duration_since(since));
         if age.is_none_or(|age| age >= WINDOW / 2) {
@@ -236,12 +244,12 @@ mod tests {
         let (began, mut least) = (Instant::now(), Least::default());
         assert_eq!(least.of(began, seconds(5)), seconds(5));
         assert_eq!(least.of(began + seconds(29), seconds(1)), seconds(1));
-        // Every second another renewal: the dip is seen for at least half a minute.
+        // With a renewal each second, the dip is visible for at least half a minute.
         for second in 30..=59 {
             assert_eq!(least.of(began + seconds(second), seconds(6)), seconds(1), "{second}");
         }
         assert_eq!(least.of(began + seconds(61), seconds(6)), seconds(6));
-        // What is older than the window does not count, however long nothing came.
+        // Values older than the window do not count, even after a long gap.
         assert_eq!(least.of(began + seconds(300), seconds(7)), seconds(7));
     }
 }

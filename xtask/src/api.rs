@@ -1,6 +1,7 @@
-//! A listing of the public API, kept in the tree, so that a change of it shows in a review.
+//! A listing of the public API, kept in the tree so that changes to it show up in reviews.
 //!
-//! It is read off the sources: what starts with `pub` is public, since the lint `unreachable_pub` finds what only looks so.
+//! The listing is derived from the sources: items that start with `pub` are public, because the lint `unreachable_pub` finds
+//! the exceptions.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +19,7 @@ const CRATES: [(&str, &str); 6] = [
     ("zlock-zk", "zlock-zk"),
 ];
 
-/// Modules that are for tests, or may change with any version.
+/// Modules that are for tests or may change in any version.
 const UNLISTED: [&str; 3] = ["conformance", "queue", "suite"];
 
 /// Writes the listings.
@@ -30,7 +31,7 @@ pub(crate) fn write() -> Result {
     Ok(())
 }
 
-/// Every listing is that of the sources.
+/// Checks that every listing matches the sources.
 pub(crate) fn check() -> Result {
     for (folder, name) in CRATES {
         let kept = fs::read_to_string(file(name)).unwrap_or_default();
@@ -91,10 +92,10 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result {
     Ok(())
 }
 
-/// The public items of a file, each in one line, those of an `impl` or a trait behind its head.
+/// Returns the public items of a file, each on one line. Those of an `impl` or a trait follow its head.
 fn items(text: &str) -> Vec<String> {
     let mut items = Vec::new();
-    // The head of the block that we are in, until its first public item.
+    // The head of the current block, until its first public item.
     let mut head = None;
     let mut is_public = false;
     let mut lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
@@ -119,7 +120,7 @@ fn items(text: &str) -> Vec<String> {
             let Some(next) = lines.next() else { break };
             let _ = write!(whole, " {}", next.trim());
         }
-        // An argument list that is broken over lines.
+        // An argument list may span several lines.
         while whole.matches('(').count() > whole.matches(')').count() {
             let Some(next) = lines.next() else { break };
             let _ = write!(whole, " {}", next.trim());
@@ -145,7 +146,7 @@ fn items(text: &str) -> Vec<String> {
     items
 }
 
-/// A method or type of a trait, or a variant of an enum.
+/// Returns `true` for a method or type of a trait, or a variant of an enum.
 fn is_member(code: &str) -> bool {
     let is_variant = code.starts_with(|c: char| c.is_ascii_uppercase());
     is_variant || ["fn ", "async fn ", "type ", "const "].iter().any(|start| code.starts_with(start))

@@ -1,10 +1,10 @@
-//! Who may depend on whom: core <- backends, recipes <- facade.
+//! Checks the dependencies between the crates: core <- backends, recipes <- facade.
 
 use std::collections::BTreeSet;
 
 use crate::run::{Result, cargo, output};
 
-/// Arguments of `cargo tree`, and all members of the workspace that may come out beside the first.
+/// Arguments of `cargo tree`, and the members of the workspace that its output may contain.
 const ARROWS: &[(&[&str], &[&str])] = &[
     (&["-p", "zlock-core", "--all-features"], &[]),
     (&["-p", "zlock-mem", "--all-features"], &["zlock-core"]),
@@ -31,7 +31,7 @@ pub(crate) fn check() -> Result {
     Ok(())
 }
 
-/// The name on a line `zlock-core v0.1.0 (/path)`, if it is one of ours.
+/// Returns the name in a line such as `zlock-core v0.1.0 (/path)`, if it is a crate of the workspace.
 fn member(line: &str) -> Option<&str> {
     let name = line.split(' ').next()?;
     (name == "zlock" || name == "xtask" || name.starts_with("zlock-")).then_some(name)

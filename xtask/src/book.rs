@@ -9,7 +9,7 @@ const MDBOOK: Tool = Tool {
     program: "mdbook",
     package: "mdbook",
     version: "0.5.4",
-    // Without the server that shows a book while it is written.
+    // Without mdBook's preview server.
     install: &["--no-default-features", "--features", "search"],
 };
 

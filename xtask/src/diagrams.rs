@@ -1,17 +1,17 @@
-//! `cargo xtask diagrams`: sequence diagrams as SVG, from the text that lies beside them.
+//! `cargo xtask diagrams`: draws sequence diagrams as SVG, from text files beside them.
 //!
-//! A line of a `.seq` file is one of these; what happens follows from top to bottom:
+//! Events in a `.seq` file are in order of time. Each line is one of these:
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `title TEXT` | the title, for those who cannot see the picture |
+//! | `title TEXT` | the title, for readers who cannot see the picture |
 //! | `lane ID TEXT` | a column |
 //! | `ID -> ID : TEXT` | a request |
-//! | `ID --> ID : TEXT` | a response or a notice |
-//! | `ID -x ID : TEXT` | a request that is refused |
+//! | `ID --> ID : TEXT` | a response or a notification |
+//! | `ID -x ID : TEXT` | a rejected request |
 //! | `note ID : TEXT` | a box on a column |
 //! | `hold ID`, `end ID` | a bar: the lane holds the lock |
-//! | `pause ID : TEXT`, `stale ID` | the bar changes: nothing runs there; it runs, and does not hold any more |
+//! | `pause ID : TEXT`, `stale ID` | the bar changes: the lane is paused; it runs, but no longer holds the lock |
 //! | `gap` | time passes |
 
 use std::fmt::Write;
@@ -22,7 +22,7 @@ use crate::run::{Result, root};
 
 const FOLDER: &str = "docs/guide/src/images";
 
-/// Writes the SVG of each text.
+/// Writes the SVG for each text.
 pub(crate) fn write() -> Result {
     for (path, svg) in all()? {
         fs::write(&path, svg).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -31,12 +31,12 @@ pub(crate) fn write() -> Result {
     Ok(())
 }
 
-/// Checks that each SVG is that of its text.
+/// Checks that each SVG matches its text.
 pub(crate) fn check() -> Result {
     let stale = all()?.into_iter().find(|(path, svg)| fs::read_to_string(path).ok().as_deref() != Some(svg));
     match stale {
         Some((path, _)) => {
-            Err(format!("{} is not that of its text: run cargo xtask diagrams", path.display()))
+            Err(format!("{} does not match its text: run cargo xtask diagrams", path.display()))
         }
         None => Ok(()),
     }
@@ -137,8 +137,8 @@ const ROW: usize = 34;
 const TOP: usize = 56;
 const MARGIN: usize = 24;
 
-/// The colours follow the reader's scheme; the background is the diagram's own, so that it is readable on any page. No
-/// variables: not every viewer of SVG knows them.
+/// The colours follow the reader's colour scheme. The diagram has its own background, so that it is readable on any page. CSS
+/// variables are avoided, because not all SVG viewers support them.
 const STYLE: &str = "\
 <style>
   text { font: 13px system-ui, sans-serif; fill: #1f2328; text-anchor: middle; }
@@ -231,7 +231,7 @@ fn svg(diagram: &Diagram) -> String {
     format!("{head}{bars}{body}</svg>\n")
 }
 
-/// Where the lanes are: far enough apart for what stands between them.
+/// Returns the positions of the lanes: far enough apart for the labels between them.
 fn columns(diagram: &Diagram) -> Vec<usize> {
     let wide = |text: &str| text.chars().count() * 15 / 2 + 28;
     let mut gaps = vec![0; diagram.lanes.len()];

@@ -1,5 +1,5 @@
-//! What a machine can check of the documentation: links, spelling, the length of sentences, phrases that the house style
-//! does without, and that the diagrams are those of their texts.
+//! Automatic checks of the documentation: links, spelling, the length of sentences, phrases that the house style avoids, and
+//! diagrams that do not match their texts.
 
 use std::fs;
 
@@ -7,13 +7,13 @@ use crate::run::{Result, command, output, root, run};
 use crate::tools::Tool;
 use crate::{diagrams, links};
 
-/// The words that a sentence may have.
+/// The maximum number of words in a sentence.
 const LONGEST: usize = 40;
 
-/// The crates whose doc comments users read.
+/// The folders of the published crates, whose doc comments are checked.
 const PUBLISHED: [&str; 6] = ["src", "zlock-core", "zlock-etcd", "zlock-mem", "zlock-recipes", "zlock-zk"];
 
-/// Phrases that make a reader stop, and what to write instead. At the beginning of a sentence if they have a capital.
+/// Phrases to avoid, and what to write instead. Capitalized phrases apply to the beginning of a sentence.
 const BANNED: [(&str, &str); 24] = [
     ("Who ", "name the client, the holder or the waiter"),
     ("Whoever ", "name the client, the holder or the waiter"),
@@ -64,12 +64,12 @@ pub(crate) fn check() -> Result {
     run(command(&TYPOS.path()?, &["--config", "xtask/typos.toml"]))
 }
 
-/// An error that says what was found, unless that is nothing.
+/// Prints the findings. Returns an error if there are any.
 pub(crate) fn report(found: &[String]) -> Result {
     found.iter().for_each(|line| println!("{line}"));
     match found.len() {
         0 => Ok(()),
-        n => Err(format!("the documentation: {n} found")),
+        n => Err(format!("the documentation has {n} problems")),
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn markdown() -> Result<Vec<Text>> {
     texts(".md")
 }
 
-/// The files that git knows or would add.
+/// Returns the files that git tracks or would add.
 fn texts(suffix: &str) -> Result<Vec<Text>> {
     let list =
         output(command("git", &["ls-files", "--deduplicate", "--cached", "--others", "--exclude-standard"]))?;
@@ -91,14 +91,14 @@ fn texts(suffix: &str) -> Result<Vec<Text>> {
         .collect()
 }
 
-/// Not tests, nor the suites that tests are made of.
+/// Returns `true` for a source file of a published crate, except tests and test suites.
 fn is_published(path: &str) -> bool {
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let is_source = first == "src" || rest.starts_with("src/");
     PUBLISHED.contains(&first) && is_source && !path.contains("/suite/") && !path.contains("/conformance/")
 }
 
-/// The lines outside of blocks of code, with their numbers.
+/// Returns the lines outside of code blocks, with their numbers.
 pub(crate) fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(n, line)| {
@@ -108,7 +108,7 @@ pub(crate) fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The same of the doc comments of a Rust file. Between two comments is an empty line.
+/// Returns such lines of the doc comments in a Rust file. An empty line separates two comments.
 fn doc_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(n, line)| {
@@ -123,7 +123,7 @@ fn doc_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Checks the sentences.
+/// Checks each sentence.
 fn prose<'a>(path: &str, lines: impl Iterator<Item = (usize, &'a str)>, found: &mut Vec<String>) {
     for (line, paragraph) in paragraphs(lines) {
         for sentence in sentences(&paragraph) {
@@ -158,7 +158,7 @@ fn has(sentence: &str, phrase: &str) -> bool {
     text.match_indices(phrase).any(|(at, _)| !text[..at].ends_with(char::is_alphanumeric))
 }
 
-/// Paragraphs, items of lists, headings and cells of tables, each with its first line. Inline code is one word.
+/// Returns paragraphs, list items, headings and table cells, each with its first line. Inline code counts as one word.
 fn paragraphs<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, String)> {
     let mut paragraphs: Vec<(usize, String)> = Vec::new();
     let mut is_open = false;
@@ -196,7 +196,7 @@ fn is_numbered(line: &str) -> bool {
     rest.len() < line.len() && rest.starts_with(". ")
 }
 
-/// The sentences of a paragraph; each ends with a full stop, a question mark or an exclamation mark.
+/// Splits a paragraph into sentences, at full stops, question marks and exclamation marks.
 fn sentences(paragraph: &str) -> impl Iterator<Item = &str> {
     let ends = |(at, _): (usize, &str)| {
         let rest = &paragraph[at + 1..];

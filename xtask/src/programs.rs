@@ -1,4 +1,4 @@
-//! The test programs that cargo has built.
+//! Lists the test programs that cargo has built.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 pub(crate) struct Program {
     /// The crate.
     pub(crate) package: String,
-    /// What it is built from, in the crate: `src/lib.rs`, `tests/live.rs`.
+    /// Its main source file in the crate: `src/lib.rs`, `tests/live.rs`.
     pub(crate) source: String,
     /// The crate's folder.
     pub(crate) folder: String,
@@ -15,7 +15,7 @@ pub(crate) struct Program {
     pub(crate) path: String,
 }
 
-/// The test programs of cargo's JSON messages, one a line; in order.
+/// Returns the test programs in cargo's JSON messages, one message a line, in order.
 pub(crate) fn programs(messages: &str) -> Vec<Program> {
     let mut programs: Vec<_> = messages.lines().filter_map(program).collect();
     programs.sort();
@@ -37,7 +37,7 @@ fn program(message: &str) -> Option<Program> {
     Some(Program { package, source, folder, path })
 }
 
-/// The text of a field in a line of JSON; cargo writes no blanks, and our paths have no quotes.
+/// Returns the value of a field in a line of JSON. Cargo writes no blanks, and the paths have no quotes.
 fn text(json: &str, field: &str) -> Option<String> {
     let (_, rest) = json.split_once(&format!("\"{field}\":\""))?;
     Some(rest.split_once('"')?.0.to_owned())

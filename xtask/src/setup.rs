@@ -1,10 +1,10 @@
-//! What the tests need beside cargo.
+//! Installs what the tests need besides cargo.
 
 use std::path::Path;
 
 use crate::run::{Result, command, output, run};
 
-/// A Debian package, and what of it the tests use.
+/// A Debian package, and the parts of it that the tests use.
 struct Need {
     package: &'static str,
     used: &'static str,
@@ -31,10 +31,10 @@ const NEEDS: &[Need] = &[
     Need { package: "python3-kazoo", used: "/usr/lib/python3/dist-packages/kazoo/client.py" },
 ];
 
-/// Installs what is missing, if this is Debian and we may. Otherwise says what to install.
+/// Installs missing packages, if this is Debian and the user has the permission. Otherwise prints what to install.
 ///
-/// No test uses a server that a package starts: where systemd runs, `etcd-server` starts one on port 2379, and
-/// `prometheus` one on 9090.
+/// No test uses a server that a package starts. With systemd, `etcd-server` starts one on port 2379, and `prometheus` one on
+/// port 9090.
 pub(crate) fn set_up() -> Result {
     let missing: Vec<_> = missing().collect();
     if missing.is_empty() {

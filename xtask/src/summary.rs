@@ -1,12 +1,12 @@
-//! What test programs printed, in numbers: by crate and backend.
+//! Counts the results of test programs by crate and backend.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What a skipped test's line begins with: zlock-testkit's `SKIP_MARK`.
+/// The beginning of a line about a skipped test: zlock-testkit's `SKIP_MARK`.
 const SKIP_MARK: &str = "ZLOCK-SKIP ";
 
-/// What a line that names a running server begins with: zlock-testkit's `SERVER_MARK`.
+/// The beginning of a line about a running server: zlock-testkit's `SERVER_MARK`.
 const SERVER_MARK: &str = "ZLOCK-SERVER ";
 
 const BACKENDS: [&str; 4] = ["mem", "zookeeper", "etcd", "none"];
@@ -19,11 +19,11 @@ struct Count {
     ignored: u32,
 }
 
-/// Counts the tests of one program after the other; shows a table.
+/// Counts the tests of several programs, and displays a table.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     counts: BTreeMap<(String, &'static str), Count>,
-    /// Why, and which tests.
+    /// The reasons, and the tests.
     skipped: BTreeMap<String, Vec<String>>,
     failures: Vec<String>,
     /// The servers that ran, with their versions.
@@ -35,14 +35,13 @@ impl Summary {
         !self.failures.is_empty()
     }
 
-    /// Whether nothing was tested at all.
+    /// Returns `true` if no test ran.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// Counts what one program wrote to its standard output, and to its standard error the tests that it skipped
-    /// (`name: reason`) and the servers that it ran; `passed` is what its exit status says. The crate of a
-    /// documentation test is known by its name.
+    /// Adds the output of one program. Its standard error has the tests that it skipped (`name: reason`) and the servers that
+    /// it ran. `passed` is `true` if its exit status was 0. The crate of a documentation test follows from the test's name.
     pub(crate) fn add(&mut self, package: &str, source: &str, stdout: &str, stderr: &str, passed: bool) {
         let marked = |mark| stderr.lines().filter_map(move |line| line.strip_prefix(mark));
         let skips: BTreeMap<_, _> = marked(SKIP_MARK).filter_map(|skip| skip.split_once(": ")).collect();
@@ -52,7 +51,7 @@ impl Summary {
             let package = if package.is_empty() { documented(name) } else { package };
             let count = self.counts.entry((package.to_owned(), backend(package, source, name))).or_default();
             match (result, skips.get(name)) {
-                // To libtest a test that returns early has passed.
+                // For libtest, a test that returns early has passed.
                 ("ok", Some(reason)) => {
                     count.skipped += 1;
                     self.skipped.entry((*reason).to_owned()).or_default().push(format!("{package} {name}"));
@@ -66,7 +65,7 @@ impl Summary {
             }
         }
         if !passed && self.failures.len() == failures {
-            self.failures.push(format!("{package} {source}: not by a test, see what it wrote"));
+            self.failures.push(format!("{package} {source}: not by a test, see its output"));
         }
     }
 
@@ -78,19 +77,19 @@ impl Summary {
     }
 }
 
-/// `test a::b ... ok`, also with `- should panic` and `- compile`, and with a reason behind `ignored`.
+/// Parses `test a::b ... ok`, also with `- should panic` or `- compile`, and with a reason after `ignored`.
 fn test(line: &str) -> Option<(&str, &str)> {
     let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     let result = result.split([',', ' ']).next()?;
     ["ok", "FAILED", "ignored"].contains(&result).then_some((name.split(" - should").next()?, result))
 }
 
-/// The crate of a documentation test: `zlock-core/src/path.rs - LockPath (line 3)`.
+/// Returns the crate of a documentation test such as `zlock-core/src/path.rs - LockPath (line 3)`.
 fn documented(name: &str) -> &str {
     name.split_once("/src/").map_or("zlock", |(package, _)| package)
 }
 
-/// By the crate's name; else by the name of the program's source, or of a module that the test is in.
+/// Returns the backend that a test belongs to: by the name of its crate, of its source file, or of one of its modules.
 fn backend(package: &str, source: &str, name: &str) -> &'static str {
     match package {
         "zlock-mem" => return "mem",

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test of the workspace, with a count at the end.
+//! `cargo xtask test`: runs every test of the workspace, and counts the results.
 
 use std::cmp::Reverse;
 use std::io::Write;
@@ -11,8 +11,8 @@ use crate::run::{Result, cargo, output, show};
 use crate::setup::set_up;
 use crate::summary::Summary;
 
-/// One selection for clippy, tests and docs, so that they share what they build. Without protoc everything but
-/// etcd, and that is said.
+/// Returns one selection of packages for clippy, tests and docs, so that they share their builds. Without protoc it excludes
+/// etcd, and prints that.
 pub(crate) fn everything() -> Vec<&'static str> {
     if has_protoc() {
         return vec!["--workspace", "--all-features"];
@@ -25,7 +25,7 @@ pub(crate) fn everything() -> Vec<&'static str> {
     vec!["--workspace", "--exclude", "zlock-etcd", "--exclude", "zlock-cli", "--features", features]
 }
 
-/// Whether there is a protoc, and with it the files that etcd's protocol imports.
+/// Returns `true` if protoc is installed, with the files that etcd's protocol imports.
 fn has_protoc() -> bool {
     let mut protoc = Command::new(std::env::var("PROTOC").unwrap_or_else(|_| "protoc".into()));
     if let Ok(include) = std::env::var("PROTOC_INCLUDE") {
@@ -53,7 +53,7 @@ pub(crate) fn test(args: &[String]) -> Result {
     let mut build = cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
     let everything = everything();
     if require && everything.contains(&"--exclude") {
-        return Err("there is no protoc, or not what it imports".into());
+        return Err("protoc is missing, or the files that it imports".into());
     }
     build.args(&everything);
     println!("\n$ {}", show(&build));
@@ -67,7 +67,7 @@ pub(crate) fn test(args: &[String]) -> Result {
         command.envs(newest.clone()).env(SERVERS, &servers);
         jobs.push((program, command));
     }
-    // The programs that take longest start first: a large file has many tests.
+    // The programs that take longest start first. A large file has many tests.
     let size = |program: &Program| std::fs::metadata(&program.path).map_or(0, |file| file.len());
     jobs.sort_by_cached_key(|(program, _)| Reverse(size(program)));
     let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
@@ -92,13 +92,13 @@ pub(crate) fn test(args: &[String]) -> Result {
     }
 }
 
-/// Runs a program to its end, then shows what it wrote, so that the output of two programs does not mix. Its standard
-/// error is kept apart from its standard output, whose lines are counted.
+/// Runs a program to its end, then prints its output, so that the outputs of two programs do not mix. Standard error is kept
+/// apart from standard output, whose lines are counted.
 fn run((program, mut command): (Program, Command)) -> Result<(Program, Output)> {
     let title = format!("{} {}", program.package, program.source);
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{title}: {e}"))?;
     let mut stdout = std::io::stdout().lock();
-    // A closed standard output (`| head`) is no reason to leave the tests alone.
+    // Tests run even if standard output is closed (`| head`).
     let _ = writeln!(stdout, "\n$ {}", title.trim());
     let _ = std::io::stderr().write_all(&output.stderr);
     let _ = stdout.write_all(&output.stdout);

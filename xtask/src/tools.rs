@@ -1,21 +1,21 @@
-//! Programs that cargo installs.
+//! Programs that are installed with cargo.
 
 use std::path::Path;
 
 use crate::run::{Result, cargo, command, run, target};
 
-/// A program from crates.io, of one version.
+/// A program from crates.io, in a fixed version.
 pub(crate) struct Tool {
     pub(crate) program: &'static str,
     pub(crate) package: &'static str,
     pub(crate) version: &'static str,
-    /// More arguments for `cargo install`.
+    /// Additional arguments for `cargo install`.
     pub(crate) install: &'static [&'static str],
 }
 
 impl Tool {
-    /// The program: the one in the path if it has this version, or one that is installed below the target folder, now
-    /// if need be.
+    /// Returns the path of the program: the one in `PATH` if it has this version, or one below the target folder, which is
+    /// installed first if necessary.
     pub(crate) fn path(&self) -> Result<String> {
         if self.is(self.program) {
             return Ok(self.program.to_owned());

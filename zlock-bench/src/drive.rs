@@ -1,4 +1,4 @@
-//! Tasks that acquire and release, and the times they take.
+//! Runs tasks that acquire and release locks, and measures them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,47 +8,47 @@ use tokio::sync::Barrier;
 use tokio::time::Instant;
 use zlock::{Lock, LockGuard, Release};
 
-/// Every so many operations of a task that has a second lock, one acquires that.
+/// A task with a second lock acquires that once in this many operations.
 const RARELY: usize = 20;
 
-/// How long the halves of one operation took, in nanoseconds.
+/// The durations of the two halves of an operation, in nanoseconds.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Sample {
     pub(crate) acquire: u64,
     pub(crate) release: u64,
 }
 
-/// What came out of a workload.
+/// The measurements of a workload.
 pub(crate) struct Measured {
     pub(crate) samples: Vec<Sample>,
     pub(crate) seconds: f64,
     pub(crate) per_client: Vec<usize>,
-    /// How often more held than may.
+    /// How often there were more holders than allowed.
     pub(crate) violations: u64,
 }
 
-/// What one task acquires.
+/// A task, and the locks that it acquires.
 #[derive(Clone)]
 pub(crate) struct Task<L, R = L> {
     pub(crate) lock: L,
-    /// A lock on the same path that excludes all others.
+    /// An exclusive lock on the same path.
     pub(crate) rare: Option<R>,
-    /// How many may hold `lock` at the same time.
+    /// The maximum number of holders of `lock`.
     pub(crate) limit: u64,
     pub(crate) turn: Turn,
 }
 
-/// What a task does while it holds its lock, and how it lets go.
+/// What a task does while it holds its lock, and how it releases the lock.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Turn {
-    /// How long it keeps its core busy.
+    /// How long the task keeps its core busy.
     pub(crate) work: Duration,
-    /// The guard is dropped; otherwise it is released, and the end of that is awaited.
+    /// `true` if the guard is dropped, `false` if `release` is awaited.
     pub(crate) drops: bool,
 }
 
 impl<L> Task<L> {
-    /// A task that acquires only this lock.
+    /// Creates a task that acquires only this lock.
     pub(crate) fn new(lock: L, limit: u64) -> Self {
         Task { lock, rare: None, limit, turn: Turn::default() }
     }
@@ -58,17 +58,17 @@ impl<L> Task<L> {
     }
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 struct Shared {
     next: AtomicUsize,
     operations: usize,
-    /// How much of the lock is taken; not looked at if each task has a lock of its own.
+    /// The part of the lock that is held. Ignored if each task has its own lock.
     inside: Option<AtomicU64>,
     violations: AtomicU64,
     gate: Barrier,
 }
 
-/// Runs all tasks at once; `shared` if they are all on the same lock.
+/// Runs all tasks concurrently. `shared` is `true` if they all use the same lock.
 pub(crate) async fn drive<L: Lock, R: Lock>(
     tasks: &[Task<L, R>],
     operations: usize,
@@ -112,7 +112,7 @@ async fn work<L: Lock, R: Lock>(task: Task<L, R>, shared: Arc<Shared>) -> Vec<Sa
     }
 }
 
-/// Acquires and releases once; `share` is how much of the limit that takes.
+/// Acquires and releases once. `share` is the part of the limit that the lock uses.
 async fn operate<L: Lock>(lock: &L, share: u64, limit: u64, turn: Turn, shared: &Shared) -> Sample {
     let began = Instant::now();
     let guard = lock.acquire().await.expect("acquire");

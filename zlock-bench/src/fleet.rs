@@ -1,4 +1,4 @@
-//! What a fleet of clients costs its servers, by their own counters: many sessions, at rest or each with a lock.
+//! Measures the cost of many sessions for the servers, by their own counters. The sessions are at rest or hold one lock each.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store::Store;
 
 const SESSIONS: usize = 200;
 
-/// For so many session timeouts the requests are counted.
+/// The number of session timeouts during which requests are counted.
 const TIMEOUTS: u32 = 3;
 
 /// Prints a line for sessions at rest and one for sessions that hold.
@@ -42,7 +42,7 @@ pub(crate) async fn run(store: &Store) {
 async fn count(store: &Store, workload: &str, sessions: usize) {
     let (before, began) = (requests(store).await, Instant::now());
     sleep(store.session_timeout() * TIMEOUTS).await;
-    // The question itself is one packet of ZooKeeper's for each server; etcd counts it elsewhere.
+    // Reading the counters is one packet for each ZooKeeper server. etcd counts it separately.
     let (asked, seconds) = (requests(store).await - before, began.elapsed().as_secs_f64());
     let each = asked / seconds / sessions as f64;
     println!(
@@ -55,7 +55,7 @@ async fn count(store: &Store, workload: &str, sessions: usize) {
     );
 }
 
-/// What clients have sent to all servers of the store.
+/// Returns the number of requests that clients have sent to all servers of the store.
 async fn requests(store: &Store) -> f64 {
     let mut sum = 0.0;
     for host in store.hosts() {

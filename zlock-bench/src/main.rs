@@ -1,33 +1,32 @@
-//! How long zlock's locks take: `zlock-bench zk|etcd|mem [WORKLOAD..]`, one line of JSON a workload.
+//! Measures zlock's locks: `zlock-bench zk|etcd|mem [WORKLOAD..]` prints one line of JSON for each workload.
 //!
-//! One operation is one acquire and one release, with nothing in between but a check that nobody else
-//! holds that may not. All tasks take from one counter until the operations are used up; a quarter as many
-//! run before, unmeasured.
+//! One operation is an acquire and a release, with only a check in between that no other holder exists that must not. All tasks
+//! share one counter of operations, until it is used up. A quarter as many operations run before, unmeasured.
 //!
-//! | workload | what |
+//! | workload | meaning |
 //! |---|---|
 //! | `w1` | one task, one lock |
 //! | `w1-drop` | the same, the guard dropped |
-//! | `w2-8`, `w2-32` | so many tasks, a session each, one lock |
+//! | `w2-8`, `w2-32` | 8 or 32 tasks, each with its own session, one lock |
 //! | `w2-8x8` | 8 sessions of 8 tasks, one lock; `max_acq_us` is the longest wait |
 //! | `w2-8x8-handoff` | the same, with hand-off within 10 ms |
 //! | `w3` | 64 tasks, one session, one lock |
 //! | `w3-handoff` | the same, with hand-off within 10 ms |
 //! | `w3-handoff-50us` | the same, and each holder keeps its core busy for 50 us |
-//! | `w4` | 64 tasks, one session, a lock each |
+//! | `w4` | 64 tasks, one session, each with its own lock |
 //! | `w5` | 16 tasks, one session, one read/write lock, every 20th operation a write |
 //! | `w6` | 32 tasks, one session, one semaphore of 8 permits |
-//! | `w7` | 500 tasks queue behind a holder (`w7-enqueue`); a second later it lets go, and each in turn holds and lets go (`w7-drain`) |
-//! | `growth` | one task, one lock, 100,000 operations: `tenths` is the rate of each tenth. Only if it is named |
-//! | `fleet` | 200 sessions, at rest (`fleet-idle`) and then with a lock each (`fleet-holding`): what they cost by the servers' own counters, not `mem`. Only if it is named |
+//! | `w7` | 500 tasks queue behind a holder (`w7-enqueue`); a second later it releases the lock, and each task in turn acquires and releases it (`w7-drain`) |
+//! | `growth` | one task, one lock, 100,000 operations: `tenths` is the rate in each tenth. Runs only if named |
+//! | `fleet` | 200 sessions, at rest (`fleet-idle`) and then with one lock each (`fleet-holding`): their cost, by the servers' own counters. Not on `mem`. Runs only if named |
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `ZK_CONNECT` | host:port, comma-separated; for `zk` |
 //! | `ETCD_ENDPOINTS` | the same for `etcd`, which needs the feature `etcd` |
 //! | `PEERS_SCALE` | multiplies the operations |
-//! | `PEERS_SERVER` | the field `server`, as it is |
-//! | `PEERS_SNAP` | a script that prints the servers' counters: run just before and just after the measured part, for `before` and `after` |
+//! | `PEERS_SERVER` | the value of the field `server` |
+//! | `PEERS_SNAP` | a script that prints the servers' counters. It runs right before and right after the measured part, for the fields `before` and `after` |
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that fails says so and ends")]
 
 mod drive;

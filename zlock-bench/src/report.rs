@@ -1,11 +1,11 @@
-//! One line of JSON a workload.
+//! Prints one line of JSON for each workload.
 
 use std::process::Command;
 
 use crate::drive::{Measured, Sample};
 use crate::workload::GROWTH;
 
-/// The servers' counters as JSON; `null` if there is nobody to ask.
+/// Returns the servers' counters as JSON, or `null` without a script that prints them.
 pub(crate) fn snap(store: &str) -> String {
     let Some(script) = std::env::var_os("PEERS_SNAP").filter(|_| store != "mem") else {
         return "null".into();
@@ -16,7 +16,7 @@ pub(crate) fn snap(store: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// `operations` times `PEERS_SCALE`, at least ten.
+/// Returns `operations` times `PEERS_SCALE`, at least ten.
 pub(crate) fn scaled(operations: usize) -> usize {
     let scale = std::env::var("PEERS_SCALE").unwrap_or_else(|_| "1".into());
     let scale: f64 = scale.parse().expect("PEERS_SCALE=NUMBER");
@@ -46,7 +46,7 @@ pub(crate) fn print(store: &str, workload: &str, measured: &Measured, before: &s
     );
 }
 
-/// The field `tenths`: operations a second in each tenth of what one task did.
+/// Returns the field `tenths`: operations per second in each tenth of a task's operations.
 fn tenths(samples: &[Sample]) -> String {
     let rate = |tenth: &[Sample]| {
         let nanoseconds: u64 = tenth.iter().map(|sample| sample.acquire + sample.release).sum();
@@ -56,7 +56,7 @@ fn tenths(samples: &[Sample]) -> String {
     format!("\"tenths\":[{}],", rates.join(","))
 }
 
-/// In microseconds.
+/// Returns a percentile in microseconds.
 fn percentile(samples: &[Sample], percent: usize, of: fn(&Sample) -> u64) -> f64 {
     let mut all: Vec<_> = samples.iter().map(of).collect();
     all.sort_unstable();

@@ -1,4 +1,4 @@
-//! Where the locks are.
+//! The store under test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use zlock::etcd::{EtcdBackend, EtcdOptions};
 use zlock::mem::MemServer;
 use zlock::zk::{ZkBackend, ZkOptions};
 
-/// The session timeout: that of the peers' benches.
+/// The session timeout, as in the benchmarks of the peers.
 const SECONDS: u64 = 30;
 
-/// A store, and names on it that no earlier run has used.
+/// A store, with names that no earlier run has used.
 pub(crate) struct Store {
     kind: Kind,
     run: String,
@@ -45,7 +45,7 @@ impl Store {
         Store { kind, run: NodeIds::random().next().to_string() }
     }
 
-    /// `zk`, `etcd` or `mem`.
+    /// Returns `zk`, `etcd` or `mem`.
     pub(crate) fn name(&self) -> &'static str {
         match self.kind {
             Kind::Zookeeper(_) => "zk",
@@ -55,7 +55,7 @@ impl Store {
         }
     }
 
-    /// A session of its own.
+    /// Connects with a new session.
     pub(crate) async fn connect(&self) -> Arc<dyn CoordinationBackend> {
         match &self.kind {
             Kind::Zookeeper(url) => {
@@ -71,12 +71,12 @@ impl Store {
         }
     }
 
-    /// The session timeout of its sessions.
+    /// Returns the timeout of the sessions.
     pub(crate) fn session_timeout(&self) -> Duration {
         Duration::from_secs(SECONDS)
     }
 
-    /// The servers that can be asked for their counters.
+    /// Returns the servers that have counters.
     pub(crate) fn hosts(&self) -> Vec<&str> {
         let url = match &self.kind {
             Kind::Zookeeper(url) => url,
@@ -88,7 +88,7 @@ impl Store {
         hosts.unwrap_or_default().split(',').collect()
     }
 
-    /// The path of this run for this workload.
+    /// Returns the path for this workload in this run.
     pub(crate) fn path(&self, workload: &str) -> String {
         format!("/zlock-{}-{workload}", self.run)
     }

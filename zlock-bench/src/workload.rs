@@ -29,17 +29,17 @@ pub(crate) const ALL: [&str; 15] = [
     FLEET,
 ];
 
-/// Takes minutes: run only if it is named.
+/// Takes minutes, so it runs only if named.
 pub(crate) const GROWTH: &str = "growth";
 
-/// Waits for most of its time: run only if it is named.
+/// Waits most of the time, so it runs only if named.
 pub(crate) const FLEET: &str = "fleet";
 
 const WAITERS: usize = 500;
 
 const HANDOFF: Handoff = Handoff::within(Duration::from_millis(10));
 
-/// What a critical section takes where it takes any time.
+/// The duration of a critical section, in workloads where it has one.
 const WORK: Duration = Duration::from_micros(50);
 
 pub(crate) async fn run(store: &Store, workload: &str) {
@@ -91,7 +91,7 @@ pub(crate) async fn run(store: &Store, workload: &str) {
     }
 }
 
-/// So many sessions, and so many tasks in each, on one lock.
+/// Creates tasks on one lock, in this many sessions with this many tasks each.
 async fn one_lock(
     store: &Store,
     workload: &str,
@@ -107,7 +107,7 @@ async fn one_lock(
     locks
 }
 
-/// The same tasks with hand-off, each of which works for so long.
+/// Enables hand-off for these tasks, and makes each holder work for this time.
 fn handed(tasks: Vec<Task<InterProcessMutex>>, work: Duration) -> Vec<Task<InterProcessMutex>> {
     let turn = Turn { work, ..Turn::default() };
     let hand = |task: Task<InterProcessMutex>| {
@@ -137,7 +137,7 @@ async fn timed<L: Lock, R: Lock>(
     print(store.name(), workload, &measured, &before, &after);
 }
 
-/// All waiters queue behind a holder; then it lets go.
+/// All waiters queue behind a holder, which then releases the lock.
 async fn queue(store: &Store) {
     let backend = store.connect().await;
     let (client, path) = (Client::new(backend.clone()), store.path("w7"));
@@ -168,7 +168,7 @@ async fn queue(store: &Store) {
     print(store.name(), "w7-drain", &span(drained), &ready, &snap(store.name()));
 }
 
-/// Only the whole is measured: one operation a waiter.
+/// Returns a measurement of only the total time, with one operation for each waiter.
 fn span(time: Duration) -> Measured {
     Measured {
         samples: vec![Sample::default(); WAITERS],

@@ -1,4 +1,4 @@
-//! The command line, as clap reads it.
+//! The command line, parsed by clap.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use zlock::LockPath;
 
 /// Distributed locks for scripts and cron jobs, on ZooKeeper or etcd.
 ///
-/// `zlock run` holds a lock while a command runs. The other subcommands show who holds which lock, ask holders to
-/// release them, and check a store.
+/// `zlock run` holds a lock while a command runs. The other subcommands show the holders and waiters of locks, ask
+/// holders to release them, and check a store.
 #[derive(Debug, Parser)]
 #[command(
     name = "zlock",
@@ -24,13 +24,13 @@ use zlock::LockPath;
 #[command(after_help = "\
 Exit codes:
   0    Success; for run, the command's own exit code
-  1    doctor: something is wrong; revoke: nobody holds the lock
+  1    doctor: a check failed; revoke: there was nothing to revoke
   123  run: the lock was lost, and the command was stopped
   124  run: another client holds the lock (see --on-busy)
-  125  zlock itself failed, or the command line is wrong; nothing was started
+  125  zlock itself failed, or the command line is wrong; no command is left running
   126  run: the command cannot be executed
   127  run: the command was not found
-  128+N  run: the command was ended by signal N
+  128+N  run: signal N ended the command or the wait for the lock
 
 Examples:
   export ZLOCK_URL=etcd://etcd1:2379,etcd2:2379/production
@@ -41,23 +41,23 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
-    /// Lists the locks below a path that are held or waited for.
+    /// Lists the locks below a path that have holders or waiters.
     #[command(after_help = "Examples:\n  zlock ls\n  zlock ls jobs --json")]
     Ls(Below),
-    /// Shows who holds a lock and who waits for it, the next one first.
+    /// Shows the holders and waiters of a lock, in queue order.
     #[command(after_help = "Examples:\n  zlock who jobs/backup\n  zlock who --json jobs/backup")]
     Who(Lock),
     Revoke(Revoke),
-    /// Prints each change of a lock: who waits, who holds, who has left.
+    /// Prints each change of a lock: clients that start to wait, acquire the lock, or leave.
     #[command(
         after_help = "Examples:\n  zlock watch jobs/backup\n  zlock watch --json jobs/backup | jq .event"
     )]
     Watch(Lock),
-    /// Checks that a store can be used for locks, and says what to do if not.
+    /// Checks that a store is ready for locks, and suggests a fix for each problem.
     ///
     /// Acquires and releases a lock named `zlock-doctor` below the path.
     #[command(after_help = "Examples:\n  zlock doctor\n  zlock doctor --json jobs")]
@@ -78,12 +78,12 @@ Examples:
     Man,
 }
 
-/// Which store to use.
+/// The store to use.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
     /// The store: zk://HOST:2181,HOST/CHROOT or etcd://HOST:2379,HOST/PREFIX.
     ///
-    /// Parameters follow a question mark, for example zk://zk1/app?session_timeout=10s. All stores take
+    /// Parameters follow a question mark, for example zk://zk1/app?session_timeout=10s. All stores accept
     /// session_timeout, connect_timeout and operation_timeout.
     #[arg(long, env = "ZLOCK_URL", hide_env_values = true, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) url: Option<String>,
@@ -91,15 +91,15 @@ pub(crate) struct Store {
 
 /// Runs a command while holding a lock.
 ///
-/// Waits for the lock, runs the command and releases the lock when the command and everything in its process group
-/// have ended. If the lock is about to be lost, the command gets SIGTERM, and after --kill-after SIGKILL: it is dead before
-/// anybody else can hold the lock.
+/// Waits for the lock, runs the command, and releases the lock once the command and every process in its process group
+/// have ended. If the lock is about to be lost, the command receives SIGTERM and, after --kill-after, SIGKILL: it is
+/// dead before another client can hold the lock.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The command finds in its environment:
-  ZLOCK_TOKEN  The fencing token: greater than that of every earlier holder
+Environment variables set for the command:
+  ZLOCK_TOKEN  The fencing token, greater than the token of every earlier holder
   ZLOCK_PATH   The path of the lock
-  ZLOCK_NODE   The lock's node at the server: a znode or a key, which exists as long as the lock is held
+  ZLOCK_NODE   The znode or key on the server, which exists as long as the lock is held
 
 Examples:
   zlock run jobs/backup -- /usr/local/bin/backup --full
@@ -111,28 +111,28 @@ Examples:
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Shares the lock with others that use --shared, and excludes those that do not.
+    /// Shares the lock with other clients that use --shared, and excludes all others.
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
-    /// Takes N of MAX permits. Everybody who uses the lock must name the same MAX.
+    /// Acquires N of MAX permits. All clients of the lock must use the same MAX.
     #[arg(long, value_name = "N/MAX", value_parser = permits)]
     pub(crate) permits: Option<(u32, u32)>,
-    /// Waits for the lock for at most this long, for example 5s or 2m. Waits without a limit by default.
+    /// Waits at most this long for the lock, for example 5s or 2m. By default the wait has no limit.
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
-    /// Does not wait if another client holds the lock.
+    /// Exits at once if another client holds the lock.
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// How long the command has between SIGTERM and SIGKILL when the lock is about to be lost.
+    /// The time between SIGTERM and SIGKILL when the lock is about to be lost.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub(crate) kill_after: Duration,
-    /// The exit code if another client holds the lock. A store that cannot be used is never reported as busy.
+    /// The exit code if another client holds the lock. An unreachable store is never reported as busy.
     #[arg(long, value_name = "CODE", default_value_t = crate::exit::BUSY)]
     pub(crate) on_busy: u8,
-    /// Runs the command, a single argument, with `sh -c`.
+    /// Runs the command, given as a single argument, with `sh -c`.
     #[arg(long)]
     pub(crate) shell: bool,
-    /// Says on standard error what happens to the lock.
+    /// Reports on standard error what happens to the lock.
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The lock, for example jobs/backup.
@@ -162,16 +162,15 @@ pub(crate) struct Below {
     pub(crate) store: Store,
     #[command(flatten)]
     pub(crate) format: Format,
-    /// The path to look below. Everything below the URL's path by default.
+    /// The path to search below. Defaults to the URL's path.
     #[arg(value_name = "PREFIX", value_parser = path)]
     pub(crate) prefix: Option<LockPath>,
 }
 
 /// Asks the holders of a lock to release it, or removes one of them.
 ///
-/// A holder that was asked decides by itself: `zlock run` sends SIGTERM to its command. With --force the node with
-/// the given token is removed; its holder learns of that a little later, and until then two clients may believe that they
-/// hold the lock.
+/// Each holder decides how to respond: `zlock run` sends SIGTERM to its command. --force removes the node with the
+/// given token. Its holder notices a little later; until then, two clients may believe that they hold the lock.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -184,18 +183,18 @@ pub(crate) struct Revoke {
     /// Removes the node with the token given by --token.
     #[arg(long, requires = "token")]
     pub(crate) force: bool,
-    /// The token of the node to remove, as `zlock who` shows it.
+    /// The token of the node to remove, as shown by `zlock who`.
     #[arg(long, value_name = "N", requires = "force")]
     pub(crate) token: Option<u64>,
 }
 
-/// Measures what locks cost on a store. Loads its servers.
+/// Measures the cost of locks on a store, and puts load on its servers.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  zlock bench --yes etcd://etcd1:2379/bench")]
 pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) format: Format,
-    /// Runs without asking, although the servers will be loaded.
+    /// Confirms that the servers may be put under load.
     #[arg(long)]
     pub(crate) yes: bool,
     /// How long each workload runs.
@@ -206,7 +205,7 @@ pub(crate) struct Bench {
     pub(crate) url: String,
 }
 
-/// How to print.
+/// The output format.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Format {
     /// Prints JSON.
@@ -214,13 +213,13 @@ pub(crate) struct Format {
     pub(crate) json: bool,
 }
 
-/// Reads a lock's name: its path, with or without the first slash.
+/// Parses the name of a lock: its path, with or without the leading slash.
 fn path(name: &str) -> Result<LockPath, String> {
     let slash = if name.starts_with('/') { "" } else { "/" };
     LockPath::new(format!("{slash}{name}")).map_err(|error| error.to_string())
 }
 
-/// Reads `N/MAX`.
+/// Parses `N/MAX`.
 fn permits(text: &str) -> Result<(u32, u32), String> {
     let parts = text.split_once('/').and_then(|(n, max)| Some((n.parse().ok()?, max.parse().ok()?)));
     let (n, max) = parts.ok_or("expected N/MAX, for example 1/4")?;
@@ -230,13 +229,13 @@ fn permits(text: &str) -> Result<(u32, u32), String> {
     Ok((n, max))
 }
 
-/// The units of a duration, longer names first.
+/// The units of a duration, in milliseconds.
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
 
 /// The longest duration: more than a year.
 const MAX_MILLIS: u64 = 10_000 * 3_600_000;
 
-/// Reads a duration such as `500ms`, `5s`, `2m` or `1h`.
+/// Parses a duration such as `500ms`, `5s`, `2m` or `1h`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

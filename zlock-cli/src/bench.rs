@@ -1,4 +1,4 @@
-//! `zlock bench`: what locks cost on a store, by workloads of the project's own bench.
+//! `zlock bench`: measures the cost of locks on a store, with workloads from the project's benchmarks.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::output::{millis, print_json, print_table};
 use crate::store::Target;
 
-/// A number of clients, each with a session of its own, and of tasks in each, that all use one lock.
+/// Clients that all use one lock, each with its own session and a number of tasks.
 struct Workload {
     name: &'static str,
     what: &'static str,
@@ -27,9 +27,9 @@ const WORKLOADS: [Workload; 3] = [
     Workload { name: "w3", what: "64 tasks of one client, one lock", clients: 1, tasks: 64 },
 ];
 
-/// What a workload has shown.
+/// The measurements of a workload.
 struct Outcome {
-    /// From the call to the grant, in order.
+    /// From call to grant, sorted.
     waits: Vec<Duration>,
     took: Duration,
 }
@@ -39,7 +39,7 @@ pub(crate) async fn bench(args: Bench) -> Result<ExitCode, Failure> {
     if !args.yes {
         let time = args.time * u32::try_from(WORKLOADS.len()).unwrap_or(1);
         return Err(Failure::failed(format!(
-            "this loads the servers of {} for {time:?}, and others who use them wait: add --yes to run it",
+            "this puts the servers of {} under load for {time:?} and slows their other clients: add --yes to run it",
             args.url
         )));
     }
@@ -74,7 +74,7 @@ pub(crate) async fn bench(args: Bench) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Acquires and releases the lock in every task until the time is over.
+/// Acquires and releases the lock in each task until the time is up.
 async fn run(target: &Target, workload: &Workload, time: Duration) -> Result<Outcome, Failure> {
     let mut clients = Vec::new();
     for _ in 0..workload.clients {
@@ -87,7 +87,7 @@ async fn run(target: &Target, workload: &Workload, time: Duration) -> Result<Out
             let mutex = client.mutex(format!("/zlock-bench/{}", workload.name))?;
             tasks.spawn(async move {
                 let mut waits = Vec::new();
-                // At least once, so that there is something to show.
+                // At least once, so that there is a measurement.
                 while waits.is_empty() || began.elapsed() < time {
                     let called = Instant::now();
                     let guard = mutex.acquire().await?;

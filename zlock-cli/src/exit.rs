@@ -1,29 +1,29 @@
-//! How the command ends: its exit codes, and errors of one line.
+//! Exit codes, and errors that are reported on one line.
 
 use std::fmt;
 use std::process::ExitCode;
 
 /// The lock was lost, and the command was stopped.
 pub(crate) const LOST: u8 = 123;
-/// Another client held the lock for all the time that there was.
+/// Another client held the lock until the time limit.
 pub(crate) const BUSY: u8 = 124;
-/// zlock itself failed: bad input, or a store that cannot be used.
+/// zlock itself failed, for example because of bad input or an unreachable store.
 pub(crate) const FAILED: u8 = 125;
 /// The command cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// There is no such command.
+/// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// Returns the exit code for a process that a signal ended.
+/// Returns the exit code for a process that was terminated by a signal.
 pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(signal).map_or(FAILED, |signal| 128u8.saturating_add(signal))
 }
 
-/// Why zlock ends without success: a message of one line, and an exit code.
+/// An error: a one-line message and an exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// Empty if there is nothing to say.
+    /// Empty if nothing is printed.
     pub(crate) message: String,
 }
 
@@ -32,7 +32,7 @@ impl Failure {
         Failure { code, message: message.into() }
     }
 
-    /// A failure of zlock itself.
+    /// Creates a failure of zlock itself, with exit code 125.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Failure::new(FAILED, message)
     }
@@ -56,7 +56,7 @@ impl From<zlock::Error> for Failure {
     }
 }
 
-/// Writes a line to standard error, if there is something to say. One that is closed is no reason to fail.
+/// Writes a line to standard error unless the message is empty. Ignores a closed standard error.
 pub(crate) fn say(message: &str) {
     use std::io::Write as _;
 

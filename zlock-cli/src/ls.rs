@@ -1,4 +1,4 @@
-//! `zlock ls`: the locks below a path.
+//! `zlock ls`: lists the locks below a path.
 
 use std::process::ExitCode;
 
@@ -21,12 +21,12 @@ pub(crate) async fn ls(args: Below) -> Result<ExitCode, Failure> {
     for path in paths {
         let participants = client.mutex(&path)?.participants().await?;
         let holders = participants.iter().filter(|participant| participant.is_holder).count();
-        // Released in between.
+        // An empty queue: the lock was released meanwhile.
         if !participants.is_empty() {
             rows.push((path, holders, participants.len() - holders));
         }
     }
-    // Nothing is held by this client.
+    // This client holds nothing, so a failure has no effect.
     let _ = client.close().await;
     if args.format.json {
         let locks: Vec<_> = rows

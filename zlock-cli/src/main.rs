@@ -1,7 +1,7 @@
-//! The command `zlock`.
+//! The `zlock` command.
 
 #[cfg(not(any(feature = "mem", feature = "zk", feature = "etcd")))]
-compile_error!("a store is needed: switch on the feature zk, etcd or mem");
+compile_error!("a store is needed: enable the feature zk, etcd or mem");
 
 mod args;
 mod bench;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let done = match cli.command {
-        // It has two processes, and a runtime in each.
+        // It consists of two processes with a runtime each.
         Command::Run(args) => return run::run(args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "zlock", &mut std::io::stdout());
@@ -52,17 +52,17 @@ fn main() -> ExitCode {
     done.unwrap_or_else(|failure: Failure| failure.report())
 }
 
-/// Runs a subcommand that asks a store.
+/// Runs a subcommand that sends requests to a store.
 fn wait_for(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let done = runtime.block_on(command);
-    // It may be looking up the address of a host.
+    // A DNS lookup may still be running.
     runtime.shutdown_background();
     done
 }
 
-/// Ends with what clap has to say: help, or one line about what is wrong with the command line.
+/// Prints clap's help, or one line about an error in the command line.
 fn usage(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -74,7 +74,7 @@ fn usage(error: &clap::Error) -> ExitCode {
             ExitCode::from(exit::FAILED)
         }
         _ => {
-            // clap says it in a paragraph; advice and usage follow in others.
+            // clap's first paragraph is the error; advice and usage follow.
             let text = error.render().to_string();
             let first = text.split("\n\n").next().unwrap_or_default();
             let lines: Vec<_> = first.lines().map(str::trim).collect();

@@ -1,4 +1,4 @@
-//! `zlock man`: the man page, with a section for each subcommand.
+//! `zlock man`: prints the man page, which has a section for each subcommand.
 
 use std::io::{self, Write as _};
 
@@ -25,7 +25,7 @@ pub(crate) fn print() -> io::Result<()> {
     io::stdout().write_all(&page)
 }
 
-/// A subcommand's own page as a section.
+/// Renders a subcommand's page as a section.
 fn section(command: &Command) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone());
     let mut parts = Vec::new();

@@ -1,11 +1,11 @@
-//! Printing: tables, colours, JSON and times.
+//! Prints tables, colours, JSON and times.
 
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-/// A colour of a terminal, by its number.
+/// A terminal colour, by its ANSI number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     Red = 31,
@@ -13,17 +13,17 @@ pub(crate) enum Colour {
     Yellow = 33,
 }
 
-/// Returns whether standard output takes colours: a terminal does, unless `NO_COLOR` is set.
+/// Returns `true` if standard output is a terminal and `NO_COLOR` is not set.
 fn has_colours() -> bool {
     stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Paints a text if standard output takes colours.
+/// Colours a text if standard output supports it.
 pub(crate) fn paint(text: &str, colour: Colour) -> String {
     if has_colours() { format!("\x1b[{}m{text}\x1b[0m", colour as u8) } else { text.to_owned() }
 }
 
-/// Writes a line to standard output. A reader that has gone (`| head`) ends the process without a word.
+/// Writes a line to standard output. If the reader is gone (`| head`), exits silently.
 pub(crate) fn print(line: &str) {
     let mut stdout = stdout().lock();
     if stdout.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdout.flush()).is_err() {
@@ -36,7 +36,7 @@ pub(crate) fn print_json(value: &Value) {
     print(&value.to_string());
 }
 
-/// Writes rows in columns, with a first row of titles. The last column is not filled up.
+/// Writes a table with a row of titles. The last column is not padded.
 pub(crate) fn print_table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) {
     let titles = titles.map(str::to_owned);
     let all = || std::iter::once(&titles).chain(rows);
@@ -51,7 +51,7 @@ pub(crate) fn print_table<const N: usize>(titles: [&str; N], rows: &[[String; N]
     }
 }
 
-/// Shows a text that somebody else wrote: controls, which could change a terminal, are replaced.
+/// Returns foreign text in printable form: at most 80 characters, with control characters replaced.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     const MAX: usize = 80;
 
@@ -64,7 +64,7 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     if text.chars().nth(MAX).is_some() { format!("{shown}..") } else { shown }
 }
 
-/// Shows a time as `2026-11-22T14:37:00Z`.
+/// Formats a time as `2026-11-22T14:37:00Z`.
 pub(crate) fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
@@ -72,7 +72,7 @@ pub(crate) fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", of_day / 3600, of_day / 60 % 60, of_day % 60)
 }
 
-/// The date that is this many days after 1970-01-01.
+/// Returns year, month and day for a number of days since 1970-01-01.
 fn civil(mut days: u64) -> (u64, u64, u64) {
     let is_leap =
         |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
@@ -93,13 +93,13 @@ fn civil(mut days: u64) -> (u64, u64, u64) {
     (year, month, days + 1)
 }
 
-/// The time of day here: for display only.
-#[allow(clippy::disallowed_methods, reason = "it is shown, and nothing is decided by it")]
+/// Returns this machine's time of day, for display only.
+#[allow(clippy::disallowed_methods, reason = "for display only; no decision depends on it")]
 pub(crate) fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// Shows a duration in milliseconds.
+/// Converts a duration to milliseconds.
 pub(crate) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,4 +1,4 @@
-//! How a place in a lock's queue is shown.
+//! Displays a participant of a lock: a holder or a waiter.
 
 use serde_json::{Value, json};
 use zlock::{Label, Participant};
@@ -8,7 +8,7 @@ use crate::output::{Colour, paint, printable, utc};
 /// The titles of a table of participants.
 pub(crate) const TITLES: [&str; 7] = ["STATE", "KIND", "TOKEN", "SESSION", "SINCE", "REVOKED", "WHO"];
 
-/// A row of such a table.
+/// Formats a participant as a row of that table.
 pub(crate) fn row(participant: &Participant) -> [String; 7] {
     let unknown = || "-".to_owned();
     [
@@ -22,7 +22,7 @@ pub(crate) fn row(participant: &Participant) -> [String; 7] {
     ]
 }
 
-/// The same for programs. Fields that a store or a client does not tell are null.
+/// Formats a participant as JSON. Unknown fields are null.
 pub(crate) fn to_json(participant: &Participant) -> Value {
     let who = who(participant);
     let (host, process) = who.as_deref().and_then(host_and_process).unzip();
@@ -40,14 +40,14 @@ pub(crate) fn to_json(participant: &Participant) -> Value {
     })
 }
 
-/// A line about a participant, for a list of events.
+/// Formats a participant as a line of an event list.
 pub(crate) fn line(participant: &Participant) -> String {
     let [_, kind, token, session, ..] = row(participant);
     let who = who(participant).unwrap_or_else(|| "-".to_owned());
     format!("{kind} token {token} session {session} {who}")
 }
 
-/// The state with a colour.
+/// Returns the state in its colour.
 pub(crate) fn painted(state: &str) -> String {
     paint(state, if state == "holds" { Colour::Green } else { Colour::Yellow })
 }
@@ -66,13 +66,13 @@ fn kind(label: Label) -> String {
     }
 }
 
-/// What the client wrote into its node, if it is readable. A request for revocation has overwritten it.
+/// Returns the data that the client stored in its node, unless a request for revocation has overwritten it.
 fn who(participant: &Participant) -> Option<String> {
     let is_there = !participant.data.is_empty() && !participant.is_revocation_requested();
     is_there.then(|| printable(&participant.data))
 }
 
-/// Reads `HOST pid NUMBER ..`, which zlock's clients write.
+/// Parses `HOST pid NUMBER ..`, the format of zlock's clients.
 fn host_and_process(data: &str) -> Option<(String, u64)> {
     let mut words = data.split(' ');
     let (host, pid, number) = (words.next()?, words.next()?, words.next()?);

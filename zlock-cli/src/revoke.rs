@@ -1,4 +1,4 @@
-//! `zlock revoke`: asking holders to release a lock, and removing one of them.
+//! `zlock revoke`: asks holders to release a lock, or removes one of them.
 
 use std::process::ExitCode;
 
@@ -19,14 +19,14 @@ pub(crate) async fn revoke(args: Revoke) -> Result<ExitCode, Failure> {
         Some(token) => ("removed", usize::from(remove(&store, &path, token).await?)),
         None => ("asked", client.mutex(&path)?.request_revocation().await?),
     };
-    // Nothing is held by this client.
+    // This client holds nothing, so a failure has no effect.
     let _ = client.close().await;
     if format.json {
         print_json(&json!({ "lock": path.as_str(), what: count }));
     } else {
         print(&match (what, count) {
             ("asked", 0) => format!("{path}: nobody holds the lock"),
-            ("asked", count) => format!("{path}: {count} asked to release the lock"),
+            ("asked", count) => format!("{path}: holders asked to release the lock: {count}"),
             (_, 0) => format!("{path}: no node has this token; see zlock who"),
             _ => format!("{path}: node removed"),
         });
@@ -34,7 +34,7 @@ pub(crate) async fn revoke(args: Revoke) -> Result<ExitCode, Failure> {
     Ok(if count == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Removes just the node with this token. Returns whether it was there.
+/// Removes the node with this token. Returns `true` if the node existed.
 async fn remove(store: &Store, path: &LockPath, token: u64) -> Result<bool, Failure> {
     let backend = &store.backend;
     for node in backend.children(path).await?.into_vec() {

@@ -1,4 +1,4 @@
-//! The system calls that have no safe wrapper: all of this package's unsafe code.
+//! System calls without a safe wrapper. All unsafe code of this package is in this file.
 
 #![allow(unsafe_code, reason = "fork, pre_exec and sigaction have no safe wrapper")]
 
@@ -8,23 +8,23 @@ use std::process::{Child, Command};
 
 use rustix::process::Pid;
 
-/// Which side of a [`fork`] this is.
+/// The outcome of a [`fork`], in each of the two processes.
 pub(crate) enum Fork {
     Child,
     /// With the child's process ID.
     Parent(Pid),
 }
 
-/// Splits this process in two.
+/// Creates a child process that is a copy of this one.
 ///
 /// # Errors
-/// The system's, or one of our own if the process has more than one thread: the child would have the memory of all of
-/// them, locks included, but not the threads.
+/// - The system call fails.
+/// - This process has more than one thread. The child would inherit their memory, locks included, but not the threads.
 pub(crate) fn fork() -> io::Result<Fork> {
     if thread_count().is_some_and(|count| count > 1) {
         return Err(io::Error::other("the process has other threads"));
     }
-    // SAFETY: no other thread exists, so the child's copy of the memory is in no half-finished state.
+    // SAFETY: no other thread exists, so the child's copy of the memory is consistent.
     match unsafe { libc::fork() } {
         0 => Ok(Fork::Child),
         pid => Pid::from_raw(pid)
@@ -34,15 +34,15 @@ pub(crate) fn fork() -> io::Result<Fork> {
     }
 }
 
-/// The number of this process's threads, where the system tells.
+/// Returns the number of this process's threads, if the system reports it.
 fn thread_count() -> Option<usize> {
     std::fs::read_dir("/proc/self/task").ok().map(Iterator::count)
 }
 
-/// Returns a child that has ended, and leaves it to be reaped.
+/// Returns a child that has ended, without reaping it.
 #[cfg(target_os = "linux")]
 pub(crate) fn exited_child() -> Option<Pid> {
-    // SAFETY: zeros are a valid value, which the system overwrites; without a child that has ended the number stays 0.
+    // SAFETY: a zeroed value is valid. The system overwrites it; the process ID stays 0 if no child has ended.
     let pid = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -54,25 +54,25 @@ pub(crate) fn exited_child() -> Option<Pid> {
     Pid::from_raw(pid)
 }
 
-/// Without subreapers there is no child but those that are known.
+/// Returns `None`: without subreapers, all children are known.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn exited_child() -> Option<Pid> {
     None
 }
 
-/// Starts a process, in a group of its own, whose main thread has ended while another one waits to be killed.
+/// Starts a process, in its own group, whose main thread has ended while another thread still runs.
 ///
 /// # Errors
-/// The system's.
+/// The system call fails.
 #[cfg(all(test, target_os = "linux"))]
 pub(crate) fn fork_without_main_thread() -> io::Result<Pid> {
     extern "C" fn wait(_: *mut libc::c_void) -> *mut libc::c_void {
         loop {
-            // SAFETY: it takes nothing and changes nothing.
+            // SAFETY: `pause` has no arguments and changes no memory.
             unsafe { libc::pause() };
         }
     }
-    // SAFETY: the child only calls the C library, which takes care of its own locks, and never returns.
+    // SAFETY: the child calls only the C library, which protects its own locks, and never returns.
     unsafe {
         match libc::fork() {
             0 => {
@@ -87,22 +87,22 @@ pub(crate) fn fork_without_main_thread() -> io::Result<Pid> {
     }
 }
 
-/// Starts a command. `setup` runs in the child, right before the command does.
+/// Starts a command. `setup` runs in the child, right before the command is executed.
 ///
-/// `setup` must only make system calls: no allocation, no lock. Another thread of this process may hold any lock at the
-/// time of the fork.
+/// `setup` must only make system calls. It must not allocate or lock: another thread of this process may hold any lock
+/// at the time of the fork.
 pub(crate) fn spawn(
     mut command: Command,
     setup: impl Fn() -> io::Result<()> + Send + Sync + 'static,
 ) -> io::Result<Child> {
-    // SAFETY: `setup` keeps to what is allowed between fork and exec, as said above.
+    // SAFETY: `setup` only makes system calls, as required above.
     unsafe { command.pre_exec(setup) };
     command.spawn()
 }
 
-/// Returns whether the process ignores a signal.
+/// Returns `true` if this process ignores a signal.
 pub(crate) fn is_ignored(signal: i32) -> bool {
-    // SAFETY: a `sigaction` of zeros is a valid value, and a null pointer means to change nothing.
+    // SAFETY: a zeroed `sigaction` is valid, and a null pointer leaves the action unchanged.
     unsafe {
         let mut now: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
@@ -114,20 +114,20 @@ pub(crate) fn ignore(signal: i32) {
     set(signal, libc::SIG_IGN);
 }
 
-/// Gives a signal its default effect again. Only makes a system call.
+/// Restores the default action of a signal. Only makes a system call.
 pub(crate) fn reset(signal: i32) {
     set(signal, libc::SIG_DFL);
 }
 
 fn set(signal: i32, action: libc::sighandler_t) {
-    // SAFETY: the action is not a function. It fails only for signals that cannot be changed.
+    // SAFETY: the action is not a function. The call fails only for signals whose action cannot be changed.
     unsafe { libc::signal(signal, action) };
 }
 
-/// Stops this process's group as Ctrl-Z on a terminal does. Returns when this process is continued, or at once if nobody
-/// could continue it: then the kernel does not stop it.
+/// Stops this process group as Ctrl-Z on a terminal does. Returns when this process is continued. Returns at once for an
+/// orphaned process group, which the kernel does not stop.
 pub(crate) fn stop_group() {
-    // SAFETY: all zeros is a valid value. The handler is replaced and put back by valid actions.
+    // SAFETY: a zeroed value is valid. The handler is replaced and restored by valid actions.
     unsafe {
         let mut default: libc::sigaction = std::mem::zeroed();
         default.sa_sigaction = libc::SIG_DFL;

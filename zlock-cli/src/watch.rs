@@ -1,4 +1,4 @@
-//! `zlock watch`: the changes of a lock, as they happen.
+//! `zlock watch`: prints the changes of a lock as they happen.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::output::{now, print, print_json, utc};
 use crate::participant::{line, painted, state, to_json};
 use crate::store::{Store, Target};
 
-/// Between two tries while the store does not answer.
+/// The pause between two attempts while the store does not respond.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn watch(args: Lock) -> Result<ExitCode, Failure> {
@@ -31,7 +31,7 @@ pub(crate) async fn watch(args: Lock) -> Result<ExitCode, Failure> {
                 change.await;
             }
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
-                say(&format!("{error}; trying again"));
+                say(&format!("{error}; retrying"));
                 sleep(PAUSE).await;
             }
             Err(error) => return Err(error.into()),
@@ -39,13 +39,13 @@ pub(crate) async fn watch(args: Lock) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The queue, and a watch that was there before.
+/// Returns the queue, and a watch that was set before the queue was read.
 async fn look(store: &Store, client: &Client, path: &LockPath) -> zlock::Result<(Vec<Participant>, Change)> {
     let (_, change) = store.backend.children_with_watch(path).await?;
     Ok((client.mutex(path)?.participants().await?, change))
 }
 
-/// What happened between two looks, those who left first.
+/// Returns the changes between two snapshots; clients that left come first.
 fn events<'a>(before: &'a [Participant], after: &'a [Participant]) -> Vec<(&'static str, &'a Participant)> {
     let find = |queue: &'a [Participant], name| queue.iter().find(move |one| one.name == name);
     let left = before.iter().filter(|one| find(after, one.name.clone()).is_none()).map(|one| ("left", one));

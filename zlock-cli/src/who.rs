@@ -1,4 +1,4 @@
-//! `zlock who`: the holders of a lock, and who waits for it.
+//! `zlock who`: shows the holders and waiters of a lock.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ pub(crate) async fn who(args: Lock) -> Result<ExitCode, Failure> {
     let store = Target::of(&args.store)?.connect().await?;
     let client = Client::new(store.backend.clone());
     let participants = client.mutex(&args.name)?.participants().await?;
-    // Nothing is held by this client.
+    // This client holds nothing, so a failure has no effect.
     let _ = client.close().await;
     if args.format.json {
         let participants: Vec<_> = participants.iter().map(to_json).collect();

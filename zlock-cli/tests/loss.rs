@@ -363,7 +363,7 @@ async fn recovery_takes_nothing_back(site: &Site) {
     let output = child.wait_with_output().await.unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(123), "{said}");
-    assert!(said.contains("no server answers; the command got SIGTERM"), "{said}");
+    assert!(said.contains("no server responds; sent SIGTERM to the command"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).unwrap().matches("TERM").count(), 1);
 }
 

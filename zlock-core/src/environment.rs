@@ -158,7 +158,7 @@ impl Environment {
     /// Returns the error for a variable that needs a cargo feature of the crate `zlock`.
     #[must_use]
     pub fn feature_disabled(variable: &str, feature: &str) -> Error {
-        let message = format!("switch on the feature {feature:?} of the crate zlock");
+        let message = format!("enable the feature {feature:?} of the crate zlock");
         Error::new(ErrorKind::FeatureDisabled, "connect").with_path(variable).with_message(message)
     }
 }

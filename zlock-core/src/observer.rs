@@ -1,4 +1,4 @@
-//! What a client measures about itself, for the metrics of a service.
+//! The measurements of a client, for the metrics of a service.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,18 +9,18 @@ use tokio::sync::Notify;
 use crate::error::ErrorKind;
 use crate::session::Session;
 
-/// Receives the measurements of one client: its locks, its session and its requests. Every method does nothing by default.
+/// Receives the measurements of one client: its locks, its session and its requests. By default, every method is a no-op.
 ///
-/// A client without an observer measures nothing. The feature `metrics` of the crate `zlock` has an implementation for the
-/// crate `metrics`; implement the trait for anything else.
+/// A client without an observer measures nothing. The feature `metrics` of `zlock` provides an implementation for the crate
+/// `metrics`. Implement the trait for anything else.
 ///
 /// # Calls
-/// - The methods are called inline, by the tasks that acquire and release locks and by the task that keeps the session alive.
-///   They must not block: an observer that blocks delays heartbeats, and locks are lost.
-/// - They may be called on any thread, at the same time, and by destructors. A method must not use a runtime.
-/// - A panic in a method is caught and logged. It changes nothing for the lock.
-/// - No lock of the client is held during a call, so a method may use the client. An observer must not own the client or one
-///   of its locks: the client owns the observer, and neither would ever be dropped.
+/// - Methods are called inline, by the tasks that acquire and release locks and by the task that keeps the session alive.
+///   They must not block: an observer that blocks delays heartbeats, so that locks are lost.
+/// - Methods may be called on any thread, concurrently, and from destructors. They must not use a runtime.
+/// - A panic in a method is caught and logged, and does not affect the lock.
+/// - A method may use the client, because none of the client's internal locks is held during a call. An observer must not
+///   own the client or one of its locks: the client owns the observer, so neither would ever be dropped.
 ///
 /// # Examples
 /// ```
@@ -56,81 +56,81 @@ use crate::session::Session;
 /// # }
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// An acquisition began. Entering a held lock again is not an acquisition.
+    /// Called when an acquisition begins. Entering a held lock again is not an acquisition.
     fn acquisition_started(&self, lock: LockLabels<'_>) {
         let _ = lock;
     }
 
-    /// An acquisition ended after this time. Called once for each [`acquisition_started`](Self::acquisition_started), also if
-    /// the future of the acquisition was dropped.
+    /// Called when an acquisition ends, after `waited`. Called once for each
+    /// [`acquisition_started`](Self::acquisition_started), even if the future of the acquisition was dropped.
     fn acquisition_ended(&self, lock: LockLabels<'_>, outcome: Outcome, waited: Duration) {
         let _ = (lock, outcome, waited);
     }
 
-    /// A lock was granted, and is held from now on.
+    /// Called when a lock is granted. It is held from now on.
     fn hold_started(&self, lock: LockLabels<'_>) {
         let _ = lock;
     }
 
-    /// A lock is no longer held: its last guard was released or dropped, or the lock was lost. Called once for each
-    /// [`hold_started`](Self::hold_started).
+    /// Called when a lock is no longer held, after `held`: its last guard was released or dropped, or the lock was lost.
+    /// Called once for each [`hold_started`](Self::hold_started).
     fn hold_ended(&self, lock: LockLabels<'_>, held: Duration) {
         let _ = (lock, held);
     }
 
-    /// A held lock was lost, for the reason that [`Error::kind`](crate::Error::kind) has for it. Called before
-    /// [`hold_ended`](Self::hold_ended).
+    /// Called when a held lock is lost, before [`hold_ended`](Self::hold_ended). `reason` is the
+    /// [kind](crate::Error::kind) of the loss.
     ///
-    /// Called as soon as the client knows of the loss, whether or not the holder looks, on backends whose
-    /// [`Task`](crate::kit::Task) is that of the kit. If clients share a backend, this holds for the first one that is observed;
-    /// losses of the others are reported when a holder looks or releases.
+    /// On backends that use the kit's [`Task`](crate::kit::Task), this is called as soon as the client knows of the loss,
+    /// whether or not the holder checks. If several clients share a backend, that applies only to the first one with an
+    /// observer. Losses of the others are reported when a holder checks or releases.
     fn lock_lost(&self, lock: LockLabels<'_>, reason: ErrorKind) {
         let _ = (lock, reason);
     }
 
-    /// The epoch or the state of the session changed. Also called once when observing begins. A state that was over before
-    /// the backend's task could look may be skipped.
+    /// Called when the epoch or the state of the session changes, and once when observation begins. A state that ends before
+    /// the backend's task can report it may be skipped.
     fn session_changed(&self, session: Session) {
         let _ = session;
     }
 
-    /// The time that is left until the session's deadline, as [`Session::slack`]. `None` while the session is at rest,
-    /// and when the client is closed.
+    /// Called with the time left until the session's deadline, as returned by [`Session::slack`]. `None` while the session is
+    /// at rest, and when the client is closed.
     ///
-    /// Called when the deadline is moved on, with what was left right before that. While nothing moves it, called at least
-    /// four times before it passes, and once a second. So the least of these values says how close the client came to
-    /// losing its locks.
+    /// Called when the deadline is extended, with the time that was left right before. Between extensions, called at least
+    /// four times before the deadline passes, and at least once a second. The minimum of these values is how close the client
+    /// came to losing its locks.
     fn session_slack(&self, slack: Option<Duration>) {
         let _ = slack;
     }
 
-    /// The store answered a request that keeps the session alive, after `duration`. `life` is the time from now to the new
-    /// deadline. Not called for a session at rest.
+    /// Called when the store has responded to a request that keeps the session alive, after `duration`. `life` is the time
+    /// from now to the new deadline. Not called for a session at rest.
     fn session_renewed(&self, duration: Duration, life: Duration) {
         let _ = (duration, life);
     }
 
-    /// An operation on the store ended. It may consist of several requests, if one of them had to be repeated.
+    /// Called when an operation on the store ends. It consists of several requests if one had to be retried.
     ///
-    /// `operation` is the name of a method of [`CoordinationBackend`](crate::CoordinationBackend). `create` stands for both
-    /// of its creates.
+    /// `operation` is the name of a method of [`CoordinationBackend`](crate::CoordinationBackend), or `create` for either of
+    /// the two methods that create nodes.
     fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {
         let _ = (operation, duration, outcome);
     }
 }
 
-/// What is known of a lock in a measurement: never its path, of which there may be any number.
+/// The labels of a lock in a measurement. They never include the path, because the number of paths is not bounded.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockLabels<'a> {
     /// `mutex`, `read`, `write` or `semaphore`.
     pub kind: &'static str,
-    /// The name that the user gave the lock by `with_metric_name`, or the root of its template. Empty if it has neither.
+    /// The name set by `with_metric_name`, or the root of the lock's template. Empty if there is neither.
     pub name: &'a str,
 }
 
 impl<'a> LockLabels<'a> {
-    /// Creates the labels. The fields say what the arguments are.
+    /// Creates the labels from their fields.
     #[must_use]
     pub const fn new(kind: &'static str, name: &'a str) -> Self {
         LockLabels { kind, name }
@@ -143,18 +143,18 @@ impl<'a> LockLabels<'a> {
 pub enum Outcome {
     /// The lock was granted.
     Granted,
-    /// Another client held the lock for all of the time, or was ahead when a single attempt was made.
+    /// Another client held the lock until the time limit, or was ahead in the queue during a single attempt.
     Busy,
-    /// The time was over before the acquisition had its place in the queue.
+    /// The time limit passed before the acquisition had a place in the queue.
     Timeout,
     /// The future of the acquisition was dropped.
     Cancelled,
-    /// Another error.
+    /// The acquisition failed with another error.
     Error,
 }
 
 impl Outcome {
-    /// Returns the outcome in lower case, as a label of a metric.
+    /// Returns the outcome in lower case, for the label of a metric.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -171,15 +171,15 @@ impl Outcome {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestOutcome {
-    /// The store answered.
+    /// The store responded.
     Answered,
     /// The operation ended with an error of this kind.
     Failed(ErrorKind),
-    /// Nobody waited for the answer any more: the caller was cancelled, or its time was over.
+    /// The operation's future was dropped, because the caller was cancelled or timed out.
     Cancelled,
 }
 
-/// The place of a session's observer, which is set at most once.
+/// Holds a session's observer, which is set at most once.
 #[derive(Default)]
 pub(crate) struct Slot {
     observer: OnceLock<Arc<dyn Observer>>,
@@ -187,7 +187,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Sets the observer, unless there is one.
+    /// Sets the observer unless there is one. Returns `true` if it was set.
     pub(crate) fn set(&self, observer: Arc<dyn Observer>) -> bool {
         let is_first = self.observer.set(observer).is_ok();
         self.set.notify_waiters();

@@ -1,4 +1,4 @@
-//! Threads with a runtime of their own, for what has to go on while the user's runtime stands still.
+//! Threads with their own runtime, for tasks that must keep running while the user's runtime is blocked.
 
 use std::future::Future;
 use std::panic::resume_unwind;
@@ -13,13 +13,13 @@ use tokio::task::AbortHandle;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The name of the threads. Linux shows up to 15 characters.
+/// The name of the threads. Linux truncates it to 15 characters.
 const NAME: &str = "zlock-runtime";
 
-/// A thread that drives a tokio runtime of its own. Cheap to clone.
+/// A thread that drives its own tokio runtime. Cheap to clone.
 ///
-/// The thread ends when the last handle is dropped and none of the runtime's tasks is left. So a backend that was
-/// connected on it keeps it for as long as the backend's own task runs, which includes the end of its session.
+/// The thread ends when the last handle is dropped and no task of the runtime is left. A backend that was connected on it
+/// therefore keeps the thread until the backend's own task has ended the session.
 #[derive(Clone, Debug)]
 pub struct RuntimeThread {
     runtime: Handle,
@@ -33,7 +33,7 @@ struct Owner {
     process: u32,
 }
 
-/// When the thread ends.
+/// The condition for the end of the thread.
 #[derive(Debug, Default)]
 struct End {
     is_unowned: AtomicBool,
@@ -41,12 +41,12 @@ struct End {
 }
 
 impl End {
-    /// Whether the runtime of the calling code has nothing left to do.
+    /// Returns `true` if there are no handles and no tasks left. Must be called on the thread.
     fn has_come(&self) -> bool {
         self.is_unowned.load(Ordering::Acquire) && Handle::current().metrics().num_alive_tasks() == 0
     }
 
-    /// Completes when the end has come.
+    /// Waits for that condition.
     async fn wait(&self) {
         while !self.has_come() {
             self.changed.notified().await;
@@ -58,7 +58,7 @@ impl RuntimeThread {
     /// Starts a thread.
     ///
     /// # Errors
-    /// [`ErrorKind::Unexpected`] if the operating system refuses the thread, or what its runtime needs.
+    /// [`ErrorKind::Unexpected`] if the operating system cannot start the thread or provide what its runtime needs.
     pub fn start() -> Result<Self> {
         let end = Arc::<End>::default();
         let runtime = RuntimeThread::runtime(&end).map_err(|error| {
@@ -70,7 +70,7 @@ impl RuntimeThread {
 
     fn runtime(end: &Arc<End>) -> std::io::Result<Handle> {
         let parks = end.clone();
-        // The end of a task does not poll `End::wait`. But then the thread is about to park, sooner or later.
+        // The end of a task does not poll `End::wait`, but the thread parks at some time after it.
         let look = move || {
             if parks.has_come() {
                 parks.changed.notify_one();
@@ -86,37 +86,37 @@ impl RuntimeThread {
             runtime.shutdown_background();
         };
         if let Err(error) = thread::Builder::new().name(NAME.into()).spawn(drive) {
-            // Dropped inside another runtime, it would panic.
+            // Dropping the runtime inside another runtime would panic.
             runtime.shutdown_background();
             return Err(error);
         }
-        // The thread waits for it.
+        // The thread is waiting for it.
         let _ = give.send(runtime);
         Ok(handle)
     }
 
-    /// Returns the runtime, which lives at least as long as this handle of the thread.
+    /// Returns a handle to the runtime, which lives at least as long as this value.
     #[must_use]
     pub fn runtime_handle(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Returns the ID of the process that started the thread: a child that it forks has no such thread.
+    /// Returns the ID of the process that started the thread. The thread does not exist in a forked child.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.owner.process
     }
 
-    /// Runs a future to its end as a task on the thread.
+    /// Runs a future to completion as a task on the thread.
     ///
     /// # Errors
     /// Those of the future.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the one that runs on the thread.
+    /// Dropping the returned future cancels the task, which drops `future` on the thread.
     ///
     /// # Panics
-    /// If the future panics.
+    /// Panics if the future panics.
     pub async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = Result<T>> + Send + 'static,
@@ -131,10 +131,10 @@ impl RuntimeThread {
     }
 }
 
-/// Needs neither a runtime nor a clock.
+/// Works without a runtime and without a clock.
 impl Drop for Owner {
     fn drop(&mut self) {
-        // A forked child has no such thread, and a lock that the thread held when it was forked is never free there.
+        // The thread does not exist in a forked child, where a mutex that it held during the fork stays locked forever.
         if self.process == process::id() {
             self.end.is_unowned.store(true, Ordering::Release);
             self.end.changed.notify_one();
@@ -150,27 +150,27 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Connects on a thread of its own, so that code that blocks the caller's runtime does not lose its locks.
+/// Connects on a separate thread, so that code that blocks the caller's runtime does not lose its locks.
 ///
-/// A backend's tasks, with the heartbeats that keep its session, live on the runtime that it is connected on. If all
-/// threads of that runtime are blocked, by computation or by synchronous I/O, no heartbeat is sent. After about one session
-/// timeout the session is over, and every lock is lost. With this function `connect` runs on a thread with a runtime of its
-/// own, and the heartbeats stay there. The client is used as any other, on any runtime.
+/// A backend's tasks, including the heartbeats that keep its session alive, run on the runtime on which it was connected. If
+/// all threads of that runtime are blocked by computation or synchronous I/O, no heartbeat is sent. After about one session
+/// timeout, the session is over and all locks are lost. This function runs `connect` on a thread with its own runtime, and
+/// the heartbeats stay there. The client can be used like any other, on any runtime.
 ///
-/// A blocked task learns nothing of a loss either. So it should look at [`is_held`] between its steps.
+/// A blocked task does not notice a loss either. It should check [`is_held`] between its steps.
 ///
-/// The thread ends when the client that `connect` returns is dropped, with its locks and guards; on mem, when the server is
-/// dropped, if its clock runs there. `connect` may
-/// return anything else that it spawns tasks for: the thread ends when none of its tasks is left.
+/// The thread ends when the client returned by `connect`, its locks and its guards are dropped. A mem server whose clock runs
+/// on the thread must be dropped too. `connect` may return other values and spawn tasks: the thread ends when no task is left.
 ///
 /// # Errors
-/// Those of `connect`; [`ErrorKind::Unexpected`] if the operating system refuses the thread.
+/// - Those of `connect`.
+/// - [`ErrorKind::Unexpected`] if the operating system cannot start the thread.
 ///
 /// # Cancel safety
-/// As `connect`, which is dropped with this future.
+/// As cancel safe as `connect`. Dropping this future drops `connect`.
 ///
 /// # Panics
-/// If `connect` panics.
+/// Panics if `connect` panics.
 ///
 /// # Examples
 /// ```
@@ -233,7 +233,7 @@ mod tests {
         let (end, ends) = tokio::sync::oneshot::channel::<()>();
         let connect = async {
             tokio::spawn(async move {
-                // It also sleeps: the thread has to find out by itself that it is the last one.
+                // The sleep makes the thread park, so that it must notice the end of the last task by itself.
                 ends.await.unwrap();
                 sleep(Duration::from_millis(50)).await;
             });

@@ -1,4 +1,4 @@
-//! Reports a session to its observer.
+//! Reports the state of a session to its observer.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -11,10 +11,10 @@ use crate::observer::Observer;
 use crate::session::{Session, SessionState};
 use crate::session_events::SessionEvents;
 
-/// Reports each change of the session's state, and the slack between two renewals, for ever. Reads no clock and does nothing
-/// until there is an observer.
+/// Reports each change of the session's state, and the slack between two renewals. Never completes. Until an observer is set,
+/// it does nothing and reads no clock.
 ///
-/// It is a part of the backend's own task. When that ends, the state it leaves behind is reported.
+/// This runs as part of the backend's own task. When that task ends, the session's last state is reported.
 pub(crate) async fn report(events: SessionEvents) -> Infallible {
     let observer = events.observer().wait().await;
     let mut reporter = Reporter { events, observer, reported: None };
@@ -25,7 +25,7 @@ pub(crate) async fn report(events: SessionEvents) -> Infallible {
         let session = reporter.events.current();
         reporter.changed(session);
         let slack = session.slack();
-        // Before the first session there is nothing to lose.
+        // Before the first session, nothing can be lost.
         if session.epoch > 0 && !matches!(session.state, SessionState::Closed(_)) {
             reporter.observer.session_slack(slack);
         }
@@ -42,7 +42,7 @@ pub(crate) async fn report(events: SessionEvents) -> Infallible {
     }
 }
 
-/// The time until the slack is reported again: the less is left, the shorter.
+/// Returns the time until the next report of the slack, which is shorter when less slack is left.
 fn interval(slack: Duration) -> Duration {
     (slack / 4).clamp(Duration::from_millis(20), Duration::from_secs(1))
 }
@@ -59,7 +59,7 @@ impl Reporter {
         if self.reported != now {
             self.reported = now;
             self.observer.session_changed(session);
-            // Nothing is left to be lost, and that is no warning.
+            // After `Closed`, no lock can be lost: clear the slack, so that it causes no alert.
             if matches!(session.state, SessionState::Closed(_)) {
                 self.observer.session_slack(None);
             }
@@ -69,7 +69,7 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        // A runtime that ends may drop it where there is no clock.
+        // A runtime that shuts down may drop this without a clock.
         let session = self.events.last_seen();
         self.changed(session);
     }

@@ -1,4 +1,4 @@
-//! Whether a client is shutting down, and what it waits for then.
+//! The state of a client's shutdown, and the conditions that it waits for.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ pub(crate) struct ShutdownState {
 }
 
 impl ShutdownState {
-    /// The client is shutting down from now on.
+    /// Begins the shutdown.
     pub(crate) fn begin(&self) {
         self.begun.store(true, Ordering::SeqCst);
         self.begins.notify_waiters();
@@ -27,7 +27,7 @@ impl ShutdownState {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Waits until the client is shutting down.
+    /// Waits until the shutdown begins.
     pub(crate) async fn begun(&self) {
         let mut begins = pin!(self.begins.notified());
         begins.as_mut().enable();
@@ -36,7 +36,7 @@ impl ShutdownState {
         }
     }
 
-    /// Waits until `is_idle`, which may come true when a hold or a release ends, and no release is under way.
+    /// Waits until `is_idle` returns `true` and no release is in flight. Checks again whenever a hold or a release ends.
     pub(crate) async fn idle(&self, is_idle: impl Fn() -> bool) {
         loop {
             let mut ended = pin!(self.ended.notified());
@@ -48,21 +48,21 @@ impl ShutdownState {
         }
     }
 
-    /// A hold has ended.
+    /// Reports the end of a hold.
     pub(crate) fn hold_ended(&self) {
         if self.has_begun() {
             self.ended.notify_waiters();
         }
     }
 
-    /// Counts a release that is about to be sent, until what is returned is dropped.
+    /// Counts a release that is about to be sent, until the returned value is dropped.
     pub(crate) fn release(&self) -> Releasing<'_> {
         self.releasing.fetch_add(1, Ordering::SeqCst);
         Releasing(self)
     }
 }
 
-/// A release under way.
+/// A release in flight.
 pub(crate) struct Releasing<'a>(&'a ShutdownState);
 
 impl Drop for Releasing<'_> {

@@ -1,4 +1,4 @@
-//! Whether a client is fit for work, for readiness probes.
+//! The health of a client, for readiness probes.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,31 +7,32 @@ use zlock_core::SessionState;
 
 use crate::client::Client;
 
-/// The part of the longest time to the deadline that a client needs to be ready. Between two heartbeats on time a session
-/// keeps more than half of it.
+/// A ready client has at least one fourth of the session's longest slack left. While heartbeats are on time, a session keeps
+/// more than half of it.
 const REQUIRED_PART: u32 = 4;
 
-/// A snapshot of a client's fitness for work. Returned by [`Client::health`].
+/// A snapshot of a client's health. Returned by [`Client::health`].
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
     /// The state of the session.
     pub state: SessionState,
-    /// The time left until the session's deadline, at which all locks are lost unless the store answers before. Zero if the
-    /// session is over. `None` while the session owns no node: then there is no deadline.
+    /// The time left until the session's deadline, when all locks are lost unless the store responds before. Zero if the
+    /// session is over. `None` while the session is at rest: it owns no node and has no deadline.
     pub slack: Option<Duration>,
-    /// The slack below which the client is not ready: a quarter of the longest that the session has had.
+    /// The minimum slack of a ready client: a quarter of the session's longest slack so far.
     pub required_slack: Duration,
-    /// Whether [`Client::shutdown`] was called.
+    /// `true` once [`Client::shutdown`] has begun.
     pub is_shutting_down: bool,
 }
 
 impl Health {
-    /// Returns `true` if the client can be expected to acquire and to keep locks: its session is connected, has at least
-    /// [`required_slack`](Self::required_slack) left, and the client is not shutting down.
+    /// Returns `true` if the client is expected to acquire and keep locks. Its session must be connected and have at least
+    /// [`required_slack`](Self::required_slack) left, and the client must not be shutting down.
     ///
-    /// So a client stops being ready *before* its locks are lost, even if the runtime of its heartbeats stands still. With a
-    /// session timeout of 10 seconds that is about 2 seconds before, and earlier if the store is known not to answer.
+    /// A client therefore stops being ready *before* its locks are lost, even if the runtime of its heartbeats is blocked.
+    /// With a session timeout of 10 seconds, that is about 2 seconds before, and earlier if the connection is known to be
+    /// interrupted.
     ///
     /// # Examples
     /// ```
@@ -65,11 +66,10 @@ impl fmt::Display for Health {
 }
 
 impl Client {
-    /// Returns whether the client is fit for work: for the readiness probe of a service. Performs no I/O, and may be called
+    /// Returns a snapshot of the client's health, for the readiness probe of a service. Performs no I/O, and may be called
     /// from any thread.
     ///
-    /// A client that is not ready may become so again by itself. So this is no reason to restart a process: a liveness
-    /// probe should not use it.
+    /// A client may become ready again by itself. Do not use its health for a liveness probe, which restarts the process.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! The backend as the locks of a client see it: each of its operations has a span, and is reported to the observer.
+//! A backend that traces each operation in a span and reports it to the observer.
 
 use std::fmt;
 use std::future::Future;
@@ -15,8 +15,8 @@ use zlock_core::{
 
 use crate::report::{Observing, Reports, since};
 
-/// A backend around the user's one. While there is neither an observer nor a subscriber for the span, it hands on the future
-/// of the inner one.
+/// Wraps the user's backend. Without an observer and a subscriber for the span, it returns the inner backend's future
+/// unchanged.
 pub(crate) struct Measured {
     inner: Arc<dyn CoordinationBackend>,
     observing: Observing,
@@ -60,7 +60,7 @@ async fn reported<T>(
     result
 }
 
-/// Reports the operation when it is dropped, also if its future is.
+/// Reports the operation when it is dropped, even if the operation's future was dropped before its end.
 struct Timed<'a> {
     reports: &'a Reports,
     operation: &'static str,

@@ -1,4 +1,4 @@
-//! What the locks of a client report to its observer.
+//! The reports of a client's locks to its observer.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +14,7 @@ use zlock_core::{ErrorKind, Label, Result, Session};
 /// The observer of a client, which is set at most once.
 pub(crate) type Observing = Arc<OnceLock<Arc<Reports>>>;
 
-/// The observer of a client. What it reports goes through here, so that a panic of the user's code ends here, wherever the
-/// report comes from.
+/// The observer of a client. Every report goes through this type, which catches panics of the user's code.
 pub(crate) struct Reports {
     observer: Arc<dyn Observer>,
     held: Weak<dyn HeldLocks>,
@@ -23,7 +22,7 @@ pub(crate) struct Reports {
 
 /// The locks that a client holds.
 pub(crate) trait HeldLocks: Send + Sync {
-    /// Looks at each of them, which reports its loss.
+    /// Checks each held lock, and reports its loss.
     fn look(&self);
 }
 
@@ -38,7 +37,7 @@ impl Reports {
         }
     }
 
-    /// Looks at every held lock, so that a loss is reported also if its holder does not look.
+    /// Checks every held lock, so that a loss is reported even if its holder does not check.
     fn report_losses(&self) {
         if let Some(held) = self.held.upgrade() {
             held.look();
@@ -76,7 +75,7 @@ impl Observer for Reports {
 
     fn session_slack(&self, slack: Option<Duration>) {
         self.to(|observer| observer.session_slack(slack));
-        // A node that somebody deleted is found by a heartbeat. At rest there is none.
+        // Heartbeats find deleted nodes. A session at rest owns none.
         if slack.is_some() {
             self.report_losses();
         }
@@ -97,17 +96,17 @@ impl fmt::Debug for Reports {
     }
 }
 
-/// The clock is a thread local of the runtime: a destructor may run when it is gone.
+/// Returns `false` in a destructor that runs after the runtime's thread-local clock is gone.
 fn has_clock() -> bool {
     !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
-/// How long ago that was; zero where there is no clock.
+/// Returns the time since `began`, or zero without a clock.
 pub(crate) fn since(began: Instant) -> Duration {
     if has_clock() { began.elapsed() } else { Duration::ZERO }
 }
 
-/// The kind of lock in a measurement.
+/// Returns the kind of lock, as a label of a metric.
 pub(crate) fn kind(label: Label) -> &'static str {
     match label {
         Label::Read => "read",
@@ -117,7 +116,7 @@ pub(crate) fn kind(label: Label) -> &'static str {
     }
 }
 
-/// An acquisition that is reported.
+/// The report of an acquisition.
 pub(crate) struct Wait<'a> {
     reports: &'a Reports,
     lock: LockLabels<'a>,
@@ -128,11 +127,11 @@ pub(crate) struct Wait<'a> {
 impl<'a> Wait<'a> {
     pub(crate) fn begin(reports: &'a Reports, lock: LockLabels<'a>) -> Self {
         reports.acquisition_started(lock);
-        // Unless somebody says how it ends.
+        // `Cancelled` unless `end` is called.
         Wait { reports, lock, began: Instant::now(), outcome: Outcome::Cancelled }
     }
 
-    /// The acquisition has ended, if it is reported. `is_granted` is asked of a success.
+    /// Sets the outcome of the acquisition, if it is reported. `is_granted` classifies a success.
     pub(crate) fn end<T>(wait: Option<Self>, result: &Result<T>, is_granted: impl FnOnce(&T) -> bool) {
         let Some(mut wait) = wait else { return };
         wait.outcome = match result {
@@ -153,7 +152,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// A hold that is reported.
+/// The report of a hold.
 #[derive(Debug)]
 pub(crate) struct HoldReport {
     reports: Arc<Reports>,
@@ -175,7 +174,7 @@ impl HoldReport {
         LockLabels::new(self.kind, self.name.as_deref().unwrap_or_default())
     }
 
-    /// The lock was lost, if it has not ended before.
+    /// Reports the loss of the lock, unless the hold has ended before.
     pub(crate) fn lost(&self, reason: ErrorKind) {
         if !self.ended.swap(true, Ordering::Relaxed) {
             self.reports.lock_lost(self.lock(), reason);
@@ -183,7 +182,7 @@ impl HoldReport {
         }
     }
 
-    /// The last guard is gone. `look` reports a loss that nobody has noticed yet.
+    /// Reports the end of the hold, after the last guard. `look` reports a loss that was not noticed before.
     pub(crate) fn end(&self, look: impl FnOnce()) {
         if has_clock() {
             look();

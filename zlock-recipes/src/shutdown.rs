@@ -1,4 +1,4 @@
-//! Shutting a client down: no new locks, holders are asked to let go, and then the session ends.
+//! Shuts a client down: it acquires no more locks, asks holders to release theirs, and then ends the session.
 
 use std::time::Duration;
 
@@ -11,31 +11,32 @@ use crate::client::Client;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shutdown {
-    /// The number of locks that were still held when the grace period was over: 0 if every holder let go in time. Their
-    /// holders have lost them.
+    /// The number of locks that were still held at the end of the grace period, and were then lost. 0 if all holders
+    /// released theirs in time.
     pub still_held: usize,
-    /// Whether the store has confirmed the end of the session, as [`Client::close`] returns it.
+    /// The outcome of [`Client::close`]: whether the store has confirmed the end of the session.
     pub close: Close,
 }
 
 impl Client {
-    /// Shuts the client down: acquires no more locks, asks the holders of its locks to release them, waits up to `grace`
-    /// until they have, and then closes the client as [`close`](Self::close) does.
+    /// Shuts the client down: acquires no more locks, asks the holders of its locks to release them, waits for them up to
+    /// `grace`, and then closes the client as [`close`](Self::close) does.
     ///
-    /// From the first poll on, each acquisition fails with [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown), and so do those that wait for their
-    /// turn; their nodes are removed. Holders are asked by [`Guard::revocation_requested`](crate::Guard::revocation_requested),
-    /// which completes at once, without a request to the store. A holder may enter its own lock again. The wait is over when
-    /// the client's last guard is dropped or released. A zero `grace` does not wait.
+    /// From the first poll on, new acquisitions fail with [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown). So do
+    /// acquisitions that are waiting for their turn; their nodes are removed. For holders,
+    /// [`Guard::revocation_requested`](crate::Guard::revocation_requested) completes at once, without a request to the store.
+    /// Holders may enter their own locks again. The wait ends when the client's last guard is released or dropped. A zero
+    /// `grace` does not wait.
     ///
     /// # Errors
     /// Those of [`close`](Self::close).
     ///
     /// # Cancel safety
-    /// The shutdown begins with the first poll, and dropping the future does not take it back: the client acquires no more
-    /// locks. It is then not closed; call this again, or [`close`](Self::close).
+    /// The shutdown begins with the first poll. Dropping the future does not undo that: the client acquires no more locks,
+    /// but is not closed. Call this method again, or [`close`](Self::close).
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -49,7 +50,7 @@ impl Client {
     /// let mutex = client.mutex("/app/orders/42")?;
     /// let guard = mutex.acquire().await?;
     /// let holder = tokio::spawn(async move {
-    ///     guard.revocation_requested().await?; // tidy up, then let go
+    ///     guard.revocation_requested().await?; // clean up, then release
     ///     guard.release().await
     /// });
     /// let outcome = client.shutdown(Duration::from_secs(10)).await?;
@@ -62,7 +63,7 @@ impl Client {
     pub async fn shutdown(&self, grace: Duration) -> Result<Shutdown> {
         let client = self.inner();
         client.shutdown.begin();
-        // An error if some are held still.
+        // Fails if some locks are still held.
         let _ = timeout(grace, client.nothing_held()).await;
         let still_held = client.live_holds();
         let close = self.close().await?;

@@ -1,17 +1,17 @@
 //! Real servers, broken links and child processes for zlock's own tests. Not published.
 //!
-//! - [`ZooKeeper`] and [`Ensemble`], [`Etcd`] and [`EtcdCluster`] are real servers on free loopback ports; none
-//!   outlives the test process, however that ends.
-//!   They are Debian's, or those of the folder that `ZLOCK_SERVERS_FOLDER` names (`cargo xtask test --newest-servers`).
+//! - [`ZooKeeper`], [`Ensemble`], [`Etcd`] and [`EtcdCluster`] are real servers on free loopback ports. They never outlive the
+//!   test process, however it ends. Their programs are Debian's, or those in the folder `ZLOCK_SERVERS_FOLDER`
+//!   (`cargo xtask test --newest-servers`).
 //! - [`Dns`] is a real DNS server.
-//! - [`FaultProxy`] stands between a client and a server and breaks the link in every way a network can.
+//! - [`FaultProxy`] sits between a client and a server, and breaks the link in every way that a network can.
 //! - [`Process`] is a child process that a test can kill or freeze.
 //! - [`limit`] ends a test that hangs.
 //! - [`zookeeper_or_skip`], [`etcd_or_skip`], [`have_zookeeper`], [`have_etcd`], [`have_dns`], [`have_promtool`], [`have_strace`] and [`have`] follow
 //!   `ZLOCK_TEST_SERVERS`: a missing server is never a silent pass.
 //!
-//! What cannot be done here fails the test, so most calls panic instead of returning an error.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a part of tests")]
+//! Failures fail the test, so most calls panic instead of returning an error.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "used only by tests")]
 
 mod fault;
 mod limit;

@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use crate::policy::test_name;
 
-/// The time a test has unless it asks for another.
+/// The default time limit of a test.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a test that blocks its runtime gets on top before the whole process is ended.
+/// The additional time for a test that blocks its runtime, before the whole process is aborted.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Runs a test's body within [`DEFAULT_LIMIT`].
 ///
 /// # Panics
-/// When the time is over.
+/// Panics when the time limit passes.
 pub async fn limit<T>(body: impl Future<Output = T>) -> T {
     limit_to(DEFAULT_LIMIT, body).await
 }
 
-/// Runs a test's body within `time`. In paused time a test that waits for nothing fails at once.
+/// Runs a test's body within `time`. In paused time, a test without anything to wait for fails at once.
 ///
 /// # Panics
-/// When the time is over. A body that blocks its runtime cannot be interrupted: half a minute later it ends
-/// the whole test process.
+/// Panics when the time limit passes. A body that blocks its runtime cannot be interrupted: half a minute later, the whole
+/// test process is aborted.
 pub async fn limit_to<T>(time: Duration, body: impl Future<Output = T>) -> T {
     let (done, watch) = channel::<()>();
     let name = test_name();

@@ -1,16 +1,16 @@
-//! What happens when a server is not installed.
+//! The policy for tests whose server is not installed.
 
 use std::io::Write;
 use std::process::Command;
 
 use crate::server::{Etcd, ZooKeeper, dns, etcd, zookeeper};
 
-/// The beginning of a line that reports a skipped test; `cargo xtask test` counts them.
+/// The beginning of a line about a skipped test. `cargo xtask test` counts these lines.
 pub const SKIP_MARK: &str = "ZLOCK-SKIP";
 
 const VARIABLE: &str = "ZLOCK_TEST_SERVERS";
 
-/// Whether ZooKeeper can be run; see [`have`].
+/// Returns `true` if ZooKeeper can be used; see [`have`].
 ///
 /// # Panics
 /// As [`have`].
@@ -19,7 +19,7 @@ pub fn have_zookeeper() -> bool {
     have(zookeeper::missing().as_deref())
 }
 
-/// Whether etcd can be run; see [`have`].
+/// Returns `true` if etcd can be used; see [`have`].
 ///
 /// # Panics
 /// As [`have`].
@@ -28,7 +28,7 @@ pub fn have_etcd() -> bool {
     have(etcd::missing().as_deref())
 }
 
-/// Whether a DNS server can be run; see [`have`].
+/// Returns `true` if a DNS server can be used; see [`have`].
 ///
 /// # Panics
 /// As [`have`].
@@ -37,7 +37,7 @@ pub fn have_dns() -> bool {
     have(dns::missing().as_deref())
 }
 
-/// Whether [`Process::hang_syncs`](crate::Process::hang_syncs) works; see [`have`].
+/// Returns `true` if [`Process::hang_syncs`](crate::Process::hang_syncs) can be used; see [`have`].
 ///
 /// # Panics
 /// As [`have`].
@@ -48,7 +48,7 @@ pub fn have_strace() -> bool {
     have((!runs).then_some("strace is missing or may trace nothing (apt-get install strace)"))
 }
 
-/// Whether Prometheus's promtool is there, which checks rules; see [`have`].
+/// Returns `true` if Prometheus's promtool, which checks rules, can be used; see [`have`].
 ///
 /// # Panics
 /// As [`have`].
@@ -58,15 +58,15 @@ pub fn have_promtool() -> bool {
     have((!runs).then_some("promtool is missing (apt-get install prometheus)"))
 }
 
-/// Whether a test can use what is not part of this workspace, by `ZLOCK_TEST_SERVERS`. `missing` says what is
-/// not installed, and how to install it:
+/// Returns `true` if a test can use an external program. `missing` describes a program that is not installed, and how to
+/// install it. The variable `ZLOCK_TEST_SERVERS` selects what happens then:
 ///
-/// - `require`: it fails the test;
-/// - `auto`, the default: it skips it, with a line on stderr that no test runner hides;
-/// - `off`: skips it, with the same line, whether or not anything is missing.
+/// - `require`: the test fails.
+/// - `auto`, the default: the test is skipped, with a line on standard error that no test runner hides.
+/// - `off`: the test is skipped with the same line, even if the program is installed.
 ///
 /// # Panics
-/// If something is required and missing, or the variable has another value.
+/// Panics if a required program is missing, or if the variable has another value.
 #[must_use = "false: return from the test"]
 pub fn have(missing: Option<&str>) -> bool {
     let setting = std::env::var(VARIABLE).unwrap_or_else(|_| "auto".into());
@@ -81,18 +81,18 @@ pub fn have(missing: Option<&str>) -> bool {
     false
 }
 
-/// The server that all tests of a process share, or `None` to skip; see [`have_zookeeper`].
+/// Returns the server that all tests of a process share, or `None` to skip the test; see [`have_zookeeper`].
 ///
 /// # Panics
-/// As [`have_zookeeper`], or if the server does not start.
+/// Panics where [`have_zookeeper`] does, or if the server does not start.
 pub async fn zookeeper_or_skip() -> Option<&'static ZooKeeper> {
     if have_zookeeper() { Some(ZooKeeper::shared().await) } else { None }
 }
 
-/// The server that all tests of a process share, or `None` to skip; see [`have_etcd`].
+/// Returns the server that all tests of a process share, or `None` to skip the test; see [`have_etcd`].
 ///
 /// # Panics
-/// As [`have_etcd`], or if the server does not start.
+/// Panics where [`have_etcd`] does, or if the server does not start.
 pub async fn etcd_or_skip() -> Option<&'static Etcd> {
     if have_etcd() { Some(Etcd::shared().await) } else { None }
 }
@@ -101,8 +101,8 @@ pub(crate) fn test_name() -> String {
     std::thread::current().name().unwrap_or("a test").to_owned()
 }
 
-/// Past libtest, which keeps what `eprintln!` writes in a test that passes to itself. In one piece, or what
-/// another test prints comes in between.
+/// Writes a line to standard error, bypassing libtest, which hides the output of `eprintln!` in passing tests. Writes it in
+/// one piece, so that output of other tests does not mix with it.
 pub(crate) fn say(line: &str) {
     let _ = std::io::stderr().write_all(format!("\n{line}\n").as_bytes());
 }

@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Runs the command and kills it when standard input, a pipe that the test process holds, comes to its end:
-/// that happens however the test process dies. The command's first line is its own pid. `$1` is a folder to
-/// remove if nobody said `keep` before, or empty. What the command itself has started is in the guard's process group and ends too.
+/// Runs the command, and kills it when standard input ends. That is a pipe held by the test process, so it ends however the
+/// test process dies. The first line of output is the command's process ID. `$1` is empty, or a folder to remove unless `keep`
+/// was read before. Processes that the command has started are in the guard's process group and are killed too.
 ///
-/// The command is waited for only at the end, so until then its pid belongs to nobody else.
+/// The command is reaped only at the end, so its process ID cannot be reused before.
 const GUARD: &str = r#"
 folder=$1; shift
 sh -c 'echo $$; exec "$@"' sh "$@" </dev/null &
@@ -30,9 +30,9 @@ exit $code
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// A child process. Its standard output comes line by line, its standard error goes to the test's.
+/// A child process. Its standard output can be read line by line; its standard error goes to the test's.
 ///
-/// It is killed when this is dropped, and when the test process ends in any way, `kill -9` included.
+/// The process is killed when this value is dropped, and when the test process ends, even by SIGKILL.
 #[derive(Debug)]
 pub struct Process {
     guard: Child,
@@ -51,8 +51,8 @@ impl Process {
         Self::spawn_guarded(&command, env, None, None)
     }
 
-    /// Starts one test of this test program once more, in a process of its own: with `env` it can know
-    /// that it is the child. Its lines come among those of the test runner.
+    /// Starts a test of this test program again, in a separate process. `env` lets the test know that it is the child. Its
+    /// output includes lines of the test runner.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -61,7 +61,7 @@ impl Process {
         Self::spawn(exe, &[name, "--exact", "--nocapture", "--include-ignored"], env)
     }
 
-    /// The path of an example or a binary of this build, built with the tests (`examples/name`, `name`).
+    /// Returns the path of an example or a binary that was built with the tests (`examples/name`, `name`).
     ///
     /// # Panics
     /// If it is not there.
@@ -74,7 +74,7 @@ impl Process {
         path
     }
 
-    /// With a folder that goes when the test process dies, and with its output in a file.
+    /// Starts a process with a folder that is removed when the test process dies, and with its output in a file.
     pub(crate) fn spawn_guarded(
         command: &[OsString],
         env: &[(&str, &str)],
@@ -88,7 +88,7 @@ impl Process {
             guard.args(["sh", "-c", r#"log=$1; shift; exec "$@" >>"$log" 2>&1"#, "sh"]).arg(log);
         }
         guard.args(command).envs(env.iter().copied());
-        // A group of its own: Ctrl-C on a terminal is for the test process, and its end does the rest.
+        // Its own group: Ctrl-C on a terminal is for the test process, whose end kills this one.
         guard.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut guard = guard.spawn().expect("sh");
         let mut stdout = BufReader::new(guard.stdout.take().expect("a pipe"));
@@ -100,21 +100,21 @@ impl Process {
         Process { guard, pid, lines }
     }
 
-    /// Its process id.
+    /// Returns the process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// The next line of its standard output; `None` when it has closed it.
+    /// Returns the next line of the standard output, or `None` once the process has closed it.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// This method is cancel safe.
     pub async fn line(&mut self) -> Option<String> {
         self.lines.recv().await
     }
 
-    /// Waits for a line that begins with `prefix`, and returns the rest of it; drops the lines before.
+    /// Waits for a line that begins with `prefix`, and returns the rest of the line. Earlier lines are dropped.
     ///
     /// # Panics
     /// If the output ends before.
@@ -127,18 +127,18 @@ impl Process {
         panic!("the process ended without the line {prefix:?}");
     }
 
-    /// Kills it (SIGKILL). Harmless if it has ended.
+    /// Kills the process (SIGKILL). No-op if it has ended.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Asks it to end (SIGTERM). Harmless if it has ended.
+    /// Asks the process to end (SIGTERM). No-op if it has ended.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Freezes it (SIGSTOP). Returns when every thread stands still: one of them takes the signal, on a busy
-    /// machine later, and until then the others run on.
+    /// Freezes the process (SIGSTOP). Returns when all threads are stopped: the thread that handles the signal may be late, and
+    /// the others run until then.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         while self.is_running() && !threads(self.pid()).all(|state| "TtZX".contains(state)) {
@@ -146,12 +146,12 @@ impl Process {
         }
     }
 
-    /// Lets it run on (SIGCONT).
+    /// Continues the process (SIGCONT).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Lets everything hang that waits for the disk, and nothing else, until what this returns is dropped. See
+    /// Makes `fsync` and `fdatasync` hang until the returned value is dropped, and nothing else. See
     /// [`have_strace`](crate::have_strace).
     ///
     /// # Panics
@@ -169,8 +169,8 @@ impl Process {
         strace
     }
 
-    /// Kills (SIGKILL) a process that this child started and named; it must not have been waited for. The
-    /// `kill` program is not on every machine.
+    /// Kills (SIGKILL) a process that this child has started. It must not have been reaped. Unlike the `kill` program, this is
+    /// available on every machine.
     ///
     /// # Panics
     /// If there is no such process.
@@ -183,16 +183,16 @@ impl Process {
         kill_process(self.pid, signal).expect("a child that nobody has waited for");
     }
 
-    /// Whether it has not ended yet.
+    /// Returns `true` until the process has ended.
     #[must_use]
     pub fn is_running(&self) -> bool {
         is_running(self.pid())
     }
 
-    /// Waits until it ends; returns its exit code, or 128 and the number of the signal that killed it.
+    /// Waits until the process ends. Returns its exit code, or 128 plus the number of the signal that killed it.
     ///
     /// # Panics
-    /// If the exit code cannot be had.
+    /// Panics if the exit code is not available.
     pub async fn wait(mut self) -> i32 {
         while self.is_running() {
             tokio::time::sleep(POLL).await;
@@ -200,7 +200,7 @@ impl Process {
         self.reap().expect("the exit code")
     }
 
-    /// Lets the guard end, which kills what still runs; the folder stays. `None` if that was done before.
+    /// Ends the guard, which kills all remaining processes. The folder stays. Returns `None` if that was done before.
     fn reap(&mut self) -> Option<i32> {
         let mut end = self.guard.stdin.take()?;
         // It only fails if the guard has gone.
@@ -224,8 +224,8 @@ fn send_lines(stdout: impl Read, sender: &mpsc::UnboundedSender<String>) {
     }
 }
 
-/// For a process that [`Process::pause`] is about to stop: prints the line "held" when it may, and says what `is_held` says
-/// the first time that it is asked after the process stood still for longer than this. Blocks its thread.
+/// For a process that [`Process::pause`] is about to stop. Prints the line "held" when it may be stopped. Returns the first
+/// result of `is_held` after a pause of the process that is longer than the argument. Blocks its thread.
 #[must_use]
 pub fn first_look_after_a_pause(longer_than: Duration, is_held: impl Fn() -> bool) -> bool {
     let mut before = Instant::now();
@@ -242,18 +242,18 @@ pub fn first_look_after_a_pause(longer_than: Duration, is_held: impl Fn() -> boo
     }
 }
 
-/// Whether a process exists and is no zombie.
+/// Returns `true` if a process exists and is not a zombie.
 pub(crate) fn is_running(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != 'Z')
 }
 
-/// The states of a process's threads.
+/// Returns the states of a process's threads.
 fn threads(pid: u32) -> impl Iterator<Item = char> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     threads.filter_map(|thread| state(&format!("{}/stat", thread.ok()?.path().display())))
 }
 
-/// Whether somebody traces all of a process's threads.
+/// Returns `true` if all threads of a process are traced.
 fn is_traced(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     tasks.filter_map(Result::ok).all(|task| {

@@ -1,4 +1,4 @@
-//! The jobs, and the storage that they write to.
+//! The jobs and their storage.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use zlock::FencingToken;
 
-/// The jobs that were done, in a folder that all replicas share: a stand-in for a database.
+/// A record of completed jobs, in a folder that all replicas share. It stands in for a database.
 ///
-/// `done` has the fencing token of the last writer and the number of the last job that is done. `journal` has a line for each
-/// begin and end.
+/// The file `done` contains the fencing token of the last writer and the number of the last completed job. The file `journal`
+/// has a line for the start and the end of each job.
 #[derive(Clone, Debug)]
 pub struct Jobs {
     folder: PathBuf,
@@ -19,24 +19,24 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Jobs that are recorded in this folder and take this long.
+    /// Creates a record in this folder, for jobs that take this long.
     #[must_use]
     pub fn new(folder: impl AsRef<Path>, takes: Duration) -> Self {
         Jobs { folder: folder.as_ref().to_owned(), takes }
     }
 
-    /// The number of the last job that is done.
+    /// Returns the number of the last completed job.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The file cannot be read.
     pub fn last_done(&self) -> io::Result<u64> {
         Ok(read(&mut self.open()?)?.1)
     }
 
-    /// Does the next job.
+    /// Runs the next job.
     ///
     /// # Errors
-    /// Those of the files; `PermissionDenied` if a later holder of the lock has written meanwhile.
+    /// A file cannot be read or written, or a later holder of the lock has written meanwhile (`PermissionDenied`).
     pub async fn run_next(&self, token: FencingToken) -> io::Result<()> {
         let number = self.last_done()? + 1;
         self.journal("begin", number)?;
@@ -45,7 +45,7 @@ impl Jobs {
         self.journal("end", number)
     }
 
-    /// Records that a job is done, unless a later holder of the lock has written: a database would do it in a transaction.
+    /// Records a completed job, unless a later holder of the lock has written. A database would use a transaction.
     fn set_done(&self, number: u64, token: FencingToken) -> io::Result<()> {
         let mut file = self.open()?;
         file.lock()?;
@@ -54,7 +54,7 @@ impl Jobs {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the lock has a later holder"));
         }
         file.rewind()?;
-        // Of one length, so that nothing of the old text is left, and written at once.
+        // The text has a fixed length, so it overwrites the old one completely, in a single write.
         file.write_all(format!("{:039} {number:020}", u128::from(token)).as_bytes())
     }
 
@@ -69,7 +69,7 @@ impl Jobs {
     }
 }
 
-/// The token and the number in the file.
+/// Returns the token and the number in the file.
 fn read(file: &mut File) -> io::Result<(u128, u64)> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;

@@ -1,7 +1,8 @@
-//! A service that runs a numbered job under a lock: job 1, job 2 and so on, each once, whichever replica does it.
+//! A service that runs numbered jobs under a lock: job 1, job 2 and so on, each once, on any replica.
 //!
-//! `GET /live` is `200` while the process works. `GET /ready` is `200` while its locks can be relied on, and `503` before they
-//! cannot, and from the beginning of a shutdown on. On SIGTERM the service acquires no more locks, finishes its job, and ends.
+//! `GET /live` returns `200` while the process works. `GET /ready` returns `200` while the service can rely on its locks. It
+//! returns `503` before locks are lost, and during a shutdown. On SIGTERM the service acquires no more locks, finishes its job
+//! and exits.
 
 mod jobs;
 
@@ -17,19 +18,19 @@ use zlock::{Client, ErrorKind, InterProcessMutex, Result, Shutdown};
 
 pub use self::jobs::Jobs;
 
-/// How the service runs.
+/// The settings of the service.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The time between two jobs of this replica.
+    /// The pause between two jobs of this replica.
     pub every: Duration,
-    /// How long a shutdown waits for the job.
+    /// The time that a shutdown waits for the job.
     pub grace: Duration,
 }
 
-/// Serves until `stop` completes, then shuts down. Returns how the shutdown of the client went.
+/// Serves until `stop` completes, then shuts down. Returns the outcome of the client's shutdown.
 ///
 /// # Errors
-/// Those of the listener and of the client.
+/// The listener or the client fails.
 pub async fn serve(
     listener: TcpListener,
     client: Client,
@@ -44,7 +45,7 @@ pub async fn serve(
     let (stopped, outcome) = tokio::sync::oneshot::channel();
     let shut_down = async move {
         stop.await;
-        // Probes are answered meanwhile, so that no new requests are sent here.
+        // Probes are still answered meanwhile, so that the load balancer stops sending requests.
         let _ = stopped.send(client.shutdown(settings.grace).await);
     };
     axum::serve(listener, router).with_graceful_shutdown(shut_down).await?;
@@ -52,26 +53,26 @@ pub async fn serve(
     Ok(outcome.await??)
 }
 
-/// Whether the process works. A lost connection is no reason to restart it.
+/// The liveness probe: the process works. A lost connection is no reason to restart it.
 async fn live() -> StatusCode {
     StatusCode::OK
 }
 
-/// Whether requests that need a lock should be sent here.
+/// The readiness probe: this replica may receive requests that need a lock.
 async fn ready(State(client): State<Client>) -> (StatusCode, String) {
     let health = client.health();
     let status = if health.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, health.to_string())
 }
 
-/// Does a job now and then, until the client is shut down.
+/// Runs a job from time to time, until the client is shut down.
 async fn work(mutex: InterProcessMutex, jobs: Jobs, every: Duration) {
     loop {
         match job(&mutex, &jobs, every).await {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::ShuttingDown => return,
-            Err(error) if error.is_timeout() => {} // another replica does it, or the store is slow
-            Err(error) => eprintln!("the job was not done: {error}"),
+            Err(error) if error.is_timeout() => {} // another replica runs it, or the store is slow
+            Err(error) => eprintln!("the job did not run: {error}"),
         }
         tokio::time::sleep(every).await;
     }
@@ -79,7 +80,7 @@ async fn work(mutex: InterProcessMutex, jobs: Jobs, every: Duration) {
 
 async fn job(mutex: &InterProcessMutex, jobs: &Jobs, wait: Duration) -> Result<()> {
     let guard = mutex.acquire_timeout(wait).await?;
-    // Cancelled if the lock is lost. What it has written by then is refused by its token.
+    // The job is cancelled if the lock is lost. If it writes too late, the storage rejects its token.
     let done = guard.run(jobs.run_next(guard.fencing_token())).await;
     guard.release().await?;
     if let Err(error) = done? {

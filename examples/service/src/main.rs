@@ -1,6 +1,10 @@
-//! The service. See the library for what it does.
+//! The service's binary. The library describes the service.
 //!
-//! `ZLOCK_URL` is the store (`mem://`), `LISTEN` the address (`127.0.0.1:8080`), `JOBS` the folder that the replicas share.
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `ZLOCK_URL` | the store | `mem://` |
+//! | `LISTEN` | the address to listen on | `127.0.0.1:8080` |
+//! | `JOBS` | the folder that the replicas share | `jobs` |
 
 use std::env;
 use std::process::ExitCode;
@@ -17,7 +21,7 @@ fn setting(name: &str, default: &str) -> String {
 }
 
 async fn run() -> Result<bool> {
-    // Before anything else: a signal that comes early must not end the process without a shutdown.
+    // First of all: an early signal must not end the process without a shutdown.
     let (mut terminated, mut interrupted) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async move {
@@ -27,7 +31,7 @@ async fn run() -> Result<bool> {
         }
     };
     let url = setting("ZLOCK_URL", "mem://");
-    // A request that computes for long must not cost the lock.
+    // A request that blocks the runtime must not lose the lock.
     let client = zlock::with_dedicated_thread(async move { zlock::connect(&url).await }).await?;
     let listener = TcpListener::bind(setting("LISTEN", "127.0.0.1:8080")).await?;
     println!("listening on {}", listener.local_addr()?);

@@ -1,4 +1,4 @@
-//! Three replicas on a real server, killed and ended in turn: no job is done twice at once, and none is left out.
+//! Three replicas on a real server, killed and terminated in turn: no job runs twice at the same time, and none is skipped.
 //!
 //! Runs for 15 seconds, or for `ZLOCK_SERVICE_SECONDS`.
 #![cfg(any(feature = "zk", feature = "etcd"))]
@@ -27,7 +27,8 @@ async fn exit_code(replica: Process) -> i32 {
     timeout(LONG, replica.wait()).await.expect("the replica ends")
 }
 
-/// What the journal of all replicas tells. A job may begin again only after the process that began it was killed.
+/// Checks the journal of all replicas. A job may start again only after the process that started it was killed. Returns the
+/// number of completed jobs and of repeated ones.
 fn check(journal: &str, killed: &BTreeSet<u32>) -> (u64, usize) {
     let (mut number, mut under_way, mut repeated) = (0, None, 0);
     for line in journal.lines() {
@@ -42,7 +43,7 @@ fn check(journal: &str, killed: &BTreeSet<u32>) -> (u64, usize) {
             None => assert_eq!(of, number + 1, "{line:?}: the last one that is done is {number}"),
             Some((before, victim)) => {
                 assert!(killed.contains(&victim), "{line:?}: {victim} does job {before} at this time");
-                // Killed before it was done, or between that and the line that says so.
+                // Killed before the job was recorded, or between that and its line in the journal.
                 assert!(of == before || of == before + 1, "{line:?}: {before} was begun");
                 repeated += usize::from(of == before);
             }
@@ -74,7 +75,7 @@ async fn run(url: String) {
                     assert_eq!(exit_code(victim).await, 128 + 9);
                 } else {
                     victim.terminate();
-                    assert_eq!(exit_code(victim).await, 0, "it lets go of its lock in time");
+                    assert_eq!(exit_code(victim).await, 0, "it releases its lock in time");
                     ended += 1;
                 }
                 replicas.push(replica(&url, folder.path()).await);

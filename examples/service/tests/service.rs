@@ -1,4 +1,4 @@
-//! The service on mem: its probes, its jobs, its end.
+//! The service on mem: its probes, its jobs and its shutdown.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::net::SocketAddr;

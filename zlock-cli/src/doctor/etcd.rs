@@ -1,4 +1,4 @@
-//! What the doctor asks etcd's members.
+//! The doctor's checks of etcd members.
 
 use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
 use zlock::LockPath;
@@ -8,7 +8,7 @@ use super::version;
 use crate::exit::Failure;
 use crate::store::etcd::{connect, each_key, failed, is_place};
 
-/// A store that has changed this often should have been compacted.
+/// A store with this many revisions should have been compacted.
 const MANY_REVISIONS: i64 = 10_000;
 
 /// A quarter below the default quota of 2 GiB.
@@ -23,7 +23,7 @@ pub(super) async fn examine(url: &str, prefix: Option<&LockPath>) -> Result<Vec<
     Ok(findings)
 }
 
-/// Version, role and size of each member.
+/// Checks the version, role and database size of each member.
 async fn members(url: &str) -> Vec<Finding> {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     let hosts = rest.split(['/', '?']).next().unwrap_or_default();
@@ -37,7 +37,7 @@ async fn members(url: &str) -> Vec<Finding> {
             Err(failure) => Finding::bad(
                 "server",
                 format!("{host}: {failure}"),
-                "see whether the server runs; the others of the URL are used meanwhile",
+                "check that the server runs; the other servers in the URL are used meanwhile",
             ),
             Ok(status) => {
                 let id = status.header().map_or(0, etcd_client::ResponseHeader::member_id);
@@ -46,11 +46,9 @@ async fn members(url: &str) -> Vec<Finding> {
                 let message = format!("{host}: etcd {}, {role}, {} kB", status.version(), size / 1024);
                 match version::parse(status.version()).and_then(version::etcd) {
                     Some(advice) => Finding::bad("server", message, advice),
-                    None if status.leader() == 0 => Finding::bad(
-                        "server",
-                        message,
-                        "the cluster has no leader: start more of its members",
-                    ),
+                    None if status.leader() == 0 => {
+                        Finding::bad("server", message, "the cluster has no leader: start more members")
+                    }
                     None if size > LARGE => Finding::bad(
                         "server",
                         message,
@@ -64,7 +62,7 @@ async fn members(url: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether old revisions go. A server does not tell its options, so the first revision is asked for.
+/// Checks that old revisions are compacted. A server does not report its options, so this requests the first revision.
 async fn compaction(client: &mut Client) -> Result<Finding, Failure> {
     let now = client.get("/", Some(GetOptions::new().with_count_only())).await.map_err(failed)?;
     let revision = now.header().map_or(0, etcd_client::ResponseHeader::revision);
@@ -78,7 +76,7 @@ async fn compaction(client: &mut Client) -> Result<Finding, Failure> {
     Ok(Finding::bad(
         "compaction",
         message,
-        "start the servers with --auto-compaction-retention=1h: every lock leaves revisions behind",
+        "start the servers with --auto-compaction-retention=1h: each acquisition adds revisions",
     ))
 }
 
@@ -87,15 +85,11 @@ async fn alarms(client: &mut Client) -> Result<Finding, Failure> {
     if answer.alarms().is_empty() {
         return Ok(Finding::good("alarms", "none"));
     }
-    let message = format!("{} of the cluster's members have raised an alarm", answer.alarms().len());
-    Ok(Finding::bad(
-        "alarms",
-        message,
-        "see etcdctl alarm list; without room on the disk nothing can be locked",
-    ))
+    let message = format!("raised by members of the cluster: {}", answer.alarms().len());
+    Ok(Finding::bad("alarms", message, "run etcdctl alarm list; without free space no lock can be acquired"))
 }
 
-/// Keys below the path that no session owns, or that are no places in a queue.
+/// Finds keys below the path that have no lease, or that do not belong to a queue.
 async fn keys(url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
     let (mut ownerless, mut foreign) = (Vec::new(), Vec::new());
     let mut locks = std::collections::BTreeSet::new();
@@ -119,12 +113,12 @@ async fn keys(url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Fail
         super::listed(
             "ownerless keys",
             &ownerless,
-            "they look like holders without a lease: remove those that nobody has made on purpose",
+            "they look like holders without a lease: remove them unless they were created on purpose",
         ),
         super::listed(
             "foreign keys",
             &beside,
-            "zlock ignores them, and another program may not: use a path for one kind of lock only",
+            "zlock ignores them, but other programs may not: use each path for one kind of lock only",
         ),
     ])
 }

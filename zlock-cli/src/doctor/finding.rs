@@ -1,4 +1,4 @@
-//! What the doctor has found.
+//! The doctor's findings.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::output::{Colour, paint};
 pub(crate) struct Finding {
     check: &'static str,
     message: String,
-    /// What to do. If there is nothing to do, all is well.
+    /// The suggested fix; `None` if the check passed.
     remedy: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! `zlock doctor`: whether a store can be used for locks, and what to do if not.
+//! `zlock doctor`: checks that a store is ready for locks, and suggests a fix for each problem.
 
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -22,13 +22,13 @@ use crate::exit::Failure;
 use crate::output::{millis, print, print_json};
 use crate::store::{Store, Target};
 
-/// How many requests the round trip is the median of.
+/// The number of requests that measure the round trip.
 const SAMPLES: usize = 20;
 
-/// From here on a round trip is worth a word.
+/// A median round trip from here on is reported as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// The lock that the doctor acquires.
+/// The name of the lock that the doctor acquires.
 const PROBE: &str = "zlock-doctor";
 
 pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
@@ -43,7 +43,7 @@ pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
         Err(failure) => findings.push(Finding::bad(
             "reachable",
             failure.message,
-            "check the hosts of the URL, that the servers run, and the firewall between them and this machine",
+            "check the hosts in the URL, the servers, and the firewall between them and this machine",
         )),
         Ok(store) => {
             findings.push(Finding::good("reachable", "a session was established"));
@@ -87,7 +87,7 @@ async fn examine(
         Err(failure) => findings.push(Finding::bad(
             "server",
             failure.message,
-            "locks work all the same if the checks above are good; see whether this client may read the server's status",
+            "locks work if the checks above pass; check that this client may read the server's status",
         )),
     }
     if !matches!(client.close().await, Ok(Close::Ended)) {
@@ -100,7 +100,7 @@ async fn examine(
     Ok(())
 }
 
-/// The session timeout that was granted, against the one that the URL asks for.
+/// Compares the granted session timeout with the requested one.
 fn session(store: &Store, url: &str) -> Finding {
     let asked = url
         .split(['?', '&'])
@@ -113,7 +113,7 @@ fn session(store: &Store, url: &str) -> Finding {
         "session timeout",
         format!("{granted:?} instead of {asked}"),
         format!(
-            "use ?session_timeout={}ms, or change minSessionTimeout and maxSessionTimeout of the servers",
+            "use ?session_timeout={}ms, or change minSessionTimeout or maxSessionTimeout on the servers",
             granted.as_millis()
         ),
     )
@@ -124,8 +124,7 @@ async fn round_trip(store: &Store, path: &LockPath) -> Finding {
     for _ in 0..SAMPLES {
         let began = Instant::now();
         if let Err(error) = store.backend.children(path).await {
-            let remedy =
-                "see whether this client may read below the path, and whether the servers have a leader";
+            let remedy = "check that this client may read below the path, and that the servers have a leader";
             return Finding::bad("round trip", error.to_string(), remedy);
         }
         times.push(began.elapsed());
@@ -136,14 +135,14 @@ async fn round_trip(store: &Store, path: &LockPath) -> Finding {
     if median < SLOW {
         return Finding::good("round trip", message);
     }
-    Finding::bad("round trip", message, "use servers that are nearer, or see why they are slow")
+    Finding::bad("round trip", message, "use nearer servers, or find out why these are slow")
 }
 
 /// Acquires and releases a lock.
 async fn permission(client: &Client, probe: &LockPath) -> Result<Finding, Failure> {
     let tried = match client.mutex(probe)?.try_acquire().await {
         Ok(Some(guard)) => guard.release().await.map(drop),
-        // Another doctor is at work.
+        // Another doctor holds the lock.
         Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
@@ -152,15 +151,15 @@ async fn permission(client: &Client, probe: &LockPath) -> Result<Finding, Failur
     };
     let remedy = match error.kind() {
         ErrorKind::NotAuthorized => "let this client create, read, write and delete below the path",
-        _ => "see whether the servers accept writes: a leader, room on the disk, no quota that is used up",
+        _ => "check that the servers accept writes: a leader, free disk space, no exhausted quota",
     };
     Ok(Finding::bad("permission", error.to_string(), remedy))
 }
 
-/// A finding about nodes: good if there is none.
+/// Creates a finding that lists nodes, good if there are none.
 #[cfg(any(feature = "zk", feature = "etcd"))]
 fn listed(check: &'static str, nodes: &[String], remedy: &str) -> Finding {
-    /// The nodes that are named.
+    /// The number of nodes to name.
     const SHOWN: usize = 5;
 
     if nodes.is_empty() {

@@ -1,33 +1,33 @@
-//! Which versions of servers a lock should not depend on; see "Which servers to trust" in zlock's README.
+//! Server versions that locks should not depend on; see "Which servers to trust" in the guide.
 
 /// A version's numbers.
 type Version = (u32, u32, u32);
 
-/// Reads `3.8.0` off the beginning of a text; what follows is ignored.
+/// Parses a version such as `3.8.0` at the beginning of a text, and ignores the rest.
 pub(super) fn parse(text: &str) -> Option<Version> {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Returns what to do about this version of an ensemble's servers.
+/// Returns advice about this version of ZooKeeper, if it has a known problem.
 #[cfg(feature = "zk")]
 pub(super) fn zookeeper(version: Version) -> Option<&'static str> {
     match version {
         (3, 8, ..=6) | (3, 9, ..=3) => {
-            Some("servers of an ensemble of this version can disagree about nodes; use 3.9.4 or later")
+            Some("in an ensemble, servers of this version can disagree about nodes; use 3.9.4 or later")
         }
         (3, ..=5, _) => {
-            Some("holders hear of a removed node late, by servers before 3.6; use 3.9.4 or later")
+            Some("with servers before 3.6, holders notice a removed node late; use 3.9.4 or later")
         }
         _ => None,
     }
 }
 
-/// Returns what to do about this version of a cluster's members.
+/// Returns advice about this version of etcd, if it has a known problem.
 #[cfg(feature = "etcd")]
 pub(super) fn etcd(version: Version) -> Option<&'static str> {
     match version {
-        (3, 5, ..=5) => Some("members of this version can lose what was committed; use 3.5.6 or later"),
+        (3, 5, ..=5) => Some("members of this version can lose committed data; use 3.5.6 or later"),
         (3, 4, ..=21) | (3, ..=3, _) => Some("use 3.4.22 or later, or 3.5.6 or later"),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! What the doctor asks ZooKeeper's servers.
+//! The doctor's checks of ZooKeeper servers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::version;
 use crate::exit::Failure;
 use crate::store::zk::{connect, failed};
 
-/// How long a server may take to describe itself.
+/// The time limit for a server's reply to a four-letter command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) async fn examine(url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
@@ -24,7 +24,7 @@ pub(super) async fn examine(url: &str, prefix: Option<&LockPath>) -> Result<Vec<
     Ok(findings)
 }
 
-/// Version and role of each server.
+/// Checks the version and role of each server.
 async fn servers(url: &str) -> Vec<Finding> {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     let hosts = rest.split(['/', '?']).next().unwrap_or_default();
@@ -51,25 +51,26 @@ async fn servers(url: &str) -> Vec<Finding> {
             }
             _ if answer.is_empty() => Finding::bad(
                 "server",
-                format!("{addr} does not answer"),
-                "see whether the server runs; the others of the URL are used meanwhile",
+                format!("{addr} does not respond"),
+                "check that the server runs; the other servers in the URL are used meanwhile",
             ),
-            // It answers, but not to this.
-            _ => {
-                Finding::good("server", format!("{addr} does not tell its version (4lw.commands.whitelist)"))
-            }
+            // It responds, but this four-letter command is disabled.
+            _ => Finding::good(
+                "server",
+                format!("{addr} does not report its version (4lw.commands.whitelist)"),
+            ),
         };
         findings.push(server);
     }
     findings
 }
 
-/// Whether the server removes the paths of locks when they are empty.
+/// Checks that the server removes the paths of unused locks.
 fn containers(addr: &str, version: (u32, u32, u32)) -> Finding {
     if version >= (3, 5, 3) {
-        return Finding::good("containers", format!("{addr} removes paths of locks when they are empty"));
+        return Finding::good("containers", format!("{addr} removes the paths of unused locks"));
     }
-    let message = format!("{addr} does not know them: the paths of unused locks stay");
+    let message = format!("{addr} does not support them: the paths of unused locks stay");
     Finding::bad("containers", message, "use ZooKeeper 3.9.4 or later")
 }
 
@@ -81,7 +82,7 @@ async fn four_letters(addr: &str, word: &str) -> Option<String> {
     Some(answer)
 }
 
-/// Nodes below the path that no session owns, or that are no places in a queue.
+/// Finds nodes below the path that have no owning session, or that do not belong to a queue.
 async fn children(client: &Client, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
     let (mut ownerless, mut foreign) = (Vec::new(), Vec::new());
     let mut left = vec![prefix.map_or_else(String::new, ToString::to_string)];
@@ -111,18 +112,18 @@ async fn children(client: &Client, prefix: Option<&LockPath>) -> Result<Vec<Find
         super::listed(
             "ownerless nodes",
             &ownerless,
-            "they hold locks although no client has them: remove those that nobody has made on purpose",
+            "they hold locks, but belong to no session: remove them unless they were created on purpose",
         ),
         super::listed(
             "foreign nodes",
             &foreign,
-            "zlock ignores them, and another program may not: use a path for one kind of lock only",
+            "zlock ignores them, but other programs may not: use each path for one kind of lock only",
         ),
     ])
 }
 
-/// Whether a node is no path of a lock. A server does not tell which nodes are containers; those that zlock makes are
-/// empty.
+/// Returns `true` if a node is not the path of a lock. The server does not report which nodes are containers; zlock's
+/// containers have no data.
 async fn is_data(client: &Client, node: &str) -> Result<bool, Failure> {
     let stat = client.check_stat(node).await.map_err(failed)?;
     Ok(stat.is_some_and(|stat| stat.num_children == 0 && (stat.data_length > 0 || stat.ephemeral_owner != 0)))

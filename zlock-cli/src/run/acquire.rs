@@ -1,4 +1,4 @@
-//! Waiting for the lock.
+//! Acquires the lock.
 
 use std::time::Duration;
 
@@ -9,20 +9,21 @@ use crate::args::Run;
 use crate::exit::Failure;
 use crate::store::{Store, Target};
 
-/// Connects, within the time that there is for the lock.
+/// Connects within the time limit for the lock.
 pub(super) async fn connect(args: &Run, target: &Target) -> Result<Store, Failure> {
     match args.wait.filter(|wait| !wait.is_zero()) {
         None => target.connect().await,
         Some(wait) => timeout(wait, target.connect()).await.unwrap_or_else(|_| {
-            Err(Failure::failed(format!("the store did not answer within --wait {wait:?}")))
+            Err(Failure::failed(format!("the store did not respond within --wait {wait:?}")))
         }),
     }
 }
 
-/// Acquires the lock as the command line says.
+/// Acquires the lock that the command line selects.
 ///
 /// # Errors
-/// The code for a busy lock only if another client holds it: a store that does not answer is a failure.
+/// Fails with the exit code for a busy lock only if another client holds it. A store that does not respond is a failure
+/// of zlock.
 pub(super) async fn acquire(args: &Run, client: &Client, since: Instant) -> Result<Guard, Failure> {
     let path = &args.name;
     match args.permits {
@@ -46,7 +47,7 @@ async fn within<L: Lock<Guard = Guard>>(lock: &L, args: &Run, since: Instant) ->
             Ok(None) => return Err(busy(args, &args.name)),
             Err(error) => match error.kind() {
                 ErrorKind::Busy => return Err(busy(args, &args.name)),
-                // The place in the queue is lost, not the wish.
+                // The place in the queue is lost: join the queue again.
                 ErrorKind::SessionLost | ErrorKind::NodeDeleted => {}
                 _ => return Err(error.into()),
             },
@@ -54,7 +55,7 @@ async fn within<L: Lock<Guard = Guard>>(lock: &L, args: &Run, since: Instant) ->
     }
 }
 
-/// With a code of its own choice a script expects this: then there is nothing to say.
+/// Returns the failure for a busy lock. A script that sets `--on-busy` expects it, so there is no message.
 fn busy(args: &Run, path: &LockPath) -> Failure {
     let is_expected = args.on_busy != crate::exit::BUSY;
     let message = if is_expected { String::new() } else { format!("{path}: another client holds the lock") };

@@ -1,4 +1,4 @@
-//! The command: how it starts, and how it ends.
+//! Starts the command, and determines how it ended.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,32 +15,34 @@ use super::terminal::Terminal;
 use crate::exit::{self, Failure};
 use crate::sys;
 
-/// A command that was started, as the leader of a process group.
+/// A running command, the leader of a process group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Child {
     pid: Pid,
 }
 
-/// What a command is started with.
+/// The settings to start a command with.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) command: Vec<OsString>,
     pub(super) shell: bool,
     pub(super) environment: Vec<(&'static str, String)>,
     pub(super) terminal: Option<Arc<Terminal>>,
-    /// The signals that are ignored here and were not when zlock was started.
+    /// The signals that zlock ignores, but did not ignore when it was started.
     pub(super) ignored: Vec<i32>,
 }
 
-/// What a command's process ends with if it is too late to run the command. No exec fails with it.
+/// The error of a process that is too late to execute its command. `exec` itself never fails with it.
 const TOO_LATE: Errno = Errno::CANCELED;
 
 impl Start {
-    /// Starts the command, unless it is `not_after` by then: this process may be stopped between any two instructions, and
-    /// the new one looks last. The command is killed when the calling *thread* ends, so that must be one that outlives it.
+    /// Starts the command before `not_after`. This process may be stopped between any two instructions, so the new process
+    /// checks the time right before it executes the command.
+    ///
+    /// The command is killed when the calling *thread* ends, so that thread must outlive the command.
     ///
     /// # Errors
-    /// 127 if there is no such command, 126 if it cannot be executed.
+    /// Fails with exit code 127 if the command was not found, 126 if it cannot be executed, and 125 after `not_after`.
     pub(super) fn spawn(self, not_after: Boot) -> Result<Child, Failure> {
         let Start { command, shell, environment, terminal, ignored } = self;
         let program = command.first().cloned().unwrap_or_default();
@@ -59,7 +61,7 @@ impl Start {
             setpgid(None, None)?;
             die_with(keeper)?;
             if let Some(terminal) = &terminal {
-                // A terminal that hung up in between is no reason not to run.
+                // The command runs even if the terminal hung up meanwhile.
                 let _ = terminal.lend_unasked(me);
             }
             ignored.iter().for_each(|signal| sys::reset(*signal));
@@ -67,15 +69,15 @@ impl Start {
         };
         let child = sys::spawn(process, setup).map_err(|error| failure(&program, &error))?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Child { pid: pid.ok_or_else(|| Failure::failed("the system has given a process no number"))? })
+        Ok(Child { pid: pid.ok_or_else(|| Failure::failed("the system assigned no process ID"))? })
     }
 }
 
-/// Has the kernel kill this process when its parent ends.
+/// Makes the kernel kill this process when its parent ends.
 #[cfg(target_os = "linux")]
 fn die_with(parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before the kernel knew of our wish.
+    // The parent may have ended before the request reached the kernel.
     if getppid() == Some(parent) { Ok(()) } else { Err(Errno::PIPE.into()) }
 }
 
@@ -98,36 +100,36 @@ fn failure(program: &OsString, error: &io::Error) -> Failure {
 }
 
 impl Child {
-    /// The process group that it leads.
+    /// Returns the command's process group.
     pub(super) fn group(self) -> Pid {
         self.pid
     }
 
-    /// Returns the exit code if the command has ended: its own, or 128 and the signal that ended it. Does not reap it, so
-    /// that its number and its group's stay taken.
+    /// Returns the exit code if the command has ended: its own, or 128 plus the number of the signal that ended it. Does
+    /// not reap the command, so that its process ID and its group's ID stay in use.
     pub(super) fn exited(self) -> Option<u8> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.pid), options) {
             Ok(status) => status.as_ref().map(code),
-            // It was reaped by somebody else, and its code is not known.
+            // It was reaped elsewhere, so its exit code is unknown.
             Err(Errno::CHILD) => Some(exit::FAILED),
             Err(_) => None,
         }
     }
 
-    /// Returns the signal that stopped the command since the last call, if one did.
+    /// Returns the signal that stopped the command since the last call, if any.
     pub(super) fn stopped(self) -> Option<i32> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         waitid(WaitId::Pid(self.pid), options).ok()??.stopping_signal()
     }
 
-    /// Reaps the command, which must have ended.
+    /// Reaps the command. It must have ended.
     pub(super) fn reap(self) {
         let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);
     }
 }
 
-/// The exit code that a status stands for.
+/// Returns the exit code for a status.
 pub(super) fn code(status: &WaitIdStatus) -> u8 {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => u8::try_from(code & 0xff).unwrap_or(exit::FAILED),
@@ -169,11 +171,11 @@ mod tests {
         let child = spawn(&script, Boot::now().plus(Duration::from_secs(60))).unwrap();
         assert_eq!((ended(child), file.exists()), (0, true));
         child.reap();
-        // Then nothing is known about it.
+        // A reaped command's exit code is unknown.
         assert_eq!(child.exited(), Some(exit::FAILED));
     }
 
-    /// The kernel would not kill it: its parent is gone.
+    /// The kernel would not kill such a command.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_command_whose_parent_has_ended_is_not_started() {
@@ -182,7 +184,7 @@ mod tests {
         assert_eq!(try_with(Pid::INIT).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
-    /// It is the thread that counts, not the process.
+    /// The parent-death signal follows the thread, not the process.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_command_dies_with_the_thread_that_started_it() {

@@ -1,14 +1,14 @@
-//! The boot-time clock, which goes on while the machine sleeps, and an alarm on it.
+//! The boot-time clock, which includes the time that the machine sleeps, and an alarm on it.
 //!
-//! The library's deadlines are on a clock that stands still meanwhile. A server's does not, so a command must not outlive
-//! its lock by the length of a sleep.
+//! The library's deadlines use a clock that stands still during a sleep. The servers' clocks do not, so without this
+//! translation a command could outlive its lock by the length of the sleep.
 
 use std::io;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A point in time on the boot-time clock.
+/// An instant on the boot-time clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Boot(Duration);
 
@@ -38,30 +38,30 @@ impl Boot {
         Boot(self.0.saturating_sub(time))
     }
 
-    /// The time from here to a later point; zero if that has passed.
+    /// Returns the time until a later instant, or zero if it has passed.
     pub(super) fn until(self, later: Self) -> Duration {
         later.0.saturating_sub(self.0)
     }
 }
 
-/// Translates the deadlines of sessions to the boot-time clock.
+/// Translates session deadlines to the boot-time clock.
 ///
-/// A deadline follows from the time at which a heartbeat was sent. If the machine slept after that, the deadline comes
-/// that much sooner, although it shows only on the boot-time clock. So a sleep counts only once every heartbeat that may
-/// have been sent before it is over: a session timeout after it was noticed.
+/// A deadline is computed from the time at which a heartbeat was sent. If the machine slept after that, the deadline comes
+/// sooner by the length of the sleep, which only the boot-time clock shows. So a sleep may be added to deadlines only once
+/// none of them can follow from a heartbeat sent before it: one session timeout after the sleep was noticed.
 #[derive(Debug)]
 pub(super) struct Sleeps {
     began: (Boot, Instant),
     timeout: Duration,
-    /// All sleep that has been noticed, and when the last of it was.
+    /// The total length of all noticed sleeps, and when the last one was noticed.
     slept: Duration,
     noticed: Instant,
-    /// The sleep that every heartbeat of the present was sent after.
+    /// The total length of the sleeps that are added to deadlines.
     settled: Duration,
 }
 
 impl Sleeps {
-    /// `timeout` is that of the session.
+    /// Starts the translation for a session with this timeout.
     pub(super) fn new(timeout: Duration) -> Self {
         let (boot, now) = both();
         Self::starting(boot, now, timeout)
@@ -71,7 +71,7 @@ impl Sleeps {
         Sleeps { began: (boot, now), timeout, slept: Duration::ZERO, noticed: now, settled: Duration::ZERO }
     }
 
-    /// Returns the deadline on the boot-time clock; not later than it is, maybe earlier.
+    /// Returns the deadline on the boot-time clock. The result may be too early, but never too late.
     pub(super) fn translate(&mut self, deadline: Instant) -> Boot {
         let (boot, now) = both();
         self.translate_at(deadline, boot, now)
@@ -90,13 +90,13 @@ impl Sleeps {
     }
 }
 
-/// Both clocks. A pause between the two readings makes a sleep look shorter, never longer.
+/// Reads both clocks. A pause between the two readings makes a sleep look shorter, never longer.
 fn both() -> (Boot, Instant) {
     let boot = Boot::now();
     (boot, Instant::now())
 }
 
-/// Waits for points in time on the boot-time clock.
+/// Waits for instants on the boot-time clock.
 #[derive(Debug)]
 pub(super) struct Alarm {
     #[cfg(target_os = "linux")]
@@ -114,14 +114,14 @@ impl Alarm {
         Ok(Alarm { timer: tokio::io::unix::AsyncFd::new(timer)? })
     }
 
-    /// Waits until this point in time; wakes at once when the machine slept past it.
+    /// Waits until this instant. Completes as soon as the machine wakes if it slept past the instant.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// This method is cancel safe.
     pub(super) async fn at(&self, when: Boot) {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
-        // A time of zero would disarm the timer.
+        // A value of zero would disarm the timer.
         let when = when.max(Boot::from_nanos(1));
         let value = Timespec {
             tv_sec: when.0.as_secs().try_into().unwrap_or(i64::MAX),
@@ -167,14 +167,14 @@ mod tests {
         let mut sleeps = Sleeps::starting(boot, now, 10 * S);
         let left =
             |deadline: Boot, at: u32| i64::try_from(deadline.0.as_secs()).unwrap() - i64::from(1000 + at);
-        // Awake for 5 s: 10 s are left.
+        // Awake for 5 s: 10 s remain.
         assert_eq!(left(sleeps.translate_at(now + 15 * S, boot.plus(5 * S), now + 5 * S), 5), 10);
-        // Slept for 30 s: the same deadline, and one from a heartbeat that was answered after the sleep, have passed.
+        // After 30 s of sleep, this deadline has passed, and so has one from a heartbeat that was answered after the sleep.
         assert_eq!(left(sleeps.translate_at(now + 15 * S, boot.plus(36 * S), now + 6 * S), 36), -21);
         assert_eq!(left(sleeps.translate_at(now + 16 * S, boot.plus(37 * S), now + 7 * S), 37), -21);
-        // After a session timeout every deadline follows from a heartbeat after the sleep.
+        // After a session timeout, all deadlines follow from heartbeats sent after the sleep.
         assert_eq!(left(sleeps.translate_at(now + 25 * S, boot.plus(46 * S), now + 16 * S), 46), 9);
-        // A second sleep starts this again.
+        // The same for a second sleep.
         assert_eq!(left(sleeps.translate_at(now + 27 * S, boot.plus(50 * S), now + 17 * S), 50), 7);
         assert_eq!(left(sleeps.translate_at(now + 37 * S, boot.plus(60 * S), now + 27 * S), 60), 10);
     }

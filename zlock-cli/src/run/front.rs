@@ -1,4 +1,4 @@
-//! The front: the process that the shell knows.
+//! The front: the process that the shell started.
 
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -24,21 +24,21 @@ use crate::sys;
 pub(super) struct Front {
     link: Link,
     keeper: Pid,
-    /// Children that this process had before it was zlock: a shell may have started some, and then executed zlock.
+    /// Children from before this process was zlock: a shell may have started some before it executed zlock.
     inherited: Vec<Pid>,
     terminal: Option<Arc<Terminal>>,
-    /// Those that are to be forwarded.
+    /// The signals to forward.
     signals: UnboundedReceiver<i32>,
-    /// The command's process group, once it runs.
+    /// The command's process group, once the command runs.
     group: Option<Pid>,
-    /// When to kill the command, from when the keeper has said so.
+    /// When to kill the command, once the keeper has sent a time.
     vigil: Option<Vigil>,
     /// The exit code, once no command runs.
     done: Option<u8>,
 }
 
 impl Front {
-    /// Waits for the keeper to end, and returns the exit code. `inherited` are the children that are not the keeper.
+    /// Waits for the keeper to end and returns the exit code. `inherited` lists the children other than the keeper.
     pub(super) fn run(
         link: UnixStream,
         keeper: Pid,
@@ -46,7 +46,7 @@ impl Front {
         terminal: Option<Arc<Terminal>>,
     ) -> Result<ExitCode, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        // If anything of this fails, the link closes, and the keeper ends.
+        // If any of this fails, the link closes, and the keeper ends.
         let code = runtime.map_err(cannot_watch)?.block_on(async {
             group::adopt_orphans();
             signals::ignore_terminal();
@@ -62,7 +62,7 @@ impl Front {
     async fn watch(mut self) -> Result<u8, Failure> {
         let alarm = Alarm::new().map_err(cannot_watch)?;
         let mut children = signal(SignalKind::child()).map_err(cannot_watch)?;
-        // From now on this process forwards signals and can kill the command.
+        // From now on, this process forwards signals and can kill the command.
         self.link.send(Message::Ask);
         loop {
             let wake_at = self.vigil.map(|vigil| vigil.wake_at());
@@ -78,7 +78,7 @@ impl Front {
                     }
                 }
                 Some(signal) = self.signals.recv() => self.forward(signal),
-                // Descendants of the command, which have become children of this process.
+                // Orphaned descendants of the command become children of this process.
                 _ = children.recv() => self.reap(),
             }
         }
@@ -100,7 +100,7 @@ impl Front {
         }
     }
 
-    /// Returns whether it is this process that has to kill the command. Asks the keeper, if it is time for that.
+    /// Returns `true` if this process must kill the command. Asks the keeper for a new time when that is due.
     fn must_kill(&mut self) -> bool {
         // An answer may have arrived while this process was stopped.
         while let Some(message) = self.link.try_receive() {
@@ -115,10 +115,10 @@ impl Front {
         false
     }
 
-    /// Stops with the command, as a job of the shell does.
+    /// Stops together with the command, as a job of the shell does.
     fn stop(&mut self, signal: i32) {
         let Some(terminal) = &self.terminal else { return };
-        // A command that wants the terminal gets it if it is ours.
+        // A command that needs the terminal gets it if the shell's job has it.
         let wants_terminal = signal == libc::SIGTTIN || signal == libc::SIGTTOU;
         if let Some(group) = self.group.filter(|_| wants_terminal && terminal.is_ours()) {
             let _ = terminal.lend(group);
@@ -128,7 +128,7 @@ impl Front {
         self.go_on();
     }
 
-    /// Lets the command go on, with the terminal if the shell has given it to us.
+    /// Continues the command, with the terminal if the shell's job has it.
     fn go_on(&mut self) {
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
             let _ = terminal.lend_unasked(group);
@@ -141,7 +141,7 @@ impl Front {
             libc::SIGCONT => self.go_on(),
             signal => {
                 self.link.send(Message::Signal(signal));
-                // While there is no command, the keeper ends by this signal. One that stands still cannot.
+                // Before a command runs, this signal ends the keeper, unless the keeper hangs.
                 if self.vigil.is_none() && signals::ends_a_wait(signal) {
                     let now = Boot::now();
                     self.vigil = Some(Vigil::new(now, now.plus(TO_END)));
@@ -155,28 +155,28 @@ impl Front {
             self.end();
             return Ok(code);
         }
-        // The kernel kills the command itself, unless that has changed its user.
+        // The kernel kills the command itself, unless it has changed its user.
         self.kill().await;
-        Err(Failure::failed("the process that held the lock has died; the command was killed"))
+        Err(Failure::failed("the process that held the lock died; the command was killed"))
     }
 
     async fn keeper_stands_still(self) -> Result<u8, Failure> {
         if let Some(code) = self.done {
-            // The command's number may be another one's by now. The store ends the session.
+            // The command's process ID may be reused by now, so it is not signalled. The store ends the session.
             self.kill_keeper();
             self.end();
             return Ok(code);
         }
         self.kill().await;
         if self.group.is_none() {
-            return Err(Failure::failed("the process that waited for the lock stood still, and was killed"));
+            return Err(Failure::failed("the process that waited for the lock hung and was killed"));
         }
-        let message = "the process that held the lock stood still; the command was killed";
+        let message = "the process that held the lock hung; the command was killed";
         Err(Failure::new(exit::LOST, message))
     }
 
-    /// Kills the command, the keeper and all that the command has started, until nothing of that is alive. When the keeper
-    /// is dead, the children of this process are all of that.
+    /// Kills the command, the keeper and all descendants of the command, and waits until they are dead. Once the keeper is
+    /// dead, they are all descendants of this process.
     async fn kill(&self) {
         if let Some(group) = self.group {
             group::signal(group, Signal::KILL);
@@ -196,7 +196,7 @@ impl Front {
         self.end();
     }
 
-    /// Its number is its own: it is not reaped before.
+    /// Kills the keeper. It has not been reaped, so its process ID cannot have been reused.
     fn kill_keeper(&self) {
         let _ = kill_process(self.keeper, Signal::KILL);
     }

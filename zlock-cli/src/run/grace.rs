@@ -1,4 +1,4 @@
-//! When a command has to end, so that it is dead before anybody else can hold the lock.
+//! Plans when to stop a command, so that it is dead before another client can hold the lock.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use zlock::SessionTerms;
 
 use super::clock::Boot;
 
-/// The least time between SIGKILL and the deadline.
+/// The minimum time between SIGKILL and the deadline.
 const MIN_RESERVE: Duration = Duration::from_millis(100);
 
-/// The time that a command has before its lock's deadline.
+/// The times before a lock's deadline at which its command is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grace {
     kill_after: Duration,
@@ -17,10 +17,11 @@ pub(super) struct Grace {
 }
 
 impl Grace {
-    /// Plans for sessions of these terms.
+    /// Plans for a session with these terms.
     ///
     /// # Errors
-    /// What is left of the deadline must hold two heartbeats, or one that is late would end a healthy command.
+    /// Fails if less than two heartbeat intervals remain before SIGTERM: a single late heartbeat would stop a healthy
+    /// command.
     pub(super) fn new(kill_after: Duration, terms: SessionTerms) -> Result<Self, String> {
         let reserve = (terms.timeout / 20).max(MIN_RESERVE);
         let needed = reserve + terms.heartbeat * 2;
@@ -38,17 +39,17 @@ impl Grace {
         ))
     }
 
-    /// When to send SIGTERM.
+    /// Returns when to send SIGTERM.
     pub(super) fn term_at(&self, deadline: Boot) -> Boot {
         self.kill_at(deadline).minus(self.kill_after)
     }
 
-    /// When to send SIGKILL.
+    /// Returns when to send SIGKILL.
     pub(super) fn kill_at(&self, deadline: Boot) -> Boot {
         deadline.minus(self.reserve)
     }
 
-    /// When the front sends SIGKILL if the keeper has not.
+    /// Returns when the front sends SIGKILL if the keeper has not.
     pub(super) fn front_kills_at(&self, deadline: Boot) -> Boot {
         deadline.minus(self.reserve / 4 * 3)
     }

@@ -1,4 +1,4 @@
-//! Process groups and children: killing them, and knowing that they are dead.
+//! Kills process groups and descendants, and verifies that they are dead.
 
 use std::io;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use tokio::time::Instant;
 
 use crate::sys;
 
-/// Sends a signal to every process of a group. Only for groups whose leader was not waited for, so that the number
-/// belongs to nobody else.
+/// Sends a signal to every process of a group. The group's leader must not have been reaped: otherwise the ID may be
+/// reused.
 pub(super) fn signal(group: Pid, signal: Signal) {
-    // It fails if all have ended, or belong to another user: then nothing can be done.
+    // It fails if all processes have ended or belong to another user. Nothing can be done then.
     let _ = kill_process_group(group, signal);
 }
 
-/// Kills a process group and, with `descendants`, all that descends from this process but the children given. Returns a
-/// process that is still alive; the leader may wait to be reaped.
+/// Kills a process group and, with `descendants`, all descendants of this process except the children in `but`. Returns
+/// a process that is still alive. A zombie leader does not count.
 ///
-/// On Linux orphans become children of a subreaper, so descendants are found wherever they went. More may appear while
-/// this looks: call it until it returns `None`.
+/// On Linux, orphans become children of a subreaper, so descendants are found in any group or session. More may appear
+/// during the search: call this until it returns `None`.
 pub(super) fn kill(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Option<Pid> {
     let look = || kill_what_is_seen(group, descendants, but);
-    // A process may be reaped, or fork, while one look passes over it.
+    // A single search may miss a process whose parent is reaped, or that forks, meanwhile.
     look().or_else(|| if descendants { look() } else { None })
 }
 
@@ -35,8 +35,8 @@ fn kill_what_is_seen(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Opti
         signal(group, Signal::KILL);
     }
     let Some(all) = processes() else {
-        // Without /proc a leader that is not reaped looks alive, so it must be reaped by now. That its number is taken by
-        // another group while this is repeated is possible, if not likely.
+        // Without /proc, a leader that has not been reaped looks alive, so it must be reaped by now. Another group could
+        // reuse its ID meanwhile, which is unlikely.
         return group.filter(|group| test_kill_process_group(*group) != Err(Errno::SRCH));
     };
     let all: Vec<_> = all.filter(|process| !but.contains(&process.pid)).collect();
@@ -44,19 +44,19 @@ fn kill_what_is_seen(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Opti
     family.iter().for_each(|process| kill_descendant(process));
     let in_group = all.iter().find(|process| process.is_alive && group.is_some() && process.group == group);
     let seen = family.first().copied().or(in_group).map(|process| process.pid);
-    // A leader that /proc hides.
+    // The leader may be hidden in /proc.
     seen.or(group.filter(|leader| does_child_run(*leader) == Some(true)))
 }
 
-/// Returns whether a child of this process runs, by the kernel's word; `None` if it is no child.
+/// Asks the kernel whether a child of this process is running. Returns `None` if it is not a child.
 fn does_child_run(pid: Pid) -> Option<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     waitid(WaitId::Pid(pid), options).ok().map(|status| status.is_none())
 }
 
-/// The descendants of a process that are alive, children first.
+/// Returns the living descendants of a process, children first.
 ///
-/// The dead count as parents: a process that was looked at before its parent died still names it.
+/// Dead processes count as parents: a process that was read before its parent died still names that parent.
 fn living_descendants_of(ancestor: Pid, all: &[Process]) -> Vec<&Process> {
     let children = |parent| all.iter().filter(move |process| process.parent == Some(parent));
     let mut family: Vec<_> = children(ancestor).collect();
@@ -69,13 +69,13 @@ fn living_descendants_of(ancestor: Pid, all: &[Process]) -> Vec<&Process> {
     family
 }
 
-/// Kills a descendant, and nothing else: if it is not a child, its number may have become another one's.
+/// Kills a descendant, and nothing else: the process ID of a process that is not a child may have been reused.
 fn kill_descendant(process: &Process) {
     #[cfg(target_os = "linux")]
     if process.parent != Some(getpid()) {
         use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 
-        // From here on this is about one process; one with the same parent is a descendant, too.
+        // The descriptor refers to a single process. If that has the same parent, it is a descendant too.
         let Ok(descriptor) = pidfd_open(process.pid, PidfdFlags::empty()) else { return };
         if look(process.pid).is_some_and(|now| now.parent == process.parent) {
             let _ = pidfd_send_signal(&descriptor, Signal::KILL);
@@ -85,8 +85,8 @@ fn kill_descendant(process: &Process) {
     let _ = kill_process(process.pid, Signal::KILL);
 }
 
-/// Reaps the children of this process that have ended. Stops at the first that is to stay, so that its number and its
-/// group's stay taken.
+/// Reaps the children of this process that have ended. Stops at the first one in `but`, so that its process ID and its
+/// group's ID stay in use.
 pub(super) fn reap(but: &[Pid]) {
     if but.is_empty() {
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
@@ -102,7 +102,7 @@ pub(super) fn adopt_orphans() {
     let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
-/// The children of this process.
+/// Returns the children of this process.
 pub(super) fn children() -> Vec<Pid> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     if waitid(WaitId::All, options).is_err() {
@@ -112,29 +112,29 @@ pub(super) fn children() -> Vec<Pid> {
     all.filter(|process| process.parent == Some(getpid())).map(|process| process.pid).collect()
 }
 
-/// Returns whether a process is stopped, by a signal or by a debugger; `false` if that cannot be known.
+/// Returns `true` if a process is stopped by a signal or a debugger, and `false` if not or unknown.
 pub(super) fn is_stopped(pid: Pid) -> bool {
     look(pid).is_some_and(|process| matches!(process.state, 'T' | 't'))
 }
 
-/// Returns whether the system shows its processes, as Linux does.
+/// Returns `true` if the system lists its processes in `/proc`, as Linux does.
 pub(super) fn is_visible() -> bool {
     cfg!(target_os = "linux") && std::path::Path::new("/proc/self/stat").exists()
 }
 
-/// A process as `/proc` shows it.
+/// A process, as shown in `/proc`.
 #[derive(Debug)]
 struct Process {
     pid: Pid,
-    /// `None` if that cannot be known.
+    /// `None` if it is unknown.
     parent: Option<Pid>,
     group: Option<Pid>,
     state: char,
-    /// A thread of it runs.
+    /// `true` if one of its threads is running.
     is_alive: bool,
 }
 
-/// All processes that can be seen; `None` if the system has no `/proc` as Linux has it.
+/// Returns all visible processes, or `None` if the system has no `/proc` like that of Linux.
 fn processes() -> Option<impl Iterator<Item = Process>> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -143,7 +143,7 @@ fn processes() -> Option<impl Iterator<Item = Process>> {
     Some(entries.filter_map(|entry| look(Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?)?)))
 }
 
-/// Reads what is known about a process; `None` if it is gone.
+/// Reads the state of a process. Returns `None` if it is gone.
 fn look(pid: Pid) -> Option<Process> {
     let known = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => parse(pid, &String::from_utf8_lossy(&stat)),
@@ -151,7 +151,7 @@ fn look(pid: Pid) -> Option<Process> {
         Err(_) => None,
     };
     known.or_else(|| {
-        // It is there and cannot be read: alive, as far as can be known.
+        // It exists but cannot be read, so it counts as alive unless it is a child that has ended.
         let group = getpgid(Some(pid)).ok();
         let is_alive = does_child_run(pid) != Some(false);
         group.map(|group| Process { pid, parent: None, group: Some(group), state: '?', is_alive })
@@ -162,19 +162,19 @@ fn is_gone(error: &io::Error) -> bool {
     [Errno::NOENT, Errno::SRCH].map(Errno::raw_os_error).contains(&error.raw_os_error().unwrap_or(0))
 }
 
-/// Reads `pid (name) state parent group ..`; the name may hold anything.
+/// Parses `pid (name) state parent group ..`. The name may contain any character.
 fn parse(pid: Pid, stat: &str) -> Option<Process> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?.chars().next()?;
     let mut pid_of = || Some(Pid::from_raw(fields.next()?.parse().ok().filter(|pid| *pid >= 0)?));
     let (parent, group) = (pid_of()?, pid_of()?);
-    // The twentieth field. A process whose main thread has ended is shown as a zombie while others run.
+    // The twentieth field. A process whose main thread has ended is shown as a zombie while other threads run.
     let threads: u32 = fields.nth(14)?.parse().ok()?;
     let is_alive = !matches!(state, 'Z' | 'X') || threads > 1;
     Some(Process { pid, parent, group, state, is_alive })
 }
 
-/// How long to wait for processes that were killed.
+/// The pauses while waiting for killed processes to end.
 #[derive(Debug)]
 pub(super) struct Patience {
     since: Instant,
@@ -185,14 +185,14 @@ pub(super) struct Patience {
 impl Patience {
     const FIRST_PAUSE: Duration = Duration::from_millis(2);
     const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-    /// When to say what is waited for.
+    /// When to report a process that has not ended.
     const TO_SAY: Duration = Duration::from_secs(3);
 
     pub(super) fn new() -> Self {
         Patience { since: Instant::now(), pause: Self::FIRST_PAUSE, has_said: false }
     }
 
-    /// Returns how long to wait before the next look, and once what to say about a process that does not die.
+    /// Returns the pause before the next check and, once, a message about a process that does not end.
     pub(super) fn next(&mut self, alive: Pid) -> (Duration, Option<String>) {
         let pause = self.pause;
         self.pause = (pause * 2).min(Self::LONGEST_PAUSE);
@@ -200,7 +200,7 @@ impl Patience {
         self.has_said |= is_late;
         let say = || {
             format!(
-                "process {alive} was killed and has not ended: it is in an uninterruptible system call, or belongs to \
+                "process {alive} was killed but has not ended: it is in an uninterruptible system call, or belongs to \
                  another user; waiting for it"
             )
         };
@@ -225,7 +225,7 @@ mod tests {
         let alive =
             [(9, 8), (5, 1), (7, 3), (8, 7), (6, 5), (4, 3)].map(|(pid, parent)| process(pid, parent, true));
         assert_eq!(found(&alive), [7, 4, 8, 9]);
-        // The parent died after its child was looked at.
+        // The parent died after its child was read.
         assert_eq!(found(&[process(4, 6, true), process(6, 3, false)]), [4]);
     }
 
@@ -241,14 +241,14 @@ mod tests {
         }
         assert_eq!(pauses[..8], [2, 4, 8, 16, 32, 64, 100, 100]);
         assert_eq!(said.len(), 1);
-        assert!(said[0].starts_with("process 1 was killed and has not ended"), "{said:?}");
+        assert!(said[0].starts_with("process 1 was killed but has not ended"), "{said:?}");
     }
 
     fn seven() -> Pid {
         Pid::from_raw(7).unwrap()
     }
 
-    /// The fields from the parent to the number of threads.
+    /// Returns a line of `/proc/PID/stat` up to the number of threads.
     fn stat(name: &str, state: char, threads: u32) -> String {
         format!("7 ({name}) {state} 1 5 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99 0")
     }
@@ -290,7 +290,7 @@ mod tests {
             pause();
         }
         assert!(is_alive);
-        // It has ended, and waits to be reaped.
+        // It has ended but has not been reaped.
         assert!(waitpid(Some(child), WaitOptions::NOHANG).unwrap().is_some());
     }
 }

@@ -22,7 +22,7 @@ use crate::args::Run;
 use crate::exit::{self, Failure};
 use crate::store::{Store, Target};
 
-/// How long the keeper may take to release the lock and to end, once no command runs. Then the front ends without it.
+/// The time limit for the keeper to release the lock and exit once no command runs. After that, the front kills it.
 pub(super) const TO_END: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -34,13 +34,13 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Returns the exit code.
+    /// Runs the keeper and returns the exit code.
     ///
-    /// All of it is on this thread, which is the process's main thread: the kernel kills the command when the thread that
-    /// started it ends.
+    /// Everything runs on this process's main thread, because the kernel kills the command when the thread that started it
+    /// ends.
     pub(super) fn run(self, link: UnixStream) -> u8 {
         let mut log = Log::new(self.args.verbose);
-        // A group of its own: what stops the shell's job must not stop the heartbeats.
+        // Its own group: a signal that stops the shell's job must not stop the heartbeats.
         let _ = setpgid(None, None);
         set_name();
         group::adopt_orphans();
@@ -50,7 +50,7 @@ impl Keeper {
         let (link, done) = match runtime {
             Ok(runtime) => {
                 let done = runtime.block_on(self.keep(link, ignored, &mut log));
-                // It may be looking up the address of a host.
+                // A DNS lookup may still be running.
                 runtime.shutdown_background();
                 done
             }
@@ -70,7 +70,7 @@ impl Keeper {
         code
     }
 
-    /// Keeps the lock while the command runs. Returns the link, which is to be closed at the very end.
+    /// Keeps the lock while the command runs. Returns the link, which must be closed last.
     async fn keep(
         self,
         link: UnixStream,
@@ -116,17 +116,17 @@ impl Keeper {
         };
         match client.close().await {
             Ok(Close::Ended) => {}
-            _ => log.tell(|| format!("no answer; the store ends the session within {:?}", terms.timeout)),
+            _ => log.tell(|| format!("no response; the store ends the session within {:?}", terms.timeout)),
         }
         done
     }
 
-    /// What others see of this client: host, process and command.
+    /// Returns the data that identifies this client to others: host, process ID and command.
     fn node_data(&self) -> String {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let program = self.args.command.first().map(|program| program.to_string_lossy().into_owned());
         let program = program.unwrap_or_default();
-        // The name alone: arguments may be secret.
+        // Only the name: arguments may be secret.
         let name =
             program.split_whitespace().next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
         format!("{host} pid {} ({name})", self.front.as_raw_nonzero())
@@ -154,14 +154,14 @@ impl Keeper {
             Err(failure) => Err(failure),
         };
         link.send(Message::Done(code(&done)));
-        // From now on the front does not use the group's number. Also what else of the group has become a child here.
+        // The front no longer uses the group's ID, so the command can be reaped, and orphans of the group too.
         group::reap(&[]);
         link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
         release(guard, log).await;
         done
     }
 
-    /// Runs the command to its end. No process of its group is alive after that.
+    /// Runs the command until it ends. No process of its group is alive after that.
     async fn run_command(&self, start: Start, mut watchdog: Watchdog<'_>) -> Result<u8, Failure> {
         let not_after = watchdog.begin()?;
         let child = start.spawn(not_after)?;
@@ -198,12 +198,12 @@ fn environment(guard: &Guard, store: &Store) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Waits until a signal ends the wait for the lock, or the front is gone; returns the exit code.
+/// Waits until a signal ends the wait for the lock, or the front is gone. Returns the exit code.
 async fn interrupted(link: &mut Link) -> u8 {
     loop {
         match link.receive().await {
             Some(Message::Signal(signal)) if signals::ends_a_wait(signal) => return exit::by_signal(signal),
-            // There is no command to stop, only the front.
+            // No command is running, so only the front is stopped.
             Some(Message::Signal(libc::SIGTSTP)) => link.send(Message::Stopped(libc::SIGTSTP)),
             Some(_) => {}
             None => return exit::FAILED,
@@ -217,7 +217,7 @@ async fn release(guard: Guard, log: &mut Log) {
         return;
     }
     match guard.release().await {
-        Ok(Release::Pending) => log.tell(|| format!("{path}: the store does not answer; released later")),
+        Ok(Release::Pending) => log.tell(|| format!("{path}: no response; the release is pending")),
         Ok(_) => log.tell(|| format!("{path}: released")),
         Err(error) => log.say(format!("{path}: not released: {error}")),
     }

@@ -1,4 +1,4 @@
-//! The line between the two processes of `zlock run`. Its end tells each of them that the other one is gone.
+//! The link between the two processes of `zlock run`. When it closes, each of them knows that the other one is gone.
 
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
@@ -6,26 +6,27 @@ use std::os::unix::net::UnixStream as StdStream;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
-/// What one process says to the other.
+/// A message between the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// From the front: this signal is for the command.
+    /// From the front: forward this signal to the command.
     Signal(i32),
-    /// From the front: when is the deadline now? The front asks again only when it has the answer, so that a front that is
-    /// stopped gets no heap of them. Before a command runs this says that the front is ready.
+    /// From the front: requests the current deadline. The front sends the next request only after a reply, so that replies
+    /// do not pile up while it is stopped. Before a command runs, this means that the front is ready.
     Ask,
-    /// From the keeper: the command runs, as the leader of this process group.
+    /// From the keeper: the command is running as the leader of this process group.
     Started(i32),
-    /// From the keeper: unless it says otherwise by then, the front is to kill everything at this time, in nanoseconds on
-    /// the boot-time clock. The answer to `Ask`; unasked before the command is started, and when all is dead.
+    /// From the keeper: the front must kill everything at this time unless a later message replaces it. The time is in
+    /// nanoseconds on the boot-time clock. Sent in reply to `Ask`, before the command is started, and when all processes
+    /// are dead.
     Deadline(u64),
     /// From the keeper: the command was stopped by this signal.
     Stopped(i32),
-    /// From the keeper: no command runs, and none will; the exit code. What is left is to release the lock.
+    /// From the keeper: the exit code. No command is running or will be started; only the release of the lock remains.
     Done(u8),
 }
 
-/// The length of a message: its kind and a number.
+/// The length of a message in bytes: its kind and a number.
 const LEN: usize = 9;
 
 impl Message {
@@ -58,33 +59,33 @@ impl Message {
     }
 }
 
-/// One end of the line.
+/// One end of the link.
 #[derive(Debug)]
 pub(super) struct Link {
     stream: UnixStream,
-    /// The part of the next message that has arrived.
+    /// The part of the next message that has arrived so far.
     bytes: [u8; LEN],
     len: usize,
 }
 
 impl Link {
-    /// Uses one end of a pair of sockets. Must be called inside a runtime.
+    /// Creates a link from one end of a socket pair. Must be called inside a runtime.
     pub(super) fn new(stream: StdStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Link { stream: UnixStream::from_std(stream)?, bytes: [0; LEN], len: 0 })
     }
 
-    /// Sends a message without waiting. Messages are few, so there is room for them even if the other process is stopped.
-    /// If that is gone, `receive` says so.
+    /// Sends a message without waiting. Messages are few, so they fit into the socket's buffer even if the other process is
+    /// stopped. If the other process is gone, `receive` reports it.
     pub(super) fn send(&self, message: Message) {
-        // Not `try_write`, which sends nothing before the runtime has looked at the socket.
+        // Not `try_write`, which sends nothing until the runtime has polled the socket.
         let _ = rustix::io::write(&self.stream, &message.encode());
     }
 
-    /// Receives a message; `None` if the other process is gone.
+    /// Receives a message. Returns `None` if the other process is gone.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// This method is cancel safe.
     pub(super) async fn receive(&mut self) -> Option<Message> {
         while self.len < LEN {
             match self.stream.read(&mut self.bytes[self.len..]).await {
@@ -96,12 +97,12 @@ impl Link {
         Message::decode(self.bytes)
     }
 
-    /// Receives a message that has arrived, even if the runtime has not noticed yet; `None` if there is none.
+    /// Receives a message that has arrived, even if the runtime has not noticed it yet. Returns `None` if there is none.
     pub(super) fn try_receive(&mut self) -> Option<Message> {
         while self.len < LEN {
             match rustix::io::read(&self.stream, &mut self.bytes[self.len..]) {
                 Ok(n @ 1..) => self.len += n,
-                // Whether the other process is gone, `receive` says.
+                // `receive` reports whether the other process is gone.
                 _ => return None,
             }
         }
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(keeper.receive().await, None);
     }
 
-    /// The runtime looks at the socket only when all tasks wait.
+    /// The runtime polls the socket only while all tasks are waiting.
     #[tokio::test]
     async fn what_has_arrived_is_received_without_the_runtime() {
         let (one, other) = StdStream::pair().unwrap();

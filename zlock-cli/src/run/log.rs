@@ -1,7 +1,7 @@
-//! Messages of the keeper, written by a thread of their own.
+//! Messages on standard error, written by a separate thread.
 //!
-//! Standard error may be a pipe that nobody reads, or a terminal that was stopped. Nothing that keeps the lock safe may
-//! wait for it.
+//! Standard error may be a pipe without a reader, or a stopped terminal. Code that keeps the lock safe must not wait for
+//! it.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::exit::say;
 
-/// How long the end waits for messages to be written.
+/// The time limit for writing the remaining messages at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Writes to standard error without waiting for it.
@@ -24,12 +24,12 @@ impl Log {
         Log { is_verbose, writer: None }
     }
 
-    /// Says something.
+    /// Writes a message.
     pub(super) fn say(&mut self, message: impl Into<String>) {
         let (messages, _) = self.writer.get_or_insert_with(|| {
             let (messages, written) = channel::<String>();
             let (done, end) = channel();
-            // Without a thread nothing is said. That must not end anything.
+            // If the thread cannot be started, messages are dropped. That must not end the process.
             let _ = thread::Builder::new().spawn(move || {
                 written.iter().for_each(|message| say(&message));
                 drop(done);
@@ -39,18 +39,18 @@ impl Log {
         let _ = messages.send(message.into());
     }
 
-    /// Says something if the user wants to know more.
+    /// Writes a message if `--verbose` is set.
     pub(super) fn tell(&mut self, message: impl FnOnce() -> String) {
         if self.is_verbose {
             self.say(message());
         }
     }
 
-    /// Waits for all messages to be written, but not for long.
+    /// Waits for all messages to be written, for at most one second.
     pub(super) fn finish(&mut self) {
         if let Some((messages, end)) = self.writer.take() {
             drop(messages);
-            // Nothing is ever sent: the channel closes.
+            // Nothing is ever sent: this waits for the channel to close.
             let _: Result<(), RecvTimeoutError> = end.recv_timeout(PATIENCE);
         }
     }

@@ -1,23 +1,22 @@
-//! `zlock run`: a command that runs while a lock is held, and is dead before anybody else can hold it.
+//! `zlock run`: runs a command while a lock is held. The command is dead before another client can hold the lock.
 //!
-//! Two processes do that, so that each can end the command when the other one cannot:
+//! Two processes share the work, so that each can kill the command if the other one cannot:
 //!
 //! ```text
 //! shell ── front ── keeper ── command
 //! ```
 //!
-//! - The *front* (`front.rs`) is what the shell, cron or systemd started. It forwards signals, lends the terminal to the
-//!   command, and stops when the command is stopped, so that Ctrl-Z and `fg` work.
-//! - The *keeper* (`keeper.rs`) has the session with the store, the lock and the command. It goes on while the front is
-//!   stopped. It kills the command and all that it has started at the deadline, and when the front is gone.
-//! - If the keeper dies, the kernel kills the command, and the front kills the rest. If the keeper stands still, the front
-//!   kills everything a little later than the keeper would have (`vigil.rs`). It asks the keeper for that time long before.
-//! - Both are subreapers: an orphan becomes a child of the keeper, and of the front if the keeper is dead. So what has left
-//!   the command's process group is found, too.
+//! - The *front* (`front.rs`) is the process that the shell, cron or systemd started. It forwards signals, lends the
+//!   terminal to the command, and stops when the command is stopped, so that Ctrl-Z and `fg` work.
+//! - The *keeper* (`keeper.rs`) owns the session, the lock and the command. It keeps running while the front is stopped.
+//!   It kills the command and all of its descendants at the deadline, or when the front is gone.
+//! - If the keeper dies, the kernel kills the command, and the front kills the rest. If the keeper hangs, the front kills
+//!   everything a little later than the keeper would have (`vigil.rs`). It asks the keeper for that time well in advance.
+//! - Both are subreapers: an orphan becomes a child of the keeper, or of the front if the keeper is dead. So processes
+//!   that left the command's process group are found too.
 //!
-//! The keeper releases the lock only when no process of the group is alive; after a loss, nothing that the command has
-//! started. The command's process is reaped after that, so the number of the group belongs to nobody else as long as
-//! signals may be sent to it.
+//! The keeper releases the lock only once no process of the group is alive. After a loss, all descendants of the command
+//! must be dead. Only then is the command reaped, so that its group's ID cannot be reused while signals may be sent to it.
 
 mod acquire;
 mod child;
@@ -48,7 +47,7 @@ use self::front::Front;
 use self::keeper::Keeper;
 use self::terminal::Terminal;
 
-/// Runs the command, and returns the exit code.
+/// Runs the command and returns the exit code.
 pub(crate) fn run(args: Run) -> ExitCode {
     start(args).unwrap_or_else(|failure| failure.report())
 }
@@ -58,12 +57,12 @@ fn start(args: Run) -> Result<ExitCode, Failure> {
     target.refuse_private()?;
     let terminal = Terminal::open().map(Arc::new);
     let cannot = |what: &str, error: std::io::Error| Failure::failed(format!("cannot {what}: {error}"));
-    // If it is ignored, the system reaps children by itself, and nobody learns how they ended.
+    // If SIGCHLD is ignored, the system reaps children by itself, and their exit codes are lost.
     sys::reset(libc::SIGCHLD);
     let inherited = group::children();
     let (front_end, keeper_end) = UnixStream::pair().map_err(|error| cannot("make a socket", error))?;
     let front = getpid();
-    // No runtime has begun, so there is one thread.
+    // No runtime has been created yet, so there is only one thread.
     match fork().map_err(|error| cannot("start a process", error))? {
         Fork::Child => {
             drop(front_end);

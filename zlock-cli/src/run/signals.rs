@@ -1,4 +1,4 @@
-//! Which signals are the command's, and what the two processes of `zlock run` do with them.
+//! How the two processes of `zlock run` handle signals.
 
 use libc::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 use libc::{SIGTTIN, SIGTTOU};
@@ -7,21 +7,21 @@ use tokio::sync::mpsc;
 
 use crate::sys;
 
-/// The signals that are forwarded to the command. Not those that are about zlock's own doing (SIGCHLD, SIGPIPE, SIGTTIN,
+/// The signals that are forwarded to the command. Excludes signals caused by zlock itself (SIGCHLD, SIGPIPE, SIGTTIN,
 /// SIGTTOU, faults).
 const FORWARDED: [i32; 10] =
     [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP, SIGCONT];
 
-/// Those that end a `zlock run` that still waits for its lock.
+/// The signals that end `zlock run` while it waits for its lock.
 const ENDING: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM];
 
-/// Returns whether the signal ends a wait for the lock.
+/// Returns `true` if the signal ends the wait for the lock.
 pub(super) fn ends_a_wait(signal: i32) -> bool {
     ENDING.contains(&signal)
 }
 
-/// The signals that arrived at the front, in order. A signal that was ignored when zlock was started stays ignored, as
-/// `nohup` wants it.
+/// Returns the signals that arrive at the front, in order. A signal that was ignored when zlock was started stays
+/// ignored, as `nohup` requires.
 pub(super) fn forwarded() -> std::io::Result<mpsc::UnboundedReceiver<i32>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     for number in FORWARDED.into_iter().filter(|number| !sys::is_ignored(*number)) {
@@ -38,13 +38,13 @@ pub(super) fn forwarded() -> std::io::Result<mpsc::UnboundedReceiver<i32>> {
     Ok(receiver)
 }
 
-/// Lets a process write to a terminal, and change who has it, while it is in the background. Returns what
-/// [`sys::reset`] has to undo in a command.
+/// Lets a background process write to the terminal and change its foreground group. Returns the signals that
+/// [`sys::reset`] must restore in a command.
 pub(super) fn ignore_terminal() -> Vec<i32> {
     ignore(&[SIGTTIN, SIGTTOU])
 }
 
-/// Lets the keeper outlive everything but SIGKILL: the front tells it what is to be done.
+/// Makes the keeper ignore all signals that it can: the front forwards them over the link.
 pub(super) fn ignore_all() -> Vec<i32> {
     let all: Vec<_> = FORWARDED.into_iter().filter(|number| *number != SIGCONT).collect();
     ignore(&all)

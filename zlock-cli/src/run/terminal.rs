@@ -1,4 +1,4 @@
-//! The terminal, and which process group has it.
+//! The terminal and its foreground process group.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,14 +13,14 @@ use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 #[derive(Debug)]
 pub(super) struct Terminal {
     file: File,
-    /// The front's process group: a job of the shell.
+    /// The front's process group, which is a job of the shell.
     job: Pid,
-    /// Standard input and output are terminals. If not, another process of a pipeline may use this one.
+    /// `true` if standard input and output are terminals. If not, another process of a pipeline may use this one.
     is_alone: bool,
 }
 
 impl Terminal {
-    /// Returns the controlling terminal, if there is one. To be called in the front.
+    /// Returns the controlling terminal, if there is one. Must be called in the front.
     pub(super) fn open() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         let is_alone = isatty(stdin()) && isatty(stdout());
@@ -31,12 +31,12 @@ impl Terminal {
         tcgetpgrp(self.file.as_fd()) == Ok(group)
     }
 
-    /// Returns whether the shell's job has the terminal.
+    /// Returns `true` if the shell's job has the terminal.
     pub(super) fn is_ours(&self) -> bool {
         self.has(self.job)
     }
 
-    /// Gives the terminal to the group, if the shell's job has it. Only makes system calls.
+    /// Gives the terminal to the group if the shell's job has it. Only makes system calls.
     pub(super) fn lend(&self, group: Pid) -> io::Result<()> {
         if self.is_ours() {
             tcsetpgrp(self.file.as_fd(), group)?;
@@ -44,13 +44,13 @@ impl Terminal {
         Ok(())
     }
 
-    /// Lends the terminal to a group that has not asked for it, unless it may be a neighbour's in a pipeline. Only makes
+    /// Gives the terminal to a group that has not asked for it, unless a neighbour in a pipeline may use it. Only makes
     /// system calls.
     pub(super) fn lend_unasked(&self, group: Pid) -> io::Result<()> {
         if self.is_alone { self.lend(group) } else { Ok(()) }
     }
 
-    /// Takes the terminal back from a group that is gone: a process that could not execute the command had it.
+    /// Takes the terminal back from a group that is gone: that of a process that could not execute its command.
     pub(super) fn take_back_from_the_dead(&self) {
         if let Ok(group) = tcgetpgrp(self.file.as_fd())
             && test_kill_process_group(group) == Err(Errno::SRCH)
@@ -59,7 +59,7 @@ impl Terminal {
         }
     }
 
-    /// Takes the terminal back from the group, if the group has it.
+    /// Takes the terminal back if the group has it.
     pub(super) fn take_back(&self, group: Pid) {
         if self.has(group) {
             let _ = tcsetpgrp(self.file.as_fd(), self.job);

@@ -4,32 +4,32 @@ use std::time::Duration;
 
 use super::clock::Boot;
 
-/// The least time that the keeper has to answer.
+/// The minimum time for the keeper to reply.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// The time that the keeper has to answer if the front was stopped, or not scheduled, from before it had to ask until after
-/// the time that it knows.
+/// The time for the keeper to reply if the front was stopped, or not scheduled, until after the time to kill.
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 
-/// What the front has to do next.
+/// The next step for the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Duty {
-    /// Wait until [`Vigil::wake_at`], or until the keeper says something.
+    /// Wait until [`Vigil::wake_at`], or for a message from the keeper.
     Wait,
-    /// Ask the keeper for the time.
+    /// Ask the keeper for the time to kill.
     Ask,
-    /// Kill the command, and the keeper.
+    /// Kill the command and the keeper.
     Kill,
 }
 
-/// The watch that the front keeps over the keeper.
+/// Decides when the front replaces a keeper that hangs.
 ///
-/// The keeper has said until when it will have killed the command. The front asks long before that, and kills at that time
-/// unless it knows a later one. All times are absolute: a front that is scheduled late gives nobody more time.
+/// The keeper announces a time by which it will have killed the command, if it must. The front asks for a later time well
+/// in advance, and kills the command if it knows none. All times are absolute: a front that is scheduled late grants no
+/// extra time.
 ///
-/// A front that slept through the time to ask cannot know whether the keeper lives. If the keeper is stopped, it does not
-/// wait. Otherwise it asks once: a keeper that runs ends the command by itself, and a healthy command must not die because
-/// the front was stopped by Ctrl-Z.
+/// A front that was paused past that time cannot know whether the keeper is alive. If the keeper is stopped, the front
+/// kills at once. Otherwise it asks once more: a running keeper stops the command by itself, and a healthy command must
+/// not die because Ctrl-Z stopped the front.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vigil {
     kill_at: Boot,
@@ -39,26 +39,26 @@ pub(super) struct Vigil {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The time to ask is `wake_at`.
+    /// The front asks at `wake_at`.
     Idle,
-    /// The answer must be here at `wake_at`, which is the time to kill.
+    /// The reply must arrive before `wake_at`, the time to kill.
     Asked,
-    /// The same, and the time to kill had passed when the front asked.
+    /// Like `Asked`, but the time to kill had passed when the front asked.
     AskedLate,
 }
 
 impl Vigil {
-    /// The keeper has said when the command is to be killed.
+    /// Starts with the first time that the keeper announced.
     pub(super) fn new(now: Boot, kill_at: Boot) -> Self {
         let quarter = now.until(kill_at) / 4;
         if kill_at > now && quarter < LEAST {
-            // The keeper was alive a moment ago, knows this time, and would have been first.
+            // The keeper was alive a moment ago, and will act on this time before the front does.
             return Vigil { kill_at, wake_at: kill_at, state: State::Asked };
         }
         Vigil { kill_at, wake_at: now.plus(quarter), state: State::Idle }
     }
 
-    /// The keeper has said so again.
+    /// Handles a further announcement of the keeper.
     pub(super) fn heard(&mut self, now: Boot, kill_at: Boot) {
         let is_refused = self.state == State::AskedLate && kill_at <= now;
         *self = if is_refused {
@@ -68,12 +68,12 @@ impl Vigil {
         };
     }
 
-    /// When to look again.
+    /// Returns when to decide again.
     pub(super) fn wake_at(&self) -> Boot {
         self.wake_at
     }
 
-    /// Decides. Everything that the keeper has sent must have been read.
+    /// Decides on the next step. All messages from the keeper must have been read.
     pub(super) fn decide(&mut self, now: Boot, keeper_is_stopped: impl FnOnce() -> bool) -> Duty {
         if now < self.wake_at {
             return Duty::Wait;
@@ -121,7 +121,7 @@ mod tests {
         vigil.decide(at(250), unread);
         vigil.heard(at(260), at(1200));
         assert_eq!((vigil.decide(at(1000 - 700), unread), vigil.wake_at()), (Duty::Wait, at(495)));
-        // The same time once more: it stays, and the front asks more and more often, but not without end.
+        // If the time stays the same, the front asks more and more often, but not endlessly.
         let mut asked = 0;
         for now in 300..1200 {
             if vigil.decide(at(now), unread) == Duty::Ask {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_front_that_is_late_gives_no_time_away() {
-        // It asked a little late, or wakes late when there was no answer.
+        // It asks late, or wakes late without a reply.
         let mut vigil = Vigil::new(at(0), at(1000));
         assert_eq!((vigil.decide(at(990), unread), vigil.wake_at()), (Duty::Ask, at(1000)));
         assert_eq!(vigil.decide(at(5000), unread), Duty::Kill);
@@ -146,22 +146,22 @@ mod tests {
         let slept = || Vigil::new(at(0), at(1000));
         // A keeper that is stopped is not asked.
         assert_eq!(slept().decide(at(6000), || true), Duty::Kill);
-        // One that says nothing.
+        // One that does not reply.
         let mut vigil = slept();
         assert_eq!((vigil.decide(at(6000), || false), vigil.wake_at()), (Duty::Ask, at(7000)));
         assert_eq!(vigil.decide(at(6999), unread), Duty::Wait);
         assert_eq!(vigil.decide(at(7000), unread), Duty::Kill);
-        // One that knows nothing better.
+        // One that replies with a time that has passed.
         let mut vigil = slept();
         vigil.decide(at(6000), || false);
         vigil.heard(at(6010), at(1100));
         assert_eq!(vigil.decide(at(6010), unread), Duty::Kill);
-        // One that is well.
+        // One that is healthy.
         let mut vigil = slept();
         vigil.decide(at(6000), || false);
         vigil.heard(at(6010), at(7010));
         assert_eq!((vigil.decide(at(6010), unread), vigil.wake_at()), (Duty::Wait, at(6260)));
-        // An answer from before the sleep says nothing about now.
+        // A reply from before the pause proves nothing.
         let mut vigil = slept();
         vigil.decide(at(250), unread);
         vigil.heard(at(6000), at(1200));

@@ -1,4 +1,4 @@
-//! Watches the command and the lock, decides when the command has to end, and ends it.
+//! Watches the command and the lock, and stops the command when it must end.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use super::log::Log;
 use crate::exit::Failure;
 use crate::store::Store;
 
-/// Why the command has ended, or has to.
+/// Why the command has ended or must end.
 #[derive(Debug)]
 pub(super) enum End {
-    /// It has ended by itself, with this code.
+    /// The command ended by itself with this exit code.
     Exited(u8),
-    /// The lock is lost, for this reason.
+    /// The lock was lost for this reason.
     Lost(String),
-    /// The front has died.
+    /// The front died.
     FrontGone,
 }
 
@@ -37,13 +37,13 @@ pub(super) struct Watchdog<'a> {
     sleeps: Sleeps,
     alarm: Alarm,
     children: Signals,
-    /// How often to look whether the deadline has moved.
+    /// How often to check for a new deadline.
     tick: Duration,
     link: &'a mut Link,
     log: &'a mut Log,
-    /// The session's deadline, as far as it is known.
+    /// The session's latest known deadline.
     deadline: Boot,
-    /// SIGTERM was sent because of a loss. From then on recovery makes no difference.
+    /// `true` once SIGTERM was sent because of a loss. A recovery no longer matters then.
     is_ending: bool,
 }
 
@@ -66,17 +66,17 @@ impl<'a> Watchdog<'a> {
             tick: (timeout / 20).clamp(Duration::from_millis(20), Duration::from_millis(500)),
             link,
             log,
-            // Has passed.
+            // In the past.
             deadline: Boot::from_nanos(0),
             is_ending: false,
         })
     }
 
-    /// Says to the front until when a command may run, and returns when it must not be started any more. What is known
-    /// about the lock is checked after the front knows it, and the command's process looks at the clock once more.
+    /// Sends the front the time to kill the command, and returns the time after which it must not be started. The lock is
+    /// checked after the front has been informed, and the command's process checks the clock once more.
     ///
     /// # Errors
-    /// There is no time to run a command.
+    /// Fails if the lock is lost or about to be lost.
     pub(super) fn begin(&mut self) -> Result<Boot, Failure> {
         self.answer();
         let not_after = self.grace.term_at(self.deadline);
@@ -86,8 +86,8 @@ impl<'a> Watchdog<'a> {
         Err(Failure::failed(format!("{}: lost before the command was started", self.guard.path())))
     }
 
-    /// Waits until the command has ended or has to, and then until it is dead, and all that it must not leave. Then the
-    /// command is not reaped, so that its number stays taken.
+    /// Waits until the command has ended or must end, and then until all processes that must not outlive it are dead. Does
+    /// not reap the command, so that its process ID stays in use.
     pub(super) async fn watch(&mut self, child: Child) -> End {
         self.link.send(Message::Started(child.group().as_raw_nonzero().get()));
         let end = self.run(child).await;
@@ -95,8 +95,8 @@ impl<'a> Watchdog<'a> {
         end
     }
 
-    /// Waits until the command has ended or has to. Sends it SIGTERM when the lock is about to be lost, and the signals
-    /// that the front forwards.
+    /// Waits until the command has ended or must be killed. Sends it SIGTERM when the lock is about to be lost, and the
+    /// signals that the front forwards.
     async fn run(&mut self, child: Child) -> End {
         let guard = self.guard;
         let mut revoked = pin!(guard.revocation_requested());
@@ -116,12 +116,12 @@ impl<'a> Watchdog<'a> {
             let (now, term_at, kill_at) =
                 (Boot::now(), self.grace.term_at(self.deadline), self.grace.kill_at(self.deadline));
             if now >= kill_at {
-                return self.lost("no server answered in time");
+                return self.lost("no server responded in time");
             }
             if now >= term_at && !self.is_ending {
                 self.is_ending = true;
                 end(child);
-                self.log.say(format!("{}: no server answers; the command got SIGTERM", guard.path()));
+                self.log.say(format!("{}: no server responds; sent SIGTERM to the command", guard.path()));
             }
             tokio::select! {
                 biased;
@@ -141,7 +141,7 @@ impl<'a> Watchdog<'a> {
                     may_be_revoked = false;
                     if asked.is_ok() {
                         end(child);
-                        self.log.say(format!("{}: asked to release the lock; the command got SIGTERM", guard.path()));
+                        self.log.say(format!("{}: asked to release the lock; sent SIGTERM to the command", guard.path()));
                     }
                 }
                 _ = self.children.recv() => {}
@@ -150,7 +150,7 @@ impl<'a> Watchdog<'a> {
         }
     }
 
-    /// A command that has ended while the lock was lost, or about to be, has not ended under the lock.
+    /// Classifies the end of a command. If the lock was lost or about to be lost, the command did not end under the lock.
     fn exited(&self, code: u8) -> End {
         if self.is_ending {
             self.lost("the lock was about to be lost")
@@ -161,7 +161,7 @@ impl<'a> Watchdog<'a> {
         }
     }
 
-    /// Lets the session's tasks, which share this thread, read what has arrived: it may be this process that is late.
+    /// Lets the session's tasks, which share this thread, read pending responses: the delay may be in this process.
     async fn let_answers_in(&mut self) {
         for _ in 0..32 {
             yield_now().await;
@@ -173,10 +173,10 @@ impl<'a> Watchdog<'a> {
         End::Lost(format!("{}: {why}", self.guard.path()))
     }
 
-    /// Kills what must not outlive the command, until all of that is dead: what is left of its group, and unless it has
-    /// ended by itself also what has left the group. A daemon that the command was to start may stay.
+    /// Kills all processes that must not outlive the command, and waits until they are dead. Those are the rest of its
+    /// group and, unless the command ended by itself, descendants that left the group. In that case they may be daemons.
     async fn kill(&mut self, child: Child, end: &End) {
-        // The decision is made. From here on the front has to know how long the lock is really kept.
+        // The decision is made. From here on, the front needs the session's actual deadline.
         self.is_ending = false;
         self.answer();
         let everything = !matches!(end, End::Exited(_));
@@ -202,7 +202,7 @@ impl<'a> Watchdog<'a> {
         }
     }
 
-    /// Takes over the session's deadline, on the boot-time clock. A session that has ended leaves the last one.
+    /// Reads the session's deadline on the boot-time clock. Once the session has ended, keeps the last one.
     fn update(&mut self) {
         if self.is_ending {
             return;
@@ -212,7 +212,7 @@ impl<'a> Watchdog<'a> {
         }
     }
 
-    /// Says to the front when it is to kill the command.
+    /// Sends the front the time at which it must kill the command.
     fn answer(&mut self) {
         self.update();
         let kill_at = self.grace.front_kills_at(self.deadline);
@@ -220,7 +220,7 @@ impl<'a> Watchdog<'a> {
     }
 }
 
-/// Asks a command to end. One that is stopped has to go on for that.
+/// Asks a command to end. A stopped command is continued, so that it can react.
 fn end(child: Child) {
     group::signal(child.group(), Signal::TERM);
     group::signal(child.group(), Signal::CONT);

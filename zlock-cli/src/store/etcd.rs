@@ -1,4 +1,4 @@
-//! What the command asks an etcd server besides locks. It only reads.
+//! Requests to etcd beyond those of locks. All of them are reads.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use zlock::LockPath;
 
 use crate::exit::Failure;
 
-/// The keys that are read at once.
+/// The number of keys in a response.
 const PAGE: i64 = 1000;
 
-/// Connects to the URL's hosts.
+/// Connects to the hosts in the URL.
 pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
     let (hosts, _) = parts(url);
     let hosts: Vec<_> = hosts
@@ -25,14 +25,14 @@ fn has_port(host: &str) -> bool {
     host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The hosts and the prefix of a URL.
+/// Splits a URL into hosts and prefix.
 fn parts(url: &str) -> (&str, &str) {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     let rest = rest.split('?').next().unwrap_or_default().trim_end_matches('/');
     rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash))
 }
 
-/// The locks below a path: the paths of keys that have the name of their lease.
+/// Returns the locks below a path: the paths of keys that are named after their lease.
 pub(crate) async fn locks_below(url: &str, prefix: Option<&LockPath>) -> Result<Vec<LockPath>, Failure> {
     let mut found = BTreeSet::new();
     each_key(url, prefix, |path, name, key| {
@@ -70,7 +70,7 @@ pub(crate) async fn each_key(
     }
 }
 
-/// Returns whether a key is a place in a queue: it has the name of its lease, and a number if the session has more places.
+/// Returns `true` if a key is in a queue: it is named after its lease, with a number if the session has several.
 pub(crate) fn is_place(name: &str, key: &KeyValue) -> bool {
     let lease = name.split('.').next().unwrap_or_default();
     key.lease() != 0 && lease == format!("{:x}", key.lease())

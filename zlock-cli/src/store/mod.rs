@@ -1,4 +1,4 @@
-//! Stores: which one a URL names, and a connection to it.
+//! Stores: parses their URLs and connects to them.
 
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
@@ -14,14 +14,14 @@ use zlock::{Client, LockPath, NodeName, SessionEvents, SessionTerms};
 use crate::args;
 use crate::exit::Failure;
 
-/// A store that a URL names; nothing was sent to it yet.
+/// A store named by a URL. Performs no I/O until it is connected.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     #[cfg(feature = "zk")]
     Zk(Box<zlock::zk::ZkOptions>),
     #[cfg(feature = "etcd")]
     Etcd(Box<zlock::etcd::EtcdOptions>),
-    /// The name, if it has one.
+    /// The store's name, if it has one.
     #[cfg(feature = "mem")]
     Mem(Option<String>),
 }
@@ -34,7 +34,7 @@ impl Target {
         Target::parse(url)
     }
 
-    /// Reads a URL.
+    /// Parses a URL.
     pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
         let Some((scheme, _rest)) = url.split_once("://") else {
             return Err(Failure::failed(format!(
@@ -61,7 +61,7 @@ impl Target {
         }
     }
 
-    /// Refuses a store that no other process can see, unless it was given a name.
+    /// Rejects an unnamed in-memory store, which no other process can see.
     pub(crate) fn refuse_private(&self) -> Result<(), Failure> {
         match self {
             #[cfg(feature = "mem")]
@@ -72,7 +72,7 @@ impl Target {
         }
     }
 
-    /// Returns the locks below a path that somebody holds or waits for. Creates nothing.
+    /// Returns the locks below a path that have holders or waiters. Creates nothing.
     pub(crate) async fn locks_below(
         &self,
         url: &str,
@@ -83,7 +83,7 @@ impl Target {
             Target::Zk(_) => zk::locks_below(url, prefix).await,
             #[cfg(feature = "etcd")]
             Target::Etcd(_) => etcd::locks_below(url, prefix).await,
-            // Nobody else is in this process.
+            // No other client shares this process.
             #[cfg(feature = "mem")]
             Target::Mem(_) => {
                 let _ = (url, prefix);
@@ -92,9 +92,9 @@ impl Target {
         }
     }
 
-    /// Connects, and returns when there is a session.
+    /// Connects and establishes a session.
     pub(crate) async fn connect(&self) -> Result<Store, Failure> {
-        let gone = || Failure::failed("the session ended as soon as it had begun; try again");
+        let gone = || Failure::failed("the session ended as soon as it was established; try again");
         match self {
             #[cfg(feature = "zk")]
             Target::Zk(options) => {
@@ -115,7 +115,7 @@ impl Target {
 
                 let _ = gone;
                 let server = name.as_ref().map_or_else(MemServer::new, |name| MemServer::named(name));
-                // One clock for both: the margin is for a process that has other work.
+                // Client and server share a clock: the margin covers delays in scheduling.
                 let backend =
                     server.connect_with(MemOptions::default().with_margin(Duration::from_millis(200)));
                 let terms = backend.session_terms();
@@ -137,7 +137,7 @@ fn mem(url: &str, name: &str) -> Result<Target, Failure> {
     Ok(Target::Mem(Some(name.to_owned()).filter(|name| !name.is_empty())))
 }
 
-/// A connection to a store, with a session.
+/// A connection to a store, with its own session.
 pub(crate) struct Store {
     pub(crate) backend: Arc<dyn CoordinationBackend>,
     pub(crate) terms: SessionTerms,
@@ -145,7 +145,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Returns a client whose nodes have this data.
+    /// Creates a client that stores this data in its nodes.
     pub(crate) fn client(&self, node_data: &str) -> Result<Client, Failure> {
         Ok(Client::builder(self.backend.clone()).with_node_data(node_data)?.build())
     }
@@ -154,7 +154,7 @@ impl Store {
         self.backend.session_events()
     }
 
-    /// The full name of a lock's node at the server.
+    /// Returns the full name of a lock's node on the server.
     pub(crate) fn node(&self, path: &LockPath, node: &NodeName) -> String {
         match &self.target {
             #[cfg(feature = "zk")]

@@ -1,4 +1,4 @@
-//! What the command asks a ZooKeeper server besides locks. It only reads.
+//! Requests to ZooKeeper beyond those of locks. All of them are reads.
 
 use zlock::LockPath;
 use zlock::backend::NodeName;
@@ -6,14 +6,14 @@ use zookeeper_client::{Client, Error};
 
 use crate::exit::Failure;
 
-/// Connects by the URL's hosts; paths are below its chroot.
+/// Connects to the hosts in the URL. Paths are relative to its chroot.
 pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     let cluster = rest.split('?').next().unwrap_or_default().trim_end_matches('/');
     Client::connector().connect(cluster).await.map_err(failed)
 }
 
-/// The locks below a path: nodes with a child that has the name of a place in a queue.
+/// Returns the locks below a path: nodes with a child that is named like a queue's node.
 pub(crate) async fn locks_below(url: &str, prefix: Option<&LockPath>) -> Result<Vec<LockPath>, Failure> {
     let client = connect(url).await?;
     let mut found = Vec::new();
@@ -21,7 +21,7 @@ pub(crate) async fn locks_below(url: &str, prefix: Option<&LockPath>) -> Result<
     while let Some(path) = left.pop() {
         let children = match client.list_children(if path.is_empty() { "/" } else { &path }).await {
             Ok(children) => children,
-            // Gone in between, or never there.
+            // Deleted meanwhile, or never created.
             Err(Error::NoNode) => continue,
             Err(error) => return Err(failed(error)),
         };

@@ -78,7 +78,7 @@ fn order(
 #[cfg(not(feature = "srv"))]
 #[allow(clippy::unused_async, reason = "the same signature with and without the feature")]
 async fn lookup(_: &Srv, _: &str) -> Result<Vec<Record>, String> {
-    Err("this build cannot ask for them: switch on the feature \"srv\" of the crate zlock".into())
+    Err("this build has no support for SRV records: enable the feature \"srv\" of the crate zlock".into())
 }
 
 /// Asks anew each time, without a cache: it is done when a connection is made, and then the answer should be today's.

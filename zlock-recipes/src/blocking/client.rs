@@ -13,11 +13,11 @@ use super::template::LockTemplate;
 use crate::dyn_lock::DynLock;
 use crate::{Health, Shutdown};
 
-/// A connection to a coordination store, shared by all locks made with it, and the thread that its heartbeats run on. Cheap to
-/// clone. The blocking form of [`zlock::Client`](crate::Client).
+/// A connection to a coordination store, shared by all of its locks, with a thread for its heartbeats. Cheap to clone. The
+/// blocking version of [`zlock::Client`](crate::Client).
 ///
-/// When the last clone, lock and guard are dropped, the client first finishes its work in the background, and then ends the
-/// session and its thread. Nobody waits for that: call [`close`](Self::close) before the program ends.
+/// When its last clone, lock and guard are dropped, the client finishes its work in the background, and then ends the
+/// session and the thread. The drop does not wait for that: call [`close`](Self::close) before the program ends.
 ///
 /// # Examples
 /// ```
@@ -36,14 +36,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects by this future on a new thread, and waits for it. The future decides on the store and its options.
+    /// Runs a future that connects on a new thread, and waits for it. The future selects the store and its options.
     ///
     /// # Errors
-    /// Those of the future; [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused);
-    /// [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the operating system refuses the thread.
+    /// - Those of the future.
+    /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    /// - [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the operating system cannot start the thread.
     ///
     /// # Panics
-    /// If the future panics.
+    /// Panics if the future panics.
     ///
     /// # Examples
     /// ```
@@ -66,7 +67,7 @@ impl Client {
         Ok(Client::of(client, thread))
     }
 
-    /// A client whose backend lives on the thread, or elsewhere.
+    /// Creates a client whose backend lives on the thread, or elsewhere.
     pub(crate) fn of(client: crate::Client, thread: RuntimeThread) -> Self {
         let driver = Driver::new(thread);
         client.inner().set_process(driver.process());
@@ -81,7 +82,7 @@ impl Client {
         &self.driver
     }
 
-    /// Returns the async client, whose session this one shares: for code of the same program that is async.
+    /// Returns the async client, for async code of the same program. Both share one session.
     ///
     /// # Examples
     /// ```
@@ -154,7 +155,8 @@ impl Client {
         Semaphore::new(self, path, max)
     }
 
-    /// Returns a lock of several locks, as [`zlock::MultiLock::new`](crate::MultiLock::new). Performs no I/O.
+    /// Combines several locks into one that acquires all or none, as [`zlock::MultiLock::new`](crate::MultiLock::new) does.
+    /// Performs no I/O.
     ///
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for no locks, or for the same path twice.
@@ -192,15 +194,26 @@ impl Client {
         LockTemplate::new(self, root)
     }
 
-    /// Returns how many nodes are still to be removed in the background, as
-    /// [`zlock::Client::pending_cleanups`](crate::Client::pending_cleanups). Performs no I/O.
+    /// Returns the number of nodes that still have to be removed in the background, as
+    /// [`zlock::Client::pending_cleanups`](crate::Client::pending_cleanups) does. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// drop(guard); // removed in the background
+    /// println!("{} nodes are still to be removed", client.pending_cleanups());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn pending_cleanups(&self) -> usize {
         self.client.pending_cleanups()
     }
 
-    /// Returns whether the client is fit for work, as [`zlock::Client::health`](crate::Client::health). Performs no I/O, and
-    /// may be called from any thread.
+    /// Returns a snapshot of the client's health, as [`zlock::Client::health`](crate::Client::health) does. Performs no I/O,
+    /// and may be called from any thread.
     ///
     /// # Examples
     /// ```
@@ -215,8 +228,8 @@ impl Client {
         self.client.health()
     }
 
-    /// Shuts the client down: no more locks are acquired, holders are asked to release theirs, and the client is closed when
-    /// they have, or after `grace`. As [`zlock::Client::shutdown`](crate::Client::shutdown).
+    /// Shuts the client down, as [`zlock::Client::shutdown`](crate::Client::shutdown) does: acquires no more locks, asks the
+    /// holders to release theirs, and closes the client once they have, or after `grace`.
     ///
     /// # Errors
     /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
@@ -237,10 +250,22 @@ impl Client {
     }
 
     /// Ends the session at the store, and with it every held lock and every wait, as
-    /// [`zlock::Client::close`](crate::Client::close).
+    /// [`zlock::Client::close`](crate::Client::close) does.
     ///
     /// # Errors
+    /// Those of [`zlock::Client::close`](crate::Client::close), and
     /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// use zlock::Close;
+    ///
+    /// let client = zlock::blocking::connect("mem://")?;
+    /// assert_eq!(client.close()?, Close::Ended);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close(&self) -> Result<Close> {
         self.driver.run("close", self.client.close())
     }

@@ -1,4 +1,4 @@
-//! The thread behind a blocking client, and when a call may wait for it.
+//! The thread behind a blocking client, and the conditions under which a call may wait for it.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -13,7 +13,7 @@ use crate::hold::Hold;
 use crate::scope::Scope;
 
 thread_local! {
-    /// The locks that this thread holds, each as often as the thread has guards of it.
+    /// The locks that this thread holds, each once for every guard that the thread has of it.
     static HELD: RefCell<Vec<Weak<Hold>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -22,17 +22,17 @@ thread_local! {
 pub(crate) struct Driver(RuntimeThread);
 
 impl Driver {
-    /// For a backend that lives elsewhere, or will live on the thread.
+    /// Creates a driver for a backend that lives on the thread, or elsewhere.
     pub(crate) fn new(thread: RuntimeThread) -> Self {
         Driver(thread)
     }
 
-    /// The process that the thread is in.
+    /// Returns the ID of the process that the thread belongs to.
     pub(crate) fn process(&self) -> u32 {
         self.0.process()
     }
 
-    /// Whether this is a forked child: there is no thread here.
+    /// Returns `true` in a forked child, where the thread does not exist.
     pub(crate) fn is_forked(&self) -> bool {
         self.process() != std::process::id()
     }
@@ -40,7 +40,7 @@ impl Driver {
     /// Waits for the future on the calling thread.
     ///
     /// # Errors
-    /// `BlockingRefused`, and those of the future.
+    /// Those of the future, and `BlockingRefused`.
     pub(crate) fn run<T>(
         &self,
         operation: &'static str,
@@ -55,7 +55,7 @@ impl Driver {
         self.0.runtime_handle().block_on(future)
     }
 
-    /// Waits for an acquisition, in which the thread's locks are entered again. They include the new one from then on.
+    /// Waits for an acquisition. It may enter locks that the thread holds again; the new lock is one of them from then on.
     pub(crate) fn acquire<G: LockGuard>(
         &self,
         operation: &'static str,
@@ -65,7 +65,7 @@ impl Driver {
         Ok(BlockingGuard::entered(guard, self))
     }
 
-    /// Does the same for an attempt.
+    /// The version of [`acquire`](Self::acquire) for a single attempt.
     pub(crate) fn try_acquire<G: LockGuard>(
         &self,
         operation: &'static str,
@@ -76,24 +76,24 @@ impl Driver {
     }
 }
 
-/// The locks that the thread holds, as the scope of a call.
+/// Returns the locks that the thread holds, as the scope of a call.
 ///
 /// # Errors
-/// `BlockingRefused` in a destructor of the thread's locals, if it is not known any more: the thread could wait for itself.
+/// `BlockingRefused` in the destructor of a thread-local, once the list is gone: the thread could wait for itself.
 fn held(operation: &'static str) -> Result<Scope> {
     let held = HELD.try_with(|held| held.borrow().clone());
     held.map(Scope::of).map_err(|_| refused(operation, ENDING))
 }
 
-/// What a guard adds to the locks that its thread holds, until it is dropped.
+/// The locks that a guard adds to those of its thread, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Mine(Vec<Weak<Hold>>);
 
 impl Mine {
-    /// The guard's locks are this thread's.
+    /// Adds the guard's locks to those of this thread.
     pub(crate) fn new(guard: &impl LockGuard) -> Self {
         let holds: Vec<_> = guard.guards().iter().map(|guard| Arc::downgrade(guard.hold())).collect();
-        // An error if the thread is ending: then it acquires nothing any more.
+        // Fails if the thread is ending. It acquires nothing more then.
         let _ = HELD.try_with(|held| held.borrow_mut().extend(holds.iter().cloned()));
         Mine(holds)
     }
@@ -114,13 +114,13 @@ impl Drop for Mine {
 
 const ENDING: &str = "the thread is ending";
 
-/// An error where the calling code must not block, or where the thread of this process is not there.
+/// Returns an error if the calling code must not block, or if the client's thread does not exist in this process.
 pub(crate) fn may_block(operation: &'static str, process: u32) -> Result<()> {
     let why = match Handle::try_current() {
         _ if process != std::process::id() => {
-            "this process was forked, and the thread that keeps the session is its parent's: connect in the child"
+            "this process was forked, and the thread that keeps the session exists only in the parent: connect in the child"
         }
-        Ok(_) => "the thread belongs to a tokio runtime, which it would hold up: use the async client",
+        Ok(_) => "the call would block a thread of a tokio runtime: use the async client",
         Err(error) if error.is_thread_local_destroyed() => ENDING,
         Err(_) => return Ok(()),
     };

@@ -1,4 +1,4 @@
-//! Guards that belong to a thread.
+//! Guards that stay on a thread.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,15 +12,16 @@ use super::driver::{Driver, Mine, may_block};
 use crate::Release;
 use crate::guard::LockGuard;
 
-/// A lock that a thread holds. [`Guard`], [`WriteGuard`] and [`MultiGuard`] are aliases of it. The lock is released when the
-/// last guard of the hold is dropped.
+/// A guard of a lock that a thread holds. [`Guard`], [`WriteGuard`] and [`MultiGuard`] are aliases of it. The lock is
+/// released when the last guard of the hold is dropped.
 ///
-/// It cannot be sent to another thread: the thread that acquired it enters the lock again, and would do so beside the one that
-/// has the guard. Other threads may use a reference to it, for example to wait for [`lost`](Self::lost).
+/// A guard cannot be sent to another thread: the thread that acquired the lock may enter it again, and would then hold it
+/// alongside the other thread. Other threads may use a reference to the guard, for example to wait for
+/// [`lost`](Self::lost).
 ///
 /// # Drop
-/// Dropping the last guard hands the node to the client's thread, which removes it. The drop never waits, and works while
-/// unwinding and in the destructor of a thread-local. Use [`release`](Self::release) to know when it is done.
+/// Dropping the last guard passes the node to the client's thread, which removes it. The drop never waits. It also works
+/// during unwinding and in the destructor of a thread-local. To wait for the removal, use [`release`](Self::release).
 ///
 /// # Examples
 /// ```
@@ -35,7 +36,7 @@ use crate::guard::LockGuard;
 /// # }
 /// ```
 ///
-/// It stays on its thread:
+/// A guard stays on its thread:
 ///
 /// ```compile_fail,E0277
 /// # fn main() -> zlock::Result<()> {
@@ -50,36 +51,36 @@ use crate::guard::LockGuard;
 pub struct BlockingGuard<G> {
     guard: G,
     driver: Driver,
-    /// Lets the thread enter again.
+    /// Lets the thread enter the lock again.
     _mine: Mine,
-    /// As the guard of a mutex in the standard library: not `Send`, and `Sync`.
+    /// Makes this type `Sync` but not `Send`, like the standard library's `MutexGuard`.
     stays: PhantomData<MutexGuard<'static, ()>>,
 }
 
-/// A lock that a thread holds.
+/// A guard of a lock that a thread holds.
 pub type Guard = BlockingGuard<crate::Guard>;
 
-/// A write lock that a thread holds, and that can be [downgraded](BlockingGuard::downgrade).
+/// A guard of a write lock that a thread holds. Can be [downgraded](BlockingGuard::downgrade) to a read lock.
 pub type WriteGuard = BlockingGuard<crate::WriteGuard>;
 
-/// Several locks that a thread holds.
+/// A guard of several locks that a thread holds.
 pub type MultiGuard = BlockingGuard<crate::MultiGuard>;
 
 impl<G: LockGuard> BlockingGuard<G> {
-    /// For a guard that this thread has just acquired.
+    /// Wraps a guard that this thread has just acquired.
     pub(crate) fn entered(guard: G, driver: &Driver) -> Self {
         let _mine = Mine::new(&guard);
         BlockingGuard { guard, driver: driver.clone(), _mine, stays: PhantomData }
     }
 
-    /// The async guard, and what runs its calls.
+    /// Returns the async guard, and the driver that runs its calls.
     #[cfg(feature = "suite")]
     pub(crate) fn into_parts(self) -> (G, Driver) {
         (self.guard, self.driver)
     }
 
-    /// Returns the guards that this one consists of: one, or those of a [`MultiGuard`] in the order of their paths. Each has a
-    /// path and a fencing token of its own.
+    /// Returns the async guards that this guard consists of: one, or those of a [`MultiGuard`] in the order of their paths.
+    /// Each has its own path and fencing token.
     ///
     /// # Examples
     /// ```
@@ -97,17 +98,30 @@ impl<G: LockGuard> BlockingGuard<G> {
         self.guard.guards()
     }
 
-    /// Returns `true` if the lock is certainly still held. Performs no I/O.
+    /// Returns `true` if the lock is guaranteed to be held at this moment. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// assert!(guard.is_held());
+    /// client.close()?;
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.driver.is_forked() && self.guard.is_held()
     }
 
-    /// Returns an error if the lock is lost. For code that holds it for long, between its steps. Performs no I/O.
+    /// Returns an error if the lock is lost. Code that holds a lock for a long time calls this between its steps. Performs no
+    /// I/O.
     ///
     /// # Errors
-    /// The loss of the lock, as [`zlock::Guard::lost`](crate::Guard::lost) returns it;
-    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused) in a forked child, which does not hold its parent's locks.
+    /// - The loss of the lock, as returned by [`zlock::Guard::lost`](crate::Guard::lost).
+    /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused) in a forked child, which does not hold its parent's locks.
     ///
     /// # Examples
     /// ```
@@ -127,7 +141,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         self.guard.check()
     }
 
-    /// Waits until the lock is lost, and returns why. For a thread that watches the one that works.
+    /// Waits until the lock is lost, and returns the reason. Intended for a thread that monitors the one that works.
     ///
     /// # Errors
     /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
@@ -149,17 +163,30 @@ impl<G: LockGuard> BlockingGuard<G> {
     }
 
     /// Waits until another client requests revocation, or this client [shuts down](super::Client::shutdown). Returns at once
-    /// if that has happened. What follows is up to the holder.
+    /// if one of them has already happened. Does not release the lock: that is up to the holder.
     ///
     /// # Errors
     /// Those of [`zlock::Guard::revocation_requested`](crate::Guard::revocation_requested), and
     /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire()?;
+    /// mutex.request_revocation()?; // elsewhere
+    /// guard.revocation_requested()?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn revocation_requested(&self) -> Result<()> {
         self.driver.run("revocation_requested", self.guard.revocation_requested())
     }
 
-    /// Waits as [`revocation_requested`](Self::revocation_requested), for at most `time`, and returns whether the holder was
-    /// asked. The store needs time for one request.
+    /// Waits like [`revocation_requested`](Self::revocation_requested), but for at most `time`. Returns `true` if revocation
+    /// was requested. Each call sends a request to the store: if `time` is too short for the response, it returns `false`.
     ///
     /// # Errors
     /// Those of [`revocation_requested`](Self::revocation_requested).
@@ -187,11 +214,11 @@ impl<G: LockGuard> BlockingGuard<G> {
         })
     }
 
-    /// Returns another guard of the same hold, for the calling thread. From then on that thread may enter the lock again.
-    /// Performs no I/O.
+    /// Returns another guard of the same hold for the calling thread, which may enter the lock again from then on. Performs
+    /// no I/O.
     ///
     /// # Errors
-    /// The loss of the lock, as [`check`](Self::check) returns it.
+    /// Those of [`check`](Self::check).
     ///
     /// # Examples
     /// ```
@@ -215,11 +242,12 @@ impl<G: LockGuard> BlockingGuard<G> {
         Ok(BlockingGuard::entered(self.guard.reenter()?, &self.driver))
     }
 
-    /// Releases the lock and waits until the server has done so, as [`zlock::Guard::release`](crate::Guard::release).
+    /// Releases the lock and waits for the server to confirm it, as [`zlock::Guard::release`](crate::Guard::release) does.
     ///
     /// # Errors
-    /// Those of [`zlock::Guard::release`](crate::Guard::release), and
-    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused): the lock is then released in the background.
+    /// - Those of [`zlock::Guard::release`](crate::Guard::release).
+    /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused). The lock is released in the background then, except in a
+    ///   forked child, where the call has no effect.
     ///
     /// # Examples
     /// ```
@@ -237,20 +265,20 @@ impl<G: LockGuard> BlockingGuard<G> {
         driver.run("release", guard.release())
     }
 
-    /// Runs the closure, and releases the lock.
+    /// Runs the closure, then releases the lock.
     pub(crate) fn run_and_release<T>(self, closure: impl FnOnce(&Self) -> T) -> Result<T> {
         let output = closure(&self);
         let checked = self.check();
         match self.release() {
-            Ok(Release::Pending) => tracing::warn!("the release goes on in the background"),
+            Ok(Release::Pending) => tracing::warn!("the release continues in the background"),
             Ok(release) => tracing::trace!(?release, "released"),
-            Err(error) => tracing::warn!(%error, "the release goes on in the background"),
+            Err(error) => tracing::warn!(%error, "the release continues in the background"),
         }
         checked.map(|()| output)
     }
 }
 
-/// The guards of one lock.
+/// Guards of a single lock.
 pub(crate) mod sealed {
     pub trait Single {
         fn single(&self) -> &crate::Guard;
@@ -269,28 +297,73 @@ pub(crate) mod sealed {
     }
 }
 
-/// A [`Guard`] or a [`WriteGuard`].
+/// Methods of a [`Guard`] and a [`WriteGuard`].
 impl<G: sealed::Single> BlockingGuard<G> {
     /// Returns the path of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// assert_eq!(guard.path().as_str(), "/app/orders/42");
+    /// # guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &LockPath {
         self.guard.single().path()
     }
 
     /// Returns the token to pass to the storage that the lock protects, as
-    /// [`zlock::Guard::fencing_token`](crate::Guard::fencing_token).
+    /// [`zlock::Guard::fencing_token`](crate::Guard::fencing_token) does.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let earlier = mutex.run(|lock| lock.fencing_token())?;
+    /// let later = mutex.run(|lock| lock.fencing_token())?;
+    /// assert!(earlier < later);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.guard.single().fencing_token()
     }
 
-    /// Returns the name of the lock's node under its path, as [`zlock::Guard::node`](crate::Guard::node).
+    /// Returns the name of the lock's node below its path, as [`zlock::Guard::node`](crate::Guard::node) does.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// println!("{}/{}", guard.path(), guard.node());
+    /// # guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn node(&self) -> NodeName {
         self.guard.single().node()
     }
 
-    /// Returns the number of a semaphore's permits that this hold has taken, and `None` for other locks.
+    /// Returns the number of a semaphore's permits that this hold has acquired, or `None` for other locks.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3)?;
+    /// assert_eq!(guard.permits(), Some(3));
+    /// # guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn permits(&self) -> Option<u32> {
         self.guard.single().permits()
@@ -299,7 +372,7 @@ impl<G: sealed::Single> BlockingGuard<G> {
 
 impl WriteGuard {
     /// Converts the write lock into a read lock, with no writer in between, as
-    /// [`zlock::WriteGuard::downgrade`](crate::WriteGuard::downgrade).
+    /// [`zlock::WriteGuard::downgrade`](crate::WriteGuard::downgrade) does.
     ///
     /// # Errors
     /// Those of [`zlock::WriteGuard::downgrade`](crate::WriteGuard::downgrade), and
@@ -311,9 +384,9 @@ impl WriteGuard {
     /// # let client = zlock::blocking::connect("mem://")?;
     /// let prices = client.read_write_lock("/app/prices")?;
     /// let writing = prices.write().acquire()?;
-    /// // alone: change
+    /// // change the prices, alone
     /// let reading = writing.downgrade()?;
-    /// // with other readers: look at what was changed; no writer has been here
+    /// // read them, alongside other readers
     /// reading.release()?;
     /// # Ok(())
     /// # }
@@ -331,12 +404,12 @@ impl WriteGuard {
     }
 }
 
-/// The error of a downgrade that failed, with the write guard.
+/// The error of a failed downgrade. Contains the write guard.
 #[derive(Debug)]
 pub struct DowngradeError {
     /// Why the downgrade failed.
     pub error: Error,
-    /// The guard. Dropping it releases the lock if it is still held.
+    /// The guard. Dropping it releases the lock if the lock is still held.
     pub guard: WriteGuard,
 }
 
@@ -352,7 +425,7 @@ impl std::error::Error for DowngradeError {
     }
 }
 
-/// Drops the guard.
+/// Keeps the error and drops the guard.
 impl From<DowngradeError> for Error {
     fn from(e: DowngradeError) -> Self {
         e.error

@@ -1,4 +1,4 @@
-//! Lock handles for threads.
+//! Blocking lock handles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::kind::Kind;
 use crate::lock::Lock;
 use crate::{Handoff, Participant};
 
-/// The blocking form of a lock. [`InterProcessMutex`], [`ReadLock`], [`WriteLock`], [`PermitRequest`] and [`MultiLock`] are
-/// aliases of it. Cheap to clone; may be shared by threads.
+/// The blocking version of a lock. [`InterProcessMutex`], [`ReadLock`], [`WriteLock`], [`PermitRequest`] and [`MultiLock`]
+/// are aliases of it. Cheap to clone. Threads may share it.
 #[derive(Clone, Debug)]
 pub struct LockHandle<L> {
     lock: L,
     driver: Driver,
 }
 
-/// A mutex between processes, and between the threads of this one: one thread at a time holds a path of the store.
+/// A mutex that excludes other processes and other threads of this process. At most one thread holds a path at a time.
 ///
 /// # Examples
 /// ```
@@ -31,7 +31,7 @@ pub struct LockHandle<L> {
 ///
 /// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
 /// let guard = mutex.acquire()?;
-/// let again = mutex.acquire()?; // the same thread: at once
+/// let again = mutex.acquire()?; // the same thread: returns at once
 /// again.release()?;
 /// guard.release()?;
 /// # Ok(())
@@ -46,8 +46,8 @@ pub type ReadLock = LockHandle<crate::ReadLock>;
 /// [downgraded](BlockingGuard::downgrade).
 pub type WriteLock = LockHandle<crate::WriteLock>;
 
-/// A number of a [`Semaphore`](super::Semaphore)'s permits. Permits are not entered again: a thread that asks for more waits
-/// for them.
+/// A request for permits of a [`Semaphore`](super::Semaphore). Permits are not reentrant: a thread that already holds some
+/// waits for further ones.
 pub type PermitRequest = LockHandle<crate::PermitRequest>;
 
 /// Several locks that are acquired together. Created by [`Client::multi_lock`].
@@ -60,7 +60,7 @@ impl<L> LockHandle<L> {
 }
 
 impl<L: Lock> LockHandle<L> {
-    /// Acquires the lock, waiting for its turn without a time limit. A thread that holds it enters it again at once.
+    /// Acquires the lock, waiting without a time limit. If the calling thread already holds it, returns at once.
     ///
     /// # Errors
     /// Those of [`zlock::LockHandle::acquire`](crate::LockHandle::acquire), and
@@ -71,7 +71,7 @@ impl<L: Lock> LockHandle<L> {
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
     /// let guard = client.mutex("/app/orders/42")?.acquire()?;
-    /// // alone here, on all machines
+    /// // no other holder, on any machine
     /// guard.release()?;
     /// # Ok(())
     /// # }
@@ -96,7 +96,7 @@ impl<L: Lock> LockHandle<L> {
     ///
     /// match client.mutex("/app/orders/42")?.acquire_timeout(Duration::from_secs(2)) {
     ///     Ok(guard) => drop(guard),
-    ///     Err(error) if error.kind() == ErrorKind::Busy => eprintln!("another client works on it"),
+    ///     Err(error) if error.kind() == ErrorKind::Busy => eprintln!("another client holds it"),
     ///     Err(error) => return Err(error),
     /// }
     /// # Ok(())
@@ -106,8 +106,8 @@ impl<L: Lock> LockHandle<L> {
         self.driver.acquire("acquire", self.lock.acquire_timeout(time))
     }
 
-    /// Acquires the lock if it is free, without waiting for a turn. Returns `None` if another thread or client holds it or is
-    /// ahead in the queue.
+    /// Acquires the lock if it is free, without waiting for other holders. Returns `None` if another thread or client holds
+    /// it or is ahead in the queue.
     ///
     /// # Errors
     /// Those of [`zlock::LockHandle::try_acquire`](crate::LockHandle::try_acquire), and
@@ -128,12 +128,15 @@ impl<L: Lock> LockHandle<L> {
         self.driver.try_acquire("try_acquire", self.lock.try_acquire())
     }
 
-    /// Acquires the lock, runs the closure, and releases the lock, also when the closure panics. The closure gets the guard
-    /// to [check](BlockingGuard::check) between its steps, since nothing can cancel it.
+    /// Acquires the lock, runs the closure, and releases the lock, even if the closure panics. The closure cannot be
+    /// cancelled: it should [check](BlockingGuard::check) the guard between its steps.
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire). The loss of the lock if it is lost when the closure ends: the lock may have had
-    /// another holder during its last steps. A release that fails is logged and goes on in the background.
+    /// - Those of [`acquire`](Self::acquire).
+    /// - The loss of the lock, if it is lost when the closure returns. The lock may have had another holder during the last
+    ///   steps.
+    ///
+    /// A failed release is logged and continues in the background.
     ///
     /// # Examples
     /// ```
@@ -154,6 +157,19 @@ impl<L: Lock> LockHandle<L> {
     }
 
     /// Returns `true` if this client holds the lock, on any thread. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire()?;
+    /// assert!(mutex.is_acquired_in_this_process());
+    /// guard.release()?;
+    /// assert!(!mutex.is_acquired_in_this_process());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         !self.driver.is_forked() && self.lock.is_acquired_in_this_process()
@@ -180,7 +196,7 @@ impl<L: Lock> LockHandle<L> {
         self.driver.run("participants", self.lock.participants())
     }
 
-    /// Asks the current holders to release the lock, and returns how many were asked.
+    /// Asks the current holders to release the lock. Returns the number of holders that were asked.
     ///
     /// # Errors
     /// Those of [`zlock::LockHandle::request_revocation`](crate::LockHandle::request_revocation), and
@@ -205,6 +221,16 @@ impl<L: Lock> LockHandle<L> {
 
 impl<K: Kind> LockHandle<crate::LockHandle<K>> {
     /// Returns the path of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// assert_eq!(mutex.path().as_str(), "/app/orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &LockPath {
         self.lock.path()
@@ -213,7 +239,7 @@ impl<K: Kind> LockHandle<crate::LockHandle<K>> {
     /// Replaces the client's node data for nodes that this handle creates.
     ///
     /// # Errors
-    /// As [`zlock::LockHandle::with_node_data`](crate::LockHandle::with_node_data).
+    /// Those of [`zlock::LockHandle::with_node_data`](crate::LockHandle::with_node_data).
     ///
     /// # Examples
     /// ```
@@ -228,8 +254,8 @@ impl<K: Kind> LockHandle<crate::LockHandle<K>> {
         Ok(LockHandle { lock: self.lock.with_node_data(data)?, driver: self.driver })
     }
 
-    /// Sets the name of the lock in measurements, as
-    /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    /// Sets the name of the lock in metrics, as
+    /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name) does.
     ///
     /// # Examples
     /// ```
@@ -251,12 +277,24 @@ impl InterProcessMutex {
     ///
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use zlock::blocking::InterProcessMutex;
+    ///
+    /// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
+    /// mutex.acquire()?.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
         client.mutex(path)
     }
 
-    /// Returns this handle with hand-off between the threads of this client, as
-    /// [`zlock::InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
+    /// Enables hand-off between the threads of this client, as
+    /// [`zlock::InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff) does.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! Locks for threads: the same locks, for programs without an async runtime. See `zlock::blocking`.
+//! Blocking versions of all locks, for programs without an async runtime. See `zlock::blocking`.
 
 mod client;
 mod driver;

@@ -1,4 +1,4 @@
-//! Read/write locks for threads.
+//! The blocking read/write lock.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::driver::Driver;
 use super::lock::{LockHandle, ReadLock, WriteLock};
 use crate::Participant;
 
-/// A lock that many threads of many processes may hold for reading, or one for writing. The blocking form of
+/// A lock with either many readers or one writer, across processes and threads. The blocking version of
 /// [`zlock::ReadWriteLock`](crate::ReadWriteLock).
 ///
-/// A thread that writes may also read, and enters again; one that reads may not write:
-/// [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused).
+/// A thread that holds the write lock may acquire both sides again. A thread that holds the read lock may acquire it again,
+/// but not the write lock: that fails with [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused).
 ///
 /// # Examples
 /// ```
@@ -41,6 +41,18 @@ impl ReadWriteLock {
     ///
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use zlock::blocking::ReadWriteLock;
+    ///
+    /// let prices = ReadWriteLock::new(&client, "/app/prices")?;
+    /// prices.read().acquire()?.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
         let lock = client.as_async().read_write_lock(path)?;
         Ok(ReadWriteLock { lock, driver: client.driver().clone() })
@@ -49,19 +61,48 @@ impl ReadWriteLock {
     /// Replaces the client's node data for nodes that this lock's readers and writers create.
     ///
     /// # Errors
-    /// As [`zlock::LockHandle::with_node_data`](crate::LockHandle::with_node_data).
+    /// Those of [`zlock::LockHandle::with_node_data`](crate::LockHandle::with_node_data).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let prices = client.read_write_lock("/app/prices")?.with_node_data("import job 7")?;
+    /// # let _ = prices;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(ReadWriteLock { lock: self.lock.with_node_data(data)?, driver: self.driver })
     }
 
-    /// Sets the name of the lock in measurements, as
-    /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    /// Sets the name of the lock in metrics, as
+    /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name) does.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let prices = client.read_write_lock("/app/prices/tea")?.with_metric_name("prices");
+    /// # let _ = prices;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
         ReadWriteLock { lock: self.lock.with_metric_name(name), driver: self.driver }
     }
 
     /// Returns the path of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// assert_eq!(client.read_write_lock("/app/prices")?.path().as_str(), "/app/prices");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &LockPath {
         self.lock.path()
@@ -102,15 +143,40 @@ impl ReadWriteLock {
     /// Returns the readers and writers that hold the lock or wait for it, head of the queue first.
     ///
     /// # Errors
-    /// As [`LockHandle::participants`].
+    /// Those of [`LockHandle::participants`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// let reading = prices.read().acquire()?;
+    /// assert_eq!(prices.participants()?.len(), 1);
+    /// # reading.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn participants(&self) -> Result<Vec<Participant>> {
         self.read().participants()
     }
 
-    /// Asks the current holders, the writer or all readers, to release the lock. Returns how many were asked.
+    /// Asks the current holders, the writer or all readers, to release the lock. Returns the number of holders that were
+    /// asked.
     ///
     /// # Errors
-    /// As [`LockHandle::request_revocation`].
+    /// Those of [`LockHandle::request_revocation`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// let reading = prices.read().acquire()?;
+    /// assert_eq!(prices.request_revocation()?, 1); // elsewhere
+    /// # reading.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn request_revocation(&self) -> Result<usize> {
         self.read().request_revocation()
     }

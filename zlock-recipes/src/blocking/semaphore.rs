@@ -1,4 +1,4 @@
-//! Semaphores for threads.
+//! The blocking semaphore.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::guard::Guard;
 use super::lock::{LockHandle, PermitRequest};
 use crate::Participant;
 
-/// A number of permits that threads of many processes share. The blocking form of [`zlock::Semaphore`](crate::Semaphore).
+/// A number of permits shared by threads of many processes. The blocking version of [`zlock::Semaphore`](crate::Semaphore).
 ///
 /// # Examples
 /// ```
@@ -38,33 +38,83 @@ impl Semaphore {
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), and
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for 0 permits.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use zlock::blocking::Semaphore;
+    ///
+    /// let workers = Semaphore::new(&client, "/app/workers", 10)?;
+    /// # let _ = workers;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, path: impl AsRef<str>, max: u32) -> Result<Self> {
         let semaphore = client.as_async().semaphore(path, max)?;
         Ok(Semaphore { semaphore, driver: client.driver().clone() })
     }
 
-    /// Replaces the client's node data for nodes that this semaphore's users create.
+    /// Replaces the client's node data for nodes that this handle creates.
     ///
     /// # Errors
-    /// As [`zlock::LockHandle::with_node_data`](crate::LockHandle::with_node_data).
+    /// Those of [`zlock::LockHandle::with_node_data`](crate::LockHandle::with_node_data).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let workers = client.semaphore("/app/workers", 10)?.with_node_data("import job 7")?;
+    /// # let _ = workers;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(Semaphore { semaphore: self.semaphore.with_node_data(data)?, driver: self.driver })
     }
 
-    /// Sets the name of the lock in measurements, as
-    /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    /// Sets the name of the semaphore in metrics, as
+    /// [`zlock::LockHandle::with_metric_name`](crate::LockHandle::with_metric_name) does.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let workers = client.semaphore("/app/workers", 10)?.with_metric_name("workers");
+    /// # let _ = workers;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
         Semaphore { semaphore: self.semaphore.with_metric_name(name), driver: self.driver }
     }
 
     /// Returns the path of the semaphore.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// assert_eq!(client.semaphore("/app/workers", 10)?.path().as_str(), "/app/workers");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &LockPath {
         self.semaphore.path()
     }
 
-    /// Returns the number of permits that there are.
+    /// Returns the total number of permits.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// assert_eq!(client.semaphore("/app/workers", 10)?.max_permits(), 10);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn max_permits(&self) -> u32 {
         self.semaphore.max_permits()
@@ -73,14 +123,15 @@ impl Semaphore {
     /// Returns a handle that acquires this many permits. Performs no I/O.
     ///
     /// # Errors
-    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for 0 permits, and for more than there are.
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for 0 permits, or for more than
+    /// [`max_permits`](Self::max_permits).
     ///
     /// # Examples
     /// ```
     /// # fn main() -> zlock::Result<()> {
     /// # let client = zlock::blocking::connect("mem://")?;
     /// let three = client.semaphore("/app/workers", 10)?.permits(3)?;
-    /// three.run(|_lock| { /* with three permits */ })?;
+    /// three.run(|_lock| { /* while holding three permits */ })?;
     /// # Ok(())
     /// # }
     /// ```
@@ -88,26 +139,48 @@ impl Semaphore {
         self.semaphore.permits(n).map(|lock| LockHandle::of(lock, &self.driver))
     }
 
-    /// Acquires `n` permits at once, waiting for them without a time limit.
+    /// Acquires `n` permits together, waiting without a time limit.
     ///
     /// # Errors
-    /// As [`permits`](Self::permits) and [`LockHandle::acquire`].
+    /// Those of [`permits`](Self::permits) and [`LockHandle::acquire`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3)?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn acquire(&self, n: u32) -> Result<Guard> {
         self.permits(n)?.acquire()
     }
 
-    /// Acquires `n` permits at once, waiting for at most `time`.
+    /// Acquires `n` permits together, waiting for at most `time`. A zero duration makes a single attempt.
     ///
     /// # Errors
-    /// As [`permits`](Self::permits) and [`LockHandle::acquire_timeout`].
+    /// Those of [`permits`](Self::permits) and [`LockHandle::acquire_timeout`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.semaphore("/app/workers", 10)?.acquire_timeout(3, Duration::from_secs(2))?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn acquire_timeout(&self, n: u32, time: Duration) -> Result<Guard> {
         self.permits(n)?.acquire_timeout(time)
     }
 
-    /// Acquires `n` permits if they are free, without waiting.
+    /// Acquires `n` permits together if they are free, without waiting for other holders. Returns `None` otherwise.
     ///
     /// # Errors
-    /// As [`permits`](Self::permits) and [`LockHandle::try_acquire`].
+    /// Those of [`permits`](Self::permits) and [`LockHandle::try_acquire`].
     ///
     /// # Examples
     /// ```
@@ -124,24 +197,60 @@ impl Semaphore {
         self.permits(n)?.try_acquire()
     }
 
-    /// Returns `true` if this client holds any of the permits, on any thread. Performs no I/O.
+    /// Returns `true` if this client holds at least one permit, on any thread. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3)?;
+    /// assert!(workers.is_acquired_in_this_process());
+    /// # guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         !self.driver.is_forked() && self.semaphore.is_acquired_in_this_process()
     }
 
-    /// Returns the clients that hold permits or wait for some, head of the queue first.
+    /// Returns the clients that hold permits or wait for them, head of the queue first.
     ///
     /// # Errors
-    /// As [`LockHandle::participants`].
+    /// Those of [`LockHandle::participants`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3)?;
+    /// assert_eq!(workers.participants()?.len(), 1);
+    /// # guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn participants(&self) -> Result<Vec<Participant>> {
         self.driver.run("participants", self.semaphore.participants())
     }
 
-    /// Asks all current holders to release their permits. Returns how many were asked.
+    /// Asks all current holders to release their permits. Returns the number of holders that were asked.
     ///
     /// # Errors
-    /// As [`LockHandle::request_revocation`].
+    /// Those of [`LockHandle::request_revocation`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3)?;
+    /// assert_eq!(workers.request_revocation()?, 1); // elsewhere
+    /// # guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn request_revocation(&self) -> Result<usize> {
         self.driver.run("request_revocation", self.semaphore.request_revocation())
     }

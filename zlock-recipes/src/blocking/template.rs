@@ -1,4 +1,4 @@
-//! The lock template for threads.
+//! The blocking lock template.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::driver::Driver;
 use super::guard::Guard;
 use crate::{Handoff, LockKind};
 
-/// Runs closures under locks that are named below one root. The blocking form of
+/// Runs closures while holding a lock that is named below a common root. The blocking version of
 /// [`zlock::LockTemplate`](crate::LockTemplate).
 ///
 /// # Examples
@@ -23,7 +23,7 @@ use crate::{Handoff, LockKind};
 /// let mut numbers = vec![1];
 /// let next: zlock::Result<usize> = template.try_execute("create-order", |lock| {
 ///     numbers.push(2);
-///     lock.check()?; // between two steps
+///     lock.check()?; // between the steps
 ///     Ok(numbers.len())
 /// });
 /// assert_eq!(next?, 2);
@@ -37,10 +37,23 @@ pub struct LockTemplate {
 }
 
 impl LockTemplate {
-    /// Creates a template for locks below `root`, such as `/app/locks`. Waits for 2 seconds twice by default. Performs no I/O.
+    /// Creates a template for locks below `root`, such as `/app/locks`. Performs no I/O. By default, the template waits twice
+    /// for 2 seconds; see [`with_wait`](Self::with_wait).
     ///
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use zlock::blocking::LockTemplate;
+    ///
+    /// let template = LockTemplate::new(&client, "/app/locks")?;
+    /// # let _ = template;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
         let template = client.as_async().lock_template(root)?;
         Ok(LockTemplate { template, driver: client.driver().clone() })
@@ -53,7 +66,7 @@ impl LockTemplate {
     /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`].
     ///
     /// # Errors
-    /// As [`zlock::LockTemplate::with_kind`](crate::LockTemplate::with_kind).
+    /// Those of [`zlock::LockTemplate::with_kind`](crate::LockTemplate::with_kind).
     ///
     /// # Examples
     /// ```
@@ -62,7 +75,7 @@ impl LockTemplate {
     /// use zlock::LockKind;
     ///
     /// let read = client.lock_template("/app/prices")?.with_kind(LockKind::Read)?;
-    /// read.execute("tea", |_lock| { /* beside other readers */ })?;
+    /// read.execute("tea", |_lock| { /* alongside other readers */ })?;
     /// # Ok(())
     /// # }
     /// ```
@@ -70,24 +83,49 @@ impl LockTemplate {
         self.map(|template| template.with_kind(kind))
     }
 
-    /// Passes the lock on between the threads of this client, as
-    /// [`zlock::LockTemplate::with_handoff`](crate::LockTemplate::with_handoff).
+    /// Enables hand-off between the threads of this client, as
+    /// [`zlock::LockTemplate::with_handoff`](crate::LockTemplate::with_handoff) does.
     ///
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use std::time::Duration;
+    ///
+    /// use zlock::Handoff;
+    ///
+    /// let handoff = Handoff::within(Duration::from_millis(10));
+    /// let template = client.lock_template("/app/locks")?.with_handoff(handoff)?;
+    /// template.execute("create-order", |_lock| { /* the work */ })?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_handoff(self, handoff: Handoff) -> Result<Self> {
         self.map(|template| template.with_handoff(handoff))
     }
 
-    /// Sets the name of the template's locks in measurements, as
-    /// [`zlock::LockTemplate::with_metric_name`](crate::LockTemplate::with_metric_name). Defaults to the template's root.
+    /// Sets the name of the template's locks in metrics, as
+    /// [`zlock::LockTemplate::with_metric_name`](crate::LockTemplate::with_metric_name) does. Defaults to the template's root.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let template = client.lock_template("/app/locks")?.with_metric_name("orders");
+    /// # let _ = template;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
         LockTemplate { template: self.template.with_metric_name(name), driver: self.driver }
     }
 
-    /// Sets how long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Defaults to 2 seconds,
-    /// twice. A zero duration makes a single attempt.
+    /// Sets how long to wait and how many times, `wait * attempts` in total. The place in the queue is kept between the
+    /// attempts. Defaults to 2 seconds, twice. A zero duration makes a single attempt.
     ///
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for 0 attempts.
@@ -98,7 +136,7 @@ impl LockTemplate {
     /// # let client = zlock::blocking::connect("mem://")?;
     /// use std::time::Duration;
     ///
-    /// // Waits for 15 seconds in all, and logs after 5 and 10.
+    /// // Waits for 15 seconds in total, and logs after 5 and 10.
     /// let template = client.lock_template("/app/locks")?.with_wait(Duration::from_secs(5), 3)?;
     /// # let _ = template;
     /// # Ok(())
@@ -108,15 +146,16 @@ impl LockTemplate {
         self.map(|template| template.with_wait(wait, attempts))
     }
 
-    /// Acquires the lock of this name, runs the closure, and releases the lock, also when the closure panics. Inside the
-    /// closure its thread enters the lock again. The closure's output, whatever it is, is returned in `Ok`.
+    /// Acquires the lock of this name, runs the closure, and releases the lock, even if the closure panics. Inside the
+    /// closure, its thread may enter the lock again. Returns the closure's output in `Ok`, even if that is an `Err`.
     ///
-    /// Nothing can cancel the closure. It gets the guard, whose [`check`](super::BlockingGuard::check) returns an error once
-    /// the lock is lost.
+    /// The closure cannot be cancelled. It should call [`check`](super::BlockingGuard::check) on the guard between its steps,
+    /// which returns an error once the lock is lost.
     ///
     /// # Errors
-    /// - Those of [`zlock::LockTemplate::execute`](crate::LockTemplate::execute). If the lock is lost when the closure ends,
-    ///   that is the loss: the lock may have had another holder during its last steps.
+    /// - Those of [`zlock::LockTemplate::execute`](crate::LockTemplate::execute).
+    /// - The loss of the lock, if it is lost when the closure returns. The lock may have had another holder during the last
+    ///   steps.
     /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
     ///
     /// # Examples
@@ -133,10 +172,11 @@ impl LockTemplate {
         self.driver.acquire("acquire", self.template.acquire_named(name))?.run_and_release(closure)
     }
 
-    /// Does what [`execute`](Self::execute) does, for a closure that returns a `Result`. Merges its error with that of the lock.
+    /// The version of [`execute`](Self::execute) for a closure that returns a `Result`. Errors of the closure and of the lock
+    /// are returned alike.
     ///
     /// # Errors
-    /// The closure's error, or that of [`execute`](Self::execute).
+    /// Those of the closure and of [`execute`](Self::execute).
     ///
     /// # Examples
     /// ```
@@ -163,6 +203,16 @@ impl LockTemplate {
     ///
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// assert_eq!(template.path("create-order")?.as_str(), "/app/locks/create-order");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn path(&self, name: &str) -> Result<LockPath> {
         self.template.path(name)
     }

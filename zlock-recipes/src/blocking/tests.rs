@@ -1,12 +1,12 @@
-//! What can be seen of a blocking client from inside.
+//! Tests of a blocking client that need its internals.
 
 use zlock_core::ErrorKind;
 use zlock_mem::MemServer;
 
 use super::Client;
 
-/// A forked child has the parent's memory, and none of its threads. Safe code cannot fork, so the test gives the client
-/// another process ID, which is what it compares.
+/// A forked child has the parent's memory, but none of its threads. Safe code cannot fork, so the test changes the process
+/// ID that the client compares.
 #[test]
 fn a_forked_child_gets_errors_and_gives_nothing_back() {
     let server = MemServer::new();
@@ -27,7 +27,7 @@ fn a_forked_child_gets_errors_and_gives_nothing_back() {
     let forked = super::driver::may_block("acquire", child).unwrap_err();
     assert_eq!(forked.kind(), ErrorKind::BlockingRefused);
     assert!(forked.to_string().contains("forked"), "{forked}");
-    // The child's drop has given nothing back.
+    // The child's drop released nothing.
     assert!(mutex.try_acquire().unwrap().is_none());
     client.close().unwrap();
 }

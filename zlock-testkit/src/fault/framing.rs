@@ -1,20 +1,20 @@
-//! Where one request ends and the next begins.
+//! Splits streams of bytes into requests and responses.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// How a stream of bytes is split.
+/// How to split a stream of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// By what arrives at once.
+    /// Into the bytes that arrive together.
     Raw,
-    /// ZooKeeper's: four bytes of length; then, after the first frame, four bytes of the request's number,
-    /// which its answer repeats; then in a request four bytes that say what it is.
+    /// Into ZooKeeper's frames. Each begins with four bytes of length. After the first frame, four bytes with the request's
+    /// number follow, which the response repeats. In a request, the next four bytes are its kind.
     ZooKeeper,
 }
 
-/// What a ZooKeeper request is, for [`zookeeper_request`].
+/// The kinds of ZooKeeper requests, for [`zookeeper_request`].
 #[allow(missing_docs, reason = "ZooKeeper's own names")]
 pub mod zk_op {
     pub const DELETE: i32 = 2;
@@ -27,18 +27,17 @@ pub mod zk_op {
     pub const GET_EPHEMERALS: i32 = 103;
 }
 
-/// Accepts a ZooKeeper request of one of these kinds, for
-/// [`FaultProxy::lose_next`](super::FaultProxy::lose_next).
+/// Returns a filter for ZooKeeper requests of these kinds, for [`FaultProxy::lose_next`](super::FaultProxy::lose_next).
 pub fn zookeeper_request(kinds: &'static [i32]) -> impl Fn(&[u8]) -> bool + Send + 'static {
     |frame| kinds.iter().any(|kind| frame.get(8..12) == Some(&kind.to_be_bytes()))
 }
 
-/// What begins with four bytes that would be a larger length is no frame, but a four-letter word, its answer or
-/// another protocol. It is passed on four bytes at a time.
+/// The maximum length of a frame. Bytes that would mean a larger length belong to a four-letter word, its response or another
+/// protocol. They are passed on four bytes at a time.
 const MAX_FRAME: usize = 64 << 20;
 
 impl Framing {
-    /// The next unit, length included; `None` at the end.
+    /// Reads the next unit, including its length. Returns `None` at the end.
     pub(super) async fn read(self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
         let mut unit = match self {
             Framing::Raw => vec![0; 64 * 1024],
@@ -62,12 +61,12 @@ impl Framing {
         Ok(Some(unit))
     }
 
-    /// Whether `answer` is the one to `request`.
+    /// Returns `true` if `answer` responds to `request`.
     pub(super) fn answers(self, request: &[u8], answer: &[u8]) -> bool {
         self == Framing::Raw || request.get(4..8) == answer.get(4..8)
     }
 
-    /// Whether a fault may be meant for the connection's n-th unit: ZooKeeper's first is the handshake.
+    /// Returns `true` if the connection's n-th unit is a request. ZooKeeper's first unit is the handshake.
     pub(super) fn is_request(self, n: usize) -> bool {
         self == Framing::Raw || n > 0
     }

@@ -1,4 +1,4 @@
-//! One connection through the proxy.
+//! A connection through the proxy.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,16 +15,16 @@ use super::{Cut, Direction, Fault, Flow, Lose, Shared};
 
 pub(super) struct Link {
     shared: Arc<Shared>,
-    /// How often all connections had been cut when this one began.
+    /// The number of cuts of all connections before this one began.
     cuts: u64,
-    /// The cut of this connection alone.
+    /// The cut of only this connection.
     cut: watch::Sender<Option<Cut>>,
-    /// Bytes were lost: nothing follows them.
+    /// `true` once bytes were lost. No bytes are passed on after that.
     silent: [AtomicBool; 2],
     lost: Mutex<Option<LostAnswer>>,
 }
 
-/// A request has passed, and its answer is to be lost.
+/// A request that was passed on, and whose response will be lost.
 struct LostAnswer {
     request: Vec<u8>,
     then: Cut,
@@ -73,7 +73,7 @@ impl Link {
         }
     }
 
-    /// Waits for a cut that ends the connection; a mute one only silences it.
+    /// Waits for a cut that ends the connection. A mute cut only silences it.
     async fn wait_for_cut(&self) -> Cut {
         let (mut own, mut all) = (self.cut.subscribe(), self.shared.control.subscribe());
         loop {
@@ -94,7 +94,7 @@ impl Link {
         }
     }
 
-    /// Reads as fast as it can, and passes on as it may.
+    /// Reads as fast as possible, and passes bytes on as the flow allows.
     async fn pump(
         &self,
         direction: Direction,
@@ -130,7 +130,7 @@ impl Link {
         tokio::join!(read, write).1
     }
 
-    /// Waits as the flow says; `false` if the bytes are lost.
+    /// Waits as the flow requires. Returns `false` if the bytes are lost.
     async fn may_pass(&self, direction: Direction, at: Instant) -> bool {
         let silent = &self.silent[direction as usize];
         let mut control = self.shared.control.subscribe();
@@ -163,7 +163,7 @@ impl Link {
         }
     }
 
-    /// Stages the fault; `false` if this very unit is lost.
+    /// Applies the staged fault. Returns `false` if this unit is lost.
     fn admit(&self, direction: Direction, n: usize, unit: &[u8]) -> bool {
         let framing = self.shared.framing;
         if !framing.is_request(n) {

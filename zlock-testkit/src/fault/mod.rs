@@ -1,4 +1,4 @@
-//! A link that can be broken.
+//! A network link that tests can break.
 
 mod framing;
 mod link;
@@ -19,10 +19,10 @@ pub use self::framing::{zk_op, zookeeper_request};
 use self::link::Link;
 use crate::port::Port;
 
-/// A TCP proxy on a loopback port of its own, between clients and one server. Everything can be changed
-/// while connections are open, and holds for those and for new ones.
+/// A TCP proxy on its own loopback port, between clients and one server. All settings can be changed while connections are
+/// open, and apply to open and new connections.
 ///
-/// It ends, with its connections, when it is dropped.
+/// Dropping the proxy ends it and its connections.
 #[derive(Debug)]
 pub struct FaultProxy {
     shared: Arc<Shared>,
@@ -31,15 +31,15 @@ pub struct FaultProxy {
     reached: watch::Receiver<Gate>,
 }
 
-/// What happens to bytes on their way.
+/// What happens to bytes in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// They arrive.
     Pass,
-    /// They are taken and never arrive; nor does the end of the connection. A connection that has lost bytes
-    /// stays silent in this direction: half a conversation is nothing that TCP ever delivers.
+    /// They are accepted but never arrive, and neither does the end of the connection. A connection that has lost bytes stays
+    /// silent in this direction, because TCP never delivers a stream with a gap.
     Swallow,
-    /// They are kept until another flow is set: a network that is away for a while.
+    /// They are kept until another flow is set, as in a temporary network outage.
     Hold,
     /// They arrive this much later.
     Delay(Duration),
@@ -52,16 +52,16 @@ pub enum Cut {
     Fin,
     /// A reset (RST) to both sides.
     Reset,
-    /// Not at all: nothing arrives any more, in both directions.
+    /// Not at all: no bytes arrive in either direction any more.
     Mute,
 }
 
-/// What is lost of a request and its answer.
+/// The lost part of a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lose {
     /// The request never reaches the server.
     Request,
-    /// The server has answered, so it did what it was asked; the answer never reaches the client.
+    /// The server has carried out the request and responded, but the response never reaches the client.
     Answer,
 }
 
@@ -70,10 +70,10 @@ pub enum Lose {
 pub struct Staged(oneshot::Receiver<()>);
 
 impl Staged {
-    /// Waits until the request or its answer was lost and the connection was cut.
+    /// Waits until the request or its response was lost and the connection was cut.
     ///
     /// # Panics
-    /// If another fault has taken its place, or the connection ended before the answer came.
+    /// Panics if another fault has replaced this one, or if the connection ended before the response.
     pub async fn happened(self) {
         self.0.await.expect("the fault could not happen");
     }
@@ -82,7 +82,7 @@ impl Staged {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// The system takes connections, nobody answers them.
+    /// The system accepts connections, but nothing responds.
     Frozen,
     Refused,
 }
@@ -99,7 +99,7 @@ struct Control {
     to_server: Flow,
     to_client: Flow,
     gate: Gate,
-    /// How often all connections were cut, and how the last time.
+    /// The number of cuts of all connections, and the kind of the last one.
     cuts: u64,
     cut: Cut,
 }
@@ -129,7 +129,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// The staged fault, if it is for this request.
+    /// Takes the staged fault, if it is for this request.
     fn take_fault(&self, request: &[u8]) -> Option<Fault> {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         fault.take_if(|fault| (fault.matches)(request))
@@ -137,12 +137,12 @@ impl Shared {
 }
 
 impl FaultProxy {
-    /// Stands in front of any TCP server; a request is whatever arrives at once.
+    /// Starts a proxy for any TCP server. Bytes that arrive together count as one request.
     pub async fn start(upstream: SocketAddr) -> Self {
         Self::start_framed(upstream, Framing::Raw).await
     }
 
-    /// Stands in front of a ZooKeeper server, and tells its requests and answers apart.
+    /// Starts a proxy for a ZooKeeper server. It recognizes individual requests and responses.
     pub async fn start_zookeeper(upstream: SocketAddr) -> Self {
         Self::start_framed(upstream, Framing::ZooKeeper).await
     }
@@ -165,13 +165,13 @@ impl FaultProxy {
         FaultProxy { shared, port, acceptor, reached }
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.port.addr()
     }
 
-    /// [`addr`](FaultProxy::addr) as clients take it.
+    /// Returns [`addr`](FaultProxy::addr) in the format that clients expect.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addr().to_string()
@@ -197,24 +197,24 @@ impl FaultProxy {
         self.shared.control.send_modify(|control| (control.to_server, control.to_client) = (flow, flow));
     }
 
-    /// Ends all connections. New ones are taken.
+    /// Ends all connections. Accepts new ones.
     pub fn cut(&self, how: Cut) {
         self.shared.control.send_modify(|control| (control.cuts, control.cut) = (control.cuts + 1, how));
     }
 
-    /// Refuses new connections: nobody listens. Returns when it is so.
+    /// Refuses new connections by not listening. Returns when that is in effect.
     pub async fn refuse(&self) {
         self.gate(Gate::Refused).await;
     }
 
-    /// Freezes: holds bytes in both directions, and leaves new connections to the system, which takes them.
-    /// Returns when it is so.
+    /// Freezes the proxy: holds bytes in both directions, and leaves new connections to the system, which accepts them.
+    /// Returns when that is in effect.
     pub async fn freeze(&self) {
         self.both(Flow::Hold);
         self.gate(Gate::Frozen).await;
     }
 
-    /// Passes everything and takes new connections, whatever was set before. Returns when it is so.
+    /// Passes all bytes on and accepts new connections, whatever was set before. Returns when that is in effect.
     pub async fn heal(&self) {
         self.both(Flow::Pass);
         self.gate(Gate::Open).await;
@@ -225,8 +225,8 @@ impl FaultProxy {
         self.reached.clone().wait_for(|reached| *reached == gate).await.expect("the acceptor");
     }
 
-    /// Loses the next request that `matches` accepts, or its answer, and then cuts its connection. Of the
-    /// connection's other bytes nothing is lost before. For `matches` see [`zookeeper_request`].
+    /// Loses the next request that `matches` accepts, or its response, and then cuts the connection. None of the connection's
+    /// other bytes are lost before. For `matches` see [`zookeeper_request`].
     pub fn lose_next(
         &self,
         lose: Lose,
@@ -239,19 +239,19 @@ impl FaultProxy {
         Staged(happened)
     }
 
-    /// How many bytes have arrived at the server.
+    /// Returns the number of bytes that have arrived at the server.
     #[must_use]
     pub fn bytes_to_server(&self) -> u64 {
         self.shared.to_server.load(Ordering::Relaxed)
     }
 
-    /// How many bytes have arrived at clients.
+    /// Returns the number of bytes that have arrived at clients.
     #[must_use]
     pub fn bytes_to_client(&self) -> u64 {
         self.shared.to_client.load(Ordering::Relaxed)
     }
 
-    /// How many connections were taken.
+    /// Returns the number of accepted connections.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
@@ -264,7 +264,7 @@ impl Drop for FaultProxy {
     }
 }
 
-/// Accepts connections as the gate says, and reports when it has followed the gate.
+/// Accepts connections as the gate allows, and reports when a change of the gate is in effect.
 async fn accept(shared: Arc<Shared>, addr: SocketAddr, reached: watch::Sender<Gate>) {
     let mut control = shared.control.subscribe();
     let mut listener = None;
@@ -296,7 +296,7 @@ async fn take(listener: Option<&TcpListener>) -> tokio::net::TcpStream {
     }
 }
 
-/// A process that is being started has our sockets for a moment, those too that we have just closed.
+/// For a moment, a process that is being started has this process's sockets, even those that were just closed.
 const IN_USE: Duration = Duration::from_secs(2);
 
 async fn listen(addr: SocketAddr) -> TcpListener {

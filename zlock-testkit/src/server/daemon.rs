@@ -1,4 +1,4 @@
-//! What all test servers have: a process, and a folder that lives longer.
+//! The base of all test servers: a process, and a folder that outlives it.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,44 +11,44 @@ use tempfile::TempDir;
 use super::programs::{announce, version};
 use crate::process::Process;
 
-/// Two processors, shared: a server takes half a second when alone, far longer when not.
+/// A server starts in half a second on an idle machine, and far more slowly on a busy one with two cores.
 const START_LIMIT: Duration = Duration::from_secs(60);
 pub(super) const POLL: Duration = Duration::from_millis(20);
 
-/// What a kind of server calls itself, and what it writes into its log.
+/// A kind of server: its name, and the messages to look for in its log.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    /// In front of its version.
+    /// The text before the version.
     pub(super) version: &'static str,
-    /// When its port is taken.
+    /// The message if its port is in use.
     pub(super) port_taken: &'static str,
 }
 
-/// Whether a server answers.
+/// The result of a check whether a server responds.
 pub(super) enum Look {
     Ready,
     NotYet,
-    /// Somebody else does, on its port.
+    /// Another server responds on its port.
     Another(String),
 }
 
-/// Why a server did not come up.
+/// Why a server did not start.
 #[derive(Debug)]
 pub(super) struct NotReady {
     port_taken: bool,
     text: String,
 }
 
-/// A server that can be stopped, started again, frozen, and looked at.
+/// A server that can be stopped, restarted, frozen and inspected.
 ///
-/// It ends when the last handle is dropped, and when the test process ends in any way.
+/// The server is killed when the last handle is dropped, and when the test process ends in any way.
 #[derive(Clone, Debug)]
 pub struct Daemon(Arc<Inner>);
 
 struct Inner {
     kind: &'static Kind,
-    /// None while it is stopped. Before the folder, so that it ends before that goes.
+    /// `None` while it is stopped. Declared before the folder, so that the process ends before the folder is removed.
     process: Mutex<Option<Process>>,
     folder: TempDir,
     command: OnceLock<Vec<OsString>>,
@@ -56,7 +56,7 @@ struct Inner {
 }
 
 impl Daemon {
-    /// A server that is not started yet. `look` finds out whether it answers.
+    /// Creates a server without starting it. `look` checks whether it responds.
     pub(super) fn new(
         kind: &'static Kind,
         folder: TempDir,
@@ -66,7 +66,7 @@ impl Daemon {
         Daemon(Arc::new(Inner { kind, process, folder, command, look: Box::new(look) }))
     }
 
-    /// An empty folder for a server.
+    /// Creates an empty folder for a server.
     pub(super) fn make_folder(kind: &Kind) -> TempDir {
         let prefix = format!("zlock-{}-", kind.name.to_lowercase());
         tempfile::Builder::new().prefix(&prefix).tempdir().expect("a folder")
@@ -87,7 +87,7 @@ impl Daemon {
         *self.process() = Some(Process::spawn_guarded(command, &[], Some(folder), Some(&log)));
     }
 
-    /// Returns when our server answers on our port: not one that was there before.
+    /// Waits until this server responds on its port, as opposed to one that was there before.
     pub(super) fn wait_until_ready(&self) -> Result<(), NotReady> {
         let Inner { kind, look, .. } = &*self.0;
         for _ in 0..START_LIMIT.as_millis() / POLL.as_millis() {
@@ -113,16 +113,15 @@ impl Daemon {
         Err(NotReady { port_taken: false, text })
     }
 
-    /// Kills the server (SIGKILL). Its ports and its data stay.
+    /// Kills the server (SIGKILL). Its ports stay reserved, and its data is kept.
     ///
     /// # Panics
-    /// If it is stopped already.
+    /// Panics if it is already stopped.
     pub fn stop(&self) {
         drop(self.process().take().expect("a running server"));
     }
 
-    /// Kills the server if it runs, and starts it again on the same ports with the same data. Returns when it
-    /// answers.
+    /// Kills the server if it is running, and starts it again on the same ports with the same data. Returns when it responds.
     ///
     /// # Panics
     /// If it does not start.
@@ -137,18 +136,18 @@ impl Daemon {
         .expect("a restart");
     }
 
-    /// Freezes the server: connections stay open, new ones are taken by the system, nothing is answered.
+    /// Freezes the server: connections stay open, the system accepts new ones, and the server does not respond.
     pub fn pause(&self) {
         self.on_process(Process::pause);
     }
 
-    /// Lets a frozen server run on.
+    /// Continues a frozen server.
     pub fn resume(&self) {
         self.on_process(Process::resume);
     }
 
-    /// Lets the server's disk hang until what this returns is dropped: it goes on to answer what it needs no disk for. See
-    /// [`have_strace`](crate::have_strace).
+    /// Makes the server's disk hang until the returned value is dropped. The server still responds to requests that need no
+    /// disk. See [`have_strace`](crate::have_strace).
     ///
     /// # Panics
     /// If `strace` cannot trace it.
@@ -157,28 +156,28 @@ impl Daemon {
         self.on_process(Process::hang_syncs)
     }
 
-    /// The process id of the running server.
+    /// Returns the process ID of the running server.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.on_process(Process::pid)
     }
 
-    /// The server's folder: log, configuration, data.
+    /// Returns the server's folder, with its log, configuration and data.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.0.folder.path()
     }
 
-    /// What the server has logged so far.
+    /// Returns the server's log so far.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
     }
 
-    /// The version of the server, as it has logged it.
+    /// Returns the version that the server has logged.
     ///
     /// # Panics
-    /// If it has logged none.
+    /// Panics if it has logged none.
     #[must_use]
     pub fn version(&self) -> String {
         version(&self.log(), self.0.kind.version)
@@ -191,8 +190,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// Somebody who does not know of our locks may take a port between our look and the server's: then with
-/// other ports.
+/// Starts a server, and retries with other ports if another program has taken one after the check.
 pub(super) fn retry_taken_ports<T>(mut start: impl FnMut() -> Result<T, NotReady>) -> T {
     for _ in 0..4 {
         match start() {

@@ -15,10 +15,10 @@ const KIND: Kind =
 
 const CONFIG: &str = "dnsmasq.conf";
 
-/// Debian's; `/usr/sbin` is in no user's path.
+/// Debian's program. `/usr/sbin` is not in the users' `PATH`.
 const PROGRAM: &str = "/usr/sbin/dnsmasq";
 
-/// What is missing to run a DNS server, and how to install it.
+/// Returns what is missing to run a DNS server, and how to install it.
 pub(crate) fn missing() -> Option<String> {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     let missing = || {
@@ -29,7 +29,7 @@ pub(crate) fn missing() -> Option<String> {
     MISSING.get_or_init(missing).clone()
 }
 
-/// A real DNS server on a free loopback port, for the domain `zlock.test` and no other.
+/// A real DNS server on a free loopback port, for the domain `zlock.test` only.
 #[derive(Clone, Debug)]
 pub struct Dns(Arc<Server>);
 
@@ -58,7 +58,7 @@ impl Dns {
                 let (folder, port) = (Daemon::make_folder(&KIND), Port::reserve());
                 let addr = port.addr();
                 let log = folder.path().join("log");
-                // It answers before it has logged its version.
+                // The server responds before it has logged its version.
                 let look = move || {
                     let has_logged =
                         std::fs::read_to_string(&log).is_ok_and(|log| log.contains(KIND.version));
@@ -77,14 +77,14 @@ impl Dns {
         tokio::task::spawn_blocking(start).await.expect("a start")
     }
 
-    /// Where to ask.
+    /// Returns the server's address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.0.port.addr()
     }
 
-    /// From now on `service` of the domain has these SRV records and no other: priority, weight, target, port. An empty
-    /// target says that the domain does not offer the service.
+    /// Sets the SRV records of a service of the domain: priority, weight, target, port. An empty target means that the domain
+    /// does not offer the service.
     ///
     /// # Panics
     /// If the server does not start again.

@@ -1,4 +1,4 @@
-//! Several ZooKeeper servers that are one.
+//! Ensembles of ZooKeeper servers.
 
 use tokio::runtime::Handle;
 
@@ -11,12 +11,12 @@ use crate::port::Port;
 #[derive(Debug)]
 pub struct Ensemble {
     members: Vec<ZooKeeper>,
-    /// Of the members among themselves.
+    /// The links between the members.
     _ports: Vec<Port>,
     links: Vec<Link>,
 }
 
-/// How a follower reaches another member when that leads.
+/// The link from a follower to another member, for when that member is the leader.
 #[derive(Debug)]
 struct Link {
     follower: usize,
@@ -25,7 +25,7 @@ struct Link {
 }
 
 impl Ensemble {
-    /// Starts this many servers as one ensemble; returns when all serve.
+    /// Starts an ensemble of this many servers. Returns when all of them are serving.
     ///
     /// # Panics
     /// If they do not: with a log.
@@ -33,7 +33,8 @@ impl Ensemble {
         Self::start_with(size, ZooKeeper::builder()).await
     }
 
-    /// Starts this many servers of one kind. A follower has 5 s (`syncLimit` ticks) to answer its leader.
+    /// Starts an ensemble of this many servers with the same settings. A follower has 5 s (`syncLimit` ticks) to respond to its
+    /// leader.
     ///
     /// # Panics
     /// If they do not start: with a log.
@@ -42,7 +43,7 @@ impl Ensemble {
         tokio::task::spawn_blocking(start).await.expect("an ensemble")
     }
 
-    /// The same, with links between the members that can be [cut](Self::cut_off).
+    /// Starts an ensemble whose members can be [cut off](Self::cut_off) from each other.
     ///
     /// # Panics
     /// If they do not start: with a log.
@@ -59,7 +60,7 @@ impl Ensemble {
             let proxy = Handle::current().block_on(FaultProxy::start(ports[2 * leader].addr()));
             links.push(Link { follower, leader, proxy });
         }
-        // What a member knows of the others need not be the same everywhere.
+        // The members' configurations of each other may differ.
         let lines = |member: usize| {
             let mut lines = vec!["initLimit=60".to_owned(), "syncLimit=10".to_owned()];
             lines.extend((0..size).map(|other| {
@@ -75,12 +76,12 @@ impl Ensemble {
         Ok(Ensemble { members, _ports: ports, links })
     }
 
-    /// Cuts a member of a [linked](Self::start_linked) ensemble off from the others: nothing that they send to each other
-    /// arrives before it is [joined](Self::join) again. Clients reach it all the same, and it answers what it needs nobody for
-    /// until it finds out.
+    /// Cuts a member of a [linked](Self::start_linked) ensemble off from the others: no messages between them arrive until it is
+    /// [joined](Self::join) again. Clients can still reach the member. It responds to requests that do not need the others until
+    /// it notices.
     ///
     /// # Panics
-    /// If the ensemble has no links.
+    /// Panics if the ensemble has no links.
     pub fn cut_off(&self, member: usize) {
         self.set_flow(member, Flow::Hold);
     }
@@ -88,7 +89,7 @@ impl Ensemble {
     /// Joins a member with the others again.
     ///
     /// # Panics
-    /// If the ensemble has no links.
+    /// Panics if the ensemble has no links.
     pub fn join(&self, member: usize) {
         self.set_flow(member, Flow::Pass);
     }
@@ -99,22 +100,22 @@ impl Ensemble {
         self.links.iter().filter(is_its).for_each(|link| link.proxy.both(flow));
     }
 
-    /// The servers.
+    /// Returns the servers.
     #[must_use]
     pub fn members(&self) -> &[ZooKeeper] {
         &self.members
     }
 
-    /// All servers as clients take them.
+    /// Returns the addresses of all servers in the format that clients expect.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.members.iter().map(ZooKeeper::connect_string).collect::<Vec<_>>().join(",")
     }
 
-    /// The index of the leader. Waits until there is one among the members that answer.
+    /// Returns the index of the leader. Waits until there is one among the members that respond.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// This method is cancel safe.
     pub async fn leader(&self) -> usize {
         loop {
             for (i, member) in self.members.iter().enumerate() {
@@ -126,7 +127,7 @@ impl Ensemble {
         }
     }
 
-    /// The indexes of the members that follow the leader now.
+    /// Returns the indexes of the members that currently follow the leader.
     pub async fn followers(&self) -> Vec<usize> {
         let mut followers = Vec::new();
         for (i, member) in self.members.iter().enumerate() {

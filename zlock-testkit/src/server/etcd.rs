@@ -19,21 +19,21 @@ const KIND: Kind =
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is missing to run etcd, and how to install it.
+/// Returns what is missing to run etcd, and how to install it.
 pub(crate) fn missing() -> Option<String> {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     MISSING.get_or_init(|| Programs::selected().missing_etcd()).clone()
 }
 
-/// `etcdctl`, of the same version as the servers.
+/// Returns the path of `etcdctl`, in the same version as the servers.
 #[must_use]
 pub fn etcdctl() -> PathBuf {
     Programs::selected().etcd("etcdctl")
 }
 
-/// A real etcd server on a free loopback port, with a folder of its own.
+/// A real etcd server on a free loopback port, with its own folder.
 ///
-/// It ends when the last handle is dropped, and when the test process ends in any way.
+/// The server is killed when the last handle is dropped, and when the test process ends in any way.
 #[derive(Clone, Debug)]
 pub struct Etcd(Arc<Server>);
 
@@ -42,7 +42,7 @@ struct Server {
     daemon: Daemon,
     client: Port,
     peer: Port,
-    /// For its counters and its health, apart from what clients do.
+    /// For metrics and health checks, separate from clients.
     look: Port,
     tls: bool,
 }
@@ -55,7 +55,7 @@ impl Deref for Etcd {
     }
 }
 
-/// A certificate for `localhost` and `127.0.0.1`, signed by itself.
+/// A self-signed certificate for `localhost` and `127.0.0.1`.
 const CERTIFICATE: &str = "cert.pem";
 const KEY: &str = "key.pem";
 
@@ -76,13 +76,13 @@ impl Etcd {
         tokio::task::spawn_blocking(|| Self::start_blocking(true)).await.expect("a start")
     }
 
-    /// The server that all tests of this process share. Use paths of your own, and never stop it.
+    /// Returns the server that all tests of this process share. Use unique paths, and never stop it.
     ///
     /// # Panics
     /// If it does not start.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceLock<Etcd> = OnceLock::new();
-        // Off the runtime: it belongs to one test, the server to all.
+        // Outside the runtime, which belongs to one test, while the server belongs to all.
         let start = || SHARED.get_or_init(|| Self::start_blocking(false));
         tokio::task::spawn_blocking(start).await.expect("the shared server")
     }
@@ -106,7 +106,7 @@ impl Etcd {
         Etcd(Arc::new(Server { daemon, client, peer, look, tls }))
     }
 
-    /// How the members of a cluster are told of this one.
+    /// Returns this member's entry in the configuration of a cluster.
     fn member(&self, name: &str) -> String {
         format!("{name}=http://{}", self.0.peer.addr())
     }
@@ -115,19 +115,19 @@ impl Etcd {
         self.0.daemon.launch(|| self.command(name, members));
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.0.client.addr()
     }
 
-    /// [`addr`](Etcd::addr) as clients take it.
+    /// Returns [`addr`](Etcd::addr) in the format that clients expect.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addr().to_string()
     }
 
-    /// The certificate that a client must trust, as PEM.
+    /// Returns the certificate that a client must trust, as PEM.
     ///
     /// # Panics
     /// If the server was not started with TLS.
@@ -136,7 +136,7 @@ impl Etcd {
         std::fs::read_to_string(self.folder().join(CERTIFICATE)).expect("a server with tls")
     }
 
-    /// Makes another certificate and key, which the server presents from the next connection on.
+    /// Creates another certificate and key, which the server presents from the next connection on.
     ///
     /// # Panics
     /// If there is no `openssl`.
@@ -144,10 +144,10 @@ impl Etcd {
         make_certificate(self.folder());
     }
 
-    /// The server's counters by its `/metrics`, by name with labels. Asking changes none of them.
+    /// Returns the server's counters from `/metrics`, by name with labels. The request changes none of them.
     ///
     /// # Panics
-    /// If the server does not answer.
+    /// Panics if the server does not respond.
     pub async fn metrics(&self) -> Metrics {
         self.try_metrics().await.expect("the server's counters")
     }
@@ -158,7 +158,7 @@ impl Etcd {
         Some(Metrics::read(&text))
     }
 
-    /// `etcdctl`, version 3 of its API, set to this server.
+    /// Creates an `etcdctl` command for this server, with version 3 of the API.
     #[must_use]
     pub fn etcdctl(&self, args: &[&str]) -> Vec<OsString> {
         let endpoint = format!("--endpoints={}", self.connect_string());
@@ -196,13 +196,13 @@ impl Etcd {
     }
 }
 
-/// Whether our server is healthy: it listens on our port, and has a leader.
+/// Checks that this server is healthy: it listens on its port, and has a leader.
 fn is_healthy(client: SocketAddr, look: SocketAddr) -> Look {
     let healthy = ask(look, "/health").is_some_and(|text| text.contains("\"true\""));
     if healthy && TcpStream::connect(client).is_ok() { Look::Ready } else { Look::NotYet }
 }
 
-/// A server's counters at a moment.
+/// A snapshot of a server's counters.
 #[derive(Clone, Debug)]
 pub struct Metrics(BTreeMap<String, f64>);
 
@@ -215,7 +215,7 @@ impl Metrics {
         Metrics(text.lines().filter(|line| !line.starts_with('#')).filter_map(line).collect())
     }
 
-    /// The sum over all labels.
+    /// Returns the sum over all labels.
     #[must_use]
     pub fn sum(&self, name: &str) -> f64 {
         let is =
@@ -223,7 +223,8 @@ impl Metrics {
         self.0.iter().filter(|(key, _)| is(key)).map(|(_, value)| value).sum()
     }
 
-    /// How many messages clients have sent: requests, and messages on streams. By method where it is not 0.
+    /// Returns the number of messages that clients have sent, for each method where it is not 0. Counts requests, and messages
+    /// on streams.
     #[must_use]
     pub fn messages(&self) -> BTreeMap<String, u64> {
         let method = |key: &str| {
@@ -234,32 +235,32 @@ impl Metrics {
         all.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// How many watches the server has.
+    /// Returns the number of the server's watches.
     #[must_use]
     pub fn watches(&self) -> u64 {
         self.sum("etcd_debugging_mvcc_watcher_total") as u64
     }
 
-    /// How many of them are served by the loop that runs every 100 ms.
+    /// Returns the number of watches that are served by the loop that runs every 100 ms.
     #[must_use]
     pub fn slow_watches(&self) -> u64 {
         self.sum("etcd_debugging_mvcc_slow_watcher_total") as u64
     }
 
-    /// How many transactions have changed keys: the revision, since a server may count proposals after it has answered them
-    /// (3.5.1 does).
+    /// Returns the number of transactions that have changed keys. This is the revision, because a server may count proposals
+    /// after it has responded to them (3.5.1 does).
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.sum("etcd_debugging_mvcc_current_revision") as u64
     }
 }
 
-/// Several etcd servers that are one.
+/// A cluster of real etcd servers.
 #[derive(Debug)]
 pub struct EtcdCluster(Vec<Etcd>);
 
 impl EtcdCluster {
-    /// Starts this many servers as one cluster; returns when all are healthy.
+    /// Starts a cluster of this many servers. Returns when all of them are healthy.
     ///
     /// # Panics
     /// If they are not: with a log.
@@ -277,22 +278,22 @@ impl EtcdCluster {
         Ok(EtcdCluster(members))
     }
 
-    /// The servers.
+    /// Returns the servers.
     #[must_use]
     pub fn members(&self) -> &[Etcd] {
         &self.0
     }
 
-    /// All servers as clients take them.
+    /// Returns the addresses of all servers in the format that clients expect.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.0.iter().map(Etcd::connect_string).collect::<Vec<_>>().join(",")
     }
 
-    /// The index of the leader. Waits until there is one among the members that answer.
+    /// Returns the index of the leader. Waits until there is one among the members that respond.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// This method is cancel safe.
     pub async fn leader(&self) -> usize {
         loop {
             for (i, member) in self.0.iter().enumerate() {
@@ -306,7 +307,7 @@ impl EtcdCluster {
     }
 }
 
-/// One HTTP GET; `None` if there is no answer within two seconds.
+/// Sends an HTTP GET. Returns `None` without a response within two seconds.
 fn ask(addr: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect_timeout(&addr, ASK_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(ASK_TIMEOUT)).ok()?;

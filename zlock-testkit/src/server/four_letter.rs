@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Sends a word and returns the answer; `None` if the server does not answer within two seconds.
+/// Sends a word and returns the response, or `None` without one within two seconds.
 pub(super) fn ask(addr: SocketAddr, word: &str) -> Option<String> {
     let mut stream = TcpStream::connect_timeout(&addr, TIMEOUT).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
@@ -17,13 +17,13 @@ pub(super) fn ask(addr: SocketAddr, word: &str) -> Option<String> {
     Some(answer)
 }
 
-/// The value of a line `key=value` or `key: value`.
+/// Returns the value of a line `key=value` or `key: value`.
 pub(super) fn field<'a>(answer: &'a str, key: &str) -> Option<&'a str> {
     let rest = answer.lines().find_map(|line| line.strip_prefix(key))?;
     rest.strip_prefix('=').or_else(|| rest.strip_prefix(": "))
 }
 
-/// The numbers of `mntr`, without the `zk_` in front of their names.
+/// Returns the numbers of `mntr`, without the prefix `zk_` of their names.
 pub(super) fn numbers(mntr: &str) -> BTreeMap<String, f64> {
     let line = |line: &str| {
         let (name, value) = line.split_once('\t')?;

@@ -1,4 +1,4 @@
-//! Which servers' programs are run: Debian's, or those of a folder.
+//! Selects the programs of servers: Debian's, or those in a folder.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::policy::say;
 
-/// Names the folder whose servers are run in place of Debian's: jars in `zookeeper`, programs in `etcd`.
+/// The variable with a folder of servers that are used instead of Debian's: jars in `zookeeper`, programs in `etcd`.
 const FOLDER: &str = "ZLOCK_SERVERS_FOLDER";
 
-/// What a line that names a running server begins with; `cargo xtask test` collects them.
+/// The beginning of a line about a running server. `cargo xtask test` collects these lines.
 const SERVER_MARK: &str = "ZLOCK-SERVER";
 
-/// Debian's ZooKeeper; its manifest names the other jars, but for two that TLS needs. slf4j-simple is added so
-/// that the server logs what is wrong.
+/// Debian's ZooKeeper. Its manifest names the other jars, except two for TLS. slf4j-simple is added so that the server logs
+/// its errors.
 const JARS: [&str; 4] = [
     "/usr/share/java/zookeeper.jar",
     "/usr/share/java/slf4j-simple.jar",
@@ -26,17 +26,17 @@ const JARS: [&str; 4] = [
 /// The programs of the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
-    /// Debian's if there is none.
+    /// The folder; `None` selects Debian's servers.
     folder: Option<PathBuf>,
 }
 
 impl Programs {
-    /// The programs that the environment selects.
+    /// Returns the programs selected by the environment.
     pub(crate) fn selected() -> Self {
         Programs { folder: std::env::var_os(FOLDER).map(PathBuf::from) }
     }
 
-    /// The class path of ZooKeeper.
+    /// Returns the class path of ZooKeeper.
     pub(crate) fn zookeeper(&self) -> OsString {
         match &self.folder {
             Some(folder) => folder.join("zookeeper/*").into(),
@@ -44,13 +44,13 @@ impl Programs {
         }
     }
 
-    /// The path of `etcd` or `etcdctl`.
+    /// Returns the path of `etcd` or `etcdctl`.
     pub(crate) fn etcd(&self, program: &str) -> PathBuf {
         self.folder.as_ref().map_or_else(|| program.into(), |folder| folder.join("etcd").join(program))
     }
 
-    /// Which of ZooKeeper's programs are missing, and how to install them. Debian's are none for a folder that lacks
-    /// its own.
+    /// Returns which of ZooKeeper's programs are missing, and how to install them. Debian's programs are no fallback for those
+    /// that a folder lacks.
     pub(crate) fn missing_zookeeper(&self) -> Option<String> {
         if let Some(folder) = &self.folder {
             let folder = folder.join("zookeeper");
@@ -72,7 +72,7 @@ impl Programs {
         })
     }
 
-    /// Which of etcd's programs is missing, and how to install it.
+    /// Returns which of etcd's programs is missing, and how to install it.
     pub(crate) fn missing_etcd(&self) -> Option<String> {
         let programs = [("etcd", "--version"), ("etcdctl", "version")];
         let (program, _) = programs.into_iter().find(|(program, arg)| !runs(&self.etcd(program), arg))?;
@@ -98,7 +98,7 @@ fn runs(program: &Path, arg: &str) -> bool {
     out.is_ok_and(|out| out.status.success())
 }
 
-/// Writes which server runs, once a version in this process.
+/// Prints which server runs, once for each version in this process.
 pub(super) fn announce(server: &str, version: &str) {
     static ANNOUNCED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let server = format!("{server} {version}");
@@ -108,10 +108,10 @@ pub(super) fn announce(server: &str, version: &str) {
     }
 }
 
-/// The version that a server has logged: what stands between `mark` and the next character that no version has.
+/// Returns the version that a server has logged: the text after `mark`, up to the next character that no version contains.
 ///
 /// # Panics
-/// If there is none.
+/// Panics if there is none.
 pub(super) fn version(log: &str, mark: &str) -> String {
     let (_, rest) = log.split_once(mark).unwrap_or_else(|| panic!("no {mark:?} in the server's log:\n{log}"));
     rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect()
@@ -139,7 +139,7 @@ mod tests {
         assert!(missing.contains(FOLDER) && missing.contains("no zookeeper-*.jar in"), "{missing}");
         let missing = programs.missing_etcd().unwrap();
         assert!(missing.contains("etcd/etcd does not run"), "{missing}");
-        // The jar of its protocol alone is no server.
+        // The jar of the protocol is not a server.
         std::fs::create_dir(folder.path().join("zookeeper")).unwrap();
         std::fs::write(folder.path().join("zookeeper/zookeeper-jute-3.9.5.jar"), "").unwrap();
         assert!(!has_zookeeper(&folder.path().join("zookeeper")));

@@ -1,4 +1,4 @@
-//! Changing what ZooKeeper servers know: in their snapshots, since there is no request for it.
+//! Changes the state of ZooKeeper servers in their snapshots, because there is no request for that.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use tokio::task::JoinSet;
 use super::{Ensemble, ZooKeeper, four_letter};
 
 impl ZooKeeper {
-    /// Restarts the server with these counters: a path, and the number that its next sequential child gets. The paths
-    /// must be there, and fewer than 256 children have been made in each. The server must have been built
+    /// Restarts the server with these counters: a path, and the number of its next sequential child. The paths must exist, and
+    /// fewer than 256 children must have been created in each. The server must have been built
     /// [`without_digests`](super::ZooKeeperBuilder::without_digests).
     ///
     /// # Panics
-    /// If the server does not start, or its snapshot does not look as expected.
+    /// Panics if the server does not start, or if its snapshot has an unexpected format.
     pub async fn set_counters(&self, counters: &[(&str, i32)]) {
-        // It writes a snapshot when it starts.
+        // The server writes a snapshot when it starts.
         self.restart().await;
         self.stop();
         edit(&newest_snapshot(self), counters);
@@ -34,7 +34,7 @@ impl Ensemble {
         start_all(self).await;
     }
 
-    /// What all members know now. Restarts them.
+    /// Returns the current state of all members, and restarts them.
     ///
     /// # Panics
     /// If the servers do not start.
@@ -45,8 +45,8 @@ impl Ensemble {
         snapshot
     }
 
-    /// Takes from the first member what happened since `snapshot`, in such a way that it does not know that, and restarts
-    /// all: what ZOOKEEPER-4643 and others do. The servers must have been built
+    /// Makes the first member lose all changes since `snapshot` without noticing, and restarts all members. This is the effect
+    /// of ZOOKEEPER-4643 and others. The servers must have been built
     /// [`without_digests`](super::ZooKeeperBuilder::without_digests).
     ///
     /// # Panics
@@ -66,14 +66,14 @@ impl Ensemble {
                 std::fs::remove_file(file).expect("a server's data");
             }
         }
-        // A snapshot's name says what its server has seen.
+        // A snapshot's name is the last transaction that its server has seen.
         std::fs::write(data.join(format!("snapshot.{zxid}")), snapshot).expect("a snapshot");
         start_all(self).await;
     }
 
-    /// Stops all members, and returns the one that has just written a snapshot of all.
+    /// Stops all members. Returns the one that has just written a complete snapshot.
     async fn stop_after_a_snapshot(&self) -> &ZooKeeper {
-        // A leader writes one when it begins to lead.
+        // A leader writes a snapshot when it takes over.
         self.members().iter().for_each(|member| member.stop());
         start_all(self).await;
         let leader = self.leader().await;

@@ -1,4 +1,4 @@
-//! A server's certificate, made with the keytool that comes with Java.
+//! Certificates of servers, created with Java's keytool.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::port::Port;
 
 const PASSWORD: &str = "zlock-test";
 
-/// The certificate of a server with TLS: for `localhost` and `127.0.0.1`, signed by itself.
+/// The self-signed certificate of a server with TLS, for `localhost` and `127.0.0.1`.
 #[derive(Debug)]
 pub struct Tls {
     key_store: PathBuf,
@@ -15,7 +15,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// The certificate, as PEM: what a client must trust.
+    /// The certificate that a client must trust, as PEM.
     #[must_use]
     pub fn certificate(&self) -> &str {
         &self.pem

@@ -1,4 +1,4 @@
-//! Ends a ZooKeeper session by hand, as its own client would: ZooKeeper has no command for it.
+//! Ends a ZooKeeper session as its own client would, because ZooKeeper has no command for it.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Takes a session over at this server and closes it. `false` if there is no such session.
+/// Takes over a session at this server and closes it. Returns `false` if there is no such session.
 ///
 /// # Errors
-/// If the server does not answer.
+/// The server does not respond.
 pub fn end_zookeeper_session(server: SocketAddr, session: u64) -> io::Result<bool> {
     let mut stream = TcpStream::connect_timeout(&server, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -36,7 +36,7 @@ pub fn end_zookeeper_session(server: SocketAddr, session: u64) -> io::Result<boo
     receive(&mut stream).map(|_| true)
 }
 
-/// The password of a session: ZooKeeper makes it from the session's number by Java's `Random`.
+/// Returns the password of a session. ZooKeeper derives it from the session's ID with Java's `Random`.
 fn password(session: u64) -> [u8; 16] {
     const SECRET: u64 = 0xB341_5C00;
     const MULTIPLIER: u64 = 0x5_DEEC_E66D;

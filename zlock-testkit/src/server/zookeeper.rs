@@ -1,4 +1,4 @@
-//! One ZooKeeper server.
+//! A ZooKeeper server.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,18 +19,18 @@ const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 const KIND: Kind = Kind { name: "ZooKeeper", version: "zookeeper.version=", port_taken: "BindException" };
 
-/// A tick of the tests: sessions from one second on, ended within half a second of their timeout.
+/// The tick in tests: session timeouts are at least one second, and sessions end within half a second of their timeout.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What is missing to run ZooKeeper, and how to install it.
+/// Returns what is missing to run ZooKeeper, and how to install it.
 pub(crate) fn missing() -> Option<String> {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     MISSING.get_or_init(|| Programs::selected().missing_zookeeper()).clone()
 }
 
-/// A real ZooKeeper server on a free loopback port, with a folder of its own.
+/// A real ZooKeeper server on a free loopback port, with its own folder.
 ///
-/// It ends when the last handle is dropped, and when the test process ends in any way.
+/// The server is killed when the last handle is dropped, and when the test process ends in any way.
 #[derive(Clone, Debug)]
 pub struct ZooKeeper(Arc<Server>);
 
@@ -49,7 +49,7 @@ impl Deref for ZooKeeper {
     }
 }
 
-/// What a server is like. Made by [`ZooKeeper::builder`].
+/// The settings of a server. Created by [`ZooKeeper::builder`].
 #[derive(Clone, Debug)]
 pub struct ZooKeeperBuilder {
     tick: Duration,
@@ -57,7 +57,7 @@ pub struct ZooKeeperBuilder {
     properties: Vec<(String, String)>,
     config: Vec<String>,
     tls: bool,
-    /// The number of a member of an ensemble, and what all members are told.
+    /// The number of a member of an ensemble, and the configuration that all members share.
     member: Option<(usize, Vec<String>)>,
 }
 
@@ -70,7 +70,7 @@ impl ZooKeeper {
         Self::builder().start().await
     }
 
-    /// A server to be.
+    /// Returns a builder for a server.
     #[must_use]
     pub fn builder() -> ZooKeeperBuilder {
         ZooKeeperBuilder {
@@ -83,30 +83,30 @@ impl ZooKeeper {
         }
     }
 
-    /// The server that all tests of this process share. Use paths of your own, and never stop it.
+    /// Returns the server that all tests of this process share. Use unique paths, and never stop it.
     ///
     /// # Panics
     /// If it does not start.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceLock<ZooKeeper> = OnceLock::new();
-        // Off the runtime: it belongs to one test, the server to all.
+        // Outside the runtime, which belongs to one test, while the server belongs to all.
         let start = || SHARED.get_or_init(|| ZooKeeper::builder().start_blocking());
         tokio::task::spawn_blocking(start).await.expect("the shared server")
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.0.client.addr()
     }
 
-    /// [`addr`](ZooKeeper::addr) as clients take it.
+    /// Returns [`addr`](ZooKeeper::addr) in the format that clients expect.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addr().to_string()
     }
 
-    /// Where clients connect with TLS, and the server's certificate.
+    /// Returns the address for clients with TLS, and the server's certificate.
     ///
     /// # Panics
     /// If the server was not built with [`tls`](ZooKeeperBuilder::tls).
@@ -116,7 +116,7 @@ impl ZooKeeper {
         (port.addr(), tls)
     }
 
-    /// Makes another certificate and key, which the server has from its next start on. Returns the certificate, as PEM.
+    /// Creates another certificate and key, which the server uses from its next start on. Returns the certificate, as PEM.
     ///
     /// # Panics
     /// If there is no `keytool`.
@@ -124,23 +124,22 @@ impl ZooKeeper {
         Tls::make(self.folder()).certificate().to_owned()
     }
 
-    /// The answer to a four-letter word; `None` if the server does not answer. It counts as one packet.
+    /// Returns the response to a four-letter word, or `None` if the server does not respond. Counts as one packet.
     pub async fn four_letter_word(&self, word: &str) -> Option<String> {
         let (addr, word) = (self.addr(), word.to_owned());
         tokio::task::spawn_blocking(move || four_letter::ask(addr, &word)).await.expect("a question")
     }
 
-    /// The server's counters by `mntr`, without the `zk_` in front of their names: `packets_received`,
-    /// `watch_count`, `ephemerals_count`, `znode_count`, `global_sessions`, and all others. Asking counts as
-    /// one packet.
+    /// Returns the server's counters from `mntr`, without the prefix `zk_` of their names: `packets_received`, `watch_count`,
+    /// `ephemerals_count`, `znode_count`, `global_sessions`, and all others. The request counts as one packet.
     ///
     /// # Panics
-    /// If the server does not answer.
+    /// Panics if the server does not respond.
     pub async fn mntr(&self) -> BTreeMap<String, f64> {
         four_letter::numbers(&self.four_letter_word("mntr").await.expect("an answer to mntr"))
     }
 
-    /// `standalone`, `leader` or `follower`; `None` if it is not serving.
+    /// Returns `standalone`, `leader` or `follower`, or `None` if the server is not serving.
     pub async fn mode(&self) -> Option<String> {
         let answer = self.four_letter_word("srvr").await?;
         four_letter::field(&answer, "Mode").map(str::to_owned)
@@ -148,51 +147,50 @@ impl ZooKeeper {
 }
 
 impl ZooKeeperBuilder {
-    /// The length of a tick. Sessions end within a tick of their timeout.
+    /// Sets the length of a tick. Sessions end within a tick of their timeout.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// What clients may ask for; the default is 1 s to 2 min.
+    /// Sets the range of session timeouts that clients may request. Defaults to 1 second to 2 minutes.
     #[must_use]
     pub fn session_timeouts(mut self, min: Duration, max: Duration) -> Self {
         self.session_timeouts = (min, max);
         self
     }
 
-    /// How often empty container nodes are removed; the server's default is a minute. Lets the server remove
-    /// as many at a time as there are.
+    /// Sets how often empty container nodes are removed, without a limit on their number. The server's default is one minute.
     #[must_use]
     pub fn container_check_interval(self, interval: Duration) -> Self {
         self.property("znode.container.checkIntervalMs", interval.as_millis())
             .property("znode.container.maxPerMinute", 10_000_000)
     }
 
-    /// A system property of the server's Java.
+    /// Sets a Java system property of the server.
     #[must_use]
     pub fn property(mut self, name: &str, value: impl ToString) -> Self {
         self.properties.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Switches off the digests of the server's data, so that [`set_counters`](ZooKeeper::set_counters) can change it,
-    /// and what 3.9 adds to the end of a snapshot.
+    /// Disables the digests of the server's data, so that [`set_counters`](ZooKeeper::set_counters) can change the data, and
+    /// the additions of 3.9 at the end of a snapshot.
     #[must_use]
     pub fn without_digests(self) -> Self {
         self.property("zookeeper.digest.enabled", false)
             .property("zookeeper.serializeLastProcessedZxid.enabled", false)
     }
 
-    /// A line of `zoo.cfg`.
+    /// Adds a line to `zoo.cfg`.
     #[must_use]
     pub fn config(mut self, line: impl Into<String>) -> Self {
         self.config.push(line.into());
         self
     }
 
-    /// Listens for TLS too, on another port, with a certificate made for it.
+    /// Also listens for TLS, on another port, with a certificate created for the server.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
@@ -204,7 +202,7 @@ impl ZooKeeperBuilder {
         self
     }
 
-    /// Starts the server; returns when it answers.
+    /// Starts the server. Returns when it responds.
     ///
     /// # Panics
     /// If it does not start: with its log.
@@ -250,7 +248,7 @@ impl ZooKeeperBuilder {
         if let Some((port, tls)) = secure {
             text += &tls.config(port);
         }
-        // Later lines win: the builder's own are the last.
+        // Later lines take precedence, so the builder's own come last.
         for line in self.member.iter().flat_map(|(_, lines)| lines).chain(&self.config) {
             writeln!(text, "{line}").expect("a string");
         }
@@ -266,10 +264,10 @@ impl ZooKeeperBuilder {
             ("org.slf4j.simpleLogger.defaultLogLevel", "info"),
             ("org.slf4j.simpleLogger.showDateTime", "true"),
             ("org.slf4j.simpleLogger.dateTimeFormat", "HH:mm:ss.SSS"),
-            // Debian's servers log by slf4j-simple, later ones by log4j.
+            // Debian's servers log with slf4j-simple, later ones with log4j.
             ("org.apache.logging.log4j.level", "INFO"),
             ("zookeeper.jmx.log4j.disable", "true"),
-            // The transaction log is as large as the tests need: less to write on a busy disk.
+            // A small transaction log suffices for tests, and saves writes to a busy disk.
             ("zookeeper.preAllocSize", "1024"),
         ];
         java.extend(properties.map(|(name, value)| format!("-D{name}={value}").into()));
@@ -284,7 +282,7 @@ impl ZooKeeperBuilder {
     }
 }
 
-/// Whether our server answers on our port: the one that has our data.
+/// Checks that the server that responds on this port is the one with this data.
 fn look(addr: SocketAddr, data: &Path) -> Look {
     let conf = four_letter::ask(addr, "conf").unwrap_or_default();
     match four_letter::field(&conf, "dataDir") {

@@ -1,6 +1,6 @@
 //! The system calls that have no safe wrapper: all of this package's unsafe code.
 
-#![allow(unsafe_code, reason = "fork, pre_exec and sigaction have no safe wrapper")]
+#![allow(unsafe_code, reason = "fork, pre_exec, sigaction and getpgid have no safe wrapper that fits")]
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -58,6 +58,14 @@ pub(crate) fn exited_child() -> Option<Pid> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn exited_child() -> Option<Pid> {
     None
+}
+
+/// The process group of a process, by default of this one; `None` if the process is gone, or if its group has no number
+/// here: that of a kernel thread, or one that was made outside this PID namespace.
+pub(crate) fn group_of(pid: Option<Pid>) -> Option<Pid> {
+    // SAFETY: it takes a number and returns one. The safe wrapper takes for granted that there is a group.
+    let group = unsafe { libc::getpgid(Pid::as_raw(pid)) };
+    Pid::from_raw(group.max(0))
 }
 
 /// Starts a process, in a group of its own, whose main thread has ended while another one waits to be killed.

@@ -1,6 +1,6 @@
 //! System calls without a safe wrapper. All unsafe code of this package is in this file.
 
-#![allow(unsafe_code, reason = "fork, pre_exec and sigaction have no safe wrapper")]
+#![allow(unsafe_code, reason = "fork, pre_exec, sigaction and getpgid have no safe wrapper that fits")]
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -58,6 +58,14 @@ pub(crate) fn exited_child() -> Option<Pid> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn exited_child() -> Option<Pid> {
     None
+}
+
+/// Returns the process group of a process, by default of this one. `None` if the process is gone, or if its group has no
+/// number here: that of a kernel thread, or a group from outside this PID namespace.
+pub(crate) fn group_of(pid: Option<Pid>) -> Option<Pid> {
+    // SAFETY: getpgid takes a number and returns one. The safe wrapper assumes that there is a group.
+    let group = unsafe { libc::getpgid(Pid::as_raw(pid)) };
+    Pid::from_raw(group.max(0))
 }
 
 /// Starts a process, in its own group, whose main thread has ended while another thread still runs.

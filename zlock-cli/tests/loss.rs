@@ -5,9 +5,9 @@
 //! holds it. `ZLOCK_ROUNDS` is the number of rounds for each fault.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[macro_use]
 mod support;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,15 +17,12 @@ use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use zlock::{Client, Guard};
-use zlock_testkit::{Daemon, Etcd, FaultProxy, Flow, ZooKeeper, have_etcd, have_zookeeper, limit_to};
+use zlock_testkit::Flow;
 
 use crate::support::{
-    BEATS, beating, eventually, is_alive, keeper_of, last_beat, nanos, pid_of, send, state, written, zlock,
+    BEATS, SESSION, Site, beating, eventually, is_alive, keeper_of, last_beat, nanos, pid_of, send, state,
+    written, zlock,
 };
-
-const LIMIT: Duration = Duration::from_secs(540);
-
-const SESSION: Duration = Duration::from_secs(2);
 
 /// Locks that are lost at the same time.
 const AT_ONCE: usize = 5;
@@ -38,47 +35,6 @@ fn beat() {
 
 fn rounds() -> usize {
     std::env::var("ZLOCK_ROUNDS").map_or(AT_ONCE, |rounds| rounds.parse().unwrap())
-}
-
-/// A real server, and a link to it that can be broken.
-struct Site {
-    scheme: &'static str,
-    server: Daemon,
-    addr: SocketAddr,
-    proxy: FaultProxy,
-    // Keeps the server.
-    _owner: Box<dyn std::any::Any + Send + Sync>,
-}
-
-impl Site {
-    async fn zk() -> Option<Self> {
-        if !have_zookeeper() {
-            return None;
-        }
-        let server = ZooKeeper::start().await;
-        let (addr, daemon) = (server.addr(), (*server).clone());
-        let proxy = FaultProxy::start_zookeeper(addr).await;
-        Some(Site { scheme: "zk", server: daemon, addr, proxy, _owner: Box::new(server) })
-    }
-
-    async fn etcd() -> Option<Self> {
-        if !have_etcd() {
-            return None;
-        }
-        let server = Etcd::start().await;
-        let (addr, daemon) = (server.addr(), (*server).clone());
-        let proxy = FaultProxy::start(addr).await;
-        Some(Site { scheme: "etcd", server: daemon, addr, proxy, _owner: Box::new(server) })
-    }
-
-    fn url(&self, addr: SocketAddr, session: Duration) -> String {
-        format!("{}://{addr}?session_timeout={}s", self.scheme, session.as_secs())
-    }
-
-    /// A client that has nothing to do with the link.
-    async fn other(&self) -> Client {
-        zlock::connect(&self.url(self.addr, 10 * SESSION)).await.unwrap()
-    }
 }
 
 /// A command under a lock, and a client that waits for the lock.
@@ -413,38 +369,6 @@ async fn too_short_a_session_is_refused(site: &Site) {
         support::outcome(&mut zlock(&["run", "--url", &url, "lost/short", "--", "true"])).await;
     assert_eq!(code, 125, "{stderr}");
     assert!(stderr.contains("--kill-after 2s does not fit into a session of 2s"), "{stderr}");
-}
-
-macro_rules! on_each_store {
-    ($($case:ident,)*) => {
-        mod zookeeper {
-            use super::*;
-
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                limit_to(LIMIT, async {
-                    if let Some(site) = Site::zk().await {
-                        super::$case(&site).await;
-                    }
-                })
-                .await;
-            })*
-        }
-
-        mod etcd {
-            use super::*;
-
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                limit_to(LIMIT, async {
-                    if let Some(site) = Site::etcd().await {
-                        super::$case(&site).await;
-                    }
-                })
-                .await;
-            })*
-        }
-    };
 }
 
 on_each_store! {

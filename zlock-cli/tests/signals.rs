@@ -1,16 +1,16 @@
 //! `zlock run`: signals, and what is left when one of its processes is killed. On a store inside the process.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
 
 use std::path::Path;
 
 use rustix::process::Signal;
-use zlock_testkit::limit;
+use zlock_testkit::{have_strace, limit};
 
 use crate::support::{
-    eventually, exit_code, folder, is_alive, is_dead, keeper_of, number_in, pid_of, run_script, send, state,
-    written,
+    at_a_prompt, eventually, exit_code, folder, is_alive, is_dead, keeper_of, number_in, pid_of, run_script,
+    send, state, written,
 };
 
 /// A command that says which signals it gets, and a child that does the same.
@@ -268,6 +268,39 @@ async fn the_command_dies_with_both_processes() {
         send(pid_of(&child), Signal::KILL);
         child.wait().await.unwrap();
         is_dead(command).await;
+    })
+    .await;
+}
+
+/// When the command is reaped, its number and its group's may become another one's, and the front must not use them any
+/// more.
+#[tokio::test]
+async fn the_front_learns_of_the_end_before_the_command_is_reaped() {
+    limit(async {
+        if !have_strace() {
+            return;
+        }
+        let folder = folder();
+        let file = folder.path().join("trace");
+        let mut strace = at_a_prompt("strace");
+        strace.args(["-f", "-qq", "-e", "trace=write,wait4", "-o"]).arg(&file);
+        strace.args([
+            env!("CARGO_BIN_EXE_zlock"),
+            "run",
+            "--url",
+            "mem://t",
+            "a",
+            "--",
+            "sh",
+            "-c",
+            "exit 3",
+        ]);
+        assert_eq!(exit_code(strace.kill_on_drop(true).spawn().unwrap()).await, 3);
+        let trace = std::fs::read_to_string(&file).unwrap();
+        let line = |text: &str| trace.lines().position(|line| line.contains(text)).expect(&trace);
+        // The message `Done` with this code.
+        let (learns, reaped) = (line(r#""\6\3\0\0\0\0\0\0\0""#), line("WEXITSTATUS(s) == 3"));
+        assert!(learns < reaped, "{trace}");
     })
     .await;
 }

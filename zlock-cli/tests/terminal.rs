@@ -254,6 +254,38 @@ async fn ctrl_z_and_ctrl_c_work_before_the_lock_is_held() {
     .await;
 }
 
+/// The command does not ask for the terminal, and a neighbour in the pipeline does.
+#[tokio::test]
+async fn a_neighbour_in_a_pipeline_reads_from_the_terminal() {
+    limit(async {
+        let folder = folder();
+        let file = folder.path().join("pid");
+        let mut shell = Shell::start();
+        shell.type_in(&format!(
+            "$ZLOCK run --shell a -- 'echo $$ > {0}; exec sleep 1000' | \
+             sh -c 'while ! [ -s {0} ]; do sleep 0.01; done; read line < /dev/tty; echo got $line'\ntext\n",
+            file.display()
+        ));
+        let command = number_in(&file).await;
+        shell.shows("got text").await;
+        shell.type_in(CTRL_C);
+        is_dead(command).await;
+    })
+    .await;
+}
+
+/// The process that was to execute the command has had the terminal.
+#[tokio::test]
+async fn a_command_that_cannot_be_executed_gives_the_terminal_back() {
+    limit(async {
+        let mut shell = Shell::start();
+        // A shell without job control does not take it back by itself.
+        shell.type_in("sh -c '$ZLOCK run a -- /no/such/command; read line; echo script got $line'\ntext\n");
+        shell.shows("script got text").await;
+    })
+    .await;
+}
+
 fn parent(pid: i32) -> i32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()

@@ -217,3 +217,38 @@ impl Front {
 fn cannot_watch(error: std::io::Error) -> Failure {
     Failure::failed(format!("cannot watch the command: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// No command runs yet, and the keeper may stand still: it does not do what the signal says.
+    #[tokio::test]
+    async fn a_signal_that_ends_the_wait_for_the_lock_limits_it() {
+        let (link, _keeper) = UnixStream::pair().unwrap();
+        let mut front = Front {
+            link: Link::new(link).unwrap(),
+            keeper: Pid::INIT,
+            inherited: Vec::new(),
+            terminal: None,
+            signals: tokio::sync::mpsc::unbounded_channel().1,
+            group: None,
+            vigil: None,
+            done: None,
+        };
+        for signal in [libc::SIGUSR1, libc::SIGWINCH, libc::SIGTSTP, libc::SIGCONT] {
+            front.forward(signal);
+            assert!(front.vigil.is_none(), "{signal}");
+        }
+        front.forward(libc::SIGTERM);
+        let began = Boot::now();
+        // Once more, from an impatient user: that gives the keeper no more time.
+        front.forward(libc::SIGTERM);
+        let vigil = front.vigil.as_mut().unwrap();
+        let late = began.plus(TO_END);
+        assert_eq!(vigil.decide(late.minus(Duration::from_secs(1)), || true), Duty::Ask);
+        assert_eq!(vigil.decide(late, || true), Duty::Kill);
+    }
+}

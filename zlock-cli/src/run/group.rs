@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpgid, getpid, kill_process, kill_process_group,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, kill_process_group,
     test_kill_process_group, wait, waitid, waitpid,
 };
 use tokio::time::Instant;
@@ -42,10 +42,13 @@ fn kill_what_is_seen(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Opti
     let all: Vec<_> = all.filter(|process| !but.contains(&process.pid)).collect();
     let family = if descendants { living_descendants_of(getpid(), &all) } else { Vec::new() };
     family.iter().for_each(|process| kill_descendant(process));
-    let in_group = all.iter().find(|process| process.is_alive && group.is_some() && process.group == group);
-    let seen = family.first().copied().or(in_group).map(|process| process.pid);
-    // The leader may be hidden in /proc.
-    seen.or(group.filter(|leader| does_child_run(*leader) == Some(true)))
+    family.first().map(|process| process.pid).or_else(|| living_member(group?, &all))
+}
+
+/// Returns a process of the group that is alive. The group's leader may be hidden in `/proc`.
+fn living_member(group: Pid, all: &[Process]) -> Option<Pid> {
+    let seen = all.iter().find(|process| process.is_alive && process.group == Some(group));
+    seen.map(|process| process.pid).or(Some(group).filter(|leader| does_child_run(*leader) == Some(true)))
 }
 
 /// Asks the kernel whether a child of this process is running. Returns `None` if it is not a child.
@@ -152,7 +155,7 @@ fn look(pid: Pid) -> Option<Process> {
     };
     known.or_else(|| {
         // It exists but cannot be read, so it counts as alive unless it is a child that has ended.
-        let group = getpgid(Some(pid)).ok();
+        let group = sys::group_of(Some(pid));
         let is_alive = does_child_run(pid) != Some(false);
         group.map(|group| Process { pid, parent: None, group: Some(group), state: '?', is_alive })
     })
@@ -275,6 +278,19 @@ mod tests {
         assert!(!is_gone(&Errno::MFILE.into()) && !is_gone(&Errno::ACCESS.into()));
         assert!(look(Pid::from_raw(i32::MAX).unwrap()).is_none());
         assert!(look(Pid::INIT).is_some_and(|init| init.is_alive));
+    }
+
+    #[test]
+    fn a_leader_that_is_hidden_is_alive_until_the_kernel_says_otherwise() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        assert_eq!(living_member(pid, &[]), Some(pid));
+        child.kill().unwrap();
+        while living_member(pid, &[]).is_some() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(does_child_run(pid), Some(false));
+        child.wait().unwrap();
     }
 
     #[cfg(target_os = "linux")]

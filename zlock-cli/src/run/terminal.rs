@@ -5,9 +5,11 @@ use std::io;
 use std::os::fd::AsFd as _;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, getpgrp, test_kill_process_group};
+use rustix::process::{Pid, test_kill_process_group};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+
+use crate::sys;
 
 /// The terminal that zlock was started on.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ impl Terminal {
     pub(super) fn open() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         let is_alone = isatty(stdin()) && isatty(stdout());
-        Some(Terminal { file, job: getpgrp(), is_alone })
+        Some(Terminal { file, job: sys::group_of(None)?, is_alone })
     }
 
     fn has(&self, group: Pid) -> bool {

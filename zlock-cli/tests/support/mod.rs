@@ -1,6 +1,7 @@
 //! What the tests of the command share: the built binary, run as users run it.
 #![allow(
     dead_code,
+    unused_macros,
     unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,6 +10,7 @@
 )]
 
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -16,6 +18,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
+use zlock::Client;
+use zlock_testkit::{Daemon, Etcd, FaultProxy, ZooKeeper, have_etcd, have_zookeeper};
 
 pub const POLL: Duration = Duration::from_millis(5);
 
@@ -159,4 +163,84 @@ pub fn nanos() -> u64 {
 pub fn last_beat(file: &Path) -> u64 {
     let text = std::fs::read_to_string(file).unwrap();
     text.rsplit_once('\n').unwrap().0.rsplit('\n').next().unwrap().parse().unwrap()
+}
+
+/// The time in which a test on a real server has to end.
+pub const LIMIT: Duration = Duration::from_secs(540);
+
+/// The session of a holder that loses its lock.
+pub const SESSION: Duration = Duration::from_secs(2);
+
+/// A real server, and a link to it that can be broken.
+pub struct Site {
+    pub scheme: &'static str,
+    pub server: Daemon,
+    pub addr: SocketAddr,
+    pub proxy: FaultProxy,
+    // Keeps the server.
+    _owner: Box<dyn std::any::Any + Send + Sync>,
+}
+
+impl Site {
+    pub async fn zk() -> Option<Self> {
+        if !have_zookeeper() {
+            return None;
+        }
+        let server = ZooKeeper::start().await;
+        let (addr, daemon) = (server.addr(), (*server).clone());
+        let proxy = FaultProxy::start_zookeeper(addr).await;
+        Some(Site { scheme: "zk", server: daemon, addr, proxy, _owner: Box::new(server) })
+    }
+
+    pub async fn etcd() -> Option<Self> {
+        if !have_etcd() {
+            return None;
+        }
+        let server = Etcd::start().await;
+        let (addr, daemon) = (server.addr(), (*server).clone());
+        let proxy = FaultProxy::start(addr).await;
+        Some(Site { scheme: "etcd", server: daemon, addr, proxy, _owner: Box::new(server) })
+    }
+
+    pub fn url(&self, addr: SocketAddr, session: Duration) -> String {
+        format!("{}://{addr}?session_timeout={}s", self.scheme, session.as_secs())
+    }
+
+    /// A client that has nothing to do with the link.
+    pub async fn other(&self) -> Client {
+        zlock::connect(&self.url(self.addr, 10 * SESSION)).await.unwrap()
+    }
+}
+
+/// Makes each function a test on ZooKeeper and one on etcd.
+macro_rules! on_each_store {
+    ($($case:ident,)*) => {
+        mod zookeeper {
+            use super::*;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                zlock_testkit::limit_to(support::LIMIT, async {
+                    if let Some(site) = support::Site::zk().await {
+                        super::$case(&site).await;
+                    }
+                })
+                .await;
+            })*
+        }
+
+        mod etcd {
+            use super::*;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                zlock_testkit::limit_to(support::LIMIT, async {
+                    if let Some(site) = support::Site::etcd().await {
+                        super::$case(&site).await;
+                    }
+                })
+                .await;
+            })*
+        }
+    };
 }

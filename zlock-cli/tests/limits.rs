@@ -1,0 +1,66 @@
+//! `zlock run` for a user who may not do everything: what other users' processes do is hidden.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+use zlock_testkit::{have, limit};
+
+use crate::support::{at_a_prompt, outcome};
+
+/// A user who has no process.
+const USER: &str = "61234";
+
+/// Whether the tests are run by root, who can become another user and hide processes.
+fn have_root() -> bool {
+    let is_root = rustix::process::getuid().is_root();
+    have((!is_root).then_some("only root can become another user"))
+}
+
+/// A folder for that user, with a copy of the command that may be executed whatever folder it was built in.
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = support::folder();
+    chmod(folder.path(), 0o777);
+    let command = copy(Path::new(env!("CARGO_BIN_EXE_zlock")), folder.path(), "zlock", 0o755);
+    (folder, command)
+}
+
+fn copy(program: &Path, folder: &Path, name: &str, mode: u32) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::copy(program, &path).unwrap();
+    chmod(&path, mode);
+    path
+}
+
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A program that runs another one, given by the arguments that follow, as that user.
+fn as_user(before: &[&str]) -> Command {
+    let mut command = at_a_prompt(before.first().unwrap_or(&"setpriv"));
+    command.args(before.iter().skip(1)).args(before.first().map(|_| "setpriv"));
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).kill_on_drop(true);
+    command
+}
+
+/// What /proc says about the command cannot be read, since the command has another user: whether it has ended, the kernel
+/// says.
+#[tokio::test]
+async fn a_command_that_proc_hides_ends() {
+    limit(async {
+        if !have_root() {
+            return;
+        }
+        let (folder, command) = folder();
+        let program = copy(Path::new("/bin/false"), folder.path(), "false", 0o4755);
+        let hide = "mount -t proc -o hidepid=1 proc /proc && exec \"$0\" \"$@\"";
+        let mut run = as_user(&["unshare", "--mount", "sh", "-c", hide]);
+        run.arg(command).args(["run", "--url", "mem://t", "a", "--"]).arg(program);
+        assert_eq!(outcome(&mut run).await, (1, String::new(), String::new()));
+    })
+    .await;
+}

@@ -83,8 +83,8 @@ impl Worker {
         }
     }
 
-    /// Another kind of lock on the same path is not entered: it is taken. If the first was lost it may be
-    /// free, and is a lock of its own.
+    /// Checks that another kind of lock on the same path is not reentered but found held. If the first lock was lost, the path
+    /// may be free, and the new lock is independent.
     async fn try_another_kind(&mut self, round: &Round, holding: &Holding, path: usize, held: Kind) {
         let (world, client) = (self.world.clone(), round.present.number);
         let kind = match held {

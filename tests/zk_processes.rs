@@ -16,7 +16,7 @@ use zlock_testkit::{Process, limit, limit_to, zookeeper_or_skip};
 
 use self::zk_support::{Observer, mutex, report};
 
-/// Of processes whose sessions are to end soon, and of the others.
+/// The session timeouts of processes whose sessions should end soon, and of the others.
 const SHORT: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(20);
 
@@ -114,7 +114,7 @@ impl Storage {
         }
         let count = count.unwrap_or(before);
         file.rewind().unwrap();
-        // The numbers only grow: nothing of the old text is left.
+        // The numbers only grow, so the new text overwrites the old one completely.
         write!(file, "{} {count}", token.number()).unwrap();
         Some(count)
     }
@@ -164,7 +164,7 @@ async fn pause(mut before: Instant) {
     }
 }
 
-/// What the storage has taken from a process, for all that it said, and what it has refused.
+/// Follows a process until it ends. Returns its fate, the number of accepted counts, and the rejections.
 async fn follow(mut child: Process, fate: Fate) -> (Fate, u64, Vec<String>) {
     let (mut ins, mut counted, mut refused) = (0, 0, Vec::new());
     while let Some(line) = child.line().await {

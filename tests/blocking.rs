@@ -1,4 +1,4 @@
-//! What is special about locks for threads: who enters again, where calls are refused, and what a thread's end does.
+//! Blocking locks: reentry by threads, places where calls are refused, and the end of a thread.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::any::Any;
@@ -33,7 +33,7 @@ fn linked(server: &MemServer) -> (Client, MemLink) {
     (client.unwrap(), link.recv().unwrap())
 }
 
-/// Runs on another thread, and waits for it.
+/// Runs a closure on another thread, and waits for it.
 fn elsewhere<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
@@ -208,7 +208,7 @@ fn a_holder_is_asked() {
     assert_eq!(client.mutex(PATH).unwrap().acquire().unwrap_err().kind(), ErrorKind::ShuttingDown);
 }
 
-/// Each call that would wait, where it must not.
+/// Makes each call that may wait, where waiting is refused.
 fn refused(client: &Client, why: &str) {
     let mutex = client.mutex(PATH).unwrap();
     let template = client.lock_template("/app").unwrap();
@@ -248,7 +248,7 @@ fn calls_inside_a_runtime_are_refused() {
         runtime.block_on(runtime.spawn_blocking(move || refused(&copy, WHY))).unwrap();
         let connected = runtime.block_on(async { blocking::connect("mem://") });
         assert_eq!(connected.unwrap_err().kind(), ErrorKind::BlockingRefused);
-        // A guard can be let go of there.
+        // A guard can be dropped there.
         let (guard, other) = (client.mutex(PATH).unwrap(), client.mutex("/app/other").unwrap());
         let (guard, other) = (guard.acquire_timeout(LONG).unwrap(), other.acquire_timeout(LONG).unwrap());
         runtime.block_on(async {
@@ -266,7 +266,7 @@ thread_local! {
     static KEPT: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs when the thread's locals are dropped.
+/// Runs a closure when the thread's locals are dropped.
 struct AtTheEnd<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for AtTheEnd<F> {
@@ -313,7 +313,7 @@ fn a_thread_that_ends_may_drop_everything_and_wait_for_nothing() {
     }
 }
 
-/// In a process of its own: ends while it holds locks and waits for others.
+/// Runs in a separate process, which ends while it holds locks and waits for others.
 #[test]
 #[ignore = "run by another test in a process of its own"]
 fn child_that_ends() {

@@ -1,4 +1,4 @@
-//! A client on a thread of its own keeps its locks while the user's runtime stands still, and one that is not loses them.
+//! A client on a dedicated thread keeps its locks while the user's runtime is blocked, and any other client loses them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::path::Path;
@@ -23,8 +23,8 @@ async fn connect(url: String, dedicated: bool) -> Client {
     }
 }
 
-/// Holds a lock while every worker of the holder's runtime is blocked for three sessions, and says whether it is still
-/// held then. `others` tries to acquire it meanwhile.
+/// Holds a lock while every worker of the holder's runtime is blocked for three session timeouts. Returns `true` if the lock
+/// is still held then. `others` tries to acquire it meanwhile.
 fn is_held_after_blocking(url: &str, dedicated: bool, session: Duration, others: &blocking::Client) -> bool {
     let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap();
     let (url, blocked) = (url.to_owned(), Arc::new(Barrier::new(WORKERS + 1)));
@@ -68,7 +68,7 @@ fn is_held_after_blocking(url: &str, dedicated: bool, session: Duration, others:
 }
 
 fn blocked_runtime(url: &str, session: Duration) {
-    // Before the others, since mem's clock runs where the first client is.
+    // Before the others, because mem's clock runs on the first client's runtime.
     let others = blocking::connect(url).unwrap();
     assert!(is_held_after_blocking(url, true, session, &others), "with a thread of its own");
     assert!(!is_held_after_blocking(url, false, session, &others), "without");
@@ -88,7 +88,7 @@ async fn this_thread() -> String {
     format!("/proc/{}", std::fs::read_link("/proc/thread-self").unwrap().display())
 }
 
-/// The thread ends when the client is dropped, here or on the thread itself, also when it was closed before.
+/// The thread ends when the client is dropped, here or on the thread itself, and also if the client was closed before.
 async fn ends_with_its_client(url: &str) {
     for close in [false, true] {
         let of = url.to_owned();
@@ -140,7 +140,7 @@ mod zookeeper {
     #[tokio::test]
     async fn blocked_runtime() {
         let Some(url) = url("dedicated-blocked").await else { return };
-        // Off this runtime, in which nothing may block.
+        // Outside this runtime, where nothing may block.
         thread::spawn(move || super::blocked_runtime(&url, Duration::from_secs(4))).join().unwrap();
     }
 

@@ -1,12 +1,12 @@
-//! The examples, run as a user runs them. (`order_numbers` has a file of its own.)
+//! Runs the examples as a user does. (`order_numbers` has its own file.)
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
 
 use zlock_testkit::{Process, limit};
 
-/// Runs an example, which has to end well; gives what it prints. `cargo test` builds the examples, but
-/// `cargo test --test examples` takes what is there.
+/// Runs an example, which must succeed, and returns its output. `cargo test` builds the examples; `cargo test --test examples`
+/// uses existing builds.
 fn run(name: &str, args: &[&str]) -> String {
     let (code, text) = end(name, args);
     assert_eq!(code, Some(0), "{name} {args:?}: {text}");
@@ -19,7 +19,7 @@ fn end(name: &str, args: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), text)
 }
 
-/// On which stores an example runs well, and a line that it prints there.
+/// The stores on which an example succeeds, and a line of its output there.
 macro_rules! on_every_store {
     ($($name:ident: $line:expr;)*) => {$(
         mod $name {

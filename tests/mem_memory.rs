@@ -1,5 +1,5 @@
-//! T60: memory is flat after ten thousand timeouts and ten thousand hand-overs. Alone in its process, so that
-//! nobody else's memory is counted.
+//! T60: memory stays constant over ten thousand timeouts and ten thousand hand-overs. The test is alone in its process, so that
+//! no other memory is counted.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use zlock::mem::MemServer;
 use zlock::{Client, InterProcessMutex, Release};
 
-/// How much memory this process has in use, in bytes.
+/// Returns the memory that this process uses, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096

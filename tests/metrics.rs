@@ -1,4 +1,4 @@
-//! The metrics of the example `metrics`, as Prometheus gets them, and the dashboard and the alerts that are made for them.
+//! The metrics of the example `metrics`, as scraped by Prometheus, with the dashboard and the alerts for them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ const DASHBOARD: &str = include_str!("../contrib/grafana/zlock.json");
 const ALERTS: &str = include_str!("../contrib/prometheus/alerts.yml");
 const GUIDE: &str = include_str!("../docs/guide/src/metrics.md");
 
-/// The example, and the address that it serves its metrics at.
+/// The running example, and the address of its metrics.
 struct Service {
     _process: Process,
     addr: String,
@@ -27,7 +27,7 @@ impl Service {
         Service { _process: process, addr }
     }
 
-    /// What Prometheus would get.
+    /// Returns the text that Prometheus would get.
     async fn scrape(&self) -> Scrape {
         let mut stream = TcpStream::connect(&self.addr).await.unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
@@ -36,7 +36,7 @@ impl Service {
         Scrape(answer.split_once("\r\n\r\n").unwrap().1.to_owned())
     }
 
-    /// Scrapes until it shows what is wanted.
+    /// Scrapes until a condition holds.
     async fn until(&self, wanted: impl Fn(&Scrape) -> bool) -> Scrape {
         loop {
             let scrape = self.scrape().await;
@@ -51,13 +51,13 @@ impl Service {
 struct Scrape(String);
 
 impl Scrape {
-    /// The names of the samples.
+    /// Returns the names of the samples.
     fn names(&self) -> BTreeSet<&str> {
         let samples = self.0.lines().filter(|line| !line.starts_with('#'));
         samples.filter_map(|line| line.split(['{', ' ']).next()).filter(|name| !name.is_empty()).collect()
     }
 
-    /// The value of the sample of this name with all of these labels.
+    /// Returns the value of the sample with this name and all of these labels.
     fn value(&self, name: &str, labels: &[&str]) -> Option<f64> {
         let sample = self.0.lines().find(|line| {
             line.split(['{', ' ']).next() == Some(name) && labels.iter().all(|label| line.contains(label))
@@ -66,7 +66,7 @@ impl Scrape {
     }
 }
 
-/// The words of a text that are the name of one of our metrics.
+/// Returns the words of a text that are names of zlock's metrics.
 fn metrics(text: &str, separator: char) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_lowercase() && c != separator);
     let prefix = format!("zlock{separator}");
@@ -80,7 +80,7 @@ async fn every_metric_of_the_dashboard_and_of_the_alerts_exists() {
         assert!(named.len() >= 12, "{named:?}");
         let service = Service::start("mem://?session_timeout=1s").await;
         let scrape = service.until(|scrape| named.is_subset(&scrape.names())).await;
-        // And every family that exists is in the dashboard, and in the guide.
+        // Every existing metric is in the dashboard and in the guide.
         let guide: BTreeSet<_> = metrics(GUIDE, '.').into_iter().map(|name| name.replace('.', "_")).collect();
         for name in scrape.names() {
             let family =
@@ -116,7 +116,7 @@ async fn promtool_finds_the_alert_rules_correct() {
     .await;
 }
 
-/// What an alert sees while the server does not answer: it comes before the loss.
+/// The alert on low slack fires before the loss while the server does not respond.
 #[cfg(feature = "zk")]
 #[tokio::test]
 async fn the_slack_falls_before_a_lock_is_lost() {

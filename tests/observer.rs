@@ -1,4 +1,4 @@
-//! What a client reports to its observer.
+//! The reports of a client to its observer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use zlock_testkit::limit;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Keeps everything that is reported.
+/// Keeps all reports.
 #[derive(Default)]
 struct Seen(Mutex<Reports>);
 
@@ -40,7 +40,7 @@ impl Seen {
         self.0.lock().unwrap().slack.clear();
     }
 
-    /// Waits until the reports are so.
+    /// Waits until the reports satisfy a condition.
     async fn until(&self, condition: impl Fn(&Reports) -> bool) -> Reports {
         loop {
             let reports = self.reports();
@@ -103,7 +103,7 @@ impl Observer for Seen {
     }
 }
 
-/// A client that is observed, and another one of the same server.
+/// Creates a client with an observer, and another client of the same server.
 struct World {
     server: MemServer,
     client: Client,
@@ -190,7 +190,7 @@ async fn a_hold_is_reported_from_the_grant_to_the_last_guard() {
     .await;
 }
 
-/// Whatever a future was doing when it was dropped, and with hand-off as well.
+/// A future may be dropped at any point, with and without hand-off.
 #[tokio::test(start_paused = true)]
 async fn counts_return_to_zero_after_dropped_futures() {
     limit(async {
@@ -207,7 +207,7 @@ async fn counts_return_to_zero_after_dropped_futures() {
         drop(held);
         for millis in 0..40 {
             for mutex in [&plain, &handed] {
-                // A grant whose guard nobody receives is a hold, too.
+                // A grant counts as a hold even if no caller receives the guard.
                 drop(timeout(Duration::from_millis(millis), mutex.acquire()).await);
             }
         }
@@ -226,7 +226,7 @@ async fn counts_return_to_zero_after_dropped_futures() {
     .await;
 }
 
-/// The holder looks at nothing. The slack has fallen by then.
+/// The holder does not check the lock. The slack has fallen before the loss.
 #[tokio::test(start_paused = true)]
 async fn slack_falls_before_a_loss_and_the_loss_is_reported_at_the_deadline() {
     limit(async {
@@ -259,7 +259,7 @@ async fn slack_falls_before_a_loss_and_the_loss_is_reported_at_the_deadline() {
         assert_eq!(states, [SessionState::Connected, SessionState::Suspended, SessionState::Lost]);
         link.heal();
         working.await.unwrap().unwrap();
-        // It is not counted a second time.
+        // It is not counted twice.
         assert_eq!((seen.reports().losses.len(), seen.reports().holds.len()), (1, 1));
     })
     .await;
@@ -272,7 +272,7 @@ async fn a_deleted_node_is_a_loss_and_so_is_the_end_of_the_client() {
         let path = LockPath::new("/a").unwrap();
         let guard = client.mutex("/a").unwrap().acquire().await.unwrap();
         assert!(server.remove(&path, guard.node().as_str()));
-        // Nobody looks at the guard.
+        // No code checks the guard.
         let reports = seen.until(|reports| !reports.losses.is_empty()).await;
         assert_eq!(reports.losses, [("mutex \"\"".to_owned(), ErrorKind::NodeDeleted)]);
         drop(guard);
@@ -348,7 +348,7 @@ async fn an_observer_that_panics_breaks_no_lock() {
         let mutex = client.mutex("/a").unwrap();
         let guard = mutex.acquire().await.unwrap();
         assert!(mutex.try_acquire().await.unwrap().is_none());
-        // The session lives on: it is renewed, and so is the lock.
+        // The session stays alive: it is renewed, and so is the lock.
         sleep(30 * SECOND).await;
         assert!(guard.is_held());
         assert_eq!(server.names(mutex.path()).len(), 1);

@@ -1,7 +1,7 @@
-//! A client that is the only user of a lock, and takes it without a listing: what else may happen under the path on a real
-//! ZooKeeper between two uses.
+//! A client that is the only user of a lock acquires it without a listing, whatever else happens under the path between two
+//! uses. On a real ZooKeeper.
 //!
-//! Sessions are so long that nobody sends a heartbeat.
+//! Sessions are so long that no heartbeats are sent.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -20,10 +20,10 @@ use zookeeper_client::{Acls, CreateMode};
 use self::zk_support::meter::{LONG, Meter, cost};
 use self::zk_support::{Observer, connect, mutex, release, report};
 
-/// Long enough for a lock that is free.
+/// A time limit that suffices for a free lock.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// A node in a queue, as Curator makes it, that stays when its maker is gone.
+/// Creates a node in a queue, like Curator's, that stays when its creator is gone.
 async fn make_place(observer: &Observer, path: &str) -> String {
     let options = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
     let prefix = format!("{path}/_c_11111111-1111-1111-1111-111111111111-lock-");
@@ -31,7 +31,7 @@ async fn make_place(observer: &Observer, path: &str) -> String {
     format!("{prefix}{number}")
 }
 
-/// Uses a lock until nothing is listed any more. The next number is 4.
+/// Uses a lock until the client no longer lists it. The next number is 4.
 async fn use_alone(meter: &mut Meter, mutex: &InterProcessMutex) {
     for requests in [3, 3, 4, 2] {
         let before = meter.counts().await;
@@ -42,14 +42,14 @@ async fn use_alone(meter: &mut Meter, mutex: &InterProcessMutex) {
     }
 }
 
-/// What one use of a lock costs.
+/// Returns the cost of one use of a lock.
 async fn requests_of_a_use(meter: &mut Meter, mutex: &InterProcessMutex) -> u64 {
     let before = meter.counts().await;
     release(mutex.acquire().await.unwrap()).await;
     cost(before, meter.counts().await).0
 }
 
-/// The new parent has counted to where the old one was, and the number is the next one: only the pin tells.
+/// The new parent has counted as far as the old one, so the number is the next one: only the pin shows the difference.
 #[tokio::test]
 async fn a_parent_that_was_made_again_is_listed() {
     if !have_zookeeper() {
@@ -72,7 +72,7 @@ async fn a_parent_that_was_made_again_is_listed() {
             }
             assert!(last.ends_with("-lock-0000000003"));
             if is_seen {
-                // Whatever the client has heard by now.
+                // Gives the client time to notice.
                 sleep(Duration::from_millis(50)).await;
             }
             let error = mutex.acquire_timeout(SHORT).await.unwrap_err();
@@ -86,7 +86,7 @@ async fn a_parent_that_was_made_again_is_listed() {
     .await;
 }
 
-/// Whatever it is, it has a number, also if it is gone.
+/// Any other node has used a number, even if it is gone.
 #[tokio::test]
 async fn whatever_was_created_meanwhile_is_looked_at() {
     if !have_zookeeper() {
@@ -127,7 +127,7 @@ async fn whatever_was_created_meanwhile_is_looked_at() {
     .await;
 }
 
-/// Another client comes and goes, and both stand in line.
+/// Another client comes and goes, and both clients queue up.
 #[tokio::test]
 async fn another_client_is_waited_for() {
     if !have_zookeeper() {
@@ -153,7 +153,7 @@ async fn another_client_is_waited_for() {
     .await;
 }
 
-/// A node that an operator deleted was not removed by its release, and says nothing.
+/// A node that an operator deleted was not removed by its release, so it proves nothing.
 #[tokio::test]
 async fn after_an_operators_delete_the_queue_is_listed() {
     if !have_zookeeper() {
@@ -199,8 +199,8 @@ async fn an_interruption_is_followed_by_a_listing() {
     .await;
 }
 
-/// Two clients that seldom meet, on links that are cut. Some of their tasks give up; the path is removed whenever it is empty,
-/// and read locks on it get other labels, which uses numbers up.
+/// Two clients that rarely meet, on links that are cut. Some of their tasks time out, the path is removed whenever it is empty,
+/// and read locks on it are relabelled, which uses numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_seldom_meet_have_one_holder() {
     const PATH: &str = "/app/seldom";
@@ -272,8 +272,8 @@ async fn clients_that_seldom_meet_have_one_holder() {
     .await;
 }
 
-/// What is remembered is limited. A client that uses many locks in turn pins none; one that uses each several times
-/// pins it and gives the pin up.
+/// Memory use is limited. A client that uses many locks in turn pins none. A client that uses each lock several times pins it
+/// and later releases the pin.
 #[tokio::test]
 async fn many_locks_cost_little_more_than_their_listings() {
     const LOCKS: u64 = 120;

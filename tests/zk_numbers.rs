@@ -138,7 +138,8 @@ impl Other {
     }
 }
 
-/// Whoever creates anything in between, the next number is not the next one: the waiter lists, and waits for what it finds.
+/// If any other node is created in between, the previous number is not the predecessor: the waiter lists, and waits for the
+/// node that it finds.
 #[tokio::test]
 async fn whatever_is_created_in_between_is_found() {
     if !have_zookeeper() {
@@ -249,7 +250,7 @@ async fn the_numbers_of_a_parent_that_was_made_again_grant_nothing() {
     .await;
 }
 
-/// Nobody but the next in line is passed over, and nobody sleeps.
+/// No waiter other than the next one is skipped, and none misses its turn.
 #[tokio::test]
 async fn an_operators_deletes_wake_those_behind() {
     if !have_zookeeper() {
@@ -416,7 +417,7 @@ async fn a_restart_of_the_server_costs_nobody_its_place() {
     .await;
 }
 
-/// What a lock protects: it notices who should not be there.
+/// The resource that a lock protects. It detects concurrent use.
 #[derive(Debug, Default)]
 struct Room {
     inside: AtomicU32,

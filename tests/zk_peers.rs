@@ -1,5 +1,4 @@
-//! Real clients of other languages on the same lock path: Apache Curator and kazoo exclude zlock, and zlock
-//! them.
+//! Real clients in other languages on the same lock path: Apache Curator, kazoo and zlock exclude each other.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -47,7 +46,7 @@ async fn test(kind: Kind) {
     .await;
 }
 
-/// Whoever holds keeps the other out, and lets it in when it releases.
+/// A holder excludes the other client until it releases the lock.
 async fn exclusion(peer: &mut Peer, ours: &InterProcessMutex, observer: &Observer) {
     let path = ours.path().as_str();
     peer.ask("acquire 10000", "true").await;
@@ -68,7 +67,7 @@ async fn exclusion(peer: &mut Peer, ours: &InterProcessMutex, observer: &Observe
     peer.ask("release", "released").await;
 }
 
-/// Theirs and ours stand in one line.
+/// All clients wait in one queue.
 async fn order([first, third]: [&mut Peer; 2], ours: &[InterProcessMutex; 2], observer: &Observer) {
     let path = ours[0].path().as_str();
     first.ask("acquire 10000", "true").await;
@@ -97,7 +96,7 @@ async fn order([first, third]: [&mut Peer; 2], ours: &[InterProcessMutex; 2], ob
     release(fourth.await.unwrap()).await;
 }
 
-/// Each asks the other to release the lock, and the other gets the request.
+/// Each client asks the other to release the lock, and the other gets the request.
 async fn revocation(peer: &mut Peer, ours: &InterProcessMutex) {
     let held = ours.acquire().await.unwrap();
     let asked = tokio::spawn(async move {
@@ -117,8 +116,7 @@ async fn revocation(peer: &mut Peer, ours: &InterProcessMutex) {
     peer.ask("release", "released").await;
 }
 
-/// Readers are in together, writers alone, and a writer that becomes a reader lets no other in between: theirs and
-/// ours.
+/// Readers share the lock, writers hold it alone, and a downgrade admits no other writer in between, for all clients.
 async fn read_write(peer: &mut Peer, server: &ZooKeeper, path: &str, observer: &Observer) {
     let ours = ReadWriteLock::new(&connect(server.connect_string(), SESSION).await, path).unwrap();
     let (read, write) = (ours.read(), ours.write());
@@ -162,7 +160,7 @@ async fn read_write(peer: &mut Peer, server: &ZooKeeper, path: &str, observer: &
     release(write.acquire().await.unwrap().into()).await;
 }
 
-/// All of them count in one file, with nothing but the lock to keep them from losing a count.
+/// All clients count in one file, and only the lock prevents lost counts.
 async fn counting(peers: [Peer; CLIENTS], ours: [InterProcessMutex; CLIENTS], kind: Kind) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("count");
@@ -178,7 +176,7 @@ async fn counting(peers: [Peer; CLIENTS], ours: [InterProcessMutex; CLIENTS], ki
             for _ in 0..COUNT {
                 let guard = mutex.acquire().await.unwrap();
                 let number: usize = std::fs::read_to_string(&file).unwrap().parse().unwrap();
-                // Long enough for somebody else to read the same.
+                // Long enough for another client to read the same number.
                 tokio::task::yield_now().await;
                 std::fs::write(&file, (number + 1).to_string()).unwrap();
                 release(guard).await;

@@ -1,4 +1,4 @@
-//! Processes that share a file and a lock on a real ZooKeeper, and some that are killed or paused in it.
+//! Processes that share a file and a lock on a real ZooKeeper. Some of them are killed or paused while they hold it.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -16,11 +16,11 @@ use zlock_testkit::{Process, limit, limit_to, zookeeper_or_skip};
 
 use self::zk_support::{Observer, mutex, report};
 
-/// Of processes whose sessions are to end soon, and of the others.
+/// The session timeouts of processes whose sessions should end soon, and of the others.
 const SHORT: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(20);
 
-/// How often each process takes the lock.
+/// How often each process acquires the lock.
 const ROUNDS: u32 = 20;
 
 fn child(test: &str, hosts: &str, folder: &Path, fate: Fate) -> Process {
@@ -38,7 +38,7 @@ fn told() -> (String, PathBuf) {
     (variable("ZLOCK_CHILD_HOSTS"), variable("ZLOCK_CHILD_FOLDER").into())
 }
 
-/// What happens to a process when it is in for the third time.
+/// The fault of a process when it holds the lock for the third time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Nothing,
@@ -47,7 +47,7 @@ enum Fate {
     Paused,
 }
 
-/// In a process of its own: raises a flag that only one can raise, and counts without atomicity.
+/// Runs in a separate process: raises a flag that only one process may raise, and counts without atomicity.
 #[tokio::test]
 #[ignore = "run by other tests in a process of its own"]
 async fn child_flags() {
@@ -89,7 +89,7 @@ async fn ten_processes_are_in_one_after_the_other() {
     .await;
 }
 
-/// A storage that refuses a token below the highest that it has seen. It is as atomic as a storage is.
+/// A storage that rejects tokens below the highest one that it has seen. Its operations are atomic.
 struct Storage(PathBuf);
 
 impl Storage {
@@ -114,13 +114,13 @@ impl Storage {
         }
         let count = count.unwrap_or(before);
         file.rewind().unwrap();
-        // The numbers only grow: nothing of the old text is left.
+        // The numbers only grow, so the new text overwrites the old one completely.
         write!(file, "{} {count}", token.number()).unwrap();
         Some(count)
     }
 }
 
-/// In a process of its own: counts in the storage, without a look at whether it still holds the lock.
+/// Runs in a separate process: counts in the storage, without checking whether it still holds the lock.
 #[tokio::test]
 #[ignore = "run by other tests in a process of its own"]
 async fn child_counts() {
@@ -152,7 +152,7 @@ async fn child_counts() {
     }
 }
 
-/// Waits until this process has stood still for longer than its session, since `before` or later.
+/// Waits until this process has been paused for longer than its session timeout, since `before` or later.
 async fn pause(mut before: Instant) {
     loop {
         let now = Instant::now();
@@ -164,7 +164,7 @@ async fn pause(mut before: Instant) {
     }
 }
 
-/// What the storage has taken from a process, for all that it said, and what it has refused.
+/// Follows a process until it ends. Returns its fate, the number of accepted counts, and the rejections.
 async fn follow(mut child: Process, fate: Fate) -> (Fate, u64, Vec<String>) {
     let (mut ins, mut counted, mut refused) = (0, 0, Vec::new());
     while let Some(line) = child.line().await {
@@ -189,8 +189,8 @@ async fn follow(mut child: Process, fate: Fate) -> (Fate, u64, Vec<String>) {
     (fate, counted, refused)
 }
 
-/// Nothing is counted twice or lost. A process that was paused while it was in comes back with a token that is too
-/// old, and knows that it holds no longer.
+/// No count is duplicated or lost. A process that was paused while it held the lock resumes with an outdated token, and knows
+/// that it no longer holds the lock.
 #[tokio::test]
 async fn killed_and_paused_processes_spoil_nothing() {
     limit_to(Duration::from_secs(90), async {
@@ -203,7 +203,7 @@ async fn killed_and_paused_processes_spoil_nothing() {
             child.line_after("ready").await;
             children.spawn(follow(child, fate));
         }
-        // All at once, so that there is always somebody to overtake the one that is paused.
+        // All at once, so that another process always overtakes the paused one.
         File::create_new(folder.path().join("go")).unwrap();
         let mut counted = 0;
         while let Some(child) = children.join_next().await {

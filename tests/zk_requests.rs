@@ -1,7 +1,7 @@
-//! What a lock costs a real ZooKeeper server, by the server's own counters.
+//! The cost of a lock for a real ZooKeeper server, by the server's own counters.
 //!
-//! Each test has a server of its own: nobody else's requests are counted, and no heartbeat either, since the
-//! sessions are so long that the first one is due after nine minutes. Counts are exact.
+//! Each test has its own server, so no other requests are counted. Heartbeats are not counted either: the sessions are so long
+//! that the first one is due after nine minutes. Counts are exact.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -75,8 +75,8 @@ async fn a_contended_lock_is_at_most_five_requests_and_two_writes() {
     .await;
 }
 
-/// Many tasks of one session: each is handed the lock by the one before, whose number is the one right before its own.
-/// Nobody lists and nobody watches.
+/// With many tasks of one session, each gets the lock from the task with the number right before its own. No task lists or
+/// watches.
 #[tokio::test]
 async fn waiters_of_one_session_cost_a_create_and_a_removal_each() {
     if !have_zookeeper() {
@@ -89,7 +89,7 @@ async fn waiters_of_one_session_cost_a_create_and_a_removal_each() {
     .await;
 }
 
-/// The answers to two creates may be heard in another order than they came. That costs a listing.
+/// The responses to two creates may be handled in a different order. That costs a listing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_one_session_seldom_list_on_several_threads() {
     if !have_zookeeper() {
@@ -102,7 +102,7 @@ async fn waiters_of_one_session_seldom_list_on_several_threads() {
     .await;
 }
 
-/// All requests that are neither a create nor a removal.
+/// Returns the number of requests other than creates and removals.
 async fn listings_of_waiters_of_one_session(threads: &str) -> u64 {
     const TASKS: u64 = 64;
     const ROUNDS: u64 = 50;
@@ -313,7 +313,7 @@ async fn entering_again_and_looking_is_no_request() {
     .await;
 }
 
-/// N sessions in one queue: each release is told to one of them, in the order in which they came.
+/// N sessions in one queue: each release notifies one of them, in queue order.
 #[tokio::test]
 async fn a_release_wakes_one_of_many_waiters() {
     const WAITERS: u64 = 10;
@@ -400,7 +400,7 @@ async fn watches_are_flat_after_a_thousand_timeouts_and_a_thousand_hand_overs() 
     .await;
 }
 
-/// Acquisitions that run out of time; how many of them stood in the queue by then.
+/// Runs acquisitions that time out. Returns how many of them had joined the queue.
 async fn timeouts(client: &Client, count: usize) -> usize {
     let mut tasks = JoinSet::new();
     for n in 0..50 {
@@ -423,7 +423,7 @@ async fn timeouts(client: &Client, count: usize) -> usize {
     waiting
 }
 
-/// Waits until nothing is left to do in the background.
+/// Waits until no background work is left.
 async fn idle(client: &Client) {
     while client.pending_cleanups() > 0 {
         sleep(Duration::from_millis(5)).await;

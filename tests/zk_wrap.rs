@@ -1,4 +1,4 @@
-//! Locks on a real ZooKeeper whose paths have used up the server's numbers, or are about to.
+//! Locks on a real ZooKeeper whose paths have exhausted the server's sequence numbers, or are about to.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -25,7 +25,7 @@ const OPERATION: Duration = Duration::from_secs(3);
 /// How many numbers on either side of the wrap are nobody's place.
 const EDGE: i32 = 1 << 20;
 
-/// What a lock protects: it notices who should not be there.
+/// The resource that a lock protects. It detects concurrent use.
 #[derive(Debug, Default)]
 struct Room {
     inside: AtomicU32,
@@ -47,7 +47,7 @@ impl Room {
     }
 }
 
-/// Lets tasks of several clients acquire the lock at once, again and again.
+/// Makes tasks of several clients acquire the lock concurrently, again and again.
 fn crowd(clients: &[Client], tasks: usize, rounds: u32, path: &str, room: &Arc<Room>) -> JoinSet<()> {
     let mut crowd = JoinSet::new();
     for client in clients {
@@ -203,7 +203,7 @@ async fn permits_are_counted_right_at_the_edge() {
     .await;
 }
 
-/// Whoever comes at the edge waits for as long as the lock is held, and uses up no number meanwhile.
+/// A client that arrives at the edge waits as long as the lock is held, and uses no numbers meanwhile.
 #[tokio::test]
 async fn acquire_waits_at_the_edge_for_longer_than_an_operation_may_take() {
     if !have_zookeeper() {
@@ -243,7 +243,7 @@ async fn acquire_waits_at_the_edge_for_longer_than_an_operation_may_take() {
     .await;
 }
 
-/// Far from the edge, a path that is never empty costs nobody the lock.
+/// Far from the edge, locks work on a path that is never empty.
 #[tokio::test]
 async fn a_late_path_that_others_keep_busy_is_used_as_it_is() {
     if !have_zookeeper() {
@@ -286,7 +286,7 @@ async fn a_late_path_that_others_keep_busy_is_used_as_it_is() {
     .await;
 }
 
-/// A path with a child that is no place in the queue cannot be removed.
+/// A path with a foreign child cannot be removed.
 #[tokio::test]
 async fn a_late_path_that_cannot_be_removed_is_used_as_it_is() {
     if !have_zookeeper() {
@@ -304,7 +304,7 @@ async fn a_late_path_that_cannot_be_removed_is_used_as_it_is() {
     .await;
 }
 
-/// At the edge there is no order, so a node that is not ours keeps us waiting. Then all line up.
+/// At the edge there is no order, so zlock waits for foreign nodes. After that, all clients queue up.
 #[tokio::test]
 async fn a_node_of_somebody_else_at_the_edge_is_waited_for() {
     if !have_zookeeper() {

@@ -1,4 +1,4 @@
-//! What can be moved and shared between tasks, checked by the compiler.
+//! Types that can be moved and shared between tasks, checked by the compiler.
 
 use zlock::mem::MemServer;
 use zlock::{
@@ -91,7 +91,7 @@ async fn futures_of_readers_writers_and_permits_are_send() {
     drop(guard);
 }
 
-/// A wrapper that knows nothing of its closure but the bounds.
+/// A wrapper that knows only the bounds of its closure.
 fn wrap<F, Fut>(template: &LockTemplate, closure: F) -> impl Future<Output = Result<Fut::Output>> + Send
 where
     F: FnOnce(LockContext) -> Fut + Send,

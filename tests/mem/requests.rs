@@ -1,4 +1,4 @@
-//! What locks cost, by the server's own counters. In paused time no heartbeat comes in between.
+//! The cost of locks, by the server's own counters. In paused time, no heartbeats are sent in between.
 
 use tokio::task::JoinSet;
 use zlock::mem::{MemServer, Operation};
@@ -6,7 +6,7 @@ use zlock::{Client, InterProcessMutex, LockTemplate, Release};
 
 const PATH: &str = "/app/lock";
 
-/// A server on which the lock was used before, so that its parent is there.
+/// Creates a server on which the lock has been used before, so that its parent exists.
 async fn server() -> MemServer {
     let server = MemServer::new();
     cycle(&mutex(&server)).await;

@@ -1,4 +1,4 @@
-//! The same seed, the same run.
+//! The same seed gives the same run.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use zlock::mem::{Fault, MemServer, Operation};
 use zlock::{Client, InterProcessMutex};
 
-/// What six contending clients do while requests, answers and a session get lost, as text.
+/// Returns a text of the events of six contending clients while requests, responses and a session are lost.
 fn history(seed: u64) -> String {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! Code that blocks its runtime, and runtimes that end: on every store.
+//! Code that blocks its runtime, and runtimes that end, on every store.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use zlock::{Client, ErrorKind, Guard, InterProcessMutex, Release};
 const PATH: &str = "/runtimes/lock";
 const LONG: Duration = Duration::from_secs(20);
 
-/// A store, and how short a session it takes.
+/// A store, and its shortest session timeout.
 #[derive(Clone)]
 enum Store {
     Mem(MemServer),
@@ -35,7 +35,7 @@ impl Store {
         }
     }
 
-    /// A backend that lives on the runtime of the caller.
+    /// Connects a backend that lives on the caller's runtime.
     async fn backend(&self, session: Duration) -> Arc<dyn CoordinationBackend> {
         match self {
             Store::Mem(server) => {
@@ -62,7 +62,7 @@ impl Store {
         InterProcessMutex::new(&self.connect(session).await, PATH).unwrap()
     }
 
-    /// Somebody else gets the lock, within a session and the time that the server needs to see its end.
+    /// Checks that another client acquires the lock, within a session timeout and the time that the server needs to notice.
     async fn expect_free(&self) -> Guard {
         self.mutex(LONG).await.acquire_timeout(2 * self.shortest() + Duration::from_secs(5)).await.unwrap()
     }
@@ -72,7 +72,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Acquires on a runtime of its own, in a thread of its own, and then does `then` there.
+/// Acquires on a separate runtime in a separate thread, and then runs `then` there.
 async fn elsewhere<T: Send + 'static>(
     store: &Store,
     then: impl FnOnce(Runtime, Guard) -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! What the tests of the whole stack on real ZooKeeper servers share.
+//! Helpers for tests of the whole stack on real ZooKeeper servers.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -22,13 +22,13 @@ use zookeeper_client::{Acls, CreateMode};
 /// A session that outlives every test: its heartbeats are minutes apart.
 pub const LONG: Duration = Duration::from_secs(120);
 
-/// A client, by the facade's own entry point.
+/// Connects a client with the facade's own function.
 pub async fn connect(hosts: impl Display, session: Duration) -> Client {
     let url = format!("zk://{hosts}?session_timeout={}ms", session.as_millis());
     zlock::connect(&url).await.unwrap()
 }
 
-/// A client of its own for a mutex of this path.
+/// Connects a client, and returns its mutex for this path.
 pub async fn mutex(hosts: impl Display, session: Duration, path: &str) -> InterProcessMutex {
     InterProcessMutex::new(&connect(hosts, session).await, path).unwrap()
 }
@@ -38,7 +38,7 @@ pub async fn release(guard: Guard) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Stands in line; returns when it does.
+/// Starts a waiter. Returns when it has joined the queue.
 pub async fn wait_behind(mutex: &InterProcessMutex, observer: &Observer, before: usize) -> JoinHandle<Guard> {
     let waiter = mutex.clone();
     let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap() });

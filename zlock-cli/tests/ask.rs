@@ -1,4 +1,4 @@
-//! `zlock ls`, `who`, `revoke` and `watch`, beside holders that use zlock and others that do not. On real servers.
+//! `zlock ls`, `who`, `revoke` and `watch` on real servers, with holders that use zlock and holders that do not.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -13,7 +13,7 @@ use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{folder, number_in, outcome, pid_of, send, zlock};
 
-/// Runs zlock with `--json` and returns its exit code and what it printed.
+/// Runs zlock with `--json`. Returns its exit code and its output.
 async fn json(url: &str, args: &[&str]) -> (i32, Value) {
     let (code, stdout, stderr) = outcome(zlock(args).args(["--json", "--url", url])).await;
     (code, serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{args:?}: {stdout}{stderr}")))
@@ -25,7 +25,7 @@ async fn who(url: &str, name: &str) -> Vec<Value> {
     who["participants"].as_array().unwrap().clone()
 }
 
-/// Waits until the lock has so many participants.
+/// Waits until the lock has this many participants.
 async fn until(url: &str, name: &str, count: usize) -> Vec<Value> {
     loop {
         let found = who(url, name).await;
@@ -36,7 +36,7 @@ async fn until(url: &str, name: &str, count: usize) -> Vec<Value> {
     }
 }
 
-/// A lock that is held by one `zlock run` and waited for by another.
+/// Checks a lock with a `zlock run` that holds it and one that waits for it.
 async fn held_and_waited_for(url: &str) {
     let folder = folder();
     let file = folder.path().join("pid");
@@ -89,7 +89,7 @@ async fn held_and_waited_for(url: &str) {
     assert_eq!((code, &asked["asked"]), (1, &0.into()));
 }
 
-/// An operator removes the node: the command is killed as soon as zlock learns of it.
+/// When an operator removes the node, the command is killed as soon as zlock notices.
 async fn forced(url: &str) {
     let folder = folder();
     let file = folder.path().join("pid");
@@ -166,7 +166,7 @@ async fn kinds(url: &str) {
             assert_eq!((actual, stderr.is_empty()), (code, code == 0), "{name} {wait}: {stderr}");
         }
         if kind != "shared" {
-            // Everybody must name the same maximum.
+            // All clients must use the same maximum.
             let args = ["run", "--url", url, "--permits", "1/5", name, "--", "true"];
             let (code, _, stderr) = outcome(&mut zlock(&args)).await;
             assert_eq!(code, 125, "{stderr}");
@@ -198,7 +198,7 @@ mod zookeeper {
 
     cases!(held_and_waited_for, forced, watched, kinds);
 
-    /// Nodes as Curator and kazoo name them, and a look that leaves nothing behind.
+    /// Shows nodes of Curator and kazoo, and leaves nothing behind.
     #[tokio::test]
     async fn foreign_holders_are_shown_and_nothing_is_made() {
         limit(async {
@@ -292,7 +292,7 @@ mod etcd {
     }
 }
 
-/// A name that no other test has.
+/// Returns a name that no other test uses.
 fn unique_name() -> String {
     folder().path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned()
 }

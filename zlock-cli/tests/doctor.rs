@@ -10,7 +10,7 @@ use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{outcome, zlock};
 
-/// Runs the doctor; returns its exit code, and its findings by check.
+/// Runs the doctor. Returns its exit code and its findings.
 async fn doctor(url: &str, prefix: &[&str]) -> (i32, Vec<Value>) {
     let (code, stdout, stderr) = outcome(zlock(&["doctor", "--json", "--url", url]).args(prefix)).await;
     let all: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
@@ -18,7 +18,7 @@ async fn doctor(url: &str, prefix: &[&str]) -> (i32, Vec<Value>) {
     (code, all["findings"].as_array().unwrap().clone())
 }
 
-/// The findings that are bad, as `check: message`.
+/// Returns the bad findings, as `check: message`.
 fn bad(findings: &[Value]) -> Vec<String> {
     let bad = findings.iter().filter(|finding| finding["ok"] == false);
     bad.map(|finding| {
@@ -58,7 +58,7 @@ async fn zookeeper() {
         {
             raw.create(path, data.as_bytes(), &persistent).await.unwrap();
         }
-        // A lock below a lock is nothing foreign.
+        // A lock below another lock is not foreign.
         raw.create("/app/lock/below", b"", &persistent).await.unwrap();
         let (code, findings) = doctor(&format!("{url}/?session_timeout=500ms"), &["app"]).await;
         assert_eq!(code, 1);

@@ -1,4 +1,4 @@
-//! The files of the guide's page on the command, run as cron, systemd, a shell and a CI runner run them.
+//! Runs the files of the guide's page on the command as cron, systemd, a shell and a CI runner do.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -10,7 +10,7 @@ use zlock_testkit::{etcd_or_skip, have, limit};
 
 use crate::support::{folder, outcome};
 
-/// A file of the guide.
+/// Returns the path of a file of the guide.
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
@@ -72,10 +72,10 @@ async fn cron() {
         let command = line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ");
         let (code, output) = machine.run(&command).await;
         assert!(code == 0 && output.starts_with("make-report --all token "), "{code} {output}");
-        // Beside another machine that is at it, nothing is run and nothing is said.
+        // While another machine holds the lock, nothing is run and nothing is printed.
         let during = format!("zlock run jobs/report -- sh -c '{command}; echo code $?'");
         assert_eq!(machine.run(&during).await, (0, "code 0\n".to_owned()));
-        // Without a store it fails, and says so.
+        // Without a store it fails with a message.
         let (code, output) =
             machine.run(&format!("ZLOCK_URL='etcd://127.0.0.1:1?connect_timeout=100ms'; {command}")).await;
         assert!(code == 125 && output.contains("127.0.0.1:1"), "{code} {output}");
@@ -169,7 +169,7 @@ async fn ci() {
     .await;
 }
 
-/// Every file of the guide is in its page, so that what is read is what is run.
+/// The page includes every file, so that readers see the code that is tested.
 #[test]
 fn the_page_includes_every_file() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/src/command.md");

@@ -1,8 +1,8 @@
-//! `zlock run` when the lock is lost: the command is dead before anybody else holds the lock. On real servers.
+//! `zlock run` when the lock is lost, on real servers: the command is dead before another client holds the lock.
 //!
-//! Each round has a command that ignores SIGTERM and writes the time into a file as often as it can, and a client with
-//! another connection that waits for the same lock. The last time in the file must be before the time at which the client
-//! holds it. `ZLOCK_ROUNDS` is the number of rounds for each fault.
+//! Each round has a command that ignores SIGTERM and writes the time into a file as often as possible, and a client on another
+//! connection that waits for the same lock. The last time in the file must be earlier than the time at which the client
+//! acquires the lock. `ZLOCK_ROUNDS` is the number of rounds for each fault.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[macro_use]
@@ -24,10 +24,10 @@ use crate::support::{
     written, zlock,
 };
 
-/// Locks that are lost at the same time.
+/// The number of locks that are lost at the same time.
 const AT_ONCE: usize = 5;
 
-/// Not a test by itself: what `support::beating` runs.
+/// Not a test by itself: `support::beating` runs it.
 #[test]
 fn beat() {
     support::beat();
@@ -46,7 +46,7 @@ struct Round {
 }
 
 impl Round {
-    /// `wrapper` is a program that runs the one that says that it is alive.
+    /// `wrapper` is a program that runs the program that writes the time.
     async fn begin(site: &Site, other: &Client, name: &str, wrapper: &[&str]) -> Self {
         let folder = support::folder();
         let beats = folder.path().join("beats");
@@ -64,7 +64,7 @@ impl Round {
         Round { zlock, beats, next, _folder: folder }
     }
 
-    /// Waits until the next one holds; returns the nanoseconds between the command's end and that, and the exit code.
+    /// Waits until the client holds the lock. Returns the nanoseconds between the command's end and that, and the exit code.
     async fn end(self) -> (i64, Option<i32>) {
         let Round { mut zlock, beats, next, _folder } = self;
         let (guard, granted) = next.await.unwrap();
@@ -77,7 +77,7 @@ impl Round {
     }
 }
 
-/// Breaks something in `rounds()` rounds; the lock must never have had two holders. Returns the exit codes.
+/// Injects a fault in `rounds()` rounds. The lock must never have two holders. Returns the exit codes.
 async fn every_round(
     site: &Site,
     fault: &str,
@@ -87,7 +87,7 @@ async fn every_round(
     every_round_of(&[], site, fault, harm, mend).await
 }
 
-/// A shell that starts a program in a session of its own, where a signal for the group does not reach it.
+/// A shell that starts a program in its own session, where signals for the group do not reach it.
 const LEAVING: [&str; 4] = ["sh", "-c", "setsid \"$@\" & wait", "sh"];
 
 async fn every_round_of(
@@ -145,7 +145,7 @@ async fn cut(site: &Site, fault: &str, wrapper: &[&str]) {
     assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
 }
 
-/// The keeper gets answers, and its requests are lost: the server does not hear from it.
+/// The keeper gets responses, but its requests are lost: the server does not hear from it.
 async fn link_deaf(site: &Site) {
     let harm = async |site: &Site, _: &[Round]| site.proxy.to_server(Flow::Swallow);
     let mend = async |site: &Site| {
@@ -177,7 +177,7 @@ async fn server_killed(site: &Site) {
     assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
 }
 
-/// The process that would kill the command cannot.
+/// The process that would kill the command is stopped.
 async fn keeper_stopped(site: &Site) {
     stop_keepers(site, "keeper stopped", &[]).await;
 }
@@ -196,7 +196,7 @@ async fn stop_keepers(site: &Site, fault: &str, wrapper: &[&str]) {
     assert!(codes.iter().all(|code| *code == Some(123)), "{codes:?}");
 }
 
-/// Both processes were stopped for longer than the session lasted, and one of them goes on: it kills the command.
+/// When both processes were stopped for longer than the session, and one of them continues, it kills the command.
 async fn one_of_two_that_were_stopped_goes_on(site: &Site) {
     for is_front in [true, false] {
         let other = site.other().await;
@@ -228,7 +228,7 @@ async fn command_of(round: &Round) -> i32 {
     support::children(keeper)[0]
 }
 
-/// The keeper waits for the lock, is stopped when it could have it, and goes on when somebody else holds it.
+/// The keeper is stopped while it waits for the lock, when it could acquire it. It continues when another client holds it.
 async fn a_keeper_that_is_stopped_starts_nothing_later(site: &Site) {
     let (one, other) = (site.other().await, site.other().await);
     let mutex = |client: &Client| client.mutex("/lost/late").unwrap();
@@ -254,7 +254,7 @@ async fn a_keeper_that_is_stopped_starts_nothing_later(site: &Site) {
     held.release().await.unwrap();
     let next = next.await.unwrap();
     send(keeper, Signal::CONT);
-    // It has noticed when it waits again.
+    // When it waits again, it has noticed.
     waiting(2).await;
     assert!(!file.exists(), "started while another client holds the lock");
     next.release().await.unwrap();
@@ -262,7 +262,7 @@ async fn a_keeper_that_is_stopped_starts_nothing_later(site: &Site) {
     assert!(file.exists());
 }
 
-/// A pause of the keeper that is shorter than what is left is no reason to kill.
+/// A pause of the keeper that ends before the deadline does not kill the command.
 async fn a_keeper_that_is_stopped_for_a_moment_loses_nothing(site: &Site) {
     let other = site.other().await;
     let round = Round::begin(site, &other, "lost/moment", &[]).await;
@@ -300,7 +300,7 @@ async fn front_killed(site: &Site) {
     assert!(codes.iter().all(Option::is_none), "{codes:?}");
 }
 
-/// Once SIGTERM was sent, an answer of the server does not take it back.
+/// SIGTERM is final: a later response of the server does not keep the command running.
 async fn recovery_takes_nothing_back(site: &Site) {
     let folder = support::folder();
     let file = folder.path().join("said");
@@ -341,7 +341,7 @@ async fn sigterm_comes_first(site: &Site) {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "begun\ntidy\n");
 }
 
-/// The front may be stopped for any time.
+/// The front may be stopped for any length of time.
 async fn a_front_that_is_stopped_loses_nothing(site: &Site) {
     let folder = support::folder();
     let file = folder.path().join("pid");

@@ -1,4 +1,4 @@
-//! `zlock run`: exit codes, input, output and environment. On a store inside the process: no server is needed.
+//! `zlock run`: exit codes, input, output and environment. Uses a store inside the process, so no server is needed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -46,7 +46,7 @@ async fn a_command_that_does_not_start_has_codes_of_its_own() {
     .await;
 }
 
-/// What it is wrong with, and what the message has to contain.
+/// Wrong command lines, and a part of the error message for each.
 const BAD: [(&[&str], &str); 22] = [
     (&["run", "a", "--", "touch"], "no store: use --url or set ZLOCK_URL"),
     (&["run", "--url", "", "a", "--", "touch"], "--url"),
@@ -96,7 +96,7 @@ async fn bad_input_is_one_line_and_starts_nothing() {
 async fn the_command_finds_the_lock_in_its_environment() {
     limit(async {
         let mut command = run_script("echo $ZLOCK_TOKEN $ZLOCK_PATH $ZLOCK_NODE $OTHER");
-        // What an outer lock has set is replaced.
+        // The variables of an outer lock are replaced.
         command.env("ZLOCK_TOKEN", "old").env("ZLOCK_PATH", "old").env("ZLOCK_NODE", "old");
         let (code, stdout, _) = outcome(command.env("OTHER", "kept")).await;
         let words: Vec<_> = stdout.split_whitespace().collect();
@@ -126,7 +126,7 @@ async fn the_standard_streams_are_those_of_the_command() {
     .await;
 }
 
-/// Standard error is a pipe that is full and that nobody reads.
+/// Standard error is a full pipe without a reader.
 #[tokio::test]
 async fn messages_that_nobody_reads_hold_nothing_up() {
     limit(async {
@@ -153,7 +153,7 @@ async fn without_a_shell_arguments_are_left_alone() {
     .await;
 }
 
-/// The command would run without the lock.
+/// Otherwise, a part of the command would run without the lock.
 #[tokio::test]
 async fn what_the_command_leaves_in_its_group_is_dead_before_the_lock_is_released() {
     limit(async {
@@ -173,7 +173,7 @@ async fn what_the_command_leaves_in_its_group_is_dead_before_the_lock_is_release
     .await;
 }
 
-/// A daemon that the command was to start.
+/// Such a process is a daemon that the command was meant to start.
 #[tokio::test]
 async fn what_has_left_the_group_outlives_a_command_that_ends_by_itself() {
     limit(async {
@@ -192,7 +192,7 @@ async fn what_has_left_the_group_outlives_a_command_that_ends_by_itself() {
     .await;
 }
 
-/// Then the system reaps children by itself.
+/// If SIGCHLD is ignored, the system reaps children by itself.
 #[tokio::test]
 async fn an_ignored_sigchld_is_inherited_from_some_parents() {
     limit(async {
@@ -234,7 +234,7 @@ async fn a_password_is_not_shown() {
     .await;
 }
 
-/// As `nohup` and a shell's `trap ''` want it, and nothing else.
+/// As `nohup` and a shell's `trap ''` require.
 #[tokio::test]
 async fn the_command_has_the_signals_that_zlock_was_started_with() {
     limit(async {

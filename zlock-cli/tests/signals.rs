@@ -1,4 +1,4 @@
-//! `zlock run`: signals, and what is left when one of its processes is killed. On a store inside the process.
+//! `zlock run`: signals, and what is left when one of its processes is killed. Uses a store inside the process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -13,7 +13,7 @@ use crate::support::{
     send, state, written,
 };
 
-/// A command that says which signals it gets, and a child that does the same.
+/// Returns a command that reports the signals it receives, with a child that does the same.
 fn listening(file: &Path) -> String {
     let [file, child] = [file.display().to_string(), file.with_extension("child").display().to_string()];
     let traps = |file: &str| {
@@ -77,7 +77,7 @@ async fn a_signal_that_ends_the_command_is_the_exit_code() {
     .await;
 }
 
-/// A command with a grandchild that ignores what it can; returns their numbers.
+/// Starts a command with a grandchild that ignores all signals that it can. Returns their process IDs.
 async fn stubborn(folder: &Path) -> (tokio::process::Child, i32, [i32; 2]) {
     let ignore = "trap '' HUP INT QUIT TERM USR1 USR2;";
     let [one, other] = ["command", "grandchild"].map(|name| folder.join(name));
@@ -120,7 +120,7 @@ async fn kill_9_of_the_keeper_takes_the_command_and_its_children_down() {
     .await;
 }
 
-/// The keeper has no parent to tell it, and the kernel kills only the command itself.
+/// The kernel kills only the command itself, so the front must find its descendants.
 #[tokio::test]
 async fn kill_9_of_the_keeper_finds_children_that_left_the_group() {
     limit(async {
@@ -137,7 +137,7 @@ async fn kill_9_of_the_keeper_finds_children_that_left_the_group() {
     .await;
 }
 
-/// Also those that the shell's `kill` sends to a job: SIGSTOP cannot be caught.
+/// This includes signals that the shell's `kill` sends to a job. SIGSTOP cannot be caught.
 #[tokio::test]
 async fn the_keeper_outlives_what_is_sent_to_the_job() {
     limit(async {
@@ -170,7 +170,7 @@ async fn a_command_that_is_stopped_goes_on_when_zlock_does() {
         let folder = folder();
         let file = folder.path().join("pid");
         let script = format!("echo $$ > {}; exec sleep 1000", file.display());
-        // Not the group of this test, which stops if it is run on a terminal.
+        // Not in the group of this test, which would be stopped on a terminal.
         let child = run_script(&script).process_group(0).spawn().unwrap();
         let command = number_in(&file).await;
         send(pid_of(&child), Signal::TSTP);
@@ -200,7 +200,7 @@ async fn orphans_are_reaped_while_the_command_runs() {
     .await;
 }
 
-/// The kernel does not kill a command that has another user now, or that does not want it.
+/// The kernel does not kill a command that has changed its user or cleared its parent-death signal.
 #[tokio::test]
 async fn kill_9_of_the_keeper_takes_a_command_down_that_the_kernel_leaves_alone() {
     limit(async {
@@ -217,7 +217,7 @@ async fn kill_9_of_the_keeper_takes_a_command_down_that_the_kernel_leaves_alone(
     .await;
 }
 
-/// A shell has started something in the background and then executed zlock.
+/// A shell has started a process in the background and then executed zlock.
 #[tokio::test]
 async fn what_zlock_has_not_started_is_left_alone() {
     limit(async {
@@ -237,7 +237,7 @@ async fn what_zlock_has_not_started_is_left_alone() {
     .await;
 }
 
-/// All that the command has started, in whatever group.
+/// This includes all descendants of the command, in any group.
 #[tokio::test]
 async fn kill_9_of_zlock_finds_children_that_left_the_group() {
     limit(async {
@@ -253,7 +253,7 @@ async fn kill_9_of_zlock_finds_children_that_left_the_group() {
     .await;
 }
 
-/// Nobody is left to do it but the kernel. The thread that started the command is one that lives until then.
+/// Only the kernel is left to kill the command. The thread that started the command lives until then.
 #[tokio::test]
 async fn the_command_dies_with_both_processes() {
     limit(async {

@@ -15,7 +15,7 @@ use zlock_testkit::limit;
 
 use crate::support::{eventually, folder, is_alive, is_dead, number_in, pid_of, send, state};
 
-/// An interactive shell on a terminal of its own.
+/// An interactive shell on its own terminal.
 struct Shell {
     terminal: File,
     screen: Arc<Mutex<String>>,
@@ -45,7 +45,7 @@ impl Shell {
         let shown = screen.clone();
         std::thread::spawn(move || {
             let mut bytes = [0; 1024];
-            // An error says that nobody has the terminal open any more.
+            // An error means that no process has the terminal open any more.
             while let Ok(n @ 1..) = output.read(&mut bytes) {
                 shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..n]));
             }
@@ -57,7 +57,7 @@ impl Shell {
         self.terminal.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Runs a line, which must end with a number that the shell shows: waits until it is there.
+    /// Runs a line that prints a number, and waits for the number.
     async fn shows(&self, text: &str) {
         let shown = || self.screen.lock().unwrap().contains(text);
         let screen = self.screen.clone();
@@ -65,13 +65,13 @@ impl Shell {
         drop(screen);
     }
 
-    /// Forgets what was shown.
+    /// Clears the output so far.
     fn clear(&self) {
         self.screen.lock().unwrap().clear();
     }
 }
 
-/// Shows what was on the screen of a test that fails.
+/// Prints the screen of a failed test.
 impl Drop for Shell {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -203,7 +203,7 @@ async fn a_job_in_the_background_is_stopped_when_it_reads() {
     .await;
 }
 
-/// A script has no job control: the shell that started the script must see that all of it has stopped.
+/// A script has no job control: the shell that started it must see that the whole script has stopped.
 #[tokio::test]
 async fn ctrl_z_in_a_script_stops_the_script() {
     limit(async {

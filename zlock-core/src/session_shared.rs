@@ -1,4 +1,4 @@
-//! What the two sides of a session's state share.
+//! The state that [`SessionPublisher`](crate::SessionPublisher) and [`SessionEvents`](crate::SessionEvents) share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

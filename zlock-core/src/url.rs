@@ -125,8 +125,8 @@ impl ConnectUrl {
         parsed.or_else(bad)
     }
 
-    /// Returns a URL as messages show it, whether or not it can be parsed: in quotes, without parameters, and with `***` for
-    /// everything behind the scheme if it may contain a password.
+    /// Returns a URL for messages, even if it cannot be parsed: in quotes and without parameters. If the URL may contain a
+    /// password, `***` replaces everything after the scheme.
     ///
     /// # Examples
     /// ```

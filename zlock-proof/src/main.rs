@@ -1,5 +1,5 @@
 //! Tries to break zlock: `zlock-proof sim|model|chaos ..`.
-#![allow(clippy::expect_used, clippy::panic, reason = "a check that fails says so and ends")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a failed check reports it and exits")]
 
 #[cfg(feature = "chaos")]
 mod chaos;

@@ -87,7 +87,7 @@ impl LockHandle<Mutex> {
     /// Waiters of one client are served first come, first served, and so are the places in the store. A waiter of
     /// another client may wait longer than without hand-off. For each place ahead of it, that is up to `within` plus one
     /// critical section, and up to a second more if the store is slow to create the client's next place. A holder that does
-    /// not release the lock, or a waiter that is not polled when its turn comes, holds up everybody, as without hand-off.
+    /// not release the lock, or a waiter that is not polled when its turn comes, blocks all others, as without hand-off.
     ///
     /// # Differences for holders
     /// - Holders of the same place have the same [`node`](crate::Guard::node). Their

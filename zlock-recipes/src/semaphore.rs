@@ -18,9 +18,9 @@ use crate::participants::Participant;
 /// guard may be moved to another task and released there. A semaphore is never entered again: an acquisition inside the
 /// scope of held permits takes more of them, and waits for itself if there are not enough.
 ///
-/// All clients must use the same maximum for a path. Curator's semaphore keeps its nodes in another way: the two
-/// must not share a path. Nor should other locks: a mutex or a read/write lock on a semaphore's path keeps out
-/// everybody behind it and waits for everybody before it, which is safe but of no use.
+/// All clients must use the same maximum for a path. Curator's semaphore lays out its nodes differently, so the two must not
+/// share a path. Other locks should not share it either: a mutex or a read/write lock on a semaphore's path waits for all
+/// clients before it and blocks all clients behind it, which is safe but useless.
 ///
 /// # Examples
 /// ```

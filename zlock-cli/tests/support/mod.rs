@@ -1,4 +1,4 @@
-//! What the tests of the command share: the built binary, run as users run it.
+//! Helpers for the tests of the command, which run the binary as users do.
 #![allow(
     dead_code,
     unused_macros,
@@ -23,15 +23,15 @@ use zlock_testkit::{Daemon, Etcd, FaultProxy, ZooKeeper, have_etcd, have_zookeep
 
 pub const POLL: Duration = Duration::from_millis(5);
 
-/// A command that ignores no signal, as one that a shell starts at a prompt. What runs the tests may ignore some, such as a
-/// shell that has put them into the background.
+/// Creates a command that ignores no signals, like one started at a shell's prompt. The test runner may ignore some, for
+/// example if a shell runs it in the background.
 pub fn at_a_prompt(program: &str) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT,QUIT").arg(program);
     command
 }
 
-/// The command, with nothing in its environment that could change what it does.
+/// Creates a `zlock` command, without environment variables that affect it.
 pub fn zlock(args: &[&str]) -> Command {
     let mut command = at_a_prompt(env!("CARGO_BIN_EXE_zlock"));
     command.args(args).env_remove("ZLOCK_URL").env_remove("NO_COLOR").kill_on_drop(true);
@@ -39,7 +39,7 @@ pub fn zlock(args: &[&str]) -> Command {
     command
 }
 
-/// `zlock run` of a shell script, on a store inside the process.
+/// Creates a `zlock run` command for a shell script, on a store inside the process.
 pub fn run_script(script: &str) -> Command {
     zlock(&["run", "--url", "mem://test", "--shell", "a", "--", script])
 }
@@ -49,7 +49,7 @@ pub async fn output(command: &mut Command) -> Output {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().await.unwrap()
 }
 
-/// Runs the command to its end, and returns its exit code and what it wrote.
+/// Runs the command to its end. Returns its exit code and its output.
 pub async fn outcome(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = output(command).await;
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -60,7 +60,7 @@ pub fn pid_of(child: &Child) -> i32 {
     child.id().unwrap().try_into().unwrap()
 }
 
-/// Sends a signal to a process that the test has started, or that one of these has.
+/// Sends a signal to a process that the test or one of its processes has started.
 pub fn send(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
@@ -69,7 +69,7 @@ pub async fn exit_code(mut child: Child) -> i32 {
     child.wait().await.unwrap().code().unwrap()
 }
 
-/// Waits until the look finds something.
+/// Waits until `look` returns a value.
 pub async fn eventually<T>(what: impl Debug, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..6000 {
         if let Some(found) = look() {
@@ -91,12 +91,12 @@ pub async fn number_in(file: &Path) -> i32 {
     written(file).await.lines().next().unwrap().trim().parse().unwrap()
 }
 
-/// Whether a process exists and is no zombie.
+/// Returns `true` if a process exists and is not a zombie.
 pub fn is_alive(pid: i32) -> bool {
     state(pid).is_some_and(|state| state != 'Z')
 }
 
-/// The state of a process: R, S, D, T, Z.
+/// Returns the state of a process: R, S, D, T, Z.
 pub fn state(pid: i32) -> Option<char> {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?.rsplit_once(") ")?.1.chars().next()
 }
@@ -105,14 +105,14 @@ pub async fn is_dead(pid: i32) {
     eventually(("the end of", pid), || (!is_alive(pid)).then_some(())).await;
 }
 
-/// The children of a process.
+/// Returns the children of a process.
 pub fn children(pid: i32) -> Vec<i32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// The process that holds the lock of this `zlock run`, which has started its command.
+/// Returns the process that holds the lock of this `zlock run`, once it has started its command.
 pub async fn keeper_of(front: i32) -> i32 {
     eventually("a keeper with a command", || {
         children(front).into_iter().find(|keeper| !children(*keeper).is_empty())
@@ -120,22 +120,22 @@ pub async fn keeper_of(front: i32) -> i32 {
     .await
 }
 
-/// A folder of its own for a test.
+/// Creates a folder for a test.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// Where a test program that this one starts again writes, by this variable.
+/// The variable with the file to which another run of this test program writes.
 pub const BEATS: &str = "ZLOCK_TEST_BEATS";
 
-/// The arguments that make this test program write [`BEATS`]; each test program that uses it has a test `beat`.
+/// Returns the arguments that make this test program write to [`BEATS`]. Each test program that uses this has a test `beat`.
 pub fn beating() -> Vec<String> {
     let exe = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
     [&*exe, "beat", "--exact", "--nocapture"].map(str::to_owned).into()
 }
 
-/// The body of the test `beat`: if this is a command of another test, ignores what it can, and writes the time into a file
-/// as often as it can, until it is killed.
+/// The body of the test `beat`. As a command of another test, it ignores all signals that it can, and writes the time into a
+/// file as often as possible, until it is killed.
 pub fn beat() {
     use std::io::Write as _;
 
@@ -150,7 +150,7 @@ pub fn beat() {
     }
 }
 
-/// The time, on a clock that all processes share.
+/// Returns the time in nanoseconds, on a clock that all processes share.
 pub fn nanos() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap())
@@ -159,7 +159,7 @@ pub fn nanos() -> u64 {
         .unwrap()
 }
 
-/// The last time in a file of beats.
+/// Returns the last time in a file of beats.
 pub fn last_beat(file: &Path) -> u64 {
     let text = std::fs::read_to_string(file).unwrap();
     text.rsplit_once('\n').unwrap().0.rsplit('\n').next().unwrap().parse().unwrap()

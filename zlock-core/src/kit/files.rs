@@ -1,25 +1,25 @@
-//! Reading files that may be on a disk that hangs.
+//! Reads files that may be on a hanging disk.
 
 use std::sync::Arc;
 use std::thread;
 
 use tokio::sync::{Mutex, oneshot};
 
-/// Reads the files of one configuration, off the runtime and one after another. Clones share their turn.
+/// Reads the files of a configuration outside the runtime, one read at a time. Clones share this limit.
 ///
-/// A read that hangs cannot be cancelled. So it has a thread of its own, which neither blocks the runtime's tasks nor keeps the
-/// runtime from ending. Later reads wait for it, so that one thread hangs, however often a client tries to connect.
+/// A hanging read cannot be cancelled. So it runs on a separate thread, which neither blocks the runtime's tasks nor keeps the
+/// runtime from shutting down. Later reads wait for it, so that only one thread hangs, however often a client tries to connect.
 #[derive(Clone, Debug, Default)]
 pub struct Files(Arc<Mutex<()>>);
 
 impl Files {
-    /// Runs `read` on a new thread, once the read under way has ended.
+    /// Runs `read` on a new thread, once the read in progress has ended.
     ///
     /// # Errors
-    /// Those of `read`, and if the operating system refuses the thread.
+    /// Those of `read`, and an error if the operating system cannot start the thread or if `read` panics.
     ///
     /// # Cancel safety
-    /// A read that has begun continues on its thread.
+    /// A read that has begun continues on its thread. Its result is dropped.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> Result<T, String> + Send + 'static,
@@ -29,11 +29,11 @@ impl Files {
         let run = move || {
             let output = read();
             drop(turn);
-            // An error if nobody waits for it any more.
+            // Fails if the caller no longer waits.
             drop(sender.send(output));
         };
         let started = thread::Builder::new().name("zlock-files".into()).spawn(run);
-        started.map_err(|error| format!("no thread to read files on: {error}"))?;
+        started.map_err(|error| format!("cannot start a thread to read files: {error}"))?;
         output.await.unwrap_or_else(|_| Err("reading the files panicked".into()))
     }
 }
@@ -51,7 +51,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// The reads under way in this process, of this one test.
+    /// Returns the number of reads in progress in this process, which has only this test.
     fn threads() -> usize {
         let tasks = fs::read_dir("/proc/self/task").unwrap();
         let name = |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -74,7 +74,7 @@ mod tests {
         }
         assert_eq!(threads(), 1);
         let waiting = tokio::spawn(read());
-        // The read that hangs takes the old text, and the one that waits reads the file of then.
+        // The hanging read gets the old text, and the waiting one reads the new file.
         let old = folder.path().join("old");
         fs::rename(&pipe, &old).unwrap();
         fs::write(&pipe, "new").unwrap();

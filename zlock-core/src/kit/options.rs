@@ -129,17 +129,17 @@ impl Options {
         check_duration("operation timeout", self.operation_timeout, max)
     }
 
-    /// Runs the check of what files contain, off the runtime.
+    /// Runs a check of the contents of files, outside the runtime.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] with what the check finds; [`ErrorKind::Unavailable`] if the files cannot be read `until`
-    /// then.
+    /// - [`ErrorKind::InvalidArgument`] with the problem that the check finds.
+    /// - [`ErrorKind::Unavailable`] if the files cannot be read before `until`.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// This method is cancel safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub async fn check_files(
         &self,
         until: Instant,

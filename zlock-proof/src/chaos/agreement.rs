@@ -1,4 +1,4 @@
-//! Whether the servers of a cluster agree: a store that contradicts itself can break every promise of a lock.
+//! Checks that the servers of a cluster agree. If they do not, the store can break every promise of a lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,22 +11,22 @@ use zookeeper_client::{Client, Error};
 use super::cluster::Cluster;
 use super::etcdctl;
 
-/// Between two looks.
+/// The pause between two reads.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A server that serves answers within this time.
+/// The time limit for the response of a serving server.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// The paths that ZooKeeper keeps for itself.
 const OWN: &str = "/zookeeper";
 
-/// What a server has: the nodes and sessions by name, each with what never changes of it.
+/// The contents of a server: nodes and sessions by name, each with its immutable properties.
 type Contents = BTreeMap<String, String>;
 
-/// A name, and what each server has there.
+/// A name, and the properties on each server.
 type Difference = (String, Vec<Option<String>>);
 
-/// Reads all servers and returns what they disagree about, a line each; none if they agree.
+/// Reads all servers and returns a line for each disagreement.
 pub(crate) async fn disagreement(cluster: &Cluster) -> Vec<String> {
     match cluster {
         Cluster::Zk(ensemble) => steady(async || look(ensemble.members(), zookeeper).await).await,
@@ -34,9 +34,9 @@ pub(crate) async fn disagreement(cluster: &Cluster) -> Vec<String> {
     }
 }
 
-/// What differs in the same way in three looks, which is no delay: each read catches up with the leader first, so a
-/// node that one server has in the first and in the third look must be on the others in the second. Clients may go on
-/// meanwhile.
+/// Returns differences that are the same in three reads, so that they are not delays: each read catches up with the leader
+/// first, so a node that one server has in the first and third read must be on the others in the second. Clients may keep
+/// running meanwhile.
 async fn steady(look: impl AsyncFn() -> Vec<Contents>) -> Vec<String> {
     let mut steady = differences(&look().await);
     for _ in 0..2 {
@@ -65,7 +65,7 @@ where
     all
 }
 
-/// A server that does not answer differs from those that do.
+/// Returns the contents of a server that does not respond, which differ from those of servers that do.
 fn unanswered(why: String) -> Contents {
     [("the server".to_owned(), format!("does not answer ({why})"))].into()
 }
@@ -76,13 +76,13 @@ async fn zookeeper(member: ZooKeeper) -> Result<Contents, String> {
     let (tracker, nodes) = dump.split_once("ephemeral nodes dump:").unwrap_or((&dump, ""));
     contents.extend(sessions(tracker).map(|session| (format!("session {session}"), "known".to_owned())));
     for (path, session) in session_nodes(nodes) {
-        // Listed by its session, but by no parent.
+        // Its session lists this node, but no parent does.
         contents.entry(path.to_owned()).or_insert_with(|| format!("without a parent, of session {session}"));
     }
     Ok(contents)
 }
 
-/// The nodes of a server, after it has caught up with the leader.
+/// Returns the nodes of a server, after it has caught up with the leader.
 async fn zookeeper_nodes(server: &str) -> Result<Contents, Error> {
     let client = Client::connector().with_session_timeout(ANSWER).connect(server).await?;
     client.sync("/").await?;
@@ -108,12 +108,12 @@ async fn zookeeper_nodes(server: &str) -> Result<Contents, Error> {
     Ok(nodes)
 }
 
-/// The sessions that a session tracker names: a leader's in another way than a follower's.
+/// Returns the sessions in a session tracker's listing. A leader's format differs from a follower's.
 fn sessions(tracker: &str) -> impl Iterator<Item = &str> {
     tracker.split_whitespace().filter(|word| word.starts_with("0x"))
 }
 
-/// The nodes that sessions own, each with its session.
+/// Returns the nodes that sessions own, each with its session.
 fn session_nodes(nodes: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut session = "";
     nodes.lines().map(str::trim).filter_map(move |line| match line.strip_suffix(':') {
@@ -131,7 +131,7 @@ async fn etcd(member: Etcd) -> Result<Contents, String> {
     contents.map_err(|error| error.to_string())
 }
 
-/// The names at which the servers have different things.
+/// Returns the names for which the servers differ.
 fn differences(servers: &[Contents]) -> BTreeSet<Difference> {
     let names: BTreeSet<_> = servers.iter().flat_map(BTreeMap::keys).collect();
     let found = names.into_iter().map(|name| {
@@ -141,13 +141,13 @@ fn differences(servers: &[Contents]) -> BTreeSet<Difference> {
     found.filter(|(_, values)| values.windows(2).any(|two| two[0] != two[1])).collect()
 }
 
-/// In one line: `/l/n: made by 0x7 of session 0x1 on server 2, missing on servers 0 and 1`.
+/// Formats a difference: `/l/n: made by 0x7 of session 0x1 on server 2, missing on servers 0 and 1`.
 fn show((name, values): &Difference) -> String {
     let mut by_value: BTreeMap<Option<&str>, Vec<String>> = BTreeMap::new();
     for (server, value) in values.iter().enumerate() {
         by_value.entry(value.as_deref()).or_default().push(server.to_string());
     }
-    // What is there comes first.
+    // Existing entries come first.
     let parts = by_value.iter().rev().map(|(value, servers)| {
         let what = value.unwrap_or("missing");
         format!("{what} on server{} {}", if servers.len() > 1 { "s" } else { "" }, servers.join(" and "))
@@ -182,7 +182,7 @@ mod tests {
             return;
         }
         limit(async {
-            // No ensemble: each has what it was given.
+            // These servers are no ensemble, so each has its own contents.
             let servers = [ZooKeeper::start().await, ZooKeeper::start().await];
             let client = make(&servers[1].connect_string(), "/node").await;
             let lines = steady(async || look(&servers, zookeeper).await).await;

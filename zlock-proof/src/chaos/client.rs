@@ -1,4 +1,4 @@
-//! A client process: one session, some workers.
+//! A client process, with one session and some workers.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use super::waits;
 use super::worker::Worker;
 use crate::history::What;
 
-/// Workers of a busy process. They share its session.
+/// The number of workers in a busy process. They share its session.
 const WORKERS: u32 = 2;
 
 /// The arguments of a client process.
@@ -30,19 +30,19 @@ pub(crate) struct Told {
     pub(crate) folder: PathBuf,
     pub(crate) seed: u64,
     pub(crate) manner: Manner,
-    /// The timeout of the session.
+    /// The session timeout.
     pub(crate) session: Duration,
 }
 
 impl Told {
-    /// As arguments of the process.
+    /// Returns the arguments of the process.
     pub(crate) fn to_args(&self) -> [String; 7] {
         let (folder, seed) = (self.folder.display().to_string(), self.seed.to_string());
         let (manner, session) = (format!("{:?}", self.manner), self.session.as_millis().to_string());
         ["chaos-client".to_owned(), self.url.clone(), self.name.clone(), folder, seed, manner, session]
     }
 
-    /// From the arguments after the first.
+    /// Parses the arguments after the first.
     fn parse(args: &[String]) -> Option<Self> {
         let [url, name, folder, seed, manner, session] = args else { return None };
         let (url, name, folder) = (url.clone(), name.clone(), folder.into());
@@ -61,22 +61,22 @@ pub(crate) fn history(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.history"))
 }
 
-/// When this file is there, clients end.
+/// When this file exists, clients end.
 pub(crate) fn stop_file(folder: &Path) -> PathBuf {
     folder.join("stop")
 }
 
-/// While this file is there, something happens to the cluster.
+/// While this file exists, a fault affects the cluster.
 pub(crate) fn storm_file(folder: &Path) -> PathBuf {
     folder.join("storm")
 }
 
-/// Where the storage is served.
+/// The socket of the storage.
 pub(crate) fn socket(folder: &Path) -> PathBuf {
     folder.join("storage")
 }
 
-/// The process.
+/// Runs the process.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     let told = Told::parse(args).expect("URL NAME FOLDER SEED MANNER SESSION_MS");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 
 async fn live(told: Told) {
     let record = Arc::new(Record::create(&told.history()).expect("a history"));
-    // The cluster may be down at this moment.
+    // The cluster may be down.
     let client = loop {
         match connect(&told.url).await {
             Ok(client) => break client,
@@ -108,12 +108,12 @@ async fn live(told: Told) {
         ended.expect("a worker");
     }
     client.close().await.expect("the end of the session");
-    // The end is the last that is told of the session.
+    // The end is the session's last event.
     session.await.expect("the session's watcher");
     record.write(What::Bye);
 }
 
-/// A client that is made outside of any runtime: nothing may depend on where that was.
+/// Creates a client outside of any runtime. No behavior may depend on where that happens.
 async fn connect(url: &str) -> Result<Client> {
     let backend: Arc<dyn CoordinationBackend> = if url.starts_with("etcd://") {
         Arc::new(EtcdBackend::connect(EtcdOptions::from_url(url)?).await?)
@@ -130,7 +130,7 @@ async fn watch_session(client: Client, record: Arc<Record>) {
             epoch: session.epoch,
             session: session.id.get(),
             state: format!("{:?}", session.state),
-            // At rest a session ends when the client hears of it.
+            // A session at rest ends when the client notices.
             deadline: record.clock.number(session.deadline.unwrap_or_else(tokio::time::Instant::now)),
         });
     }

@@ -7,20 +7,20 @@ use tokio::time::Instant;
 
 use crate::history::Ns;
 
-/// The machine's monotonic clock. It is one for all processes of a machine and does not stop for a process that is
-/// stopped, so what different processes say of it can be compared. It is also the clock behind tokio's
-/// [`Instant`], which does not show its number.
+/// Reads the machine's monotonic clock. All processes of a machine share this clock, and it also runs while a process is
+/// stopped, so the times of different processes can be compared. It is also the clock behind tokio's [`Instant`], which hides
+/// its value.
 pub(crate) fn now() -> Ns {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// A duration as a number.
+/// Converts a duration to nanoseconds.
 pub(crate) fn nanos(duration: Duration) -> Ns {
     Ns::try_from(duration.as_nanos()).unwrap_or(Ns::MAX)
 }
 
-/// Turns instants into numbers.
+/// Converts instants to nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     instant: Instant,
@@ -29,7 +29,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        // The number first: a deadline comes out early if anything, which makes no hold longer than it is.
+        // The number is read first, so a deadline may be too early but never too late, and no hold appears too long.
         let number = now();
         Clock { instant: Instant::now(), number }
     }
@@ -51,7 +51,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let (before, instant, after) = (now(), Instant::now(), now());
         let number = clock.number(instant);
-        // The two readings at the beginning may be apart, too.
+        // The two clock readings at the beginning differ slightly, too.
         assert!(number + 1_000_000 > before && number < after, "{before} {number} {after}");
     }
 }

@@ -19,32 +19,32 @@ use crate::history::Ns;
 /// The ZooKeeper servers' tick.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Locks that begin near the wrap of ZooKeeper's numbers, and the number that comes next there: right before those that a
-/// server gives again and again, and right before those that are no places any more.
+/// Locks that start near the wrap of ZooKeeper's sequence numbers, and their next number. One is right before the number that
+/// a server assigns repeatedly, the other right before numbers that are no longer valid in a queue.
 const COUNTED: [(&str, i32); 2] = [("/chaos/mutex", i32::MAX - 20), ("/chaos/rw", i32::MAX - (1 << 20) - 20)];
 
-/// Which store is under test.
+/// The store under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Zk,
     Etcd,
 }
 
-/// How often [`Cluster::maintain`] succeeded.
+/// The numbers of successes of [`Cluster::maintain`].
 #[derive(Debug, Default)]
 pub(crate) struct Maintained {
     pub(crate) compactions: AtomicUsize,
     pub(crate) leader_moves: AtomicUsize,
 }
 
-/// Three servers of a store.
+/// A cluster of three servers.
 #[derive(Debug)]
 pub(crate) enum Cluster {
     Zk(Ensemble),
     Etcd(EtcdCluster),
 }
 
-/// The same call on each member, whatever the store is.
+/// Makes the same call on each member, for any store.
 macro_rules! member {
     ($self:ident, $server:ident, $member:ident => $do:expr) => {
         match $self {
@@ -61,8 +61,8 @@ macro_rules! member {
 }
 
 impl Cluster {
-    /// Starts the servers. With an odd seed ZooKeeper's followers wait for a leader that stands still for longer than
-    /// it ever does here; with an even one they look for another after 5 s.
+    /// Starts the servers. With an odd seed, ZooKeeper's followers wait for a paused leader longer than any pause here. With an
+    /// even seed, they elect another leader after 5 s.
     pub(crate) async fn start(store: Store, seed: u64) -> Self {
         match store {
             Store::Zk => {
@@ -76,7 +76,7 @@ impl Cluster {
         }
     }
 
-    /// The servers.
+    /// Returns the servers.
     pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
         match self {
             Cluster::Zk(ensemble) => ensemble.members().iter().map(ZooKeeper::addr).collect(),
@@ -84,7 +84,7 @@ impl Cluster {
         }
     }
 
-    /// The servers' names and versions.
+    /// Returns the servers' names and versions.
     pub(crate) fn version(&self) -> String {
         let (name, versions): (_, BTreeSet<_>) = match self {
             Cluster::Zk(ensemble) => {
@@ -97,7 +97,7 @@ impl Cluster {
         format!("{name} {}", versions.into_iter().collect::<Vec<_>>().join(" and "))
     }
 
-    /// A link to a server.
+    /// Starts a link to a server.
     pub(crate) async fn link(&self, server: SocketAddr) -> FaultProxy {
         match self {
             Cluster::Zk(_) => FaultProxy::start_zookeeper(server).await,
@@ -105,7 +105,7 @@ impl Cluster {
         }
     }
 
-    /// A URL for these addresses and this session timeout.
+    /// Returns a URL for these addresses and this session timeout.
     pub(crate) fn url(&self, hosts: &[String], session: Duration) -> String {
         let (hosts, session) = (hosts.join(","), session.as_millis());
         match self {
@@ -116,13 +116,13 @@ impl Cluster {
         }
     }
 
-    /// The number of a server in this role. Waits until there is one.
+    /// Returns the number of a server in this role. Waits until there is one.
     pub(crate) async fn find(&self, role: Role) -> usize {
         let leader = self.leader().await;
         if role == Role::Leader { leader } else { (leader + 1) % self.addrs().len() }
     }
 
-    /// The number of the leader. Waits until there is one.
+    /// Returns the number of the leader. Waits until there is one.
     pub(crate) async fn leader(&self) -> usize {
         match self {
             Cluster::Zk(ensemble) => ensemble.leader().await,
@@ -130,11 +130,11 @@ impl Cluster {
         }
     }
 
-    /// The sessions that there are, if a leader that stood still may end some of them when it goes on, although another
-    /// one leads by then; `None` if not, or without an answer.
+    /// Returns all sessions, if a paused leader may end some of them when it resumes, although another member leads by then.
+    /// Returns `None` if it cannot, or without a response.
     ///
-    /// etcd's does (issue 15247). What was done about it in 3.4.31 and 3.5.13 is not asked by a member whose clock ticks,
-    /// as it does again when the whole process goes on: seen with 3.5.16.
+    /// etcd's leader can (issue 15247). The check added in 3.4.31 and 3.5.13 is skipped by a member whose clock ticks, which it
+    /// does again once the whole process resumes. Seen with 3.5.16.
     pub(crate) async fn endangered(&self, leader: usize) -> Option<BTreeSet<u64>> {
         let Cluster::Etcd(cluster) = self else { return None };
         let another = cluster.members()[(leader + 1) % cluster.members().len()].addr();
@@ -166,13 +166,13 @@ impl Cluster {
         member!(self, server, member => member.pause());
     }
 
-    /// Cuts a ZooKeeper server off from the others, but not from its clients, or joins it with them again.
+    /// Cuts a ZooKeeper server off from the others, but not from its clients, or joins it again.
     pub(crate) fn set_apart(&self, server: usize, is_apart: bool) {
         let Cluster::Zk(ensemble) = self else { return };
         if is_apart { ensemble.cut_off(server) } else { ensemble.join(server) }
     }
 
-    /// Lets a server's disk hang until what is returned is dropped.
+    /// Makes a server's disk hang until the returned value is dropped.
     pub(crate) fn hang_disk(&self, server: usize) -> Process {
         member!(self, server, member => member.hang_disk())
     }
@@ -181,7 +181,7 @@ impl Cluster {
         member!(self, server, member => member.resume());
     }
 
-    /// Ends a session by hand at any server that answers. `false` if there certainly was none of this number.
+    /// Ends a session at any server that responds. Returns `false` if that session certainly did not exist.
     pub(crate) async fn end_session(&self, session: u64) -> bool {
         let mut perhaps = false;
         for server in self.addrs() {
@@ -191,16 +191,16 @@ impl Cluster {
             };
             match ended.expect("a session's end") {
                 Ok(ended) => return ended || perhaps,
-                // No answer: it may have been done all the same.
+                // Without a response, the request may still have taken effect.
                 Err(_) => perhaps = true,
             }
         }
         perhaps
     }
 
-    /// What operators and their jobs do to a healthy cluster: etcd's history is compacted up to now, four times a second,
-    /// and every four seconds the leader hands over. Counts how often each succeeds, and says since when the cluster had no
-    /// leader, or none that all have heard of. Never ends by itself.
+    /// Maintains a healthy cluster like an operator: compacts etcd's history four times a second, and moves the leader every
+    /// four seconds. Counts the successes of each, and reports since when the cluster had no leader known to all members.
+    /// Never completes.
     pub(crate) async fn maintain(&self, done: &Maintained, moved: impl Fn(Ns)) {
         let Cluster::Etcd(cluster) = self else { return pending().await };
         for turn in 1_usize.. {
@@ -221,7 +221,7 @@ impl Cluster {
         }
     }
 
-    /// What clients that are gone have left at the servers. Waits for the sessions of killed ones to end.
+    /// Returns what former clients have left at the servers. Waits for the sessions of killed clients to end.
     pub(crate) async fn residue(&self, wait: Duration) -> Vec<String> {
         let until = Instant::now() + wait;
         loop {
@@ -237,7 +237,7 @@ impl Cluster {
     }
 }
 
-/// Lets the locks of [`COUNTED`] begin where they are to begin.
+/// Sets the next sequence numbers of the locks in [`COUNTED`].
 async fn count(ensemble: &Ensemble) {
     let url = format!("zk://{}", ensemble.connect_string());
     let client = zlock::connect(&url).await.expect("a client");

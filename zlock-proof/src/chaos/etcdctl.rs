@@ -1,4 +1,4 @@
-//! What an operator does with `etcdctl`.
+//! An operator's use of `etcdctl`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,10 +12,10 @@ fn etcdctl(server: SocketAddr, args: &[&str]) -> io::Result<Output> {
     command.args(args).stdin(Stdio::null()).output()
 }
 
-/// Ends a session: revokes its lease. `false` if there is no such lease.
+/// Ends a session by revoking its lease. Returns `false` if there is no such lease.
 ///
 /// # Errors
-/// If the server does not answer.
+/// The server does not respond.
 pub(crate) fn revoke(server: SocketAddr, session: u64) -> io::Result<bool> {
     let Output { status, stderr, .. } = etcdctl(server, &["lease", "revoke", &format!("{session:x}")])?;
     let why = String::from_utf8_lossy(&stderr);
@@ -26,42 +26,42 @@ pub(crate) fn revoke(server: SocketAddr, session: u64) -> io::Result<bool> {
     }
 }
 
-/// Compacts up to the revision that the server is at: nothing before can be read any more, nor watched.
+/// Compacts up to the server's current revision. Earlier revisions can no longer be read or watched.
 ///
 /// # Errors
-/// If the server does not answer, or has been compacted up to there already.
+/// The server does not respond, or that revision has already been compacted.
 pub(crate) fn compact(server: SocketAddr) -> io::Result<()> {
     text(server, &["compact", &status(server, "Revision")?.to_string()]).map(drop)
 }
 
-/// Has the leader hand its role over to another server.
+/// Makes the leader transfer its role to another server.
 ///
 /// # Errors
-/// If one of the two does not answer, or the first is not the leader.
+/// One of the two does not respond, or the first is not the leader.
 pub(crate) fn move_leader(leader: SocketAddr, next: SocketAddr) -> io::Result<()> {
     text(leader, &["move-leader", &format!("{:x}", status(next, "MemberID")?)]).map(drop)
 }
 
-/// A number from the server's own status.
+/// Returns a number from the server's status.
 fn status(server: SocketAddr, name: &str) -> io::Result<u64> {
     let status = text(server, &["endpoint", "status", "--write-out=fields"])?;
     let number = |line: &str| line.strip_prefix(&format!("\"{name}\" : "))?.trim().parse().ok();
     status.lines().find_map(number).ok_or_else(|| io::Error::other(format!("no {name} in {status}")))
 }
 
-/// The leases that there are; `None` without an answer.
+/// Returns all leases, or `None` without a response.
 pub(crate) fn leases(server: SocketAddr) -> Option<BTreeSet<u64>> {
     let Output { status, stdout, .. } = etcdctl(server, &["lease", "list"]).ok()?;
     let text = String::from_utf8_lossy(&stdout);
-    // The first line says how many there are.
+    // The first line is their number.
     let leases = text.lines().filter_map(|line| u64::from_str_radix(line, 16).ok()).collect();
     status.success().then_some(leases)
 }
 
-/// The keys and leases that one server has once it has caught up with the leader, and a hash over all that it keeps.
+/// Returns the keys and leases of a server that has caught up with the leader, and a hash over all of its data.
 ///
 /// # Errors
-/// If the server does not answer.
+/// The server does not respond.
 pub(crate) fn contents(server: SocketAddr) -> io::Result<BTreeMap<String, String>> {
     let keys = fields(&text(server, &["get", "", "--prefix", "--write-out=fields"])?);
     let leases = text(server, &["lease", "list"])?;
@@ -72,7 +72,7 @@ pub(crate) fn contents(server: SocketAddr) -> io::Result<BTreeMap<String, String
     Ok(keys.into_iter().chain(leases).chain([("the hash of all keys".to_owned(), hash)]).collect())
 }
 
-/// The keys of a listing in fields, each with what never changes of it.
+/// Returns the keys in a listing of fields, each with its immutable properties.
 fn fields(listing: &str) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::new();
     let (mut key, mut made) = (String::new(), String::new());
@@ -89,7 +89,7 @@ fn fields(listing: &str) -> BTreeMap<String, String> {
     keys
 }
 
-/// The standard output.
+/// Returns the standard output.
 fn text(server: SocketAddr, args: &[&str]) -> io::Result<String> {
     let Output { status, stdout, stderr } = etcdctl(server, args)?;
     if !status.success() {
@@ -98,10 +98,10 @@ fn text(server: SocketAddr, args: &[&str]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
-/// The keys and leases that there are.
+/// Returns all keys and leases.
 ///
 /// # Errors
-/// If the server does not answer.
+/// The server does not respond.
 pub(crate) fn left(server: SocketAddr) -> io::Result<Vec<String>> {
     let mut left = Vec::new();
     for args in [&["get", "", "--prefix", "--keys-only"][..], &["lease", "list"]] {

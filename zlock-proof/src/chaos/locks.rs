@@ -1,4 +1,4 @@
-//! The locks that clients take, and all ways to take them.
+//! The locks that clients acquire, and all ways to acquire them.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -11,21 +11,23 @@ use zlock::{
 
 use crate::history::{How, Kind};
 
-/// The paths that busy clients take.
+/// The paths that busy clients lock.
 const BUSY: [&str; 4] = ["/chaos/mutex", "/chaos/other", "/chaos/rw", "/chaos/permits"];
-/// The path whose mutex clients hand over inside, most of the time.
+/// The path whose mutex clients mostly acquire with hand-off.
 const HANDED: &str = "/chaos/other";
-/// The holders of busy clients keep a lock for some 20 ms.
+/// The duration of a hand-off. Holders in busy clients keep a lock for about 20 ms.
 const HANDOFF: Handoff = Handoff::within(Duration::from_millis(60));
 /// The path of quiet clients.
 const QUIET: [&str; 1] = ["/chaos/quiet"];
-/// The path of idle clients: one that is seldom free.
+/// The path of idle clients, which is rarely free.
 const IDLE: [&str; 1] = ["/chaos/mutex"];
 
-/// What a client does. Who sends requests all the time finds out soon that nobody answers them; a quiet client holds a
-/// mutex for long, or waits for it, and has only its session to find out by. It also waits on many bytes of paths. An idle
-/// client owns no node for longer than its session between two acquisitions: so its session may have ended unnoticed, and
-/// its next lock lives by what the first create proves.
+/// The role of a client.
+///
+/// A busy client sends requests all the time, so it soon notices missing responses. A quiet client holds a mutex for a long
+/// time or waits for it, so only its session shows it a failure; it also waits on many bytes of paths. An idle client owns no
+/// node for longer than a session timeout between two acquisitions. Its session may have ended unnoticed, so its next lock
+/// depends on what the first create proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Busy,
@@ -34,7 +36,7 @@ pub(crate) enum Manner {
 }
 
 impl Manner {
-    /// Of a client by its number: two are quiet, so that one holds and one waits, and two are idle.
+    /// Returns the role of a client by its number. Two clients are quiet, so that one holds and one waits, and two are idle.
     pub(crate) fn of(number: usize) -> Self {
         match number {
             0 | 1 => Manner::Quiet,
@@ -43,12 +45,12 @@ impl Manner {
         }
     }
 
-    /// From the name that its `Debug` form is.
+    /// Parses the name in its `Debug` format.
     pub(crate) fn named(name: &str) -> Option<Self> {
         [Manner::Busy, Manner::Quiet, Manner::Idle].into_iter().find(|manner| format!("{manner:?}") == name)
     }
 
-    /// The paths that such a client takes.
+    /// Returns the paths that such a client locks.
     pub(crate) fn locks(self) -> &'static [&'static str] {
         match self {
             Manner::Busy => &BUSY,
@@ -58,10 +60,10 @@ impl Manner {
     }
 }
 
-/// Of the semaphore.
+/// The maximum of the semaphore.
 const MAX: u32 = 5;
 
-/// One of the ways. Futures that are not polled do nothing.
+/// A way to acquire a lock.
 macro_rules! take {
     ($how:expr, $time:expr, $wait:expr, $limited:expr, $once:expr, $grip:expr) => {
         match $how {
@@ -75,12 +77,12 @@ macro_rules! take {
         }
     };
 }
-/// Something to take.
+/// A lock to acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lock {
     pub(crate) path: &'static str,
     pub(crate) kind: Kind,
-    /// Of a mutex.
+    /// The hand-off of a mutex.
     pub(crate) handoff: Option<Handoff>,
 }
 
@@ -97,12 +99,12 @@ impl Lock {
         Lock { path, kind, handoff }
     }
 
-    /// Whether a storage can be protected with it: who holds it holds it alone.
+    /// Returns `true` if the lock is exclusive, so that it can protect a storage.
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self.kind, Kind::Mutex | Kind::Write)
     }
 
-    /// Takes it; `None` if it was given up after `time`, or a try found it taken.
+    /// Acquires the lock. Returns `None` if the attempt was cancelled after `time`, or if `try_acquire` found the lock held.
     pub(crate) async fn acquire(self, client: &Client, how: How, time: Duration) -> Result<Option<Grip>> {
         match self.kind {
             Kind::Mutex => {

@@ -1,4 +1,4 @@
-//! Clients of a real cluster, each a process of its own, under faults from a seed.
+//! Clients of a real cluster, each in its own process, under faults that are derived from a seed.
 
 mod agreement;
 mod client;

@@ -1,4 +1,4 @@
-//! What very many names leave behind: in a process, and at a server.
+//! Checks what many lock names leave behind in a process and at a server.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use zlock_testkit::{Etcd, Process, ZooKeeper};
 use super::cluster::Store;
 use super::etcdctl;
 
-/// At the same time.
+/// The number of names in use at the same time.
 const WORKERS: usize = 32;
 
-/// What memory may grow by from a tenth of the names on: what is allocated once is there by then.
+/// How much memory may grow after a tenth of the names, when one-time allocations have been made.
 const LIMIT_KB: u64 = 4 * 1024;
 
-/// How soon the server has removed what it removes by itself.
+/// The time limit for the server to remove what it removes by itself.
 const CLEAN_WITHIN: Duration = Duration::from_secs(60);
 
-/// The command that is the process.
+/// The command that runs the process.
 pub(crate) const COMMAND: &str = "chaos-names";
 
-/// Takes and releases a lock of each of so many names, in a process of its own. Whether nothing is left.
+/// Acquires and releases one lock for each of this many names, in a separate process. Returns `true` if nothing is left.
 pub(crate) async fn run(store: Store, names: u64) -> bool {
     match store {
         Store::Zk => {
@@ -76,7 +76,7 @@ async fn in_a_process(url: &str, names: u64) -> bool {
     process.wait().await == 0
 }
 
-/// The process.
+/// Runs the process.
 pub(crate) fn process(args: &[String]) -> ExitCode {
     let [url, names] = args else { panic!("URL NAMES") };
     let names = names.parse().expect("a number");
@@ -118,7 +118,7 @@ async fn take_all(url: &str, names: u64) -> bool {
     is_flat
 }
 
-/// What of this process is in memory.
+/// Returns the resident memory of this process.
 fn resident_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");

@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The options on the command line.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,17 +9,17 @@ pub(crate) const USAGE: &str = "\
 chaos --store zk|etcd [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N]
 chaos --store zk|etcd --names N";
 
-/// A run.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) store: Store,
-    /// How long faults happen.
+    /// The duration of faults.
     pub(crate) time: Duration,
     pub(crate) seed: u64,
-    /// Client processes; the first is left alone.
+    /// The number of client processes. The first one gets no faults of its own.
     pub(crate) clients: usize,
     pub(crate) session: Duration,
-    /// Instead of faults: take a lock of each of so many names, and see what is left.
+    /// Instead of faults: acquires one lock for each of this many names, and checks what is left.
     pub(crate) names: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Options {
 }
 
 impl fmt::Display for Options {
-    /// The line that repeats it.
+    /// Formats the command line that repeats the run.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { store, time, seed, clients, session, .. } = self;
         let store = match store {

@@ -1,4 +1,4 @@
-//! What happens to clients and servers, and when: all of it from a seed.
+//! The faults of clients and servers and their times, derived from a seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use fastrand::Rng;
 use zlock_testkit::{Cut, Flow};
 
-/// What happens to a client.
+/// A fault of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ClientFault {
     /// Killed (SIGKILL); another process takes its place after this time.
     Kill(Duration),
     /// Stopped (SIGSTOP) for this time.
     Pause(Duration),
-    /// Its links break for this time: one of them, by the number of the server, or all.
+    /// Its links break for this time: all of them, or only the one to this server.
     Links(Option<usize>, Break, Duration),
-    /// Its connections end, and new ones are taken.
+    /// Its connections end, and new ones are accepted.
     Cut(Cut),
-    /// Its session is ended at the server by hand.
+    /// An operator ends its session at the server.
     EndSession,
 }
 
@@ -27,21 +27,21 @@ pub(crate) enum Break {
     ToServer(Flow),
     ToClient(Flow),
     Both(Flow),
-    /// Nobody listens, and what there was is reset.
+    /// New connections are refused, and existing ones are reset.
     Refuse,
     Freeze,
 }
 
-/// What happens to the cluster.
+/// A fault of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ClusterFault {
     /// Killed (SIGKILL) and started again after this time.
     Kill(Role, Duration),
     /// Stopped (SIGSTOP) for this time.
     Pause(Role, Duration),
-    /// What waits for its disk hangs for this time, all else goes on. An etcd follower answers from an old state then.
+    /// Its disk hangs for this time; all else continues. An etcd follower then responds from an old state.
     HangDisk(Role, Duration),
-    /// Cut off from the others for this time, but not from its clients: it answers from an old state.
+    /// Cut off from the others for this time, but not from its clients. It responds from an old state.
     CutOff(Role, Duration),
     /// All killed, and started again.
     RestartAll,
@@ -55,27 +55,27 @@ pub(crate) enum Role {
     Follower,
 }
 
-/// Something planned, at a time after the beginning.
+/// A planned fault, at a time after the beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Planned<F> {
     pub(crate) at: Duration,
     pub(crate) fault: F,
 }
 
-/// The plan of a run: one track for each client but the first, which is left alone, and one for the cluster. What is on one
-/// track happens one after the other.
+/// The plan of a run. It has one track for each client except the first, which gets no faults of its own, and one for the
+/// cluster. The faults on a track happen one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) clients: Vec<Vec<Planned<ClientFault>>>,
     pub(crate) cluster: Vec<Planned<ClusterFault>>,
 }
 
-/// What a plan is made from.
+/// The parameters of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) clients: usize,
     pub(crate) servers: usize,
-    /// Whether a server can be cut off from the others alone.
+    /// `true` if a server can be cut off from only the other servers.
     pub(crate) can_cut_off: bool,
     pub(crate) session: Duration,
     pub(crate) time: Duration,
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-/// Faults with pauses between them, until the time is over.
+/// Returns faults with pauses between them, until the time is over.
 fn track<F: Copy>(
     rng: &mut Rng,
     time: Duration,
@@ -113,7 +113,7 @@ fn track<F: Copy>(
     }
 }
 
-/// The times that matter: clearly shorter than the session, about as long, and much longer.
+/// The critical durations, as multiples of the session timeout: clearly shorter, about as long, and much longer.
 const PARTS: [f64; 4] = [0.5, 0.9, 1.1, 3.0];
 
 fn part(rng: &mut Rng, session: Duration) -> Duration {
@@ -137,7 +137,7 @@ fn client_fault(rng: &mut Rng, scale: Scale) -> (ClientFault, Duration) {
 }
 
 fn how(rng: &mut Rng, session: Duration) -> Break {
-    // A delay that is no outage: below what the client library takes for silence.
+    // A delay that is no outage: the client library does not treat it as silence.
     let flow = match rng.u32(..5) {
         0 | 1 => Flow::Hold,
         2 | 3 => Flow::Swallow,
@@ -156,7 +156,7 @@ fn cluster_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
     let session = scale.session;
     let role = if rng.bool() { Role::Leader } else { Role::Follower };
     let time = part(rng, session);
-    // With the time that the cluster needs to be whole again.
+    // Includes the time that the cluster needs to recover.
     let again = Duration::from_secs(2);
     match rng.u32(..11) {
         0..=2 => (ClusterFault::Kill(role, time.min(session)), time.min(session) + again),

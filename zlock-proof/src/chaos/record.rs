@@ -1,4 +1,4 @@
-//! A client process's history, as it is written.
+//! Writes the history of a client process.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use super::clock::{Clock, now};
 use crate::history::{Event, Ns, What};
 
-/// Writes a line an event, at once: what is written stays when the process is killed.
+/// Writes one line for each event at once, so that the history survives if the process is killed.
 #[derive(Debug)]
 pub(crate) struct Record {
     file: Mutex<File>,
@@ -22,12 +22,12 @@ impl Record {
         Ok(Record { file: Mutex::new(File::create_new(path)?), ops: AtomicU64::new(0), clock: Clock::new() })
     }
 
-    /// A number for a new acquisition.
+    /// Returns a number for a new acquisition.
     pub(crate) fn op(&self) -> u64 {
         self.ops.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Writes what happens now.
+    /// Writes an event that happens now.
     pub(crate) fn write(&self, what: What) {
         self.write_at(now(), what);
     }

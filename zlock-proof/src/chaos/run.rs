@@ -1,4 +1,4 @@
-//! A run: cluster, clients and faults, and then the verdict.
+//! Runs clients on a cluster under faults, and computes the verdict.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,15 +18,15 @@ use super::verdict::{Evidence, Verdict, judge};
 use super::world::World;
 use crate::history::{Alive, Ended, Healed, History, Ns, holds};
 
-/// After the last fault everybody must have had every lock within this time.
+/// After the last fault, each client must acquire each of its locks within this time.
 const HEALED_WITHIN: Duration = Duration::from_secs(30);
-/// Clients end within this time: nobody waits for ever.
+/// Clients must end within this time.
 const STOP_WITHIN: Duration = Duration::from_secs(60);
 
-/// Faults may take this much longer than is planned: a cluster that is not whole again by then is one no more.
+/// Faults may take this much longer than planned. A cluster that has not recovered by then is broken.
 const FAULTS_LATE: Duration = Duration::from_secs(120);
 
-/// Runs, and prints the verdict.
+/// Runs everything and prints the verdict.
 pub(crate) async fn run(options: &Options) -> Verdict {
     let folder = tempfile::Builder::new().prefix("zlock-chaos-").tempdir().expect("a folder");
     println!("{options}: starting three servers, histories in {}", folder.path().display());
@@ -58,7 +58,7 @@ pub(crate) async fn run(options: &Options) -> Verdict {
     let alive: Vec<_> = slots.iter().map(|slot| (slot.name(), slot.manner().locks())).collect();
     let within = Duration::from_nanos(healed.within);
     wait_for_all(&world, &slots, &alive, healed.at, within).await;
-    // While the clients live, and when all is quiet: either may hide what the other shows.
+    // While the clients are running, and again when all have ended: either may hide what the other shows.
     compare(&world, "while clients are there").await;
     let histories = stop(&world, slots).await;
     let residue = world.cluster.residue(options.session * 2 + Duration::from_secs(5)).await;
@@ -83,14 +83,14 @@ pub(crate) async fn run(options: &Options) -> Verdict {
     verdict
 }
 
-/// Records what the servers disagree about.
+/// Records disagreements between the servers.
 async fn compare(world: &World, when: &str) {
     for what in disagreement(&world.cluster).await {
         world.disagreement(format!("{when}: {what}"));
     }
 }
 
-/// Starts the clients and lets everything happen that is planned.
+/// Starts the clients and carries out the plan.
 async fn through_faults(world: &Arc<World>, plan: Plan, options: &Options) -> (Vec<Slot>, Healed) {
     let (seed, late) = (options.seed, world.began + options.time + FAULTS_LATE);
     let mut tracks = JoinSet::new();
@@ -132,7 +132,7 @@ async fn through_faults(world: &Arc<World>, plan: Plan, options: &Options) -> (V
     (slots.into_iter().map(|(_, slot)| slot).collect(), Healed { at: now(), within })
 }
 
-/// Waits until everybody has had every lock since then, or the time is over.
+/// Waits until each client has acquired each of its locks since then, or until the time limit.
 async fn wait_for_all(world: &World, slots: &[Slot], alive: &[Alive], since: Ns, within: Duration) {
     let until = Instant::now() + within;
     while Instant::now() < until {
@@ -153,7 +153,7 @@ async fn wait_for_all(world: &World, slots: &[Slot], alive: &[Alive], since: Ns,
     }
 }
 
-/// Ends the clients and reads what they have recorded.
+/// Ends the clients and reads their histories.
 async fn stop(world: &World, slots: Vec<Slot>) -> Vec<History> {
     let names: Vec<_> = slots.iter().flat_map(Slot::names).collect();
     std::fs::write(stop_file(&world.folder), "").expect("a file");
@@ -174,7 +174,7 @@ fn read(world: &World, slots: &[Slot]) -> Vec<History> {
     slots.iter().flat_map(Slot::names).filter_map(|name| read_one(world, &name)).collect()
 }
 
-/// What a process has recorded; `None` if it was killed before it began.
+/// Returns the history of a process, or `None` if it was killed before it began.
 fn read_one(world: &World, name: &str) -> Option<History> {
     let text = std::fs::read_to_string(history(&world.folder, name)).ok()?;
     Some(History::parse(name, &text).expect("a history"))

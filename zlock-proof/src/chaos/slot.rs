@@ -1,4 +1,4 @@
-//! A client's place: its links to the servers, and the process that is there at the moment.
+//! A client's slot: its links to the servers, and its current process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::history::{Ending, History, What};
 
 pub(crate) struct Slot {
     number: usize,
-    /// How many processes there have been.
+    /// The number of processes so far.
     count: u64,
     seed: u64,
     links: Vec<FaultProxy>,
@@ -35,12 +35,12 @@ impl Slot {
         slot
     }
 
-    /// The name of the process.
+    /// Returns the name of the process.
     pub(crate) fn name(&self) -> String {
         format!("{}{}", self.prefix(), self.count)
     }
 
-    /// What the names of all processes of this slot begin with.
+    /// Returns the common prefix of the names of this slot's processes.
     fn prefix(&self) -> String {
         format!("c{}-", self.number)
     }
@@ -73,7 +73,7 @@ impl Slot {
         self.process.as_ref().expect("a process")
     }
 
-    /// Carries out a fault, to its end.
+    /// Carries out a fault until it is over.
     pub(crate) async fn suffer(&mut self, fault: ClientFault) {
         if !self.process().is_running() {
             self.world.violation(format!("{} ended by itself", self.name()));
@@ -100,7 +100,7 @@ impl Slot {
                 for (_, link) in links() {
                     hurt(link, how).await;
                 }
-                // With one link gone, the time to find that out and to take another.
+                // Without one link, the client needs time to notice and to use another.
                 if one.is_some() {
                     self.disturbed(from, session * 2 / 5);
                 }
@@ -120,7 +120,7 @@ impl Slot {
         }
     }
 
-    /// From then until now, and the time to recover.
+    /// Records a disturbance from then until now, plus the time to recover.
     fn disturbed(&self, from: u64, and: Duration) {
         self.world.disturbed(from, and, Some(self.prefix()));
     }
@@ -130,7 +130,7 @@ impl Slot {
         let asked = now();
         if self.world.cluster.end_session(session).await {
             let done = now();
-            // It is told with its next heartbeat, and by its deadline if that is not answered.
+            // The client notices with its next heartbeat, or at its deadline without a response.
             let until = asked + nanos(self.world.session);
             self.world.ended(Ending { session, asked, done, until });
         } else {
@@ -138,7 +138,7 @@ impl Slot {
         }
     }
 
-    /// The live session of the process, as it has recorded.
+    /// Returns the live session that the process has recorded.
     fn session(&self) -> Option<u64> {
         let text = std::fs::read_to_string(history(&self.world.folder, &self.name())).ok()?;
         let history = History::parse("", &text).ok()?;
@@ -149,7 +149,7 @@ impl Slot {
         last.1.then_some(last.0)
     }
 
-    /// Mends everything, and lets the process end. Whether it ended well, in time.
+    /// Heals everything and lets the process end. Returns `true` if it ended successfully and in time.
     pub(crate) async fn stop(mut self, within: Duration) -> bool {
         let Some(process) = self.process.take() else { return false };
         matches!(tokio::time::timeout(within, process.wait()).await, Ok(0))

@@ -1,6 +1,6 @@
-//! A storage that the locks protect: it refuses a token below the highest that it has seen.
+//! A storage that the locks protect. It rejects tokens below the highest one that it has seen.
 //!
-//! It is a part of the process that runs everything: no fault hits it, and what it does is atomic.
+//! The storage runs in the main process, so no faults affect it, and its operations are atomic.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::clock::now;
 use crate::history::{Ns, Write};
 
-/// One counter a lock.
+/// The counter of a lock.
 #[derive(Debug, Default)]
 struct Counter {
     highest: u64,
@@ -23,7 +23,7 @@ struct Counter {
 }
 
 impl Counter {
-    /// Reads, or writes a value; says the value, or which newer token there was.
+    /// Reads or writes the value. Returns the value, or the newer token because of which it was rejected.
     fn visit(&mut self, token: u64, value: Option<u64>) -> Result<u64, u64> {
         if token < self.highest {
             return Err(self.highest);
@@ -39,7 +39,7 @@ impl Counter {
 
 type Counters = Arc<Mutex<BTreeMap<String, Counter>>>;
 
-/// The storage. Ends when it is dropped.
+/// The storage. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Storage {
     counters: Counters,
@@ -47,7 +47,7 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Serves at a socket.
+    /// Starts the storage on a socket.
     pub(crate) fn start(socket: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
         let counters = Counters::default();
@@ -60,7 +60,7 @@ impl Storage {
         Ok(Storage { counters, server })
     }
 
-    /// What was written, for each lock.
+    /// Returns the accepted writes of each lock.
     pub(crate) fn accepted(&self) -> BTreeMap<String, Vec<Write>> {
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         counters.iter().map(|(lock, counter)| (lock.clone(), counter.accepted.clone())).collect()
@@ -76,7 +76,7 @@ impl Drop for Storage {
 async fn serve(stream: UnixStream, counters: Counters) {
     let (requests, mut answers) = stream.into_split();
     let mut requests = BufReader::new(requests).lines();
-    // A client that was killed ends its connection anywhere.
+    // A killed client may end its connection at any point.
     while let Ok(Some(request)) = requests.next_line().await {
         let mut words = request.split(' ');
         let (lock, token) =
@@ -100,11 +100,11 @@ async fn serve(stream: UnixStream, counters: Counters) {
 #[derive(Debug)]
 pub(crate) struct Visitor(BufReader<UnixStream>);
 
-/// What the storage answered.
+/// The response of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visited {
     Value(u64),
-    /// At this time, for a newer token.
+    /// Rejected at this time, because of a newer token.
     Refused(Ns, u64),
 }
 

@@ -1,4 +1,4 @@
-//! All checks on what a run has recorded.
+//! Checks the recordings of a run.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -9,15 +9,14 @@ use crate::history::{
     storage,
 };
 
-/// What a run has come to.
+/// The verdict of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing was found.
+    /// No problem was found.
     Good,
-    /// A promise of zlock's was broken, by servers that agree.
+    /// A promise of zlock was broken, although the servers agree.
     Violations,
-    /// The servers contradict each other, so what clients saw proves nothing: neither that zlock is right nor that it is
-    /// wrong.
+    /// The servers disagree, so the histories prove neither that zlock is correct nor that it is not.
     Disagreement,
 }
 
@@ -26,20 +25,20 @@ impl From<Verdict> for ExitCode {
         match verdict {
             Verdict::Good => ExitCode::SUCCESS,
             Verdict::Violations => ExitCode::FAILURE,
-            // 2 is for a command line that nobody understands.
+            // 2 means an invalid command line.
             Verdict::Disagreement => ExitCode::from(3),
         }
     }
 }
 
-/// Everything that a run has recorded.
+/// The recordings of a run.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     pub(crate) servers: String,
     pub(crate) histories: Vec<History>,
-    /// What the storage accepted, for each lock.
+    /// The writes that the storage accepted, for each lock.
     pub(crate) accepted: BTreeMap<String, Vec<Write>>,
-    /// The processes that lived at the end.
+    /// The processes that were alive at the end.
     pub(crate) alive: Vec<Alive>,
     pub(crate) healed: Healed,
     /// What was left at the servers.
@@ -48,7 +47,7 @@ pub(crate) struct Evidence {
     pub(crate) log: Log,
 }
 
-/// Prints what was found.
+/// Prints the findings.
 pub(crate) fn judge(evidence: &Evidence) -> Verdict {
     let Evidence { servers, histories, accepted, alive, healed, residue, timeout, log } = evidence;
     let holds = holds(histories);
@@ -73,7 +72,7 @@ pub(crate) fn judge(evidence: &Evidence) -> Verdict {
     println!("verdict, {servers}, {} faults, {} processes:", log.faults, histories.len());
     let mut count = 0;
     for (name, findings) in checks {
-        // A figure says what is so only if nothing was found.
+        // A figure is only true without violations.
         if findings.violations.is_empty() {
             findings.figures.iter().for_each(|figure| println!("  {name}: {figure}"));
         }
@@ -91,7 +90,7 @@ pub(crate) fn judge(evidence: &Evidence) -> Verdict {
     verdict
 }
 
-/// What so many violations and disagreements mean, and the last line.
+/// Returns the verdict for these numbers of violations and disagreements, and the last line of output.
 fn conclusion(violations: usize, disagreements: usize) -> (Verdict, String) {
     match (violations, disagreements) {
         (0, 0) => (Verdict::Good, "0 violations".to_owned()),

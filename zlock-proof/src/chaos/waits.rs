@@ -1,4 +1,4 @@
-//! Waits on many bytes of paths: a client that is connected again has to name all of them to its server.
+//! Waits on many bytes of paths: after a reconnection, a client must send all of them to its server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use zlock::{Client, InterProcessMutex, Result};
 
 use super::client::stop_file;
 
-/// More than 128 KiB of paths: ZooKeeper's client library names so many in one request.
+/// More than 128 KiB of paths, which is the limit for one request of ZooKeeper's client library.
 const WAITS: usize = 40;
 const BYTES: usize = 4000;
 
-/// Takes locks that nobody else takes, and waits for each of them; again when that has failed. What is looked for is what
-/// becomes of the session, which the process records.
+/// Acquires locks that no other client uses, waits for each of them, and repeats that after a failure. The test is about the
+/// session, whose changes the process records.
 pub(crate) async fn run(client: Client, name: String, folder: PathBuf) {
     while !stop_file(&folder).exists() {
-        // The session was lost, or no server answers.
+        // The session was lost, or no server responds.
         if let Err(error) = wait(&client, &name, &folder).await {
             assert!(!error.to_string().contains("bytes of paths"), "there is room for these waits: {error}");
         }
@@ -34,7 +34,7 @@ async fn wait(client: &Client, name: &str, folder: &std::path::Path) -> Result<(
         waits.spawn(async move { lock.acquire().await.map(drop) });
     }
     while held.iter().all(|guard| guard.is_held()) && !stop_file(folder).exists() {
-        // Nothing is shown by a run in which nobody waits.
+        // A run without waits would prove nothing.
         if let Some(Ok(Err(error))) = waits.try_join_next() {
             return Err(error);
         }

@@ -1,4 +1,4 @@
-//! One worker: takes locks in all ways, holds them, visits the storage, and records what happens.
+//! A worker: acquires locks in all ways, holds them, uses the storage, and records events.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::record::Record;
 use super::storage::{Visited, Visitor};
 use crate::history::{How, Kind, Ns, TURN_BITS, What};
 
-/// Between two looks at a held lock.
+/// The pause between two checks of a held lock.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How long `lost()` may take once the lock is known not to be held. It is ready then.
+/// The time limit for `lost()` once the lock is known to be lost. It should be ready at once.
 const READY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Worker {
@@ -53,7 +53,7 @@ impl Worker {
         }
     }
 
-    /// Owns nothing for a while.
+    /// Owns no node for a while.
     async fn rest(&mut self) {
         let time = match self.manner {
             Manner::Idle => self.session.mul_f64(1.0 + self.rng.f64()),
@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    /// One acquisition, and what follows.
+    /// Acquires a lock once, and uses it.
     async fn once(&mut self) {
         let lock = Lock::any(self.manner, &mut self.rng);
         let how = match self.rng.u32(..100) {
@@ -75,7 +75,7 @@ impl Worker {
             75..85 => How::Try,
             _ => How::Cancel,
         };
-        // Some of those that are given up are given up on their way.
+        // Some cancelled acquisitions are cancelled while a request is in flight.
         let most = if how == How::Cancel && self.rng.bool() { 6_000 } else { 600_000 };
         let time = Duration::from_micros(self.rng.u64(1..most));
         let op = self.ask(now(), lock, how);
@@ -91,7 +91,7 @@ impl Worker {
             Ok(None) => self.record.write(What::Taken { op }),
             Err(error) => {
                 self.record.write(What::Failed { op, error: show(&error) });
-                // Without a store every answer comes at once.
+                // Without a store, every call returns at once.
                 sleep(Duration::from_millis(100)).await;
             }
         }
@@ -103,13 +103,13 @@ impl Worker {
         op
     }
 
-    /// Counts in the storage, if the lock protects one: reads, holds for a while, writes. Then lets go.
+    /// Increments the counter in the storage, if the lock protects one: reads, holds for a while, writes. Then releases.
     async fn hold(&mut self, op: u64, lock: Lock, guard: Grip) {
         let Some(mut look) = self.got(op, now(), &guard) else { return };
         let token = token(&guard);
         let value = if lock.is_exclusive() { self.visit(op, lock, token, None).await } else { None };
         let held = self.stay(op, &guard, &mut look).await;
-        // Whoever has lost the lock writes, too, now and then: that is what the storage is for.
+        // Sometimes a worker writes although it has lost the lock: the storage must reject that.
         if let Some(value) = value.filter(|_| held || self.rng.bool()) {
             self.visit(op, lock, token, Some(value + 1)).await;
         }
@@ -119,7 +119,7 @@ impl Worker {
         }
     }
 
-    /// Holds for a while. Whether the lock is still held then.
+    /// Holds the lock for a while. Returns `true` if it is still held then.
     async fn stay(&mut self, op: u64, guard: &Grip, look: &mut Look) -> bool {
         let time = Duration::from_millis(match self.manner {
             Manner::Quiet => self.rng.u64(500..3000),
@@ -128,13 +128,13 @@ impl Worker {
             Manner::Busy | Manner::Idle => self.rng.u64(0..40),
         });
         let until = Instant::now() + time;
-        // Now and then to the very end: who has let go when a fault comes has nothing to lose.
+        // Sometimes until the loss: a worker that releases before a fault cannot lose its lock.
         let stays = self.manner == Manner::Quiet || self.rng.bool();
         while self.look(op, guard, look) {
             if Instant::now() >= until && !(stays && self.is_stormy()) {
                 return true;
             }
-            // Told at once, if at all.
+            // If it is notified, it is notified at once.
             let _ = timeout(LOOK, guard.lost()).await;
         }
         if timeout(READY, guard.lost()).await.is_ok() {
@@ -143,13 +143,13 @@ impl Worker {
         false
     }
 
-    /// Whether this client is cut off, or something happens to the cluster.
+    /// Returns `true` if this client is cut off, or a fault affects the cluster.
     fn is_stormy(&self) -> bool {
         let connected = self.client.session_events().current().state == SessionState::Connected;
         !connected || storm_file(&self.folder).exists()
     }
 
-    /// From write to read: from the call on it counts as read.
+    /// Downgrades from write to read. From the call on, the lock counts as a read lock.
     async fn downgrade(&mut self, op: u64, lock: Lock, guard: WriteGuard) {
         let at = now();
         self.record.write_at(at, What::Release { op });
@@ -165,11 +165,10 @@ impl Worker {
         }
     }
 
-    /// Records that the lock is held since `from`, if it is.
+    /// Records that the lock has been held since `from`, if it is held.
     fn got(&self, op: u64, from: Ns, guard: &Grip) -> Option<Look> {
         let token = token(guard);
-        // Looked at before `is_held`: if that is true no epoch has begun since the grant, and this one is the
-        // guard's.
+        // Read before `is_held`: if that returns `true`, no epoch has begun since the grant, so this one is the guard's.
         let session = self.client.session_events().current();
         if !guard.is_held() {
             self.record.write(What::Stale { op, token });
@@ -180,12 +179,12 @@ impl Worker {
         Some(Look { last: from, deadline })
     }
 
-    /// Until when the session that a lock is held in lasts for certain.
+    /// Returns the instant until which the session of a held lock is guaranteed to last.
     fn deadline(&self, session: Session) -> Ns {
         self.record.clock.number(session.deadline.expect("a session that owns a node has a deadline"))
     }
 
-    /// Whether the lock is still held; records a later deadline, and the end.
+    /// Returns `true` if the lock is still held. Records a later deadline, or the loss.
     fn look(&self, op: u64, guard: &Grip, before: &mut Look) -> bool {
         let at = now();
         let session = self.client.session_events().current();
@@ -203,7 +202,7 @@ impl Worker {
         held
     }
 
-    /// Visits the storage. The value, unless it was refused.
+    /// Uses the storage. Returns the value, or `None` if the token was rejected.
     async fn visit(&mut self, op: u64, lock: Lock, token: u64, value: Option<u64>) -> Option<u64> {
         match self.storage.visit(lock.path, token, value).await.expect("an answer of the storage") {
             Visited::Value(value) => Some(value),
@@ -229,26 +228,25 @@ impl Worker {
     }
 }
 
-/// Runs a future on a runtime that ends as soon as the future does: what is left to do in the background must not
-/// end with it.
+/// Runs a future on a runtime that ends as soon as the future does. Remaining background work must not end with it.
 async fn on_a_short_runtime<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     let run = || Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future);
     tokio::task::spawn_blocking(run).await.expect("a thread")
 }
 
-/// What the last look at a held lock said.
+/// The result of the last check of a held lock.
 struct Look {
     last: Ns,
     deadline: Ns,
 }
 
-/// The fencing token as a history has it.
+/// Returns the fencing token in the format of histories.
 fn token(guard: &Guard) -> u64 {
     let token = guard.fencing_token();
     (token.number() << TURN_BITS) + u64::from(token.turn())
 }
 
-/// An error in one line.
+/// Formats an error on one line.
 fn show(error: &Error) -> String {
     format!("{:?}: {error}", error.kind()).replace('\n', " ")
 }

@@ -1,4 +1,4 @@
-//! What all tracks of a run share.
+//! The state that all tracks of a run share.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,28 +16,27 @@ use crate::history::{Disturbance, Ending, Ns};
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) session: Duration,
-    /// Of histories, the storage's socket and the stop file.
+    /// The folder of the histories, the storage's socket and the stop file.
     pub(crate) folder: PathBuf,
     pub(crate) began: Instant,
     pub(crate) log: Mutex<Log>,
 }
 
-/// What has happened.
+/// The log of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) disturbances: Vec<Disturbance>,
     pub(crate) endings: Vec<Ending>,
     pub(crate) violations: Vec<String>,
-    /// What the servers disagreed about once they were healed.
+    /// Disagreements between the servers after they were healed.
     pub(crate) disagreements: Vec<String>,
     pub(crate) faults: usize,
 }
 
-/// The machine stood still if a task that sleeps is woken this much late.
+/// The machine has stalled if a sleeping task wakes this late.
 const STALL: Duration = Duration::from_millis(150);
 
-/// By then a leader that goes on after it stood still has found out that it leads no more, and what it sent before that has
-/// been carried out.
+/// The time after which a resumed leader has noticed that it no longer leads, and its earlier messages have taken effect.
 const WAKING: Duration = Duration::from_secs(2);
 
 impl World {
@@ -63,7 +62,7 @@ impl World {
         self.log().endings.push(ending);
     }
 
-    /// A client, or all, were disturbed from then until now, and need some time to recover.
+    /// Records that one client or all were disturbed from then until now, and need some time to recover.
     pub(crate) fn disturbed(&self, from: Ns, and: Duration, client: Option<String>) {
         let until = now() + nanos(and);
         let mut log = self.log();
@@ -71,13 +70,13 @@ impl World {
         log.disturbances.push(Disturbance { from, until, client });
     }
 
-    /// The leader has handed over since then. A keep-alive that falls into that takes longer.
+    /// Records that the leader has been moved since then. A keep-alive during that takes longer.
     pub(crate) fn leader_moved(&self, since: Ns) {
         self.say(format!("cluster: another leader, {:?} in all", Duration::from_nanos(now() - since)));
         self.log().disturbances.push(Disturbance { from: since, until: now(), client: None });
     }
 
-    /// Carries out what is planned for the cluster.
+    /// Carries out the plan for the cluster.
     pub(crate) async fn disturb_cluster(&self, track: Vec<Planned<ClusterFault>>) {
         for Planned { at, fault } in track {
             sleep_until(self.began + at).await;
@@ -85,7 +84,7 @@ impl World {
             let storm = storm_file(&self.folder);
             std::fs::write(&storm, "").expect("a file");
             self.suffer(fault).await;
-            // Until the clients have seen what came of it.
+            // Until the clients have noticed the effects.
             sleep(self.session / 10).await;
             std::fs::remove_file(&storm).expect("a file");
             self.say("cluster: whole again");
@@ -118,7 +117,7 @@ impl World {
                 cluster.set_apart(server, true);
                 sleep(time).await;
                 cluster.set_apart(server, false);
-                // Clients of that server have heard of nobody else all the time.
+                // The clients of that server had no contact with other servers all the time.
                 self.recovered(role, from).await;
             }
             ClusterFault::RestartAll => {
@@ -137,7 +136,7 @@ impl World {
         cluster.leader().await;
     }
 
-    /// A server has stopped, for this time.
+    /// Records that a server was stopped for this time.
     async fn stands_still(
         &self,
         (role, server): (Role, usize),
@@ -151,7 +150,7 @@ impl World {
         sleep(time).await;
         if role == Role::Follower {
             go_on();
-            // A server that wakes may send its clients away.
+            // A resumed server may disconnect its clients.
             return self.recovered(role, now()).await;
         }
         let sessions = self.cluster.endangered(server).await;
@@ -165,7 +164,7 @@ impl World {
         tokio::join!(ended, self.recovered(role, from));
     }
 
-    /// Records which sessions a leader ends that goes on.
+    /// Records the sessions that a resumed leader ends.
     async fn watch_sessions(&self, leader: usize, mut sessions: BTreeSet<u64>, asked: Ns) {
         let until = Instant::now() + WAKING;
         while Instant::now() < until {
@@ -173,14 +172,14 @@ impl World {
             let Some(left) = self.cluster.endangered(leader).await else { continue };
             let done = now();
             for &session in sessions.difference(&left) {
-                // By its deadline its client knows.
+                // The client notices by its deadline.
                 self.ended(Ending { session, asked, done, until: done + nanos(self.session) });
             }
             sessions.retain(|session| left.contains(session));
         }
     }
 
-    /// Until now, when it is whole again, and the time that clients need to find another server.
+    /// Records a disturbance until now, when the cluster has recovered, plus the time that clients need to switch servers.
     async fn recovered(&self, role: Role, from: Ns) {
         if role == Role::Leader {
             self.cluster.leader().await;
@@ -188,7 +187,7 @@ impl World {
         self.disturbed(from, self.session * 2 / 5, None);
     }
 
-    /// Records when the machine stood still: that is nobody's fault.
+    /// Records stalls of the machine, which excuse delays.
     pub(crate) async fn watch_for_stalls(&self) {
         loop {
             let before = now();

@@ -1,4 +1,4 @@
-//! The errors that clients may get, and that every operation ends.
+//! Checks the errors that clients get, and that every operation ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use super::{Ending, Findings, History, What};
 /// The errors that a client may get during faults.
 const EXPECTED: [&str; 4] = ["SessionLost", "Unavailable", "Timeout", "Busy"];
 
-/// The errors that a client may get when its session was ended early: it may notice the deleted node first.
+/// The error that a client may get when its session was ended early, because it may notice the deleted node first.
 const BY_HAND: &str = "NodeDeleted";
 
-/// Looks at the errors, and at what never came to an end in processes that ended by themselves.
+/// Checks the errors, and operations that never ended in processes that ended by themselves.
 pub(crate) fn errors(histories: &[History], endings: &[Ending]) -> Findings {
     let mut findings = Findings::default();
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,51 +1,51 @@
-//! What a client process records, a line an event: `TIME NAME FIELD=VALUE ..`.
+//! The events that a client process records, one on each line: `TIME NAME FIELD=VALUE ..`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::Ns;
 
-/// Something that happened in a client process.
+/// An event in a client process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) at: Ns,
     pub(crate) what: What,
 }
 
-/// What happened. `op` is an acquisition, by a number that is the process's own.
+/// The kind of an event. `op` is the number of an acquisition, unique in the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A lock is asked for.
+    /// An acquisition begins.
     Ask { op: u64, worker: u32, lock: String, kind: Kind, how: How },
-    /// It is held: certainly from `from` on, at this moment until `deadline`.
+    /// The lock is held, certainly since `from`, and for now until `deadline`.
     Got { op: u64, from: Ns, token: u64, session: u64, deadline: Ns },
-    /// An acquisition came back with a guard that said at once that it is lost.
+    /// An acquisition returned a guard that was already lost.
     Stale { op: u64, token: u64 },
-    /// A try found it taken.
+    /// `try_acquire` found the lock held.
     Taken { op: u64 },
-    /// An acquisition ended with an error.
+    /// An acquisition failed.
     Failed { op: u64, error: String },
-    /// An acquisition was given up by dropping its future.
+    /// An acquisition was cancelled by dropping its future.
     Dropped { op: u64 },
-    /// Still held, now until this deadline.
+    /// The lock is still held, now until this deadline.
     Held { op: u64, deadline: Ns },
-    /// Found not to be held any more; at `last` it was.
+    /// The lock is no longer held. It was last seen held at `last`.
     Unheld { op: u64, last: Ns },
-    /// `lost()` resolved, for the first time since the lock was last seen held.
+    /// `lost()` completed, for the first time since the lock was last seen held.
     Lost { op: u64 },
-    /// The release of the lock: the call, or the drop of the guard.
+    /// The release of the lock began: the call, or the drop of the guard.
     Release { op: u64 },
-    /// The release came back.
+    /// The release returned.
     Released { op: u64, outcome: String },
-    /// The storage refused a visit with this token, at this time, since it had seen a newer one.
+    /// The storage rejected this token at this time, because it had seen a newer one.
     Refused { op: u64, at: Ns, newer: u64 },
-    /// The process's session is now this one.
+    /// The process has a new session.
     Session { epoch: u64, session: u64, state: String, deadline: Ns },
-    /// The process goes.
+    /// The process ends.
     Bye,
 }
 
-/// What is asked for.
+/// The requested kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex,
@@ -54,18 +54,18 @@ pub(crate) enum Kind {
     Permits { n: u32, max: u32 },
 }
 
-/// In which way.
+/// The way to acquire it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Without a limit.
+    /// Without a time limit.
     Wait,
     /// With a time limit.
     Timeout,
     /// Only if it is free.
     Try,
-    /// Given up after some time by dropping the future.
+    /// Cancelled after some time by dropping the future.
     Cancel,
-    /// From write to read.
+    /// By a downgrade from write to read.
     Downgrade,
 }
 
@@ -109,7 +109,7 @@ impl fmt::Display for Kind {
 }
 
 impl Event {
-    /// Reads a line.
+    /// Parses a line.
     pub(crate) fn parse(line: &str) -> Result<Self, String> {
         let mut words = line.splitn(3, ' ');
         let (at, name, rest) = (words.next(), words.next(), words.next().unwrap_or_default());
@@ -176,7 +176,7 @@ impl<'a> Fields<'a> {
         self.text(name)?.parse().map_err(|_| self.bad(name))
     }
 
-    /// A field that is the last one and may have blanks.
+    /// Returns the last field, which may contain blanks.
     fn rest_of(&self, name: &str) -> Result<&'a str, String> {
         let found = self.rest.split_once(&format!("{name}=")).map(|(_, text)| text);
         found.ok_or_else(|| self.bad(name))

@@ -1,4 +1,4 @@
-//! Fencing: the tokens of successive holders grow, and a storage that refuses older ones loses nothing.
+//! Checks fencing: the tokens of successive holders increase, and a storage that rejects older ones loses no writes.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use super::{Ending, Findings, History, Hold, Kind, TURN_BITS, What};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
     pub(crate) token: u64,
-    /// One more than what the writer had read.
+    /// The value that the writer had read, plus one.
     pub(crate) value: u64,
 }
 
-/// Looks at the order of tokens, and at holders that the storage refused although they held for certain.
+/// Checks the order of tokens, and holders that the storage rejected although they certainly held the lock.
 pub(crate) fn fencing(histories: &[History], holds: &[Hold], endings: &[Ending]) -> Findings {
     let mut findings = Findings::default();
     order(holds, &mut findings);
@@ -39,8 +39,8 @@ pub(crate) fn fencing(histories: &[History], holds: &[Hold], endings: &[Ending])
     findings
 }
 
-/// Of two holds of which one excludes the other, the later has the larger token. A holder that went from
-/// write to read keeps its token.
+/// Checks that of two holds that exclude each other, the later has the larger token. A holder that was downgraded keeps its
+/// token.
 fn order(holds: &[Hold], findings: &mut Findings) {
     let mut by_lock: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
     let permits = |hold: &Hold| matches!(hold.kind, Kind::Permits { .. });
@@ -49,7 +49,7 @@ fn order(holds: &[Hold], findings: &mut Findings) {
     }
     let mut compared = 0;
     for holds in by_lock.values() {
-        // The largest token of all who held before, and of those who held alone.
+        // The largest token of all earlier holds, and of the exclusive ones.
         let mut largest: [Option<&Hold>; 2] = [None, None];
         for hold in holds {
             let shared = hold.kind == Kind::Read;
@@ -77,7 +77,7 @@ fn order(holds: &[Hold], findings: &mut Findings) {
     findings.figure(format!("{handed} holds were handed over inside a client"));
 }
 
-/// Looks at what the storage accepted, in its order, for each lock.
+/// Checks the writes that the storage accepted, in its order, for each lock.
 pub(crate) fn storage(lock: &str, accepted: &[Write]) -> Findings {
     let mut findings = Findings::default();
     let mut before = Write { token: 0, value: 0 };

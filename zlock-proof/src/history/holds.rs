@@ -1,11 +1,11 @@
-//! From events to holds: when each client was certain that it held a lock.
+//! Converts events to holds: the times at which each client was certain that it held a lock.
 
 use std::collections::BTreeMap;
 
 use super::{Event, History, Kind, Ns, What};
 
-/// A lock that a client held for certain, by its own clock: from when `acquire` had returned to the earlier of
-/// the release being called and the deadline.
+/// A lock that a client certainly held, by its own clock: from the return of `acquire` to the deadline or the call of the
+/// release, whichever comes first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) client: String,
@@ -13,33 +13,33 @@ pub(crate) struct Hold {
     pub(crate) worker: u32,
     pub(crate) lock: String,
     pub(crate) kind: Kind,
-    /// The fencing token as one number, in the same order: the turn is in the lower bits. Neither part gets too large for
-    /// that in a run.
+    /// The fencing token as a single number in the same order, with the turn in the lower bits. Neither part grows too large
+    /// for that in a run.
     pub(crate) token: u64,
     pub(crate) session: u64,
-    /// When it was asked for.
+    /// When the acquisition began.
     pub(crate) asked: Ns,
     pub(crate) from: Ns,
     pub(crate) until: Ns,
     pub(crate) ended: Ended,
 }
 
-/// The number of bits of a token that are its turn.
+/// The number of bits for the turn of a token.
 pub(crate) const TURN_BITS: u32 = 20;
 
 /// Why a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Its release was called, or its guard dropped.
+    /// Its release was called, or its guard was dropped.
     Released,
-    /// By the deadline. Also of a process that was killed: it would have held until then.
+    /// Its deadline passed. A killed process counts as holding until then.
     Deadline,
-    /// Before the deadline: the client learned of it.
+    /// The client noticed the loss before the deadline.
     Told,
 }
 
 impl Hold {
-    /// For people.
+    /// For display only.
     pub(crate) fn show(&self) -> String {
         let Hold { client, op, lock, kind, token, from, until, ended, .. } = self;
         format!(
@@ -48,7 +48,7 @@ impl Hold {
     }
 }
 
-/// All holds of all clients, in order of their beginning.
+/// Returns all holds of all clients, ordered by their start.
 pub(crate) fn holds(histories: &[History]) -> Vec<Hold> {
     let mut all: Vec<Hold> = histories.iter().flat_map(of_client).collect();
     all.sort_by_key(|hold| hold.from);
@@ -113,7 +113,7 @@ fn of_client(history: &History) -> Vec<Hold> {
 pub(crate) mod testing {
     use super::*;
 
-    /// A hold for tables: `from` to `until`, asked for right before.
+    /// Creates a hold for tests, from `from` to `until`, whose acquisition began right before.
     pub(crate) fn hold(client: &str, kind: Kind, token: u64, from: Ns, until: Ns) -> Hold {
         Hold {
             client: client.to_owned(),

@@ -1,9 +1,9 @@
-//! Linearizability of a lock's history, by stateright's tester.
+//! Checks that a lock's history is linearizable, with stateright's tester.
 //!
-//! The model is first come, first served: whoever made its node earlier, which its fencing token tells, is
-//! granted earlier. A hold ends for the model at the earlier of its release being called and its deadline, or
-//! when its session was ended before its time. Acquisitions that brought no lock have no effect in the model: a lock
-//! whose holder or next in line is dead is not free, so a try that failed contradicts nothing.
+//! In the model, locks are granted first come, first served: in the order of the nodes, which the fencing tokens show. A hold
+//! ends at its deadline or when its release is called, whichever comes first, or when its session is ended early. Acquisitions
+//! without a grant have no effect in the model: a lock whose holder or next waiter is dead is not free, so a failed attempt
+//! contradicts nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use stateright::semantics::{ConsistencyTester, LinearizabilityTester, Sequential
 
 use super::{Ending, Findings, Hold, Kind, Ns};
 
-/// The tester keeps the whole history of a part and copies it at each step: parts end at the first quiet
-/// moment after so many holds.
+/// A part of the history ends at the first quiet moment after this many holds, because the tester copies the part's history at
+/// each step.
 const ENOUGH: usize = 40;
-/// A part without a quiet moment is checked up to here.
+/// The maximum number of holds in a part without a quiet moment.
 const TOO_MANY: usize = 400;
 
-/// Checks each lock by itself: linearizability of all is that of each.
+/// Checks each lock separately: all of them are linearizable if each of them is.
 pub(crate) fn linear(holds: &[Hold], endings: &[Ending]) -> Findings {
     let mut findings = Findings::default();
     let mut by_lock: BTreeMap<&str, Vec<Hold>> = BTreeMap::new();
@@ -43,8 +43,8 @@ pub(crate) fn linear(holds: &[Hold], endings: &[Ending]) -> Findings {
     findings
 }
 
-/// Cuts a history where nobody holds. Who waits there takes effect after the cut: nothing before it needs
-/// its effect.
+/// Cuts a history at moments without holders. Acquisitions that are waiting at a cut take effect after it, because no earlier
+/// event depends on them.
 fn parts(holds: Vec<Hold>) -> Vec<Vec<Hold>> {
     let mut parts: Vec<Vec<Hold>> = vec![Vec::new()];
     let mut quiet_from = 0;
@@ -86,7 +86,7 @@ enum Step {
     Answer(usize),
 }
 
-/// What happened, in order. Each hold is a thread of its own: acquire, then release, which takes effect at once.
+/// Returns the events in order. Each hold is a separate thread: an acquire, then a release that takes effect at once.
 fn steps(part: &[Hold]) -> Vec<(Ns, u8, Step)> {
     let mut steps = Vec::new();
     for (thread, hold) in part.iter().enumerate() {
@@ -101,10 +101,10 @@ fn steps(part: &[Hold]) -> Vec<(Ns, u8, Step)> {
     steps
 }
 
-/// A lock as it should be: mutex, read/write lock and semaphore differ in what fits together.
+/// The specification of a lock. Mutex, read/write lock and semaphore differ in the holds that may coexist.
 #[derive(Clone, Debug)]
 struct Lock {
-    /// The tokens of all who are granted, in order.
+    /// The tokens of all grants, in order.
     order: Arc<[u64]>,
     granted: usize,
     held: BTreeMap<u64, Kind>,

@@ -1,4 +1,4 @@
-//! After the last fault everybody gets every lock again.
+//! Checks that after the last fault, each client acquires each of its locks again.
 
 use super::{Findings, History, Hold, Ns, seconds};
 
@@ -6,14 +6,14 @@ use super::{Findings, History, Hold, Ns, seconds};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Healed {
     pub(crate) at: Ns,
-    /// The clients' time to get each lock from then on.
+    /// The time limit for clients to acquire each of their locks.
     pub(crate) within: Ns,
 }
 
-/// A process that lives at the end, and the locks that it takes.
+/// A process that is alive at the end, and the locks that it acquires.
 pub(crate) type Alive = (String, &'static [&'static str]);
 
-/// Looks at the processes that live at the end, and at each of their locks.
+/// Checks the processes that are alive at the end, and each of their locks.
 pub(crate) fn liveness(histories: &[History], holds: &[Hold], alive: &[Alive], healed: Healed) -> Findings {
     let mut findings = Findings::default();
     let Healed { at, within } = healed;

@@ -1,7 +1,7 @@
-//! Histories that clients of a real cluster recorded, and what must be true of them.
+//! Histories recorded by clients of a real cluster, and checks of these histories.
 //!
-//! Every check is a pure function of what was recorded. All times are nanoseconds of the machine's monotonic
-//! clock: that is one clock for all processes of a machine, so that histories of several can be compared.
+//! Every check is a pure function of the histories. All times are nanoseconds of the machine's monotonic clock, which all
+//! processes of a machine share, so that their histories can be compared.
 
 mod errors;
 mod event;
@@ -26,10 +26,10 @@ pub(crate) use signal::{Disturbance, signal};
 /// Nanoseconds of the machine's monotonic clock.
 pub(crate) type Ns = u64;
 
-/// Nanoseconds of a millisecond.
+/// The number of nanoseconds in a millisecond.
 pub(crate) const MS: Ns = 1_000_000;
 
-/// What one client process recorded. Its name is that of the process.
+/// The history of a client process, with the name of the process.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) client: String,
@@ -37,7 +37,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Reads what a process wrote, a line an event. The last line of a process that was killed may be cut off.
+    /// Parses a history, with one event on each line. The last line of a killed process may be truncated.
     pub(crate) fn parse(client: &str, text: &str) -> Result<Self, String> {
         let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
         let events = whole.lines().map(Event::parse).collect::<Result<_, _>>();
@@ -45,20 +45,20 @@ impl History {
     }
 }
 
-/// A session that was ended at the server before its time: by hand, or by a server that should not have.
+/// A session that was ended early at the server, by an operator or by a faulty server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     pub(crate) session: u64,
-    /// When it was asked for.
+    /// When the end was requested.
     pub(crate) asked: Ns,
-    /// When the server had done it.
+    /// When the server had confirmed it.
     pub(crate) done: Ns,
-    /// By when the client knows it.
+    /// The time by which the client must have noticed.
     pub(crate) until: Ns,
 }
 
 impl Ending {
-    /// Whether it explains that the session was over for others at this moment, and not for its client.
+    /// Returns `true` if this explains that the session was over for others at this moment, but not for its client.
     fn explains(&self, session: u64, at: Ns) -> bool {
         self.session == session && self.asked <= at && at <= self.until
     }
@@ -70,12 +70,12 @@ impl Ending {
     }
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// What must not be.
+    /// Violations of promises.
     pub(crate) violations: Vec<String>,
-    /// What was checked, with figures.
+    /// Statements about what was checked, with figures.
     pub(crate) figures: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl Findings {
     }
 }
 
-/// A time as seconds, for people.
+/// Formats a time in seconds, for display only.
 pub(crate) fn seconds(ns: Ns) -> String {
     format!("{:.3}s", ns as f64 / 1e9)
 }

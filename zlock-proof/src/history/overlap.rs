@@ -1,11 +1,11 @@
-//! Exclusion: no two certain holds at the same time that must not be.
+//! Checks exclusion: certain holds that exclude each other never overlap.
 
 use std::collections::BTreeMap;
 
 use super::{Ending, Findings, Hold, Kind, Ns, seconds};
 
-/// Looks at all holds. Those of a session that was ended before its time may overlap with the next one's until their
-/// client is told: no queue can avoid that, and [`Guard`](zlock::Guard) says so. They are counted.
+/// Checks all holds. Those of a session that was ended early may overlap with later ones until their client notices: no queue
+/// can avoid that, as the docs of [`Guard`](zlock::Guard) state. Such overlaps are counted.
 pub(crate) fn overlap(holds: &[Hold], endings: &[Ending]) -> Findings {
     let mut findings = Findings::default();
     let mut held: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
@@ -31,12 +31,12 @@ pub(crate) fn overlap(holds: &[Hold], endings: &[Ending]) -> Findings {
     findings
 }
 
-/// Whether the session of this hold had been ended before its time by then.
+/// Returns `true` if the session of this hold had been ended early by then.
 fn ended(hold: &Hold, by: Ns, endings: &[Ending]) -> bool {
     endings.iter().any(|ending| ending.explains(hold.session, by))
 }
 
-/// Whom of the others this one must not be beside.
+/// Returns a description of the other holds with which this one must not overlap, if there are any.
 fn clash(hold: &Hold, beside: &[&Hold]) -> Option<String> {
     let show = |other: &&Hold| other.show();
     match hold.kind {

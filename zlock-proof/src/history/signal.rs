@@ -1,24 +1,24 @@
-//! The quality of the news that a session is lost: how soon it comes, and that it does not come for nothing.
+//! Checks notifications about lost sessions: they are timely, and there are no false ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ending, Findings, History, MS, Ns, What, seconds};
 
-/// A time in which a client was cut off from a part of the cluster, or stood still, or the machine did.
+/// A time during which a client was cut off from a part of the cluster, or the client or the machine was paused.
 #[derive(Clone, Debug)]
 pub(crate) struct Disturbance {
     pub(crate) from: Ns,
     pub(crate) until: Ns,
-    /// Whom it concerns; none for all. Names of processes begin with it.
+    /// The common prefix of the names of affected processes; `None` if all are affected.
     pub(crate) client: Option<String>,
 }
 
-/// A signal that comes this much after the deadline, with nothing that explains it, is late.
+/// A notification is late if it comes this long after the deadline without an explanation.
 const LATE: Ns = 300 * MS;
 
-/// Looks at every session that was lost. A loss is false if all that happened to the client since its last
-/// answered heartbeat took less than 0.55 of the session timeout. On ZooKeeper a heartbeat is sent every fifth of it, and 0.22 are
-/// the margin of the deadline; on etcd it is a third, and 0.02.
+/// Checks every lost session. A loss is false if all disturbances of the client since its last answered heartbeat took less
+/// than 0.55 of the session timeout. On ZooKeeper, heartbeats are a fifth of the timeout apart, and the margin of the deadline
+/// is 0.22 of it. On etcd, these are a third and 0.02.
 pub(crate) fn signal(
     histories: &[History],
     endings: &[Ending],
@@ -76,7 +76,7 @@ pub(crate) fn signal(
     findings
 }
 
-/// Who finds its lock not held any more finds `lost()` ready, too.
+/// Checks that whenever a lock is found lost, `lost()` is ready too.
 fn silent(history: &History, findings: &mut Findings) {
     let mut unheld = BTreeMap::new();
     for event in &history.events {
@@ -101,7 +101,7 @@ fn silent(history: &History, findings: &mut Findings) {
     }
 }
 
-/// How much of a time the disturbances take together.
+/// Returns the total length of the disturbances within a time.
 fn overlap(disturbances: &[&Disturbance], from: Ns, until: Ns) -> Ns {
     let cut = |d: &&Disturbance| (d.from.max(from), d.until.min(until));
     let mut parts: Vec<_> = disturbances.iter().map(cut).filter(|(from, until)| from < until).collect();

@@ -1,4 +1,4 @@
-//! What happens to links, server and nodes, as the seed says.
+//! The faults of links, server and nodes, derived from the seed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::process::Process;
 use super::random::Random;
 use super::world::World;
 
-/// What becomes of each request, and what happens right before it takes effect.
+/// Decides the fate of each request, and the events right before it takes effect.
 pub(crate) fn hook(world: &Arc<World>) -> impl FnMut(&MemServer, &Arrival) -> Fate + Send + 'static {
-    // Weak: the server has the hook, and the world has the server.
+    // Weak, because the server owns the hook, and the world owns the server.
     let (world, mut random) = (Arc::downgrade(world), Random::of(world.plan.seed, 1));
     move |_, arrival| {
         let Some(world) = world.upgrade() else { return Fate::Pass };
@@ -44,7 +44,7 @@ pub(crate) fn hook(world: &Arc<World>) -> impl FnMut(&MemServer, &Arrival) -> Fa
     }
 }
 
-/// Something happens just before a request.
+/// Triggers an event right before a request.
 fn race(world: &World, random: &mut Random, before: Operation) {
     match random.below(4) {
         0 if world.plan.operator => take_node(world, random),
@@ -103,7 +103,7 @@ fn end_session(world: &World, random: &mut Random) {
     world.server.expire(session);
 }
 
-/// Harms links and server until the end, and mends them.
+/// Injects faults into links and server until the end, and heals them.
 pub(crate) async fn nemesis(world: Arc<World>, processes: Vec<Arc<Process>>) {
     let mut random = Random::of(world.plan.seed, 2);
     let mut harmed: Vec<(Instant, usize, MemLink)> = Vec::new();
@@ -142,7 +142,7 @@ async fn restart_server(world: &World, random: &mut Random) {
     world.server.start();
 }
 
-/// Does something to one link; says until when, if it does not pass by itself.
+/// Injects a fault into a link. Returns its end, if it does not pass by itself.
 fn harm(world: &World, random: &mut Random, process: &Process) -> Option<(Instant, usize, MemLink)> {
     let (client, link) = process.link();
     let healthy = world.lock().clients[client].healthy;
@@ -164,7 +164,7 @@ fn harm(world: &World, random: &mut Random, process: &Process) -> Option<(Instan
         return None;
     }
     world.set_healthy(client, false);
-    // Shorter and longer than the session lasts.
+    // Both shorter and longer than the session timeout.
     let session = world.plan.session.as_millis() as u64;
     let length = random.pick(&[session / 10, session, session * 3]);
     Some((Instant::now() + random.millis(length), client, link))

@@ -1,4 +1,4 @@
-//! The locks of a run, in one shape.
+//! The locks of a run, behind one interface.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use zlock::{
 
 use super::truth::Mode;
 
-/// What to acquire.
+/// The lock to acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex {
@@ -17,14 +17,14 @@ pub(crate) enum Kind {
     },
     Read,
     Write,
-    /// Some of a semaphore's permits, of which there are so many as this client believes.
+    /// Some permits of a semaphore, with the maximum that this client uses.
     Permits {
         n: u32,
         max: u32,
     },
 }
 
-/// How.
+/// The way to acquire it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Wait,
@@ -32,7 +32,7 @@ pub(crate) enum Way {
     Try,
 }
 
-/// Something that is held.
+/// A held lock.
 #[derive(Debug)]
 pub(crate) enum Holding {
     One(Guard),
@@ -40,7 +40,7 @@ pub(crate) enum Holding {
     Many(MultiGuard),
 }
 
-/// Acquires the lock in the way that was asked for; `None` if a try found it taken.
+/// Acquires the lock in the requested way. Returns `None` if `try_acquire` found it held.
 async fn acquire<L: Lock>(lock: &L, way: Way) -> Result<Option<L::Guard>, Error> {
     match way {
         Way::Wait => lock.acquire().await.map(Some),
@@ -71,12 +71,12 @@ impl Kind {
         if let Kind::Mutex { handoff } = self { handoff } else { None }
     }
 
-    /// Whether the same lock is entered again inside its scope.
+    /// Returns `true` if the lock can be entered again inside its scope.
     pub(crate) fn enters_again(self) -> bool {
         !matches!(self, Kind::Permits { .. })
     }
 
-    /// `None` if a try found it taken.
+    /// Acquires the lock. Returns `None` if `try_acquire` found it held.
     pub(crate) async fn acquire(
         self,
         client: &Client,
@@ -120,7 +120,7 @@ fn mutex(client: &Client, path: &LockPath, handoff: Option<Handoff>) -> Result<I
     })
 }
 
-/// All of these, or none. They may come in any order.
+/// Acquires all of these locks or none. They may be given in any order.
 pub(crate) async fn acquire_all(
     locks: &[(Kind, &LockPath)],
     client: &Client,
@@ -146,12 +146,12 @@ impl Holding {
         self.guards().iter().map(Guard::fencing_token).collect()
     }
 
-    /// Looks at each of them, in the order of their paths.
+    /// Visits each of the locks, in the order of their paths.
     pub(crate) fn helds(&self) -> Vec<LockContext> {
         self.guards().iter().map(Guard::context).collect()
     }
 
-    /// Another entry of the same holds.
+    /// Enters the same holds again.
     pub(crate) fn reenter(&self) -> Result<Holding, Error> {
         Ok(match self {
             Holding::One(guard) => Holding::One(guard.reenter()?),
@@ -184,7 +184,7 @@ impl Holding {
         }
     }
 
-    /// A writer becomes a reader. What does not write comes back as it is.
+    /// Downgrades a writer to a reader. Other locks are returned unchanged.
     pub(crate) async fn downgrade(self) -> Result<Holding, DowngradeError> {
         match self {
             Holding::Write(guard) => Ok(Holding::One(guard.downgrade().await?)),
@@ -192,7 +192,7 @@ impl Holding {
         }
     }
 
-    /// Runs a future inside what is held.
+    /// Runs a future inside the scope of the lock.
     pub(crate) async fn scope<F: Future>(&self, future: F) -> F::Output {
         match self {
             Holding::One(guard) => guard.scope(future).await,

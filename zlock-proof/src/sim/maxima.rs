@@ -1,5 +1,5 @@
-//! Clients that disagree about the maximum of a semaphore: that of who stands first when they come counts, and the
-//! others are told so.
+//! Clients that disagree about the maximum of a semaphore. The maximum of the head of the queue at the time of their request
+//! counts, and the others get an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +9,24 @@ use zlock::{Error, LockPath};
 use super::lock::Kind;
 use super::world::World;
 
-/// Who stood first.
+/// The history of the heads of the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Firsts {
-    /// Which maximum did on a path, and when it did so last.
+    /// The maxima of heads of the queue by path, and when each was last seen.
     last: BTreeMap<(usize, u32), Instant>,
-    /// The nodes that have seen their own maximum first: they may stay, whoever is first later.
+    /// The nodes that have seen their own maximum at the head. They may stay, whatever the head is later.
     agreed: BTreeSet<u64>,
 }
 
 impl Firsts {
-    /// Whether the first has had the maximum of this node at some time since it was made.
+    /// Returns `true` if the head has had the maximum of this node at some time since the node was created.
     pub(crate) fn agreed(&self, number: u64) -> bool {
         self.agreed.contains(&number)
     }
 }
 
 impl World {
-    /// Looks at who stands first, right before a request for this path takes effect.
+    /// Reads the head of the queue right before a request for this path takes effect.
     pub(crate) fn note_first(&self, path: &LockPath) {
         let Some(at) = self.paths.iter().position(|p| p == path) else { return };
         if !self.plan.paths[at].is_disputed() {
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// A client got the error that its maximum is not that of the head of the queue: that must have been true since its
+    /// Checks an error about a maximum that differs from that of the head: it must have been true at some time since the
     /// request.
     pub(crate) fn check_mismatch(&self, locks: &[(usize, Kind)], asked: Instant, error: &Error) {
         let is_true = locks.iter().any(|(path, kind)| {

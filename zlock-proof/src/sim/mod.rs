@@ -1,7 +1,7 @@
-//! Many clients and faults from a seed, on mem in paused time.
+//! A simulation of many clients and faults, on mem in paused time.
 //!
-//! A seed decides everything: which locks, how many clients, what fails and when. The same seed is the same
-//! run, so a seed that fails is its own reproduction.
+//! A seed determines everything: the locks, the number of clients, the faults and their times. The same seed always gives the
+//! same run, so a failing seed is its own reproduction.
 
 mod faults;
 mod lock;

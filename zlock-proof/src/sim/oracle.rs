@@ -1,4 +1,4 @@
-//! What must hold of those who hold.
+//! The oracle: checks the invariants of holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use zlock::{FencingToken, LockContext};
 use super::truth::{Mode, Place};
 use super::world::World;
 
-/// A lock that was granted and whose node is, as far as its holder knows, there.
+/// A granted lock whose node exists, as far as its holder knows.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
     pub(crate) path: usize,
     pub(crate) client: usize,
     pub(crate) mode: Mode,
     pub(crate) held: LockContext,
-    /// A writer is becoming a reader: what it held as a writer it loses.
+    /// `true` during a downgrade, which ends the write lock.
     pub(crate) becoming: bool,
-    /// It said once that it is not held.
+    /// `true` once the guard has reported that the lock is not held.
     pub(crate) lost: bool,
-    /// When the holder let it go.
+    /// When the holder released it.
     pub(crate) left: Option<Instant>,
 }
 
@@ -28,17 +28,17 @@ pub(crate) struct Hold {
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     pub(crate) by_token: BTreeMap<FencingToken, Hold>,
-    /// Nodes that an operator took away, and when.
+    /// The nodes that an operator deleted, and when.
     pub(crate) taken: BTreeMap<u64, Instant>,
     /// The holders that wait for a request for revocation, each with a watch on its own node.
     pub(crate) listening: BTreeSet<u64>,
-    /// The highest fencing token that was granted, by path and by what for.
+    /// The highest granted fencing token, by path and mode.
     highest: BTreeMap<usize, BTreeMap<Mode, FencingToken>>,
 }
 
 impl Holds {
-    /// Whether the client believes that it holds the lock with a node that an operator took. It hears of that with its next
-    /// heartbeat, and until then those of its waiters that are behind this node do not.
+    /// Returns `true` if the client believes that it holds the lock with a node that an operator deleted. It notices with its
+    /// next heartbeat. Until then, its waiters behind this node do not notice either.
     pub(crate) fn has_untold(&self, client: usize, path: usize) -> bool {
         self.by_token.iter().any(|(token, hold)| {
             let is_there = (hold.client, hold.path) == (client, path) && hold.left.is_none() && !hold.lost;
@@ -46,7 +46,7 @@ impl Holds {
         })
     }
 
-    /// The latest hold of the node with this number.
+    /// Returns the latest hold of the node with this number.
     pub(crate) fn latest(&self, number: u64) -> Option<(FencingToken, &Hold)> {
         let token = FencingToken::new(number);
         self.by_token.range(token..=token.with_turn(u32::MAX)).next_back().map(|(token, hold)| (*token, hold))
@@ -54,7 +54,7 @@ impl Holds {
 }
 
 impl World {
-    /// A lock was granted, in this poll.
+    /// Records a lock that was granted in this poll.
     pub(crate) fn granted(&self, client: usize, path: usize, mode: Mode, held: LockContext) {
         let token = held.fencing_token();
         let number = token.number();
@@ -74,7 +74,7 @@ impl World {
         match places.iter().position(|p| p.number == number) {
             Some(at) => self.check_order(path, mode, &places, at, token),
             None if self.was_just_taken(number, client) => {}
-            // A later holder of a node knows of it what the first one does.
+            // A later holder of a node knows as much about it as the first one.
             None if token.turn() > 0 => self.check_untold(number, client),
             None => self.fail("granted without a node", || format!("#{number} on {}", self.paths[path])),
         }
@@ -85,7 +85,7 @@ impl World {
         self.check();
     }
 
-    /// Nobody in front who keeps it out, and no number from which it goes back.
+    /// Checks that no earlier node excludes the grant, and that the fencing token does not decrease.
     fn check_order(&self, path: usize, mode: Mode, places: &[Place], at: usize, token: FencingToken) {
         let before: Vec<_> = places[..at].iter().map(|p| p.mode).collect();
         if !mode.fits(&before) {
@@ -104,13 +104,13 @@ impl World {
         }
     }
 
-    /// A writer is about to become a reader: it holds as a writer no longer once the store may know.
+    /// Records the start of a downgrade. The write lock ends once the store may have the request.
     pub(crate) fn downgrades(&self, token: FencingToken) {
         self.note(|| format!("#{token} becomes a reader"));
         self.change(token, |hold| hold.becoming = true);
     }
 
-    /// A writer has become a reader.
+    /// Records a completed downgrade.
     pub(crate) fn downgraded(&self, token: FencingToken, held: LockContext) {
         self.note(|| format!("#{token} is a reader"));
         self.change(token, |hold| {
@@ -119,7 +119,7 @@ impl World {
         self.check();
     }
 
-    /// Starts or ends waiting for a request for revocation.
+    /// Records the start or end of a wait for a revocation request.
     pub(crate) fn listen(&self, tokens: &[FencingToken], starts: bool) {
         let listening = &mut self.lock().holds.listening;
         for number in tokens.iter().map(|token| token.number()) {
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Whether an operator took the node so short a time ago that what the grant rests on may be older.
+    /// Returns `true` if an operator deleted the node so recently that the grant may be based on an older state.
     fn was_just_taken(&self, number: u64, client: usize) -> bool {
         let state = self.lock();
         let Some(taken) = state.holds.taken.get(&number).copied() else { return false };
@@ -148,7 +148,7 @@ impl World {
         !is_calm || known.together > 0 || taken.elapsed() <= under_way
     }
 
-    /// The holder lets go, or was stopped: from now on the node is to vanish.
+    /// Records a release, or the end of the holder. The node must be removed from now on.
     pub(crate) fn left(&self, tokens: &[FencingToken]) {
         self.note(|| format!("{tokens:?} left"));
         let mut state = self.lock();
@@ -159,8 +159,7 @@ impl World {
         }
     }
 
-    /// The server said that the node is removed, or another user of the client has it: one that waits at this moment, or
-    /// has got it meanwhile.
+    /// Checks a completed release: the node is removed, or another user of the client has it, as a waiter or a later holder.
     pub(crate) fn released(&self, path: usize, client: usize, handoff: bool, token: FencingToken) {
         let number = token.number();
         let has_user = {
@@ -176,7 +175,7 @@ impl World {
         }
     }
 
-    /// An operator takes these nodes away.
+    /// Records that an operator deletes these nodes.
     pub(crate) fn take(&self, numbers: &[u64]) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -227,8 +226,8 @@ impl World {
         }
     }
 
-    /// A holder without a node: an operator took it, and nobody could tell the holder yet. There is no other
-    /// excuse, and this one ends with the first heartbeat.
+    /// Checks a holder without a node. The only excuse is that an operator deleted the node and the holder could not notice
+    /// yet, which ends with the first heartbeat.
     fn check_untold(&self, number: u64, client: usize) {
         let taken = self.lock().holds.taken.get(&number).copied();
         let Some(taken) = taken else {

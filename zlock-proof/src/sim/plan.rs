@@ -1,19 +1,19 @@
-//! What a seed does.
+//! The plan of a run, derived from a seed.
 
 use std::time::Duration;
 
 use super::random::Random;
 use super::usage::{Locks, Usage};
 
-/// The locks that a seed is about.
+/// The kinds of locks in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     /// Mutex and template.
     Mutex,
-    /// Readers and writers, and writers that become readers.
+    /// Readers, writers, and downgrades.
     ReadWrite,
     Semaphore,
-    /// All of these, each on its path, and several of them at a time.
+    /// All of these, each on its own path, and several of them together.
     Multi,
 }
 
@@ -31,38 +31,38 @@ impl Family {
 
 const FAMILIES: [Family; 4] = [Family::Mutex, Family::ReadWrite, Family::Semaphore, Family::Multi];
 
-/// The shape of one run: everything that is not decided on the way.
+/// The parameters of a run that are fixed at its start.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) family: Family,
     pub(crate) clients: usize,
-    /// Of each client.
+    /// The number of workers of each client.
     pub(crate) workers: u64,
     pub(crate) paths: Vec<Usage>,
     pub(crate) session: Duration,
-    /// Of a backend's operation, before it gives up.
+    /// The number of retries of a backend's operation.
     pub(crate) retries: u32,
     pub(crate) operation_timeout: Duration,
-    /// How long there are faults and new work.
+    /// The duration of faults and new work.
     pub(crate) length: Duration,
-    /// Milliseconds between two faults of links and server, at most; 0 for none.
+    /// The maximum number of milliseconds between two faults of links and server; 0 for no faults.
     pub(crate) harm_every: u64,
-    /// One request in so many is lost, or its answer; 0 for none.
+    /// One in this many requests is lost, or its response; 0 for none.
     pub(crate) lose: u64,
-    /// One request in so many comes right behind something that happens to the store; 0 for none.
+    /// One in this many requests arrives right after another change of the store; 0 for none.
     pub(crate) race: u64,
-    /// Milliseconds that a message takes on any link, at most.
+    /// The maximum latency of a message in milliseconds.
     pub(crate) latency: u64,
-    /// Milliseconds that a message takes on a link that a fault has made slow, at most.
+    /// The maximum latency in milliseconds on a link that a fault has slowed down.
     pub(crate) delay: u64,
-    /// Whether an operator deletes nodes and ends sessions.
+    /// `true` if an operator deletes nodes and ends sessions.
     pub(crate) operator: bool,
-    /// Whether clients are closed, and others come in their place.
+    /// `true` if clients are closed and replaced.
     pub(crate) closes: bool,
-    /// Whether acquisitions are left unpolled for a while.
+    /// `true` if acquisitions are not polled for some time.
     pub(crate) stalls: bool,
-    /// Whether the runtime is shut down in the middle of the work.
+    /// `true` if the runtime is shut down during the work.
     pub(crate) shutdown: bool,
     pub(crate) first_sequence: i32,
 }

@@ -1,4 +1,4 @@
-//! A future that is not always polled: dropped after some polls, or left alone for a while.
+//! Futures that are dropped after some polls, or not polled for some time.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-/// Runs the future for this many polls at most; none if it was not done by then.
+/// Polls the future at most this many times. Returns `None` if it has not completed by then.
 pub(crate) async fn cut<F: Future>(polls: u64, future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut left = polls;
@@ -25,8 +25,8 @@ pub(crate) async fn cut<F: Future>(polls: u64, future: F) -> Option<F::Output> {
     .await
 }
 
-/// Runs the future, but leaves it alone after this many polls, as a task that is busy elsewhere does: for as
-/// long as `pause` says when it is called then.
+/// Runs the future, but stops polling it for some time after this many polls, like a task that is busy elsewhere. `pause` is
+/// called then and returns the duration.
 pub(crate) async fn stall<F: Future>(polls: u64, pause: impl FnOnce() -> Duration, future: F) -> F::Output {
     let mut future = Box::pin(future);
     let (mut left, mut pause, mut pausing) = (polls, Some(pause), None);

@@ -1,4 +1,4 @@
-//! One "process" of a run: a client, and another one when that was closed.
+//! A "process" of a run: a client, which is replaced when it is closed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,11 +18,11 @@ pub(crate) struct Process {
     present: Mutex<Present>,
 }
 
-/// The client that the process has now.
+/// The current client of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Present {
     pub(crate) client: Client,
-    /// Its number in the world.
+    /// The client's number in the world.
     pub(crate) number: usize,
     link: MemLink,
 }
@@ -46,7 +46,7 @@ impl Process {
         (present.number, present.link)
     }
 
-    /// Closes the client, or lets it go with what it holds, and connects another one.
+    /// Closes the client, or drops it with its locks, and connects another one.
     pub(crate) fn replace(&self, random: &mut Random) {
         let next = connect(&self.world);
         let before =

@@ -1,13 +1,13 @@
-//! Numbers from a seed.
+//! Random numbers from a seed.
 
 use std::time::Duration;
 
-/// SplitMix64: the same numbers from the same seed, on every machine.
+/// SplitMix64, which generates the same numbers from the same seed on every machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The numbers of one actor of a seed; each actor has its own, so that none disturbs another's.
+    /// Creates the generator of one actor. Each actor has its own, so that actors do not affect each other's numbers.
     pub(crate) fn of(seed: u64, actor: u64) -> Self {
         let mut random = Random(seed);
         random.0 = random.next() ^ actor.wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -22,22 +22,22 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One of `0..n`; 0 for none.
+    /// Returns a number in `0..n`, or 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 
-    /// One of the places of a list of this length.
+    /// Returns an index into a list of this length.
     pub(crate) fn place(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// One of `from..=to`.
+    /// Returns a number in `from..=to`.
     pub(crate) fn within(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }
 
-    /// True once in `n` times; never for 0.
+    /// Returns `true` once in `n` times on average, and never if `n` is 0.
     pub(crate) fn once_in(&mut self, n: u64) -> bool {
         n > 0 && self.below(n) == 0
     }
@@ -46,7 +46,7 @@ impl Random {
         of[self.place(of.len())]
     }
 
-    /// Less than `n` milliseconds.
+    /// Returns a duration of less than `n` milliseconds.
     pub(crate) fn millis(&mut self, n: u64) -> Duration {
         Duration::from_millis(self.below(n))
     }

@@ -1,4 +1,4 @@
-//! One seed, from an empty store to an empty store.
+//! Runs one seed, from an empty store to an empty store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::truth::recovery;
 use super::worker::Worker;
 use super::world::{Counts, Violation, World};
 
-/// In which everybody has to come to an end once there are no more faults.
+/// The time limit for all workers to finish once there are no more faults.
 const END: Duration = Duration::from_secs(300);
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) counts: Counts,
@@ -36,7 +36,7 @@ pub(crate) fn run(seed: u64, tracing: bool) -> Outcome {
         (world, processes)
     });
     let trace = world.trace();
-    // The work that is under way is dropped with the runtime, and some guards after it.
+    // Work in progress is dropped with the runtime, and some guards after it.
     let plan = world.plan.clone();
     drop(runtime);
     drop(world.kept());
@@ -95,7 +95,7 @@ async fn to_the_end(world: &Arc<World>, processes: &[Arc<Process>], workers: &mu
     settle(world, processes).await;
 }
 
-/// Waits until what was let go is gone, and looks at what is left.
+/// Waits until all released nodes are removed, and checks what is left.
 async fn settle(world: &World, processes: &[Arc<Process>]) {
     let limit = Instant::now() + recovery(world.plan.session);
     let pending = || processes.iter().map(|p| p.present().client.pending_cleanups()).sum::<usize>();
@@ -125,7 +125,7 @@ async fn settle(world: &World, processes: &[Arc<Process>]) {
     }
 }
 
-/// After the last handle of every client: no session, no node, no parent, no watch.
+/// Checks the store after the last handle of every client is dropped: no session, no node, no parent, no watch.
 fn nothing_left(world: &World, plan: &Plan) -> Option<Violation> {
     // A parent that never had a child stays, as on ZooKeeper.
     world.paths.iter().for_each(|path| world.server.remove_parent(path));
@@ -143,7 +143,7 @@ impl World {
 }
 
 impl Process {
-    /// The session, as the client believes.
+    /// Returns the session, as the client sees it.
     fn session(&self) -> Option<SessionId> {
         let session = self.present().client.session_events().current();
         (session.state == SessionState::Connected).then_some(session.id)

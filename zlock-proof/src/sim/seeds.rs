@@ -1,4 +1,4 @@
-//! Many seeds, on all cores.
+//! Runs many seeds on all cores.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::run::{Outcome, run as run_seed};
 use super::world::{Counts, Violation};
 
-/// What came of many seeds.
+/// The results of many seeds.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) seeds: u64,
@@ -51,7 +51,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs the seeds, lowest first, on a thread for each core; none above one that failed.
+/// Runs the seeds, lowest first, with one thread for each core. Starts none above a failed one.
 pub(crate) fn run(seeds: Range<u64>) -> Report {
     let (next, report) = (AtomicU64::new(seeds.start), Mutex::new(Report::default()));
     let began = now();
@@ -75,7 +75,7 @@ pub(crate) fn run(seeds: Range<u64>) -> Report {
     report
 }
 
-/// A panic of what is dropped after the runtime comes out here.
+/// Runs a seed, and reports panics of destructors that run after the runtime.
 fn outcome(seed: u64) -> Outcome {
     catch_unwind(|| run_seed(seed, false)).unwrap_or_else(|_| Outcome {
         counts: Counts::default(),

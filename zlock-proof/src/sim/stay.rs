@@ -1,4 +1,4 @@
-//! What holders do while they hold, and how they leave.
+//! What holders do while they hold a lock, and how they release it.
 
 use std::panic::resume_unwind;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::worker::{Round, Worker};
 
 impl Worker {
     fn time(&mut self) -> Duration {
-        // Long enough now and then that whoever sleeps through his turn is seen.
+        // Sometimes long enough to expose a waiter that misses its turn.
         let most = self.random.pick(&[1, 100, 100, 300, 300, 300, 300, 4000]);
         self.random.millis(most)
     }
@@ -47,7 +47,7 @@ impl Worker {
         self.leave(round, holding).await;
     }
 
-    /// Inside the scope the same lock comes at once and is the same hold, or is lost.
+    /// Checks that inside the scope, the same lock is granted at once with the same hold, or is lost.
     async fn enter_again(&mut self, round: &Round, holding: &Holding) {
         // It may be lost by then.
         if self.random.once_in(2) {
@@ -83,8 +83,8 @@ impl Worker {
         }
     }
 
-    /// Another kind of lock on the same path is not entered: it is taken. If the first was lost it may be
-    /// free, and is a lock of its own.
+    /// Checks that another kind of lock on the same path is not reentered but found held. If the first lock was lost, the path
+    /// may be free, and the new lock is independent.
     async fn try_another_kind(&mut self, round: &Round, holding: &Holding, path: usize, held: Kind) {
         let (world, client) = (self.world.clone(), round.present.number);
         let kind = match held {
@@ -103,7 +103,7 @@ impl Worker {
         }
     }
 
-    /// The first entry leaves, and another one keeps the lock: that of a reader, where a writer has one.
+    /// Releases the first entry, while another one keeps the lock: that of a reader, if a writer has one.
     async fn hand_on(&mut self, round: &Round, holding: Holding) -> Option<Holding> {
         let (world, tokens) = (self.world.clone(), holding.tokens());
         let reads = matches!(holding, Holding::Write(_)) && self.random.once_in(2);

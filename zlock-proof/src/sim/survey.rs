@@ -1,4 +1,4 @@
-//! What must happen in time: no waiter sleeps through its turn, and nothing unneeded remains.
+//! Checks that events happen in time: no waiter misses its turn, and no unneeded nodes remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use super::world::World;
 
 const EVERY: Duration = Duration::from_millis(250);
 
-/// The time for what takes none when nothing is wrong.
+/// The time limit for events that should be immediate without faults.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What a client is late with.
+/// An event that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// The node may hold, and its client was not notified.
+    /// The node is entitled to the lock, but its client was not notified.
     Grant(u64),
-    /// The node's holder left, or has lost it.
+    /// The node's holder has released or lost the lock, but the node still exists.
     Removal(u64),
-    /// The holder has become a reader, and the store still has a writer.
+    /// The holder has been downgraded, but the store still has a writer.
     Relabel(u64),
-    /// The node has always disagreed about the maximum with who stands first, now that one, and its client was not told.
+    /// The node has always disagreed with the head of the queue about the maximum, but its client got no error.
     Refusal(u64, u64),
-    /// This client has more nodes on this path than it has use for.
+    /// The client has more nodes on this path than it needs.
     Leftover(usize),
 }
 
-/// What is due, and since when it depends on these clients.
+/// The due events, and since when each depends on these clients.
 #[derive(Debug, Default)]
 pub(crate) struct Late(BTreeMap<(usize, Due), (Instant, BTreeSet<usize>)>);
 
@@ -41,7 +41,7 @@ pub(crate) struct Late(BTreeMap<(usize, Due), (Instant, BTreeSet<usize>)>);
 type Dues = BTreeMap<(usize, Due), BTreeSet<usize>>;
 
 impl World {
-    /// For how long nothing was wrong with this client, since that moment at most; none while something is.
+    /// Returns how long this client has been without faults, at most since that instant, or `None` during a fault.
     pub(crate) fn calm_since(&self, client: usize, since: Instant) -> Option<Duration> {
         let state = self.lock();
         let known = state.clients.get(client)?;
@@ -56,7 +56,7 @@ impl World {
         Instant::now().checked_duration_since(since.max(disturbed) + slack)
     }
 
-    /// Looks again and again whether somebody is late.
+    /// Checks periodically for late events.
     pub(crate) async fn watch_lateness(self: Arc<Self>) {
         loop {
             sleep(EVERY).await;
@@ -147,8 +147,8 @@ impl World {
         }
     }
 
-    /// A release wakes one waiter: nobody but the node right behind watches a lone holder's, and the holder
-    /// that wants to be asked. Those whose own node an operator took, and who do not know, may watch too.
+    /// Checks that a release wakes one waiter. Only the node right behind an exclusive holder watches its node, and the holder
+    /// itself while it waits for revocation. Clients that have not noticed that an operator deleted their node may watch too.
     fn check_herd(&self, path: usize, places: &[Place]) {
         if places.iter().any(|p| p.mode != Mode::Alone) {
             return;
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Holds that were left and whose node is gone.
+    /// Forgets holds that were released and whose node is removed.
     fn forget(&self, queues: &[Vec<Place>]) {
         let there: BTreeSet<u64> = queues.iter().flatten().map(|place| place.number).collect();
         let gone: Vec<_> = {

@@ -1,4 +1,4 @@
-//! Rounds of the lock template: closures that end, panic, or are cancelled.
+//! Rounds of the lock template, with closures that complete, panic, or are cancelled.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Worker {
     }
 }
 
-/// A closure that runs.
+/// A running closure.
 struct Inside {
     world: Arc<World>,
     token: FencingToken,

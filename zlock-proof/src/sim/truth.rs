@@ -1,4 +1,4 @@
-//! Who holds by the store's own account: written apart from the engine, which it judges.
+//! Computes the holders from the store's state. Written independently of the engine that it checks.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use zlock::{LockPath, SessionId};
 
 use super::world::World;
 
-/// What a place in a queue is for.
+/// The mode of a node in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
     Alone,
@@ -24,13 +24,12 @@ impl Mode {
         }
     }
 
-    /// How many permits it believes that there are, if it is about permits.
+    /// Returns the maximum that it uses, if it is for permits.
     pub(crate) fn max(self) -> Option<u32> {
         if let Mode::Permits { max, .. } = self { Some(max) } else { None }
     }
 
-    /// Whether the two may hold at the same time, if there are enough permits. Two who disagree about how
-    /// many there are never do.
+    /// Returns `true` if the two may hold at the same time, given enough permits. Two that disagree about the maximum never may.
     pub(crate) fn shares_with(self, other: Mode) -> bool {
         match self {
             Mode::Alone => false,
@@ -39,7 +38,7 @@ impl Mode {
         }
     }
 
-    /// Whether one can hold while all these do.
+    /// Returns `true` if it may hold while all of these do.
     pub(crate) fn fits(self, beside: &[Mode]) -> bool {
         let weight = |mode: Mode| if let Mode::Permits { weight, .. } = mode { weight } else { 0 };
         let taken = weight(self) + beside.iter().map(|mode| weight(*mode)).sum::<u32>();
@@ -47,19 +46,19 @@ impl Mode {
     }
 }
 
-/// A node as the store has it.
+/// A node in the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) number: u64,
     pub(crate) name: NodeName,
     pub(crate) session: Option<SessionId>,
     pub(crate) mode: Mode,
-    /// Whether all in front of it let it hold.
+    /// `true` if no earlier node excludes it.
     pub(crate) entitled: bool,
 }
 
 impl World {
-    /// The queue of a lock, in the order in which the nodes were made.
+    /// Returns the queue of a lock, in the order in which the nodes were created.
     pub(crate) fn places(&self, path: &LockPath) -> Vec<Place> {
         let number = |n: &Node| n.fencing_token.map_or(0, |token| token.number());
         let mut nodes = self.server.queue(path).into_vec();
@@ -77,8 +76,7 @@ impl World {
     }
 }
 
-/// The time in which a client with which something was wrong gets over it: a heartbeat that is missed, the
-/// longest pause between two tries, and the messages.
+/// The time for a client to recover from a fault: a missed heartbeat, the longest pause between two attempts, and messages.
 pub(crate) fn recovery(session: Duration) -> Duration {
     session + Duration::from_secs(8)
 }

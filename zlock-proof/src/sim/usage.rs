@@ -1,4 +1,4 @@
-//! What a path is used for.
+//! The use of a path.
 
 use std::time::Duration;
 
@@ -7,42 +7,42 @@ use zlock::Handoff;
 use super::lock::Kind;
 use super::random::Random;
 
-/// The permits of a semaphore about which nobody is mistaken.
+/// The maximum of a semaphore on which all clients agree.
 const MAX: u32 = 4;
 
-/// The locks that meet on a path.
+/// The locks on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locks {
     Mutex,
     ReadWrite,
     Semaphore,
-    /// All of these, in spite of the advice to use a path for one kind of lock.
+    /// All of these, against the advice to use a path for one kind of lock only.
     All,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub(crate) locks: Locks,
-    /// How many permits there are, as processes of an even and of an odd number believe.
+    /// The maximum that processes with even and with odd numbers use.
     maxima: [u32; 2],
-    /// Of most mutexes.
+    /// The hand-off of most mutexes.
     handoff: Option<Handoff>,
 }
 
 impl Usage {
-    /// What everybody understands in the same way.
+    /// Returns a use on which all clients agree.
     pub(crate) fn of(locks: Locks) -> Self {
         Usage { locks, maxima: [MAX, MAX], handoff: None }
     }
 
-    /// Mutexes that are handed over inside a client, or not.
+    /// Returns mutexes with or without hand-off.
     pub(crate) fn with_handoff(self, random: &mut Random) -> Self {
         let within = |millis| Some(Handoff::within(Duration::from_millis(millis)));
         let bounded = within(1000).map(|handoff| handoff.at_most(1));
         Usage { handoff: random.pick(&[None, within(0), within(200), within(5000), bounded]), ..self }
     }
 
-    /// What nobody should do: all kinds of locks, and a semaphore of which not all know the maximum.
+    /// Returns a use that the documentation advises against: all kinds of locks, and a semaphore with different maxima.
     pub(crate) fn mistakes(random: &mut Random) -> [Self; 2] {
         let other = random.pick(&[1, 3, 6]);
         let all = if random.once_in(2) { other } else { MAX };
@@ -52,12 +52,12 @@ impl Usage {
         ]
     }
 
-    /// Whether not all know the same maximum.
+    /// Returns `true` if clients disagree about the maximum.
     pub(crate) fn is_disputed(self) -> bool {
         self.maxima[0] != self.maxima[1]
     }
 
-    /// One of the locks, as this process has it.
+    /// Returns one of the locks, as used by this process.
     pub(crate) fn any(self, process: u64, random: &mut Random) -> Kind {
         let locks = match self.locks {
             Locks::All => random.pick(&[Locks::Mutex, Locks::ReadWrite, Locks::Semaphore, Locks::Semaphore]),

@@ -1,4 +1,4 @@
-//! Those who want locks: each round acquires one in some way, stays for a while, and leaves in some way.
+//! Workers: each round acquires locks in some way, holds them for a while, and releases them in some way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct Worker {
     pub(crate) random: Random,
 }
 
-/// One round's client and locks.
+/// The client and the locks of a round.
 pub(crate) struct Round {
     pub(crate) present: Present,
     /// In the order of their paths.
@@ -27,7 +27,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// The lock, if it is only one.
+    /// Returns the lock, if there is only one.
     pub(crate) fn only(&self) -> Option<(usize, Kind)> {
         (self.locks.len() == 1).then(|| self.locks[0])
     }
@@ -137,7 +137,7 @@ impl Worker {
         }
     }
 
-    /// An acquisition may also end since others believe in another maximum.
+    /// Checks an acquisition that ended because other clients use another maximum.
     pub(crate) fn check_refusal(
         &self,
         client: usize,
@@ -152,7 +152,7 @@ impl Worker {
         self.world.check_mismatch(locks, began, error);
     }
 
-    /// Nothing is lost, and no server is out of reach, without a reason.
+    /// Checks that no lock is lost, and no server unreachable, without a reason.
     pub(crate) fn check_error(&self, client: usize, error: &Error) {
         let world = &self.world;
         world.note(|| format!("c{client} fails: {error}"));

@@ -1,4 +1,4 @@
-//! What all actors of one run share: the server, what was done to whom, what went wrong, and the trace.
+//! The state that all actors of a run share: the server, the faults, the violations, and the trace.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use super::oracle::Holds;
 use super::plan::Plan;
 use super::survey::Late;
 
-/// More requests than all clients together have a use for at one moment.
+/// More requests than all clients together need at one moment.
 const AT_ONCE: u64 = 10_000;
 
-/// A rule that was broken.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     /// The name of the check.
@@ -34,33 +34,33 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a run did.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) grants: u64,
     pub(crate) requests: u64,
     pub(crate) faults: u64,
-    /// Acquisitions that ended since others believe in another maximum.
+    /// The number of acquisitions that ended because other clients use another maximum.
     pub(crate) refusals: u64,
 }
 
-/// A client, in the order of their connecting.
+/// A client, numbered in the order of connection.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) link: MemLink,
-    /// Nothing is wrong with its link.
+    /// `true` while its link has no fault.
     pub(crate) healthy: bool,
-    /// When something was wrong last; none if nothing ever was.
+    /// The time of its last fault, or `None` without any.
     pub(crate) disturbed: Option<Instant>,
     pub(crate) closed: bool,
-    /// Acquisitions under way, by path.
+    /// The number of acquisitions in progress, by path.
     pub(crate) acquiring: BTreeMap<usize, u64>,
-    /// How many of them are for several locks: such a one has some of them before it says so.
+    /// How many of them are for several locks. Such an acquisition holds some locks before it reports that.
     pub(crate) together: u64,
 }
 
 impl Known {
-    /// Whether it may have acquired this path as one of several, and not all of them.
+    /// Returns `true` if it may have acquired this path as one of several, but not all of them.
     pub(crate) fn has_some(&self, path: usize) -> bool {
         self.together > 0 && self.acquiring.get(&path).is_some_and(|acquiring| *acquiring > 0)
     }
@@ -76,9 +76,9 @@ pub(crate) struct State {
     pub(crate) firsts: Firsts,
     pub(crate) counts: Counts,
     pub(crate) violation: Option<Violation>,
-    /// The present moment, and the requests that came in it.
+    /// The current instant, and the number of requests in it.
     at_once: (Option<Instant>, u64),
-    /// Held beyond the end of the runtime.
+    /// Values that are kept until after the end of the runtime.
     kept: Vec<Holding>,
     trace: Vec<String>,
 }
@@ -97,7 +97,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Made inside the runtime, whose clock it reads.
+    /// Creates the world. Must be called inside the runtime, whose clock it reads.
     pub(crate) fn new(plan: Plan, tracing: bool) -> Arc<Self> {
         let server = MemServer::new();
         server.set_first_sequence(plan.first_sequence);
@@ -117,12 +117,12 @@ impl World {
         Arc::new(world)
     }
 
-    /// Never held while the server is told something: what it does comes back here.
+    /// Locks the state. Must not be held during calls of the server, whose hooks use the state.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A line of the trace.
+    /// Adds a line to the trace.
     pub(crate) fn note(&self, line: impl FnOnce() -> String) {
         if self.tracing {
             let line = format!("{:>9.3?} {}", self.began.elapsed().as_secs_f64(), line());
@@ -134,7 +134,7 @@ impl World {
         std::mem::take(&mut self.lock().trace)
     }
 
-    /// A rule was broken; the first one counts.
+    /// Records a violation. Only the first one counts.
     pub(crate) fn fail(&self, check: &'static str, what: impl FnOnce() -> String) {
         let what = what();
         self.note(|| format!("VIOLATION {check}: {what}"));
@@ -155,7 +155,7 @@ impl World {
         state.clients.len() - 1
     }
 
-    /// Something is, or will be until then, wrong with what this client does.
+    /// Records that this client has a fault, now or until then.
     pub(crate) fn disturb(&self, client: usize, until: Instant) {
         if let Some(known) = self.lock().clients.get_mut(client) {
             known.disturbed = known.disturbed.max(Some(until));
@@ -176,21 +176,21 @@ impl World {
         self.disturb(client, Instant::now());
     }
 
-    /// Whether anything was ever wrong with what this client does, and whether it was closed.
+    /// Returns whether this client ever had a fault, and whether it was closed.
     pub(crate) fn excuses(&self, client: usize) -> (bool, bool) {
         let state = self.lock();
         let known = state.clients.get(client);
         known.map_or((true, true), |known| (known.disturbed.is_some(), known.closed))
     }
 
-    /// Lets go of all that is known of holds.
+    /// Forgets all holds.
     pub(crate) fn forget_all(&self) {
         let holds = std::mem::take(&mut self.lock().holds);
         // Not under the lock: the last handle of a client ends its session.
         drop(holds);
     }
 
-    /// Counts a request. A great many at one moment mean that somebody asks again without waiting.
+    /// Counts a request. Very many at one moment mean that a client retries without waiting.
     pub(crate) fn count_request(&self) {
         let now = Instant::now();
         let at_once = {
@@ -208,17 +208,17 @@ impl World {
         }
     }
 
-    /// Keeps this until after the runtime.
+    /// Keeps a value until after the runtime.
     pub(crate) fn keep(&self, holding: Holding) {
         self.lock().kept.push(holding);
     }
 
-    /// What was kept.
+    /// Takes the kept values.
     pub(crate) fn kept(&self) -> Vec<Holding> {
         std::mem::take(&mut self.lock().kept)
     }
 
-    /// The client that has this session at the server, or had it when it was last seen there.
+    /// Returns the client that owns this session at the server, or owned it when it was last seen there.
     pub(crate) fn client_of(&self, session: SessionId) -> Option<usize> {
         let mut state = self.lock();
         if let Some(client) = state.sessions.get(&session) {
@@ -229,7 +229,7 @@ impl World {
         Some(client)
     }
 
-    /// Counts an acquisition as under way until it is dropped.
+    /// Counts an acquisition as in progress until the returned value is dropped.
     pub(crate) fn acquiring(self: &Arc<Self>, client: usize, locks: &[(usize, Kind)]) -> Acquiring {
         let paths: Vec<_> = locks.iter().map(|(path, _)| *path).collect();
         let mut state = self.lock();
@@ -242,7 +242,7 @@ impl World {
     }
 }
 
-/// An acquisition under way.
+/// An acquisition in progress.
 pub(crate) struct Acquiring {
     world: Arc<World>,
     client: usize,

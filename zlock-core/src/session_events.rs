@@ -117,7 +117,7 @@ impl SessionEvents {
     /// Safe: a change that was not returned is returned by the next call.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -161,7 +161,7 @@ impl SessionEvents {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```

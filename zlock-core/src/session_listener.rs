@@ -29,7 +29,7 @@ impl SessionListener {
     /// Safe: nothing is skipped.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```

@@ -40,7 +40,7 @@ impl EtcdBackend {
     /// Safe: no session is left behind for longer than its TTL.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time and I/O enabled.
+    /// Panics outside a tokio runtime with time and I/O enabled.
     pub async fn connect(options: EtcdOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
@@ -61,7 +61,7 @@ impl EtcdBackend {
     /// `NotAuthorized`.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time and I/O enabled.
+    /// Panics outside a tokio runtime with time and I/O enabled.
     pub fn connect_lazy(options: EtcdOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));

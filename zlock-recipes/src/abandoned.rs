@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// While more creates than this were given up and are not cleaned up, no other is begun.
+/// The maximum number of abandoned creates that are not cleaned up. While there are more, no other create begins.
 const MAX_ABANDONED: usize = 16;
 
-/// The creates of the client that were given up, in its latest session, and whose nodes are not known to be gone.
+/// The client's abandoned creates in its latest session whose nodes are not known to be deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned {
     count: Mutex<Count>,
@@ -20,7 +20,7 @@ struct Count {
     creates: usize,
 }
 
-/// One of them. Counts until it is dropped.
+/// One abandoned create. Counts until it is dropped.
 #[derive(Debug)]
 pub(crate) struct AbandonedCreate {
     all: Arc<Abandoned>,
@@ -41,13 +41,13 @@ impl Abandoned {
         AbandonedCreate { all: self.clone(), epoch }
     }
 
-    /// Whether there are too many for another create.
+    /// Returns `true` if there are too many for another create.
     pub(crate) fn are_many(&self, epoch: u64) -> bool {
         let count = self.count();
         count.epoch == epoch && count.creates > MAX_ABANDONED
     }
 
-    /// Completes when there may be few enough again.
+    /// Completes when the number may have become small enough.
     ///
     /// # Cancel safety
     /// Safe. What happens after the call is not missed.

@@ -29,16 +29,16 @@ pub(crate) struct Request<'a> {
     pub(crate) path: &'a LockPath,
     pub(crate) label: Label,
     pub(crate) data: &'a Arc<[u8]>,
-    /// What measurements call the lock.
+    /// The lock's name in measurements.
     pub(crate) metric_name: Option<&'a Arc<str>>,
 }
 
-/// How far an acquisition has come.
+/// The progress of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The acquisition has its place in the queue.
     Queued,
-    /// The acquisition waits for a place before its own. May be reported more than once.
+    /// The acquisition is waiting for a place ahead of its own. May be reported more than once.
     Waiting,
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Resu
         let taken = try_acquire(request).await?;
         return taken.ok_or_else(|| timed_out(request, "acquire", true, None));
     }
-    // A time that the clock cannot tell is for ever.
+    // A deadline that the clock cannot represent means no time limit.
     let Some(deadline) = Instant::now().checked_add(time) else { return acquire(request).await };
     let (queued, last) = (AtomicBool::default(), LastFailure::default());
     let progress = |_| queued.store(true, Ordering::Relaxed);
@@ -92,7 +92,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     match acquisition.next(Event::Listed(queue), place.status()) {
         Step::Granted { promote } => Ok(Some(place.grant(promote).guard(request))),
         Step::Ended(reason) => Err(lost_error(reason, "try_acquire", path)),
-        // Somebody came in between: leave again. If that fails the reaper goes on.
+        // Another client came in between: remove the node. If that fails, the reaper takes over.
         _ => {
             match client.backend.delete(path, &place.cleanup.target).await {
                 Ok(_) => place.cleanup.disarm(),
@@ -137,8 +137,8 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
         },
     };
     loop {
-        // The status is looked up and the step carried out with no await in between: what is granted here
-        // was good at this moment.
+        // There is no await between reading the status and taking the step, so the status is current when the lock is
+        // granted.
         match acquisition.next(event, place.status()) {
             Step::Granted { promote } => return Ok(place.grant(promote)),
             Step::Ended(reason) => return Err(lost_error(reason, "acquire", path)),
@@ -151,7 +151,7 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
                     waited = true;
                     warn_of_waiting_for_itself(request);
                 }
-                // Once: who was not handed the lock watches from then on.
+                // At most once: a waiter that was not handed the lock uses a watch from then on.
                 if let Step::Arm(before) = &asking
                     && !followed
                     && let Some(link) = place.follow(before, &mut loss).await
@@ -167,10 +167,10 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
     }
 }
 
-/// Acquiring again outside the held lock's scope waits for one's own release. It may be meant (a sibling
-/// branch), so it is only said.
+/// Logs a warning if the calling task already holds the lock: outside the lock's scope it waits for its own release. That can
+/// be intended (in a sibling branch), so it is not an error.
 ///
-/// Of a semaphore a task may well take more than once.
+/// A task may well take permits of a semaphore more than once.
 pub(crate) fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Request<'_>) {
     if !matches!(label, Label::Permits { .. }) && client.is_held_by_this_task(path) {
         tracing::warn!(
@@ -180,15 +180,15 @@ pub(crate) fn warn_of_waiting_for_itself(Request { client, path, label, .. }: Re
     }
 }
 
-/// Whether a create brings the queue.
+/// Whether a create also returns the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listing {
     Always,
-    /// Unless the place will probably be right behind another one of the client.
+    /// Only if the place is probably not right behind another place of the same client.
     IfNeeded,
 }
 
-/// What a place waits for.
+/// The event that a place is waiting for.
 enum Awaited {
     Watch(Watch),
     Predecessor(Node, Link),
@@ -198,10 +198,10 @@ enum Awaited {
 struct Place<'a> {
     client: &'a Arc<ClientInner>,
     created: Created,
-    /// That of the first create, for good: a relabel may bring a larger one, which would shut out who was
-    /// next.
+    /// The token of the first create, and never that of a relabel: a relabel may return a larger token, which would shut out
+    /// the next holder.
     fencing_token: FencingToken,
-    /// For those of this client who stand behind it.
+    /// For this client's places behind this one.
     predecessor: Option<Arc<Predecessor>>,
     cleanup: Cleanup<'a>,
 }
@@ -211,7 +211,7 @@ impl<'a> Place<'a> {
         let Request { client, path, label, data, .. } = request;
         time_to_create(client, path).await;
         let node_id = client.node_ids.next();
-        // Armed before the create goes out: from here on every way out leaves no node behind.
+        // Armed before the create is sent, so that no exit from here on leaves a node behind.
         let mut cleanup =
             Cleanup { client, path, target: Target::Id(node_id.clone()), epoch: None, armed: true };
         let is_unlisted =
@@ -278,7 +278,7 @@ impl<'a> Place<'a> {
                     tokio::select! {
                         biased;
                         () = loss => {}
-                        // An error in any case but that the time is over.
+                        // Ends when the sender is dropped, which is an error, or at the time limit.
                         _ = timeout(LONG_WAIT, told) => {}
                     }
                 });
@@ -290,7 +290,7 @@ impl<'a> Place<'a> {
         if let Followed::Linked(link) = followed { Some(link) } else { None }
     }
 
-    /// Links the place to that of this client with the number directly before its own.
+    /// Links the place to this client's place with the number directly before its own.
     fn follow_number(&self) -> Option<Awaited> {
         let (before, link) = self.client.places.follow_number(self.cleanup.path, &self.created)?;
         Some(Awaited::Predecessor(before, link))
@@ -306,7 +306,7 @@ impl<'a> Place<'a> {
                     tracing::trace!(path = %self.cleanup.path, ?event, "woken");
                     Ok(Event::Woken)
                 }
-                // Boxed, or every acquisition would be as large as this.
+                // Boxed, so that not every acquisition is as large as this.
                 Awaited::Predecessor(before, link) => Box::pin(self.succeed(&before, link)).await,
             }
         };
@@ -317,7 +317,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Waits until the predecessor hands over, or will not.
+    /// Waits until the predecessor hands the lock over, or can no longer do so.
     async fn succeed(&self, before: &Node, mut link: Link) -> Result<Event> {
         let granted = tokio::select! {
             biased;
@@ -330,12 +330,12 @@ impl<'a> Place<'a> {
         if granted {
             return Ok(Event::Succeeded);
         }
-        // An outage that the session survives is no reason to fail in line.
+        // An outage that the session survives must not fail a queued acquisition.
         self.connected().await;
         Ok(Event::Woken)
     }
 
-    /// Waits until the node is gone, or is not as it was. Watches it only after some time, in which most waits are over.
+    /// Waits until the node is deleted or changed. Watches it only after some time, by which most waits have ended.
     async fn watch_if_it_takes_long(&self, before: &Node) -> Result<()> {
         loop {
             sleep(LONG_WAIT).await;
@@ -381,9 +381,9 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The loss of a place: its session is over, or its node is gone. Resolves at once from then on.
+/// The loss of a place: its session has ended, or its node was deleted. Resolves at once from then on.
 ///
-/// There is one for each acquisition, and not one for each of its steps: beginning to listen costs more than listening.
+/// Created once for each acquisition and not for each of its steps, because subscribing costs more than listening.
 struct Loss(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 
 impl Future for Loss {
@@ -398,8 +398,8 @@ impl Future for Loss {
     }
 }
 
-/// Returns the result of asking, or a wake-up if the place was lost meanwhile. A call that hangs on a silent link must not
-/// hide that.
+/// Returns the result of the request, or a wake-up if the place is lost meanwhile. A request that hangs on a silent
+/// connection must not hide the loss.
 async fn unless_lost(
     asked: impl Future<Output = Result<(Event, Option<Awaited>)>>,
     loss: &mut Loss,
@@ -434,7 +434,7 @@ struct Cleanup<'a> {
     client: &'a Arc<ClientInner>,
     path: &'a LockPath,
     target: Target,
-    /// Of the node; not known while the create is under way.
+    /// The epoch of the node; not known while the create is in flight.
     epoch: Option<u64>,
     armed: bool,
 }
@@ -448,15 +448,15 @@ impl Cleanup<'_> {
 impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
         if self.armed {
-            // A create that is given up now took effect in the latest epoch or in an older one.
+            // A create that is abandoned now takes effect in the latest epoch or in an older one.
             let epoch = self.epoch.unwrap_or_else(|| self.client.session.epoch());
             self.client.remove_in_background(self.path, self.target.clone(), epoch);
         }
     }
 }
 
-/// The error of an acquisition that ran out of time: on what depends on whether it had its place in the
-/// queue. Its source is the last failure of the store, if that was not overcome.
+/// The error of an acquisition that ran out of time. Its kind depends on whether the acquisition had its place in the queue.
+/// Its source is the store's last failure, unless that was overcome.
 pub(crate) fn timed_out(
     request: Request<'_>,
     operation: &'static str,
@@ -481,17 +481,18 @@ pub(crate) fn timed_out(
     }
 }
 
-/// Waits until it is time for a create. Each one that is given up leaves work for the background, even if it was never
-/// sent. So none is begun while its request would have to wait for the connection, or while requests seem to get no
-/// answers: what there is to do after an outage then does not grow with the number of attempts.
+/// Waits until a create may begin. Each abandoned create leaves work for the background, even if it was never sent. So none
+/// begins while its request would have to wait for the connection, or while requests seem to get no answers. The work after
+/// an outage then does not grow with the number of attempts.
 ///
-/// Returns at once if the session is over, since its end cleans up; and after the operation timeout: the backend has
+/// Returns at once if the session is over, because its end removes the nodes. Returns after the operation timeout at the
+/// latest: from then on, the backend's own limit applies, with its own error.
 /// a limit of its own, and the error for it.
 async fn time_to_create(client: &ClientInner, path: &LockPath) {
     if obstacle(client).is_none() {
         return;
     }
-    // Asked for anew: a backend whose runtime has ended may go on with this one.
+    // A new subscription: a backend whose runtime has ended may continue on this one.
     let mut session = client.backend.session_events();
     let free = async {
         loop {
@@ -507,11 +508,11 @@ async fn time_to_create(client: &ClientInner, path: &LockPath) {
             }
         }
     };
-    // An error if there is an obstacle still.
+    // Fails if an obstacle remains.
     let _ = timeout(client.operation_timeout, free).await;
 }
 
-/// Why no create may be begun at this moment.
+/// Returns the reason why no create may begin now, if there is one.
 fn obstacle(client: &ClientInner) -> Option<&'static str> {
     let Session { state, epoch, .. } = client.session.current();
     match state {

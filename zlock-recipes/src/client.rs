@@ -14,7 +14,7 @@ use crate::measured::Measured;
 use crate::report::{Observing, Reports};
 use crate::revocation::REVOKE;
 
-/// How long a release or a single try may take by default.
+/// The default time limit of a release or a single attempt.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A connection to a coordination store, shared by all locks made with it. Cheap to clone.
@@ -107,9 +107,9 @@ impl Client {
         self.0.session.clone()
     }
 
-    /// Returns how many nodes are still to be removed in the background: those of dropped guards, of cancelled
-    /// acquisitions, and of releases that could not reach the server. Nodes whose label is still to be changed, after a
-    /// downgrade or for a semaphore, count as well, and so do those of other clients of the same backend.
+    /// Returns the number of nodes that remain to be removed in the background: those of dropped guards, of cancelled
+    /// acquisitions, and of releases that could not reach the server. Also counts nodes whose label is still to be changed,
+    /// after a downgrade or for a semaphore. Includes the nodes of other clients of the same backend.
     ///
     /// # Examples
     /// ```
@@ -127,14 +127,14 @@ impl Client {
         self.0.backend.background().len()
     }
 
-    /// Reports what the client measures to this observer from now on: its locks, its session and its requests. Without an
-    /// observer nothing is measured. Performs no I/O.
+    /// Reports the client's measurements to this observer from now on: its locks, its session and its requests. Without an
+    /// observer, nothing is measured. Performs no I/O.
     ///
-    /// Acquisitions that are under way and locks that are held already are not reported. If several clients share a backend,
-    /// the first of their observers receives what is measured of the session.
+    /// Acquisitions under way and locks that are already held are not reported. If several clients share a backend, the first
+    /// of their observers receives the measurements of the session.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the client has an observer already, which it keeps.
+    /// [`ErrorKind::InvalidArgument`] if the client already has an observer, which it keeps.
     ///
     /// # Examples
     /// See [`Observer`].
@@ -162,7 +162,7 @@ impl Client {
     /// The session ends once the future has been polled. Dropping it only stops waiting for the confirmation.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -254,7 +254,7 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// Creates the same node names from the same seed. Only for tests on mem: on a store that others use, names must be
+    /// Makes the client create the same node names for the same seed. Only for tests on mem: on a shared store, names must be
     /// unique.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.node_ids = NodeIds::seeded(seed);
@@ -282,7 +282,7 @@ impl ClientBuilder {
     }
 }
 
-/// The most bytes of data that a node may carry: half of what a ZooKeeper server takes in one request.
+/// The maximum size of a node's data in bytes: half of what a ZooKeeper server accepts in one request.
 pub const MAX_NODE_DATA: usize = 512 * 1024;
 
 pub(crate) fn check_node_data(data: Vec<u8>) -> Result<Arc<[u8]>> {

@@ -1,4 +1,4 @@
-//! What all locks of a client share.
+//! The state that all locks of a client share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,21 +25,21 @@ pub(crate) struct ClientInner {
     pub(crate) places: Arc<Places>,
     pub(crate) cohorts: Arc<Cohorts>,
     pub(crate) shutdown: ShutdownState,
-    /// The process that a blocking client's thread is in; 0 if no thread uses the client.
+    /// The process in which a blocking client's thread runs; 0 if no thread uses the client.
     pub(crate) process: AtomicU32,
     pub(crate) holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
     pub(crate) observing: Observing,
 }
 
-/// A lock that is held.
+/// A held lock.
 pub(crate) trait Held: Send + Sync {
-    /// Whether a lock with this label is held by it. Local.
+    /// Returns `true` if a lock with this label is held by it. Performs no I/O.
     fn is_held_as(&self, label: Label) -> bool;
 
-    /// Looks whether the lock is lost, and reports it.
+    /// Reports the loss of the lock if it is lost.
     fn look(&self);
 
-    /// Whether its node is certainly at the store. Local.
+    /// Returns `true` if its node certainly exists. Performs no I/O.
     fn is_live(&self) -> bool;
 }
 
@@ -71,12 +71,12 @@ impl ClientInner {
         self.shutdown.hold_ended();
     }
 
-    /// Blocking calls are made from this process.
+    /// Records that blocking calls are made from this process.
     pub(crate) fn set_process(&self, process: u32) {
         self.process.store(process, Ordering::Relaxed);
     }
 
-    /// Whether this is a fork of the process that blocking calls were made from.
+    /// Returns `true` in a fork of the process from which blocking calls were made.
     pub(crate) fn is_forked(&self) -> bool {
         let process = self.process.load(Ordering::Relaxed);
         process != 0 && process != std::process::id()
@@ -93,47 +93,47 @@ impl ClientInner {
             biased;
             () = self.shutdown.begun() => Err(refused()),
             acquired = acquisition => {
-                // A grant counts as a hold by now: either the shutdown waits for it, or it is given back here.
+                // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
                 if self.shutdown.has_begun() { Err(refused()) } else { acquired }
             }
         }
     }
 
-    /// Waits until the client has no guard, and no release under way.
+    /// Waits until the client has no guard and no release in progress.
     pub(crate) async fn nothing_held(&self) {
         self.shutdown.idle(|| self.holds().is_empty()).await;
     }
 
-    /// The number of locks that are held.
+    /// Returns the number of held locks.
     pub(crate) fn live_holds(&self) -> usize {
         let all: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
-        // Dropped outside the lock: a hold's end takes it.
+        // Dropped outside the mutex, which the end of a hold locks.
         all.iter().filter(|hold| hold.is_live()).count()
     }
 
-    /// Whether a lock of this kind is held on this path.
+    /// Returns `true` if a lock of this kind is held on this path.
     pub(crate) fn is_held(&self, path: &LockPath, label: Label) -> bool {
         let held: Vec<_> = {
             let holds = self.holds();
             holds.get(path).into_iter().flatten().filter_map(|h| h.hold.upgrade()).collect()
         };
-        // Dropped outside the lock: a hold's end takes it.
+        // Dropped outside the mutex, which the end of a hold locks.
         held.iter().any(|h| h.is_held_as(label))
     }
 
-    /// Where to report measurements; `None` without an observer.
+    /// Returns the receiver of measurements. `None` without an observer.
     pub(crate) fn reports(&self) -> Option<&Arc<Reports>> {
         self.observing.get()
     }
 
-    /// Whether the task that asks has acquired this path and not released it.
+    /// Returns `true` if the calling task has acquired this path and not released it.
     pub(crate) fn is_held_by_this_task(&self, path: &LockPath) -> bool {
         let task = tokio::task::try_id();
         task.is_some() && self.holds().get(path).is_some_and(|list| list.iter().any(|h| h.task == task))
     }
 }
 
-/// In a forked child nothing is closed: a lock that another thread held at the fork is never free there.
+/// Closes nothing in a forked child, where a mutex that another thread held during the fork stays locked forever.
 impl Drop for ClientInner {
     fn drop(&mut self) {
         if self.is_forked() {
@@ -145,7 +145,7 @@ impl Drop for ClientInner {
 impl HeldLocks for ClientInner {
     fn look(&self) {
         let held: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
-        // Outside the lock: a hold's end takes it.
+        // Outside the mutex, which the end of a hold locks.
         held.iter().for_each(|hold| hold.look());
     }
 }

@@ -8,10 +8,10 @@
 //! | must stay true | how |
 //! |---|---|
 //! | one holder at a time | a batch has one turn in use; the next one begins when that has ended |
-//! | a batch rests on its node | a turn is passed on only if the session is connected and the node is not known to be gone |
+//! | a batch needs its node | a turn is passed on only if the session is connected and the node is not known to be deleted |
 //! | other clients wait for a bounded time | the time starts when the place is granted, and is never restarted; the place is kept for a second at most when its batch is over |
-//! | no waiter is forgotten | while there are waiters, a task of the client drives the queue; it also sees a turn that ended by a drop, and the end of the session |
-//! | a cancelled waiter keeps nothing | what was sent to it is taken back and passed on |
+//! | no waiter is forgotten | while there are waiters, a task of the client drives the queue; the task also handles a turn that was ended by a drop, and the end of the session |
+//! | a cancelled waiter keeps nothing | a turn that was already sent to it is taken back and passed on |
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -42,11 +42,11 @@ pub struct Handoff {
 }
 
 impl Handoff {
-    /// Hands the lock over inside the client for `time` after its place in the store's queue was granted. A critical
-    /// section that has begun by then runs to its end. Zero never hands over.
+    /// Hands the lock over inside the client for `time` after its place in the store's queue was granted. A critical section
+    /// that has begun by then is not interrupted. Zero never hands over.
     ///
-    /// A waiter of another client waits for up to `time` longer for each place ahead of it. Choose a time of a few requests
-    /// to the store, such as 10 milliseconds.
+    /// A waiter of another client waits for up to `time` longer for each place ahead of it. Choose the duration of a few
+    /// requests to the store, such as 10 milliseconds.
     ///
     /// # Examples
     /// ```
@@ -82,13 +82,13 @@ impl Handoff {
         self
     }
 
-    /// The end of a batch that begins now; `None` if the instant is out of range: then there is no time limit.
+    /// Returns the end of a batch that begins now. `None` if the instant is out of range: then there is no time limit.
     fn until(self) -> Option<Instant> {
         Instant::now().checked_add(self.within)
     }
 }
 
-/// The local queues of a client, by lock. A queue is forgotten with its last user.
+/// The local queues of a client, by lock. A queue is removed with its last user.
 #[derive(Debug, Default)]
 pub(crate) struct Cohorts(Mutex<BTreeMap<(LockPath, Handoff), Weak<Cohort>>>);
 
@@ -102,23 +102,23 @@ pub(crate) struct Cohort {
     state: Mutex<State>,
     /// Notifies the driver.
     changed: Notify,
-    /// The last failure of the store that the driver has met.
+    /// The last failure of the store in the driver's requests.
     pub(crate) failure: LastFailure,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By their order of arrival.
+    /// Ordered by arrival.
     waiters: BTreeMap<u64, Waiter>,
     arrivals: u64,
     batch: Option<Batch>,
     batches: u64,
-    /// The place of the batch before, which is given up once the next place is queued.
+    /// The place of the previous batch, which is given up once the next place is queued.
     leftover: Option<Granted>,
-    /// There is a driver whenever there are waiters.
+    /// Set whenever there are waiters.
     driver: Option<u64>,
     drivers: u64,
-    /// The place that the driver acquires has been created.
+    /// `true` if the place that the driver is acquiring has been created.
     is_queued: bool,
 }
 
@@ -128,14 +128,14 @@ struct Waiter {
     sender: oneshot::Sender<Result<Turn>>,
 }
 
-/// The turns that follow each other in one place.
+/// A sequence of turns in one place.
 #[derive(Debug)]
 struct Batch {
     number: u64,
     /// With the fencing token of the present turn.
     granted: Granted,
     until: Option<Instant>,
-    /// A holder has the turn.
+    /// `true` if a holder has the turn.
     in_use: bool,
     ends: bool,
 }
@@ -149,26 +149,26 @@ pub(crate) struct Turn {
     pub(crate) granted: Granted,
 }
 
-/// The fate of the place when a turn ends.
+/// What happens to the place when a turn ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Ended {
-    /// The next local waiter has it, or the driver takes care of it.
+    /// The next local waiter has the place, or the driver takes care of it.
     PassedOn,
-    /// The caller is to remove its node.
+    /// The caller must remove the place's node.
     GiveUp,
 }
 
-/// What a driver has to do.
+/// The next task of a driver.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Acquire a place, with this data for its node. Give up the leftover once the new place is queued.
     Acquire { data: Arc<[u8]>, leftover: Option<Granted> },
-    /// Wait until the place of this batch is lost, or something has changed.
+    /// Wait until the place of this batch is lost, or until the queue has changed.
     Watch { batch: u64, epoch: u64, deletion: DeletionNotice },
     /// Remove the node of a place without waiters.
     GiveUp(Granted),
-    /// Nothing: there is no driver from here on.
+    /// Nothing. From here on, there is no driver.
     Done,
 }
 
@@ -177,7 +177,7 @@ pub(crate) enum Work {
 pub(crate) struct Joined {
     pub(crate) number: u64,
     pub(crate) turn: oneshot::Receiver<Result<Turn>>,
-    /// The caller is to start this driver.
+    /// The driver that the caller must start.
     pub(crate) driver: Option<u64>,
 }
 
@@ -220,7 +220,7 @@ impl Drop for Cohort {
     fn drop(&mut self) {
         let mut cohorts = self.all.lock();
         let key = (self.path.clone(), self.handoff);
-        // Another one may have taken its place meanwhile.
+        // Another queue may have replaced it meanwhile.
         if cohorts.get(&key).is_some_and(|cohort| cohort.strong_count() == 0) {
             cohorts.remove(&key);
         }
@@ -264,7 +264,7 @@ impl Cohort {
         }
     }
 
-    /// Whether a local holder or waiter has the lock's place.
+    /// Returns `true` if a local holder or waiter has the lock's place.
     pub(crate) fn is_taken(&self) -> bool {
         let session = self.session.current();
         let state = self.lock();
@@ -273,18 +273,18 @@ impl Cohort {
         is_held || state.leftover.as_ref().is_some_and(is_live) || !state.waiters.is_empty()
     }
 
-    /// Whether the waiters have a place in the store's queue.
+    /// Returns `true` if the waiters have a place in the store's queue.
     pub(crate) fn is_queued(&self) -> bool {
         let state = self.lock();
         state.is_queued || state.batch.is_some() || state.leftover.is_some()
     }
 
-    /// The driver's place has been created.
+    /// Records that the driver's place has been created.
     pub(crate) fn queued(&self) {
         self.lock().is_queued = true;
     }
 
-    /// Says what the driver has to do now.
+    /// Returns the driver's next task.
     pub(crate) fn work(self: &Arc<Self>) -> Work {
         loop {
             let ended = {
@@ -300,7 +300,7 @@ impl Cohort {
                     }
                     Some(batch) if !batch.in_use => batch.number,
                     None if !state.waiters.is_empty() => {
-                        // Waiters behind the batch before were queued all the time.
+                        // Waiters behind the previous batch were queued all the time.
                         state.is_queued = state.leftover.is_some();
                         let data = state.waiters.values().next().map(|waiter| waiter.data.clone());
                         return Work::Acquire {
@@ -323,7 +323,7 @@ impl Cohort {
         }
     }
 
-    /// Waits until the driver should look again at what it has to do.
+    /// Waits until the driver should call [`work`](Self::work) again.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -353,14 +353,14 @@ impl Cohort {
         self.offer(number, |_| true)
     }
 
-    /// Gives the next turn of a batch to the first waiter, if the batch goes on. If it does not, its place is the
-    /// driver's leftover. Returns the grant if there is no waiter: then its node is to be removed.
+    /// Gives the next turn of a batch to the first waiter, if the batch goes on. If it does not, its place becomes the
+    /// driver's leftover. Returns the grant if there is no waiter: then its node must be removed.
     fn next_turn(self: &Arc<Self>, batch: u64) -> Option<Granted> {
         let (session, now) = (self.session.current(), Instant::now());
         let Handoff { at_most, .. } = self.handoff;
         let mut before = None;
         self.offer(batch, |batch| {
-            // The same turn for each waiter that it is offered to, until one takes it.
+            // The turn keeps its number until a waiter takes it.
             let turn = *before.get_or_insert(batch.granted.fencing_token.turn());
             let goes_on = !batch.ends
                 && turn < at_most
@@ -402,7 +402,7 @@ impl Cohort {
         }
     }
 
-    /// The place of a batch is lost: its turn is not passed on.
+    /// Ends a batch whose place is lost, so that its turn is not passed on.
     pub(crate) fn abandon(&self, number: u64) {
         // Dropped outside the lock: that may wake another waiter.
         let _batch = { self.lock().batch.take_if(|batch| batch.number == number) };
@@ -412,12 +412,12 @@ impl Cohort {
     pub(crate) fn fail(&self, error: &Error) {
         let waiters = std::mem::take(&mut self.lock().waiters);
         for waiter in waiters.into_values() {
-            // It may have been cancelled.
+            // The waiter may have been cancelled.
             drop(waiter.sender.send(Err(error.clone())));
         }
     }
 
-    /// A driver has ended. Unless there was nothing to do, waiters learn that they are not served.
+    /// Records that a driver has ended. Unless it had nothing to do, the waiters receive an error.
     pub(crate) fn driver_gone(&self, driver: u64) {
         let _unserved = {
             let mut state = self.lock();
@@ -436,7 +436,7 @@ impl Turn {
         }
     }
 
-    /// Ends the turn without a clock. The driver passes it on.
+    /// Ends the turn without using a clock. The driver passes it on.
     pub(crate) fn leave(self) -> Ended {
         let mut state = self.cohort.lock();
         let state = &mut *state;
@@ -452,7 +452,8 @@ impl Turn {
         if is_last { Ended::GiveUp } else { Ended::PassedOn }
     }
 
-    /// The batch ends with this turn: the holder was asked to release the lock, or has found that its node is gone.
+    /// Makes this the last turn of its batch: the holder was asked to release the lock, or has found that its node is
+    /// deleted.
     pub(crate) fn is_last(&self) {
         if let Some(batch) = &mut self.cohort.lock().batch
             && batch.number == self.batch

@@ -48,7 +48,7 @@ pub(crate) mod sealed {
     use super::{Label, LockHandle};
 
     pub trait Dyn {
-        /// The handle with its kind as a value.
+        /// Returns the handle with its kind as a value.
         fn to_handle(&self) -> LockHandle<Label>;
     }
 }

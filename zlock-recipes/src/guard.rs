@@ -12,12 +12,12 @@ use crate::scope::Scope;
 
 /// A held lock. The lock is released when the last guard of the hold is dropped.
 ///
-/// # How safe it is
-/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) report every loss before the store gives the lock to another
-/// client, with one exception. If an operator deletes the node or ends the session at the server, two clients believe
-/// that they hold the lock until this one learns of it, by a heartbeat or when it reconnects. On ZooKeeper, every third
-/// heartbeat looks for the session's nodes, and a client with more than 1,000 of them looks for each one less often. No
-/// lock service can prevent that. The [`fencing_token`](Guard::fencing_token) covers it.
+/// # Safety of the lock
+/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) report every loss before the store gives the lock to another client,
+/// with one exception: an operator deletes the node or ends the session at the server. Then two clients believe that they
+/// hold the lock, until this one learns of it by a heartbeat or when it reconnects. On ZooKeeper, every third heartbeat looks
+/// for the session's nodes, and a client with more than 1,000 of them looks for each one less often. No lock service can
+/// prevent that. The [`fencing_token`](Guard::fencing_token) protects against it.
 ///
 /// # Drop
 /// Dropping the last guard does not release at once: it hands the node to the backend's task, which removes it on the
@@ -46,17 +46,17 @@ use crate::scope::Scope;
 pub struct Guard {
     hold: Arc<Hold>,
     entry: Entry,
-    /// Whether `release` has taken the entry over.
+    /// `true` once `release` has taken over the entry.
     left: bool,
 }
 
 impl Guard {
-    /// For an entry that was just made.
+    /// Creates the guard of a new entry.
     pub(crate) fn new(hold: Arc<Hold>, entry: Entry) -> Self {
         Guard { hold, entry, left: false }
     }
 
-    /// For an entry that was just made in a hold that had one: an error if the hold is lost, never a quiet success.
+    /// Creates the guard of another entry in an existing hold. Returns an error if the hold is lost.
     pub(crate) fn reentered(hold: Arc<Hold>, entry: Entry) -> Result<Self> {
         let good = hold.check("reenter");
         let guard = Guard::new(hold, entry);
@@ -67,7 +67,7 @@ impl Guard {
         &self.hold
     }
 
-    /// The writer's guard has become a reader's.
+    /// Records that the writer's guard has become a reader's.
     pub(crate) fn is_reader_now(&mut self) {
         self.entry = Entry::Reader;
     }
@@ -217,7 +217,7 @@ impl Guard {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -256,7 +256,7 @@ impl Guard {
     /// Safe: dropping the future removes the watch.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -328,14 +328,13 @@ impl Guard {
     /// lost. The lock stays held.
     ///
     /// # Errors
-    /// The loss of the lock, as [`lost`](Guard::lost) reports it. A future that blocked its thread past the loss runs
-    /// to its end, and the error is returned all the same: the lock may have had another holder during its last steps.
+    /// The loss of the lock, as [`lost`](Guard::lost) reports it. A future that blocks its thread past the loss runs to
+    /// completion. The error is returned nevertheless, because the lock may have had another holder during its last steps.
     ///
-    /// # Cancel safety
-    /// That of the future. Dropping it does not release the lock.
+    /// As cancel safe as the future. Dropping it does not release the lock.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -356,8 +355,7 @@ impl Guard {
     /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
     /// See [`Scope`].
     ///
-    /// # Cancel safety
-    /// That of the future. Dropping it does not release the lock.
+    /// As cancel safe as the future. Dropping it does not release the lock.
     ///
     /// # Examples
     /// ```
@@ -377,16 +375,15 @@ impl Guard {
     /// # }
     /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        // Looked up when the future runs, not when it is made: `x.scope(y.scope(f))` makes the inner one
-        // first.
+        // Read when the future runs, not when it is created: in `x.scope(y.scope(f))`, the inner future is created first.
         Scope::current().and(&self.hold).scope(future).await
     }
 
     /// Releases the lock and waits until the server has done so. With a [`Handoff`](crate::Handoff), a lock that other
     /// users of the client wait for is passed on instead, without a request.
     ///
-    /// Returns [`Release::Pending`] at once while the store does not answer, and after the client's operation timeout
-    /// otherwise: the release then continues in the background.
+    /// Returns [`Release::Pending`] at once if the connection is interrupted, and after the client's operation timeout if the
+    /// store does not answer. The release then continues in the background.
     ///
     /// # Errors
     /// [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the
@@ -396,7 +393,7 @@ impl Guard {
     /// Dropping the future leaves the rest to the background.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -419,14 +416,14 @@ impl Guard {
         let _releasing = hold.client().shutdown.release();
         match self.hold.leave(self.entry) {
             Remaining::Nobody => return release(&self.hold).await,
-            // That the lock is lost is for the others to learn.
+            // The result is dropped, because the remaining guards report a lost lock.
             Remaining::Readers => drop(relabel(&self.hold).await),
             Remaining::Others => {}
         }
         Ok(Release::StillHeld)
     }
 
-    /// Releases the lock for a caller to whom the outcome makes no difference.
+    /// Releases the lock for a caller that does not need the outcome.
     pub(crate) async fn release_or_log(self) {
         let path = self.path().clone();
         match self.release().await {
@@ -448,7 +445,7 @@ pub(crate) async fn run_until_lost<T, L: Future<Output = Error>>(
         loss = lost() => return Err(loss),
         output = future => output,
     };
-    // A future that blocks its thread past the deadline ends in the same poll.
+    // A future that blocks its thread past the deadline is completed by the same poll.
     if is_held() { Ok(output) } else { Err(lost().await) }
 }
 
@@ -498,7 +495,8 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// Implements [`LockGuard`] by the methods of the same names: those of the guard, or of the type that it derefs to.
+/// Implements [`LockGuard`] with the methods of the same names, either the guard's own or those of the type that it derefs
+/// to.
 macro_rules! lock_guard {
     ($guard:ty: $deref:ty, |$this:ident| $guards:expr) => {
         impl crate::guard::sealed::Sealed for $guard {}
@@ -606,7 +604,7 @@ impl LockContext {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub async fn revocation_requested(&self) -> Result<()> {
         crate::revocation::requested(&self.hold, self.lost()).await
     }
@@ -617,7 +615,7 @@ impl LockContext {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub async fn lost(&self) -> Error {
         self.hold.lost(self.entry).await
     }

@@ -17,11 +17,11 @@ use crate::guard::Guard;
 use crate::hold::{Entry, Hold};
 use crate::queue::Status;
 
-/// How long a waiter waits while there is no session, at least. By then a running driver has failed its operation, unless
-/// the backend's operation timeout is longer than that.
+/// How long a waiter waits at least while there is no session. By then, the operation of a running driver has failed, unless
+/// the backend's operation timeout is longer.
 const UNATTENDED: Duration = Duration::from_secs(60);
 
-/// How long the place of the batch before is kept for the sake of the next one.
+/// How long the place of the previous batch is kept until the next place is created.
 const LEFTOVER: Duration = Duration::from_secs(1);
 
 /// Waits until the lock is held.
@@ -39,7 +39,7 @@ pub(crate) async fn acquire_within(request: Request<'_>, handoff: Handoff, time:
         };
     }
     let mut ticket = Ticket::new(request, handoff);
-    // A time that the clock cannot represent never comes.
+    // A deadline that the clock cannot represent means no time limit.
     let Some(deadline) = Instant::now().checked_add(time) else { return ticket.guard().await };
     match timeout_at(deadline, ticket.guard()).await {
         Ok(result) => result,
@@ -59,7 +59,7 @@ fn is_taken(Request { client, path, .. }: Request<'_>, handoff: Handoff) -> bool
     client.cohorts.find(path, handoff).is_some_and(|cohort| cohort.is_taken())
 }
 
-/// A place in the local queue, which is left when this is dropped.
+/// A waiter's place in the local queue, which is given up when this is dropped.
 struct Ticket<'a> {
     client: &'a Arc<ClientInner>,
     cohort: Arc<Cohort>,
@@ -109,7 +109,7 @@ fn hold(client: &Arc<ClientInner>, cohort: &Cohort, metric_name: Option<&Arc<str
 }
 
 impl Turn {
-    /// Ends the turn of a waiter that does not take it.
+    /// Ends the turn of a waiter that does not use it.
     fn end(self, client: &Arc<ClientInner>, cohort: &Cohort) {
         let granted = self.granted.clone();
         if self.leave() == Ended::GiveUp {
@@ -128,12 +128,12 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// Completes with an error when the backend is closed, or when there has been no session for a long time: then the
-/// backend's runtime may have ended, and the driver with it.
+/// Completes with an error when the backend is closed, or when there has been no session for a long time: the backend's
+/// runtime may have ended then, and the driver with it.
 async fn unattended(client: &ClientInner, cohort: &Cohort) -> Error {
     let patience = UNATTENDED.max(client.operation_timeout * 2);
     loop {
-        // Asked for anew: a backend whose runtime has ended may go on with this one.
+        // A new subscription: a backend whose runtime has ended may continue on this one.
         let mut session = client.backend.session_events();
         let now = session.current();
         if now.is_live() {
@@ -156,13 +156,13 @@ fn unserved(client: &ClientInner, cohort: &Cohort) -> Error {
     }
 }
 
-/// Drives the local queue of a lock while it has waiters: acquires its places, and passes on the turns that ended
-/// without a clock. It runs on the backend's runtime, so no waiter that is not polled can hold up the others.
+/// Drives the local queue of a lock while it has waiters: acquires its places, and passes on turns that were ended without a
+/// clock. Runs on the backend's runtime, so that a waiter that is not polled cannot hold up the driver.
 #[derive(Debug)]
 struct Driver {
     number: u64,
     cohort: Arc<Cohort>,
-    /// Weak: the backend keeps the driver. Waiters keep the client.
+    /// Weak, because the backend owns the driver. Waiters keep the client alive.
     client: Weak<ClientInner>,
 }
 
@@ -171,7 +171,7 @@ impl Job for Driver {
     async fn run(&self, backend: &dyn CoordinationBackend) {
         let cohort = &self.cohort;
         let Some(client) = &self.client.upgrade() else {
-            // Nobody waits any more. A turn that ended by a drop may have left its place.
+            // There are no waiters left. A turn that ended by a drop may have left its place.
             while let Work::GiveUp(granted) = cohort.work() {
                 let target = Target::Node(granted.node);
                 if let Err(error) = backend.delete(cohort.path(), &target).await {
@@ -241,8 +241,8 @@ async fn acquire_place(
     }
 }
 
-/// The place of the batch before. Its node is removed once the next place is queued behind it. Then the removal hands the lock
-/// over to that place, unless another client has a place in between.
+/// The place of the previous batch. Its node is removed once the next place is queued behind it. The removal then hands the
+/// lock over to that place, unless another client has a place in between.
 struct Leftover<'a> {
     client: &'a Arc<ClientInner>,
     cohort: &'a Cohort,

@@ -20,9 +20,9 @@ use crate::succession::Predecessor;
 /// The kind of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// All that was granted.
+    /// Holds all that was granted.
     Owner,
-    /// Reading, beside other readers or inside a write lock.
+    /// Reads, beside other readers or inside a write lock.
     Reader,
 }
 
@@ -31,15 +31,15 @@ pub(crate) enum Entry {
 pub(crate) enum Entered {
     /// The hold has one more guard.
     As(Entry),
-    /// It is another kind of lock, or none that is entered again.
+    /// The hold is of another kind of lock, or of a kind that is never entered again.
     NotThis,
-    /// The last guard has left already.
+    /// The last guard is already gone.
     TooLate,
-    /// It reads, and writing was asked for.
+    /// The hold only reads, and the label asks for writing.
     Upgrade,
 }
 
-/// The remaining guards of a hold after one was dropped.
+/// The guards that remain after one was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Remaining {
@@ -59,16 +59,16 @@ pub(crate) struct Hold {
     epoch: u64,
     fencing_token: FencingToken,
     deletion: DeletionNotice,
-    /// Hands over at the end.
+    /// Passes the lock to the successor at the end.
     predecessor: Option<Arc<Predecessor>>,
-    /// If the node belongs to a local queue.
+    /// Set if the node belongs to a local queue.
     turn: Mutex<Option<Turn>>,
     state: Mutex<State>,
     /// Notified when the last guard of a kind is dropped, and when the node is found to be deleted.
     changed: Notify,
     /// `None` without an observer.
     report: Option<HoldReport>,
-    /// Open as long as the lock is held.
+    /// Open while the lock is held.
     span: Mutex<Span>,
 }
 
@@ -76,11 +76,11 @@ pub(crate) struct Hold {
 struct State {
     /// The node as last reported by the store.
     node: Node,
-    /// What the hold counts as. The node may still have another label: then a relabel is under way.
+    /// The label that the hold counts as. If the node has another one, a relabel is under way.
     label: Label,
     owners: usize,
     readers: usize,
-    /// A relabel or a read found no node.
+    /// `true` if a relabel or a read found no node.
     removed: bool,
 }
 
@@ -98,7 +98,7 @@ impl State {
 }
 
 impl Hold {
-    /// A hold with one entry.
+    /// Creates a hold with one entry.
     pub(crate) fn new(
         client: Arc<ClientInner>,
         path: LockPath,
@@ -152,7 +152,7 @@ impl Hold {
         self.fencing_token
     }
 
-    /// What the hold counts as.
+    /// Returns the label that the hold counts as.
     pub(crate) fn label(&self) -> Label {
         self.state().label
     }
@@ -162,8 +162,8 @@ impl Hold {
         self.state().node.name.clone()
     }
 
-    /// Returns the node as last reported by the store: a relabel of unknown outcome starts from there, and so must the
-    /// delete.
+    /// Returns the node as last reported by the store, for a delete. A relabel of unknown outcome starts from this node, and
+    /// so must the delete.
     pub(crate) fn target(&self) -> Target {
         Target::Node(self.state().node.clone())
     }
@@ -178,7 +178,7 @@ impl Hold {
         turn.map_or(Ended::GiveUp, end)
     }
 
-    /// Another client has requested revocation, or the node was deleted: the lock is not handed over inside the client.
+    /// Prevents a hand-over inside the client: another client has requested revocation, or the node was deleted.
     pub(crate) fn is_last_turn(&self) {
         if let Some(turn) = &*self.turn() {
             turn.is_last();
@@ -189,7 +189,7 @@ impl Hold {
         self.predecessor.as_ref()
     }
 
-    /// One more entry, for a lock with this label.
+    /// Adds an entry for a lock with this label.
     pub(crate) fn enter(&self, label: Label) -> Entered {
         let mut state = self.state();
         let entry = match (state.label, label) {
@@ -205,12 +205,12 @@ impl Hold {
         Entered::As(entry)
     }
 
-    /// One more entry beside one of the same kind.
+    /// Adds another entry of the same kind.
     pub(crate) fn enter_again(&self, entry: Entry) {
         *self.state().of(entry) += 1;
     }
 
-    /// One entry less.
+    /// Removes an entry.
     pub(crate) fn leave(&self, entry: Entry) -> Remaining {
         let left = {
             let mut state = self.state();
@@ -234,7 +234,7 @@ impl Hold {
         left
     }
 
-    /// Reports that nobody stands on the hold any more.
+    /// Reports the end of the hold.
     fn ended(&self) {
         if let Some(report) = &self.report {
             report.end(|| {
@@ -244,8 +244,8 @@ impl Hold {
         drop(replace(&mut *self.span.lock().unwrap_or_else(PoisonError::into_inner), Span::none()));
     }
 
-    /// Makes a reader of the only entry, which is a writer's. From here on the hold counts as a reader,
-    /// whatever the store knows.
+    /// Converts the only entry, which is a writer's, into a reader's. From here on, the hold counts as a reader's, whatever
+    /// label the store has.
     ///
     /// # Errors
     /// `StillEntered`, or the loss of the lock.
@@ -269,8 +269,8 @@ impl Hold {
         true
     }
 
-    /// Returns the node and its new label, or `None` if it already has it or the hold has no guards: then the node is
-    /// to be removed, and a relabel would only delay that.
+    /// Returns the node and the label that it needs. `None` if it already has that label, or if the hold has no guards: then
+    /// the node is to be removed, and a relabel would only delay the removal.
     pub(crate) fn pending_relabel(&self) -> Option<(Node, Label)> {
         let state = self.state();
         (!state.is_empty() && state.node.label != state.label).then(|| (state.node.clone(), state.label))
@@ -290,7 +290,7 @@ impl Hold {
         self.is_last_turn();
         {
             let mut state = self.state();
-            // Who has left removes the node itself.
+            // If no guard is left, the release removes the node by itself.
             state.removed = !state.is_empty();
         }
         self.changed.notify_waiters();
@@ -338,7 +338,7 @@ impl Hold {
         lost_error(status, "lock", &self.path)
     }
 
-    /// Waits until there is no guard of this kind, or the node was found to be deleted.
+    /// Waits until there is no guard of this kind, or until the node is found to be deleted.
     async fn left(&self, entry: Entry) {
         loop {
             let mut changed = pin!(self.changed.notified());

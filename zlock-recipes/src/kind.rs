@@ -40,7 +40,7 @@ pub(crate) mod sealed {
 
         fn label(&self) -> Label;
 
-        /// The guard of this kind, for a guard of a lock that was acquired with the label.
+        /// Converts the guard of a lock that was acquired with the label into the guard of this kind.
         fn guard(guard: Guard) -> Self::Guard;
     }
 }

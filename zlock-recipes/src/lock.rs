@@ -31,7 +31,7 @@ pub struct LockHandle<K> {
     node_data: Arc<[u8]>,
     /// `None` for every kind but the mutex.
     handoff: Option<Handoff>,
-    /// What measurements call the lock.
+    /// The lock's name in measurements.
     metric_name: Option<Arc<str>>,
     kind: K,
 }
@@ -43,7 +43,7 @@ impl<K: Kind> LockHandle<K> {
         Ok(LockHandle { client: client.clone(), path, node_data, handoff: None, metric_name: None, kind })
     }
 
-    /// The same path with another kind of lock.
+    /// Returns a handle to the same path with another kind of lock.
     pub(crate) fn with_kind<J>(&self, kind: J) -> LockHandle<J> {
         LockHandle {
             client: self.client.clone(),
@@ -55,7 +55,7 @@ impl<K: Kind> LockHandle<K> {
         }
     }
 
-    /// The same handle with its kind as a value.
+    /// Returns the same handle with its kind as a value.
     pub(crate) fn of_any_kind(&self) -> LockHandle<Label> {
         self.with_kind(self.kind.label())
     }
@@ -69,7 +69,7 @@ impl<K: Kind> LockHandle<K> {
         self.handoff = handoff;
     }
 
-    /// Whether both are on the same path of the same client's session.
+    /// Returns `true` if both are on the same path of the same client's session.
     pub(crate) fn is_same_place<J>(&self, other: &LockHandle<J>) -> bool {
         self.path == other.path && self.client.inner().session.is_same(&other.client.inner().session)
     }
@@ -95,10 +95,10 @@ impl<K: Kind> LockHandle<K> {
         Ok(self)
     }
 
-    /// Sets the name of the lock in the measurements of the client's [`Observer`](zlock_core::observer::Observer), which has
-    /// no name by default. Locks may share one.
+    /// Sets the name of the lock in the measurements of the client's [`Observer`](zlock_core::observer::Observer). Defaults
+    /// to no name. Several locks may have the same name.
     ///
-    /// Use names of a small fixed set, such as `orders`: a metric may have a time series for each, for ever.
+    /// Use names from a small fixed set, such as `orders`: a metric may keep a time series for each of them forever.
     ///
     /// # Examples
     /// ```
@@ -136,29 +136,29 @@ impl<K: Kind> LockHandle<K> {
     /// Acquires the lock, waiting for its turn without a time limit. Inside the lock's own [`Scope`](crate::Scope)
     /// it is entered again at once.
     ///
-    /// Only the turn is waited for without a limit. While no server answers, each operation on the store gives up
-    /// after the backend's operation timeout, 15 seconds by default, and the acquisition fails with `Unavailable`. One
-    /// that begins while the connection is interrupted first waits for it, for up to the client's operation timeout, also
-    /// 15 seconds by default.
+    /// Only the wait for the turn has no limit. While no server answers, each operation on the store fails after the
+    /// backend's operation timeout, 15 seconds by default, and the acquisition fails with `Unavailable`. An acquisition that
+    /// begins while the connection is interrupted first waits for the connection, for up to the client's operation timeout,
+    /// also 15 seconds by default.
     ///
     /// # Errors
     /// - [`SessionLost`](zlock_core::ErrorKind::SessionLost), [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted) or
-    ///   [`Closed`](zlock_core::ErrorKind::Closed) if the place in the queue was lost, or if the lock was to be entered
-    ///   again and is lost.
+    ///   [`Closed`](zlock_core::ErrorKind::Closed) if the place in the queue was lost, or if the lock to be entered again is
+    ///   lost.
     /// - [`Unavailable`](zlock_core::ErrorKind::Unavailable) if no server answered within the backend's operation
     ///   timeout.
     /// - [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused) for a write lock inside the scope of a read lock of
     ///   the same path, even of one that was a write lock. No request is sent.
     /// - [`PermitLimitMismatch`](zlock_core::ErrorKind::PermitLimitMismatch) for permits if the head of the queue uses
     ///   another maximum.
-    /// - [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown) if [`Client::shutdown`] was called, also while this waits.
+    /// - [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown) if [`Client::shutdown`] was called, even during the wait.
     /// - [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), [`Unexpected`](zlock_core::ErrorKind::Unexpected).
     ///
     /// # Cancel safety
     /// Dropping the future at any point gives up the place in the queue; no node is left behind.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -189,9 +189,9 @@ impl<K: Kind> LockHandle<K> {
     /// A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// - [`Busy`](zlock_core::ErrorKind::Busy) if another client held the lock for all of the time;
-    ///   [`Timeout`](zlock_core::ErrorKind::Timeout) if the time was over before the acquisition had its place in the
-    ///   queue. The source is the store's last failure, if it was still failing.
+    /// - [`Busy`](zlock_core::ErrorKind::Busy) if another client held the lock until the end of `time`;
+    ///   [`Timeout`](zlock_core::ErrorKind::Timeout) if `time` passed before the acquisition had its place in the queue. The
+    ///   source is the store's last failure, if it was still failing.
     /// - Those of [`acquire`](Self::acquire): `Unavailable` if no server answers and the backend's operation timeout
     ///   is shorter than `time`.
     ///
@@ -199,7 +199,7 @@ impl<K: Kind> LockHandle<K> {
     /// Same as [`acquire`](Self::acquire).
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -234,19 +234,19 @@ impl<K: Kind> LockHandle<K> {
         guard.map(K::guard)
     }
 
-    /// Acquires the lock if it is free, without waiting for a turn. Returns `None` if another client holds it or is
-    /// ahead in the queue. If a listing shows that, nothing is written.
+    /// Acquires the lock if it is free, without waiting for a turn. Returns `None` if another client holds it or is ahead in
+    /// the queue. Writes nothing if a listing already shows that.
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout), with the client's operation timeout as its time, 15 seconds by
-    /// default: while no server answers it then fails with `Timeout`, or with `Unavailable` if the backend's operation
-    /// timeout is shorter.
+    /// As [`acquire_timeout`](Self::acquire_timeout) with the client's operation timeout, 15 seconds by default. While no
+    /// server answers, it therefore fails with `Timeout`, or with `Unavailable` if the backend's operation timeout is
+    /// shorter.
     ///
     /// # Cancel safety
     /// Same as [`acquire`](Self::acquire).
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -287,7 +287,7 @@ impl<K: Kind> LockHandle<K> {
     /// Dropping the future drops `future` and releases the lock in the background.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -338,7 +338,7 @@ impl<K: Kind> LockHandle<K> {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -371,7 +371,7 @@ impl<K: Kind> LockHandle<K> {
     /// Safe; a request in flight may still reach a holder.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -395,8 +395,8 @@ impl<K: Kind> LockHandle<K> {
         Some(entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)))
     }
 
-    /// Waits for the grant of an acquisition, unless the client is shut down. On the heap: users' futures contain this one, and
-    /// those of nested locks all of them.
+    /// Waits for the grant of an acquisition, unless the client is shut down. Boxed, because users' futures contain this one,
+    /// and futures that nest locks contain several.
     fn granted<'a, T: 'a>(
         &'a self,
         acquisition: impl Future<Output = Result<T>> + Send + 'a,
@@ -410,7 +410,7 @@ impl<K: Kind> LockHandle<K> {
         Request { client, path: &self.path, label, data: &self.node_data, metric_name }
     }
 
-    /// The report of an acquisition that begins now.
+    /// Begins the report of an acquisition.
     fn wait(&self) -> Option<Wait<'_>> {
         let reports = self.client.inner().reports()?;
         let name = self.metric_name.as_deref().unwrap_or_default();

@@ -43,7 +43,7 @@ use crate::participants::Participant;
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
-    /// In the order in which they are acquired.
+    /// In the order of acquisition.
     locks: Arc<[LockHandle<Label>]>,
 }
 
@@ -52,7 +52,7 @@ pub struct MultiLock {
 enum Wait {
     Forever,
     Until(Instant),
-    /// One look at each.
+    /// Do not wait: a single attempt for each lock.
     Not,
 }
 
@@ -125,7 +125,7 @@ impl MultiLock {
     /// left behind.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -154,7 +154,7 @@ impl MultiLock {
     /// Same as [`acquire`](Self::acquire).
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -174,7 +174,7 @@ impl MultiLock {
         let wait = match Instant::now().checked_add(time) {
             _ if time.is_zero() => Wait::Not,
             Some(deadline) => Wait::Until(deadline),
-            // A time that the clock cannot tell is for ever.
+            // A deadline that the clock cannot represent means no time limit.
             None => Wait::Forever,
         };
         self.acquire_all(wait).await
@@ -189,7 +189,7 @@ impl MultiLock {
     /// Same as [`acquire`](Self::acquire).
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -223,7 +223,7 @@ impl MultiLock {
     /// Dropping the future drops `future` and releases the locks in the background.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -256,7 +256,7 @@ impl MultiLock {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -309,7 +309,7 @@ impl MultiLock {
     /// Safe; a request in flight may still reach a holder.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -358,7 +358,7 @@ impl MultiLock {
             };
             guards.push(guard?);
         }
-        // One may have been lost in the very moment in which the last was granted.
+        // A lock may have been lost at the very moment when the last one was granted.
         match guards.iter().find(|guard| !guard.is_held()) {
             Some(lost) => Err(lost.lost().await),
             None => Ok(()),
@@ -408,7 +408,7 @@ async fn acquire_one(lock: &LockHandle<Label>, wait: Wait) -> Result<Guard> {
         Wait::Forever => return lock.acquire().await,
         Wait::Not => Duration::ZERO,
         Wait::Until(deadline) => match deadline.saturating_duration_since(Instant::now()) {
-            // No time was asked for one look; this is time that the locks before have used up.
+            // The caller asked for a time limit, not for a single attempt; the locks before this one have used it up.
             Duration::ZERO => {
                 let timeout = Error::new(ErrorKind::Busy, "acquire");
                 return Err(timeout.with_path(lock.path()));

@@ -14,7 +14,7 @@ use crate::scope::Scope;
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases the locks"]
 pub struct MultiGuard {
-    /// In the order in which they were acquired.
+    /// In the order of acquisition.
     guards: Vec<Guard>,
 }
 
@@ -71,7 +71,7 @@ impl MultiGuard {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -103,7 +103,7 @@ impl MultiGuard {
     /// Safe: dropping the future removes the watches.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -159,11 +159,10 @@ impl MultiGuard {
     /// # Errors
     /// The loss of the first lock that is lost.
     ///
-    /// # Cancel safety
-    /// That of the future. Dropping it does not release the locks.
+    /// As cancel safe as the future. Dropping it does not release the locks.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -185,8 +184,7 @@ impl MultiGuard {
 
     /// Runs a future inside the scope of all the locks, as [`Guard::scope`].
     ///
-    /// # Cancel safety
-    /// That of the future. Dropping it does not release the locks.
+    /// As cancel safe as the future. Dropping it does not release the locks.
     ///
     /// # Examples
     /// ```
@@ -211,9 +209,9 @@ impl MultiGuard {
         self.guards.iter().fold(Scope::current(), within).scope(future).await
     }
 
-    /// Releases all the locks, in the reverse order in which they were acquired, and waits until their stores have done
-    /// so. A release that fails does not prevent the others. [`Released`](Release::Released) means that all locks are
-    /// free. Otherwise the result is that of the first release, in their order, that has another one.
+    /// Releases all the locks, in the reverse order of acquisition, and waits until their stores have done so. A release that
+    /// fails does not prevent the others. Returns [`Released`](Release::Released) if all locks are free, and otherwise the
+    /// first outcome that differs from it, in the order of the releases.
     ///
     /// # Errors
     /// The first error of any release, as [`Guard::release`]. Its path names the lock.
@@ -222,7 +220,7 @@ impl MultiGuard {
     /// Dropping the future leaves the rest to the background.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -252,12 +250,13 @@ impl MultiGuard {
 
 lock_guard!(MultiGuard: MultiGuard, |guard| guard.guards());
 
-/// The loss of the first of these locks that is lost.
+/// Waits until one of these locks is lost, and returns the loss.
 pub(crate) async fn first_loss(guards: &[Guard]) -> Error {
     first(guards.iter().map(Guard::lost)).await
 }
 
-/// The output of the first of these futures that is done. Of several at once that of the first in their order.
+/// Returns the output of the first future that completes. If several complete at once, the first of them in their order
+/// counts.
 async fn first<F: Future>(futures: impl Iterator<Item = F>) -> F::Output {
     let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
     poll_fn(move |cx| {

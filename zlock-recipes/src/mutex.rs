@@ -9,9 +9,9 @@ use crate::lock::LockHandle;
 
 /// A mutex between processes: one client at a time holds a path of the store. It is first come, first served.
 ///
-/// The recipe is ZooKeeper's lock: a sequential node that belongs to the session, and a watch on the node right before it.
-/// So one release wakes one waiter. Nodes have the names of Curator's `InterProcessMutex`, so processes that use either
-/// exclude each other.
+/// The recipe is ZooKeeper's lock: a sequential node that belongs to the session, and a watch on the node right before it. So
+/// a release wakes only one waiter. Nodes have the names of Curator's `InterProcessMutex`, so that processes that use either
+/// library exclude each other.
 ///
 /// Code that runs inside the held lock's [`Scope`](crate::Scope) may enter it again without waiting.
 ///
@@ -102,10 +102,10 @@ impl LockHandle<Mutex> {
     ///   node data is that of the waiter that was first when the place was requested.
     /// - A request for revocation stays in the node: if its holder does not await it, the next holder of the same place
     ///   sees it at once.
-    /// - In a [`MultiLock`](crate::MultiLock), `within` keeps running while the next lock is awaited.
-    /// - If an operator deletes the node, the client goes on handing the lock over until it learns of that, by its next
-    ///   heartbeat. Without hand-off only the present holder is affected.
-    /// - If the place cannot be acquired, or is lost while it is waited for, all waiters of the client get the error.
+    /// - In a [`MultiLock`](crate::MultiLock), the time of `within` includes the wait for the next lock.
+    /// - If an operator deletes the node, the client continues to hand the lock over until its next heartbeat notices.
+    ///   Without hand-off, only the current holder is affected.
+    /// - If the place cannot be acquired, or is lost during the wait, all waiters of the client receive the error.
     /// - [`Client::pending_cleanups`] counts a queue of waiters as one.
     ///
     /// # Examples

@@ -46,7 +46,7 @@ pub(crate) async fn participants(client: &ClientInner, path: &LockPath) -> Resul
     let queue = backend.children(path).await?;
     let mut participants = Vec::with_capacity(queue.len());
     for node in queue.iter() {
-        // Gone since the listing: left out.
+        // Left out if it was deleted since the listing.
         let Some(told) = backend.data(path, node).await? else { continue };
         let verdict = judge(&queue, &node.id, Discipline::of(node.label));
         participants.push(Participant {

@@ -18,43 +18,43 @@ use crate::granted::Granted;
 use crate::hold::Hold;
 use crate::succession::{Predecessor, remove};
 
-/// Between two tries at a node when the first failed although the session is connected.
+/// The time between two attempts after the first one failed although the session is connected.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
-/// How long a job that gets no answer keeps others from asking.
+/// How long a job without an answer keeps other jobs from sending requests.
 const TURN: Duration = Duration::from_secs(1);
 
-/// A node to work on. Once the epoch is over the store has removed it by itself.
+/// A node to work on. When the epoch ends, the store removes the node by itself.
 #[derive(Debug)]
 struct NodeJob {
     path: LockPath,
     work: Work,
     epoch: u64,
     session: SessionEvents,
-    /// Dropped when there is no handle left that could correct what the store refuses.
+    /// Dropped when no handle is left that could correct what the store refuses.
     client: Weak<ClientInner>,
-    /// If it is not known whether there is a node, until the store has answered.
+    /// Set while it is not known whether the node exists, until the store has answered.
     abandoned: Mutex<Option<AbandonedCreate>>,
 }
 
 #[derive(Debug)]
 enum Work {
-    /// Hands over if the node held the lock.
+    /// Passes the lock to the successor if the node held it.
     Remove(Target, Option<Arc<Predecessor>>),
-    /// Weak: the end of the hold is the end of this.
+    /// Weak: the job ends with the hold.
     Relabel(Weak<Hold>),
 }
 
-/// Handing a node over never blocks, never spawns, and needs neither a runtime nor a clock, so a guard may be dropped
-/// anywhere.
+/// Passing a node to the background never blocks, never spawns, and needs neither a runtime nor a clock, so a guard may be
+/// dropped anywhere.
 impl ClientInner {
-    /// Hands over a node that is to be removed.
+    /// Removes a node in the background.
     pub(crate) fn remove_in_background(self: &Arc<Self>, path: &LockPath, target: Target, epoch: u64) {
         self.push(path, Work::Remove(target, None), epoch);
     }
 
-    /// Hands over the node of a held lock without a registered holder.
+    /// Removes the node of a held lock that has no registered holder.
     pub(crate) fn give_up_in_background(self: &Arc<Self>, path: &LockPath, granted: Granted) {
         let Granted { node, epoch, predecessor, .. } = granted;
         self.push(path, Work::Remove(Target::Node(node), predecessor), epoch);
@@ -70,7 +70,7 @@ impl ClientInner {
 }
 
 impl Hold {
-    /// Hands over the node, which is to be removed unless a waiter of the local queue gets it.
+    /// Removes the node, unless a waiter of the local queue gets the lock.
     pub(crate) fn remove_in_background(self: &Arc<Self>) {
         if self.end_turn(Turn::leave) == Ended::PassedOn {
             return;
@@ -79,7 +79,7 @@ impl Hold {
         self.client().push(self.path(), removal, self.epoch());
     }
 
-    /// Hands over the node, which is to get the label that the hold counts as.
+    /// Gives the node the label that the hold counts as.
     pub(crate) fn relabel_in_background(self: &Arc<Self>) {
         self.client().push(self.path(), Work::Relabel(Arc::downgrade(self)), self.epoch());
     }
@@ -87,12 +87,12 @@ impl Hold {
 
 #[async_trait]
 impl Job for NodeJob {
-    /// Tries until it is done or the epoch is over: each means that no node is left.
+    /// Retries until it succeeds or the epoch is over. In both cases no node is left.
     async fn run(&self, backend: &dyn CoordinationBackend) {
         let (path, mut session, mut delay) = (&self.path, self.session.clone(), FIRST_DELAY);
         let background = backend.background();
         loop {
-            // Before its turn: once its epoch is over there is nothing to wait for.
+            // Before taking the turn: once the epoch is over, there is nothing to do.
             if !self.is_due(&mut session).await {
                 return;
             }
@@ -145,7 +145,7 @@ impl NodeJob {
         }
     }
 
-    /// One try. `Ok` means that nothing is left to do.
+    /// Makes one attempt. `Ok` means that nothing is left to do.
     async fn attempt(&self, backend: &dyn CoordinationBackend) -> Result<()> {
         match &self.work {
             Work::Remove(target, predecessor) => {
@@ -153,11 +153,11 @@ impl NodeJob {
                 remove(backend, &self.path, target, next).await.map(drop)
             }
             Work::Relabel(hold) => {
-                // Not kept meanwhile: a hold keeps its client.
+                // Not kept during the request, because a hold keeps its client alive.
                 let relabelling = hold.upgrade().and_then(|hold| hold.pending_relabel());
                 let Some((node, label)) = relabelling else { return Ok(()) };
-                // The hold may end meanwhile. A relabel does not bring a removed node back, and a delete finds
-                // the node under either label: which comes first does not matter.
+                // The hold may end meanwhile. The order does not matter: a relabel does not restore a removed node, and a
+                // delete finds the node under either label.
                 let result = backend.relabel(&self.path, &node, label).await;
                 if let Some(hold) = hold.upgrade() {
                     hold.relabelled(&result);

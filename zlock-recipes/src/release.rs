@@ -1,4 +1,4 @@
-//! Reports the end of a hold to the store, and leaves to the background what the store does not confirm.
+//! Releases a hold at the store, and leaves to the background what the store does not confirm.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::succession::remove;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Release {
-    /// The server has removed the node: the lock is free. With a [`Handoff`](crate::Handoff) also: another waiter of
-    /// this client has the lock, or the client is about to give it up.
+    /// The server has removed the node: the lock is free. With a [`Handoff`](crate::Handoff), also returned if another waiter
+    /// of this client has the lock, or if the client is about to give it up.
     Released,
     /// Other guards of the same hold exist.
     StillHeld,
@@ -61,8 +61,8 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     }
 }
 
-/// Gives the node the label that the hold counts as. An error means that the hold is lost; whatever else goes
-/// wrong, the background goes on.
+/// Gives the node the label that the hold counts as. Fails only if the hold is lost; after any other failure, the background
+/// keeps trying.
 pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
     hold.check("downgrade")?;
     let mut rest = Rest { hold, to_background: Hold::relabel_in_background, done: false };
@@ -89,7 +89,7 @@ async fn not_connected(hold: &Hold) {
     }
 }
 
-/// The rest of the work: goes to the background unless it was done.
+/// The remaining work, which goes to the background unless it is done.
 struct Rest<'a> {
     hold: &'a Arc<Hold>,
     to_background: fn(&Arc<Hold>),

@@ -11,13 +11,13 @@ use crate::granted::lost_error;
 use crate::hold::Hold;
 use crate::queue::{Status, holders};
 
-/// What is written into a holder's node, and what Curator's `Revoker` writes.
+/// The data that requests revocation, the same as that of Curator's `Revoker`.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
-/// Between two looks at a node that could not be read.
+/// The time between two reads of a node that could not be read.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Waits until the holder was asked, or until `lost`.
+/// Waits until revocation is requested, or until `lost`.
 pub(crate) async fn requested(hold: &Hold, lost: impl Future<Output = Error>) -> Result<()> {
     tokio::select! {
         biased;
@@ -30,7 +30,7 @@ pub(crate) async fn requested(hold: &Hold, lost: impl Future<Output = Error>) ->
 /// Reads the node's data, and again after each change.
 async fn watch(hold: &Hold) -> Result<()> {
     loop {
-        // Anew each time: a relabel may have given it another name.
+        // Determined anew each time, because a relabel may have renamed the node.
         let Target::Node(node) = hold.target() else { return std::future::pending().await };
         match hold.client().backend.data_with_watch(hold.path(), &node).await {
             Ok(Some((data, _))) if data == REVOKE => {
@@ -42,7 +42,7 @@ async fn watch(hold: &Hold) -> Result<()> {
                 hold.removed();
                 return Err(lost_error(Status::NodeDeleted, "revocation", hold.path()));
             }
-            // An outage is no answer: the lock is held, until `lost` says otherwise.
+            // An outage says nothing about the lock, which is held until `lost` completes.
             Err(e) if e.kind() == ErrorKind::Unavailable => {
                 tracing::debug!(path = %hold.path(), error = %e, "cannot tell yet whether the lock was revoked");
                 sleep(PAUSE).await;
@@ -52,7 +52,7 @@ async fn watch(hold: &Hold) -> Result<()> {
     }
 }
 
-/// Asks the present holders of a lock to let it go; returns how many were asked.
+/// Asks the current holders of a lock to release it. Returns how many were asked.
 pub(crate) async fn request(client: &ClientInner, path: &LockPath) -> Result<usize> {
     let backend = &client.backend;
     let queue = backend.children(path).await?;
@@ -60,7 +60,7 @@ pub(crate) async fn request(client: &ClientInner, path: &LockPath) -> Result<usi
     for node in holders(&queue) {
         match backend.set_data(path, node, REVOKE).await {
             Ok(()) => asked += 1,
-            // It has left.
+            // The holder has released the lock.
             Err(e) if e.kind() == ErrorKind::NodeDeleted => {}
             Err(e) => {
                 first_error.get_or_insert(e);

@@ -9,16 +9,16 @@ use crate::kind::{Read, Write};
 use crate::lock::LockHandle;
 use crate::participants::Participant;
 
-/// A lock that many processes may hold for reading, or one for writing. It is first come, first served: a reader behind a
-/// waiting writer waits as well, so neither side starves.
+/// A lock that either many processes hold for reading, or one process holds for writing. It is first come, first served: a
+/// reader behind a waiting writer waits as well, so neither side starves.
 ///
 /// Nodes have the names of Curator's `InterProcessReadWriteLock`, so processes that use either exclude each other. A mutex
 /// on the same path counts as a writer that is never entered again. Use one kind of lock for a path.
 ///
 /// # Entering again
-/// Inside the [`Scope`](crate::Scope) of a write lock, writing and reading enter again. Inside that of a read
-/// lock reading enters again, even while a writer waits; writing is refused at once with
-/// [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused), since it would wait for itself.
+/// Inside the [`Scope`](crate::Scope) of a write lock, writers and readers enter again. Inside that of a read lock, readers
+/// enter again, even while a writer waits. A writer is refused at once with
+/// [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused), because it would wait for itself.
 ///
 /// # Examples
 /// ```
@@ -171,7 +171,7 @@ impl ReadWriteLock {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -198,7 +198,7 @@ impl ReadWriteLock {
     /// Safe; a request in flight may still reach a holder.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```

@@ -35,7 +35,7 @@ pub struct Scope(Option<Arc<Link>>);
 
 #[derive(Debug)]
 struct Link {
-    /// The innermost last. Weak: a scope that was carried away does not keep a client alive.
+    /// The innermost lock is last. Weak, so that a scope that outlives its locks does not keep a client alive.
     holds: Vec<Weak<Hold>>,
     outer: Scope,
 }
@@ -62,9 +62,8 @@ impl Scope {
         Scope(Some(Arc::new(Link { holds, outer: Scope::default() })))
     }
 
-    /// Enters again the innermost hold of this lock, if the calling code runs in the scope of one: same
-    /// session, same path and same kind of lock, whatever instance it was acquired with. `None` if it does
-    /// not.
+    /// Enters again the innermost hold of this lock if the calling code runs in its scope: same session, same path and same
+    /// kind of lock, whatever handle it was acquired with. Returns `None` if there is no such hold.
     pub(crate) fn reenter(
         client: &ClientInner,
         path: &LockPath,
@@ -88,7 +87,7 @@ impl Scope {
     }
 }
 
-/// Why a writer does not enter a reader's hold.
+/// The error for a writer inside a reader's scope.
 fn refused(hold: &Hold) -> Error {
     let upgrade = || Error::new(ErrorKind::UpgradeRefused, "acquire").with_path(hold.path());
     hold.check("reenter").err().unwrap_or_else(upgrade)

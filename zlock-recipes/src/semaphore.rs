@@ -18,9 +18,9 @@ use crate::participants::Participant;
 /// guard may be moved to another task and released there. A semaphore is never entered again: an acquisition inside the
 /// scope of held permits takes more of them, and waits for itself if there are not enough.
 ///
-/// All clients must use the same maximum for a path. Curator's semaphore lays out its nodes differently, so the two must not
-/// share a path. Other locks should not share it either: a mutex or a read/write lock on a semaphore's path waits for all
-/// clients before it and blocks all clients behind it, which is safe but useless.
+/// All clients must use the same maximum for a path. Curator's semaphore arranges its nodes differently, so the two must not
+/// share a path. Do not use a mutex or a read/write lock on a semaphore's path either: it excludes everything behind it and
+/// waits for everything ahead of it, which is safe but useless.
 ///
 /// # Examples
 /// ```
@@ -45,7 +45,7 @@ pub struct Semaphore {
     max: u32,
 }
 
-/// A number of a [`Semaphore`]'s permits, to be acquired together. Created by [`Semaphore::permits`].
+/// A request for a number of a [`Semaphore`]'s permits, acquired together. Created by [`Semaphore::permits`].
 ///
 /// [`is_acquired_in_this_process`](LockHandle::is_acquired_in_this_process) is `true` if this client holds any of the
 /// semaphore's permits.
@@ -180,7 +180,7 @@ impl Semaphore {
     /// Dropping the future at any point gives up the place in the queue; no node is left behind.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -207,7 +207,7 @@ impl Semaphore {
     /// As [`acquire`](Self::acquire).
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -230,14 +230,14 @@ impl Semaphore {
     /// [`permits(n)?.try_acquire()`](LockHandle::try_acquire).
     ///
     /// # Errors
-    /// As [`permits`](Self::permits) and [`LockHandle::try_acquire`]; another maximum is noticed before anything is
+    /// As [`permits`](Self::permits) and [`LockHandle::try_acquire`]. A different maximum is noticed before anything is
     /// written.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -283,7 +283,7 @@ impl Semaphore {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -310,7 +310,7 @@ impl Semaphore {
     /// Safe; a request in flight may still reach a holder.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -334,7 +334,7 @@ fn invalid(path: &LockPath, message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, "semaphore").with_path(path).with_message(message)
 }
 
-/// `n` of `max` permits, or why there is no such request.
+/// Returns a request for `n` of `max` permits, or the reason why there is none.
 pub(crate) fn permits(n: u32, max: u32) -> Result<Permits, String> {
     match n {
         0 => Err(format!("0 of {max} permits, it must be at least 1")),

@@ -1,25 +1,25 @@
-//! Succession: the release of a place hands the lock to the place right behind it, if that is of the same client.
+//! Succession: the release of a place hands the lock to the place right behind it if both belong to the same client.
 //!
-//! That saves the waiter its watch and its second listing. It is safe by this rule: if the place right before mine *held*
-//! the lock exclusively, and the store confirms that its node was removed while mine was there, then I hold. Whatever
-//! stood before it was gone when it was granted, and nothing comes in between, because a queue grows at its end.
+//! This saves the waiter its watch and its second listing. It is safe by this rule: if the place right before mine *held* the
+//! lock exclusively, and the store confirms that its node was removed while mine existed, then I hold the lock. All places
+//! before it were gone when it was granted, and nothing comes in between, because a queue grows at its end.
 //!
-//! Some stores number nodes by counting every create under a parent, whoever's. There nobody is between two places with
-//! consecutive numbers, and the second one needs no listing to know its predecessor. So a client whose creates directly
-//! follow each other sends no listings. The confirmation then proves one thing more: it found both nodes, so they are in one
-//! parent. A parent that was removed and made again counts from 0, and its numbers say nothing about older nodes; but then the
-//! predecessor's node is gone, and no removal of it is confirmed.
+//! Some stores number nodes by counting all creates under a parent, by any client. On these, nothing is between two places
+//! with consecutive numbers, and the second place needs no listing to know its predecessor. So a client whose creates
+//! directly follow each other sends no listings. The confirmation then proves one more thing: it found both nodes, so they
+//! have the same parent. A parent that was removed and created again counts from 0, and its numbers say nothing about older
+//! nodes. But then the predecessor's node is gone, and its removal is not confirmed.
 //!
 //! | must stay true | how |
 //! |---|---|
 //! | the predecessor held | only the release of a hold hands over, never that of a place that was given up |
-//! | exclusively, and still does | mutexes alone: the node of any other lock may get another label |
-//! | it is right before mine | a listing says so, and its name is compared, since a create may leave a second node of its ID; or the numbers say so |
+//! | exclusively, and still does | only mutexes: the node of any other lock may be relabelled |
+//! | it is right before mine | a listing shows it, and the names are compared, since a create may leave a second node with its ID; or the numbers show it |
 //! | both numbers are of one parent | only a confirmation grants, and it found both nodes; a link that ends in any other way makes the waiter list |
-//! | the own number is the right one | no backend leaves the listing out after an attempt of unknown outcome, which may have left a second node of the same ID |
-//! | its node and mine are of one session | the epochs are compared, and a grant looks at the session of its moment |
-//! | nothing comes in between | numbers that ZooKeeper gives twice are excluded |
-//! | no waiter is forgotten | a link that ends without a grant, for whatever reason, makes the waiter list and *watch*; so does a release that does not go on |
+//! | the own number is the right one | no backend omits the listing after an attempt of unknown outcome, which may have left a second node with the same ID |
+//! | its node and mine are of one session | the epochs are compared, and a grant checks the current session |
+//! | nothing comes in between | numbers that ZooKeeper may assign twice are excluded |
+//! | no waiter is forgotten | a link that ends without a grant, for any reason, makes the waiter list and *watch*; so does a release that does not progress |
 //! | an operator's delete is noticed | by the heartbeat of the holder, which notifies the link; a long wait also watches the node, as behind other clients |
 //!
 //! The rule is model-checked, see `docs/CORRECTNESS.md`.
@@ -35,7 +35,7 @@ use zlock_core::{
     Sequence, Target,
 };
 
-/// How long a release may take to hand over, before the successor looks for itself.
+/// How long a release may take to hand over before the successor checks the queue itself.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// The places of a client that a successor may wait for.
@@ -45,7 +45,7 @@ pub(crate) struct Places(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     entries: BTreeMap<NodeId, Entry>,
-    /// Of the paths that have places in a queue.
+    /// The numbers for each path that has places in a queue.
     paths: BTreeMap<LockPath, Numbers>,
 }
 
@@ -53,13 +53,13 @@ struct State {
 #[derive(Debug, Default)]
 struct Numbers {
     queued: BTreeMap<Sequence, NodeId>,
-    /// The last place that was added has the number right behind that of another one.
+    /// `true` if the last place that was added has the number right after that of another place.
     in_a_row: bool,
 }
 
 #[derive(Debug)]
 enum Entry {
-    /// The create is under way. Its answer may come to light in the listing of a successor before it is heard.
+    /// The create is in flight. A successor's listing may show the node before the answer has arrived.
     Creating {
         told: Option<oneshot::Sender<()>>,
     },
@@ -71,7 +71,7 @@ enum Entry {
     },
 }
 
-/// A place of the client, from its create until its node is about to be removed. Dropping it hands nothing over.
+/// A place of the client, from its create until the removal of its node begins. Dropping it hands nothing over.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     places: Arc<Places>,
@@ -90,7 +90,7 @@ pub(crate) struct Successor {
 #[derive(Debug)]
 pub(crate) struct Link {
     told: Arc<Told>,
-    /// The predecessor's node was deleted by another client.
+    /// Reports that another client deleted the predecessor's node.
     deletion: DeletionNotice,
 }
 
@@ -110,7 +110,7 @@ enum News {
     NotHandedOver,
 }
 
-/// Another place behind the same one.
+/// The other place behind the same one.
 #[allow(dead_code, reason = "dropped outside a lock")]
 enum Other {
     Follows(oneshot::Sender<()>),
@@ -120,11 +120,11 @@ enum Other {
 /// The result of following a place.
 #[derive(Debug)]
 pub(crate) enum Followed {
-    /// It will tell.
+    /// The predecessor will report its end.
     Linked(Link),
-    /// Its create is not answered yet. Follow it again when this completes.
+    /// The predecessor's create is in flight. Follow it again when this completes.
     NotYet(oneshot::Receiver<()>),
-    /// It is not one of ours, or does not hand over.
+    /// The place belongs to another client, or does not hand over.
     No,
 }
 
@@ -133,7 +133,7 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a place that is about to be created; `None` if nobody can succeed it.
+    /// Adds a place that is about to be created. `None` if nothing can succeed it.
     pub(crate) fn begin(
         self: &Arc<Self>,
         path: &LockPath,
@@ -147,8 +147,8 @@ impl Places {
         Some(Arc::new(Predecessor { places: self.clone(), path: path.clone(), node_id: node_id.clone() }))
     }
 
-    /// Returns `true` if the next place will probably be right behind another one. It is a guess: where it is wrong, a
-    /// listing is sent after the create instead of together with it.
+    /// Returns `true` if the next place will probably be right behind another one. This is a guess: if it is wrong, a listing
+    /// is sent after the create instead of together with it.
     pub(crate) fn is_in_a_row(&self, path: &LockPath) -> bool {
         self.lock().paths.get(path).is_some_and(|numbers| numbers.in_a_row)
     }
@@ -158,8 +158,8 @@ impl Places {
         if !may_succeed(&created.node) || before.sequence >= created.node.sequence {
             return Followed::No;
         }
-        // One that is there already has lost its node: two places are not right behind the same one. It is woken outside
-        // the lock.
+        // An existing successor has lost its node, because two places cannot be right behind the same one. It is woken
+        // outside the mutex.
         let (followed, _other) = match self.lock().entries.get_mut(&before.id) {
             Some(Entry::Creating { told }) => {
                 let (sender, receiver) = oneshot::channel();
@@ -178,7 +178,7 @@ impl Places {
         followed
     }
 
-    /// Links a place that was created without a listing to the one with the number right before its own, if there is one.
+    /// Links a place that was created without a listing to the place with the number right before its own, if there is one.
     pub(crate) fn follow_number(&self, path: &LockPath, created: &Created) -> Option<(Node, Link)> {
         let before = {
             let state = self.lock();
@@ -209,7 +209,7 @@ impl State {
         if let Entry::Queued { node, .. } = &entry
             && let Some(numbers) = self.paths.get_mut(path)
         {
-            // In a parent that was made again another place may have its number.
+            // In a parent that was created again, another place may have its number.
             if numbers.queued.get(&node.sequence) == Some(node_id) {
                 numbers.queued.remove(&node.sequence);
             }
@@ -225,17 +225,17 @@ fn number_before(node: &Node) -> Sequence {
     Sequence::new(node.sequence.get() - 1)
 }
 
-/// Its label is never changed, and its number is given once.
+/// Returns `true` if the node's label never changes and its number is assigned only once.
 fn may_succeed(node: &Node) -> bool {
     const EDGE: Sequence = Sequence::new(i32::MAX as i64);
     node.label == Label::Lock && node.sequence.get() >= 0 && node.sequence != EDGE
 }
 
 impl Predecessor {
-    /// The create was answered.
+    /// Records that the create was answered.
     pub(crate) fn created(&self, created: &Created) {
         let Created { node, epoch, deletion, .. } = created;
-        // Dropping the old entry wakes its follower. That happens outside the lock.
+        // Dropping the old entry wakes its follower, outside the mutex.
         let _creating = if may_succeed(node) {
             let (node, deletion) = (node.clone(), deletion.clone());
             let queued = Entry::Queued { node, epoch: *epoch, deletion, next: None };
@@ -245,7 +245,7 @@ impl Predecessor {
         };
     }
 
-    /// Takes the successor, if there is one that still waits. From here on there is no other.
+    /// Takes the successor if there is one and it still waits. From here on, there cannot be another.
     pub(crate) fn next(&self) -> Option<Successor> {
         let entry = self.places.lock().remove(&self.path, &self.node_id)?;
         let Entry::Queued { next, .. } = entry else { return None };
@@ -271,7 +271,7 @@ impl Told {
         self.changed.notify_one();
     }
 
-    /// Waits until this is no longer the news, and returns what is.
+    /// Waits until the news differs from `known`, and returns it.
     async fn after(&self, known: News) -> News {
         loop {
             let news = *self.news();
@@ -302,14 +302,14 @@ impl Drop for Successor {
 }
 
 impl Link {
-    /// Waits for the end of the predecessor; `true` if the lock was handed over.
+    /// Waits for the end of the predecessor. Returns `true` if the lock was handed over.
     ///
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn granted(&mut self) -> bool {
         let told = async {
             if self.told.after(News::None).await == News::OnItsWay {
-                // A release that is not polled tells nothing.
+                // A release that is not polled reports nothing.
                 let _ = timeout(ON_ITS_WAY, self.told.after(News::OnItsWay)).await;
             }
             *self.told.news() == News::HandedOver
@@ -321,7 +321,7 @@ impl Link {
         }
     }
 
-    /// Whether the lock is being handed over.
+    /// Returns `true` if the lock is being handed over.
     pub(crate) fn is_on_its_way(&self) -> bool {
         matches!(*self.told.news(), News::OnItsWay | News::HandedOver)
     }
@@ -329,8 +329,7 @@ impl Link {
 
 /// Removes the node of a hold, and hands the lock over to `next`.
 ///
-/// # Cancel safety
-/// The request may still take effect. `next` looks for itself.
+/// The request may still take effect. `next` then checks the queue itself.
 pub(crate) async fn remove(
     backend: &dyn CoordinationBackend,
     path: &LockPath,

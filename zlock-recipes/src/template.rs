@@ -26,11 +26,11 @@ pub enum LockKind {
     Read,
     /// A [`ReadWriteLock`](crate::ReadWriteLock) for writing: one holder at a time.
     Write,
-    /// Permits of a [`Semaphore`](crate::Semaphore).
+    /// Some of the permits of a [`Semaphore`](crate::Semaphore).
     Permits {
-        /// The number that each closure takes.
+        /// The number of permits that each closure takes.
         n: u32,
-        /// The number that there are under each name.
+        /// The number of permits under each name.
         max: u32,
     },
 }
@@ -80,13 +80,13 @@ pub struct LockTemplate {
     client: Client,
     /// Without a trailing slash; empty for the store's root.
     root: String,
-    /// What each lock asks for.
+    /// The label of each lock.
     label: Label,
     wait: Duration,
     attempts: u32,
     cancel_on_loss: bool,
     handoff: Option<Handoff>,
-    /// What measurements call the locks.
+    /// The name of the locks in measurements.
     metric_name: Arc<str>,
 }
 
@@ -244,7 +244,7 @@ impl LockTemplate {
     }
 
     /// Sets whether the closure is cancelled when the lock is lost. Defaults to `true`. If `false`, the closure runs to
-    /// its end, its output is returned in `Ok`, and the closure has to watch its [`LockContext`] by itself.
+    /// completion, its output is returned in `Ok`, and it must check its [`LockContext`] itself.
     ///
     /// # Examples
     /// ```
@@ -271,29 +271,29 @@ impl LockTemplate {
         self
     }
 
-    /// Acquires the lock of this name, runs the closure inside the lock's [`Scope`](crate::Scope), and
-    /// releases the lock: also when the closure panics, or this future is dropped. The closure's output,
-    /// whatever it is, is returned in `Ok`; see [`try_execute`](Self::try_execute) for closures that return a `Result`.
+    /// Acquires the lock of this name, runs the closure inside the lock's [`Scope`](crate::Scope), and releases the lock,
+    /// even if the closure panics or this future is dropped. The closure's output, whatever it is, is returned in `Ok`; see
+    /// [`try_execute`](Self::try_execute) for closures that return a `Result`.
     ///
     /// `name` may have several segments (`orders/42`).
     ///
     /// # Errors
     /// - [`InvalidPath`](ErrorKind::InvalidPath) for the name, before anything is sent.
-    /// - [`Busy`](ErrorKind::Busy) if another client held the lock during all waits;
-    ///   [`Timeout`](ErrorKind::Timeout) if they were over before the acquisition had its place in the queue. The source
-    ///   is the store's last failure. If no server answers and the backend's operation timeout is shorter than all
-    ///   waits together, [`Unavailable`](ErrorKind::Unavailable) after that.
-    /// - [`SessionLost`](ErrorKind::SessionLost), [`NodeDeleted`](ErrorKind::NodeDeleted) or
-    ///   [`Closed`](ErrorKind::Closed) if the lock is lost while the closure runs, which is cancelled at its current
-    ///   await point. A closure that blocked its thread past the loss runs to its end, and the error is returned all
-    ///   the same: the lock may have had another holder during its last steps.
+    /// - [`Busy`](ErrorKind::Busy) if another client held the lock during all waits; [`Timeout`](ErrorKind::Timeout) if the
+    ///   waits ended before the acquisition had its place in the queue. The source is the store's last failure. If no server
+    ///   answers and the backend's operation timeout is shorter than all waits together, the error is
+    ///   [`Unavailable`](ErrorKind::Unavailable), after that timeout.
+    /// - [`SessionLost`](ErrorKind::SessionLost), [`NodeDeleted`](ErrorKind::NodeDeleted) or [`Closed`](ErrorKind::Closed) if
+    ///   the lock is lost while the closure runs. The closure is cancelled at its current await point. If it blocked its
+    ///   thread past the loss, it runs to completion, and the error is returned nevertheless, because the lock may have had
+    ///   another holder during its last steps.
     /// - Those of [`LockHandle::acquire`].
     ///
     /// # Cancel safety
-    /// Dropping the future drops the closure's and releases the lock in the background.
+    /// Dropping the future drops the closure's future and releases the lock in the background.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -320,7 +320,8 @@ impl LockTemplate {
         output
     }
 
-    /// Does what [`execute`](Self::execute) does, for a closure that returns a `Result`. Merges its error with that of the lock.
+    /// Does what [`execute`](Self::execute) does, for a closure that returns a `Result`. Merges the closure's error with that
+    /// of the lock.
     ///
     /// # Errors
     /// The closure's error, or that of [`execute`](Self::execute).
@@ -329,7 +330,7 @@ impl LockTemplate {
     /// As [`execute`](Self::execute).
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```

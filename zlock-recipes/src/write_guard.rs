@@ -1,4 +1,4 @@
-//! The guard of a write lock, which may become a reader's.
+//! The guard of a write lock, which can be downgraded to a read lock.
 
 use std::fmt;
 use std::future::Future;
@@ -9,7 +9,7 @@ use zlock_core::{Error, Result};
 use crate::guard::{Guard, lock_guard};
 use crate::release::{Release, relabel};
 
-/// A held write lock: a [`Guard`] that can be downgraded to a reader's.
+/// A held write lock: a [`Guard`] that can be downgraded to that of a read lock.
 ///
 /// If it is dropped while read guards exist that were acquired in its scope, the lock becomes a read lock, as by
 /// [`downgrade`](WriteGuard::downgrade).
@@ -18,7 +18,7 @@ use crate::release::{Release, relabel};
 pub struct WriteGuard(Guard);
 
 impl WriteGuard {
-    /// For a guard of a write lock.
+    /// Creates the guard from a guard of a write lock.
     pub(crate) fn new(guard: Guard) -> Self {
         WriteGuard(guard)
     }
@@ -26,9 +26,9 @@ impl WriteGuard {
     /// Converts the write lock into a read lock, with no writer in between. A waiting writer goes on waiting, and readers
     /// behind the lock are let in. The fencing token stays the same.
     ///
-    /// The lock counts as a read lock from the moment when the request is sent, whether or not the store has answered. If it
-    /// does not answer, this returns after the client's operation timeout, or at once while the session is suspended. The
-    /// client then keeps trying in the background, and other readers are let in once the store has the change.
+    /// The lock counts as a read lock from the moment when the request is sent, whether or not the store has answered. If the
+    /// store does not answer, this returns after the client's operation timeout, or at once while the session is suspended.
+    /// The client then keeps trying in the background, and other readers are let in once the store has made the change.
     ///
     /// # Errors
     /// [`StillEntered`](zlock_core::ErrorKind::StillEntered) while other guards of this hold exist; the loss of the lock, as
@@ -38,7 +38,7 @@ impl WriteGuard {
     /// Dropping the future drops the guard: the lock is released, and nothing is left behind.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -99,7 +99,7 @@ impl WriteGuard {
     /// Dropping the future leaves the rest to the background.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
@@ -138,7 +138,7 @@ impl From<WriteGuard> for Guard {
 /// The error of a downgrade that failed, with the write guard.
 #[derive(Debug)]
 pub struct DowngradeError {
-    /// Why the downgrade failed.
+    /// The reason for the failure.
     pub error: Error,
     /// The guard. Dropping it releases the lock if it is still held.
     pub guard: WriteGuard,

@@ -44,7 +44,7 @@ impl ZkBackend {
     /// Safe: no session is left behind for longer than its timeout.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub async fn connect(options: ZkOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));
@@ -65,7 +65,7 @@ impl ZkBackend {
     /// `NotAuthorized`.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub fn connect_lazy(options: ZkOptions) -> Result<Self> {
         options.validate()?;
         let shared = Arc::new(Shared::new(options, Handle::current()));

@@ -120,7 +120,7 @@ impl<'a, T> Budget<'a, T> {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled, if no session is connected.
+    /// Panics outside a tokio runtime with time enabled, if no session is connected.
     pub async fn session(&self) -> Result<SessionKey> {
         let session = self.sessions.wait(self.deadline, || LastFailure::note(|| self.no_session("")));
         session.await.map_err(|interrupted| match interrupted {
@@ -167,7 +167,7 @@ impl<'a, T> Budget<'a, T> {
     /// Safe, but the retry is used up.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled, if it has to wait.
+    /// Panics outside a tokio runtime with time enabled, if it has to wait.
     pub async fn retry(&mut self, failure: impl Failure) -> Result<()> {
         let class = failure.classify();
         if !class.retryable {

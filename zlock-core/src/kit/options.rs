@@ -72,7 +72,7 @@ impl Options {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time and I/O enabled, if they are looked up in DNS.
+    /// Panics outside a tokio runtime with time and I/O enabled, if they are looked up in DNS.
     pub async fn servers(&self, service: &str) -> Result<Vec<Vec<String>>, String> {
         match &self.srv {
             None => Ok(vec![self.hosts.clone()]),

@@ -328,7 +328,7 @@ impl<T> Sessions<T> {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled, if no session is connected.
+    /// Panics outside a tokio runtime with time enabled, if no session is connected.
     pub(super) async fn wait(
         &self,
         deadline: Instant,
@@ -378,7 +378,7 @@ impl<T> Sessions<T> {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled, if the session is suspended.
+    /// Panics outside a tokio runtime with time enabled, if the session is suspended.
     pub async fn connected(&self, key: SessionKey, deadline: Instant) -> Result<(), Interrupted> {
         if self.is_connected(key)? {
             return Ok(());
@@ -420,7 +420,7 @@ impl<T> Sessions<T> {
     /// As safe as the future.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub async fn run_until_ended<F: Future>(
         &self,
         key: SessionKey,
@@ -447,7 +447,7 @@ impl<T> Sessions<T> {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub async fn sleep_until(&self, deadline: Instant) -> Result<(), Interrupted> {
         let mut events = self.publisher.subscribe();
         let closed = async {

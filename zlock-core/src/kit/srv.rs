@@ -32,7 +32,7 @@ impl Srv {
     /// Safe.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time and I/O enabled.
+    /// Panics outside a tokio runtime with time and I/O enabled.
     pub async fn servers(&self, service: &str) -> Result<Vec<Vec<String>>, String> {
         // Absolute, so that no search domain is appended.
         let name = format!("{service}.{}.", self.domain.trim_end_matches('.'));

@@ -46,7 +46,7 @@ impl Task {
     /// confirmed that, within [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT).
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn spawn<T, F>(sessions: &Sessions<T>, run: impl FnOnce(Closing) -> F) -> Self
     where
         F: Future<Output = Close> + Send + 'static,
@@ -84,7 +84,7 @@ impl Task {
     /// Safe: the task ends all the same.
     ///
     /// # Panics
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub async fn close(&self) -> Close {
         self.closing.send_replace(true);
         let mut ended = self.ended.clone();

@@ -24,7 +24,7 @@ pub enum Status {
 pub enum Event {
     /// A listing arrived that was requested after the last wake-up.
     Listed(Queue),
-    /// The watch on the node to wait for is armed, or its end will be reported in another way.
+    /// The watch on the node to wait for is armed, or the end of that node will be reported in another way.
     Armed,
     /// The node to wait for was deleted or relabelled, so there is nothing to watch.
     NotArmed,

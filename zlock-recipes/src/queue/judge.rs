@@ -1,4 +1,4 @@
-//! Decides whether a node holds the lock, and for which one it waits: a pure function of a listing.
+//! Decides whether a node holds the lock, and which node it waits for: a pure function of a listing.
 
 use zlock_core::{Label, Node, NodeId, Predecessor, Queue};
 
@@ -19,16 +19,16 @@ pub enum Discipline {
 /// The state of a node in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds.
+    /// The node holds the lock.
     Held {
         /// Whether there is a node behind it.
         followed: bool,
     },
-    /// It waits for this node only.
+    /// The node waits only for this one.
     WaitFor(Node),
-    /// It is the first waiter behind the holders of a semaphore, and waits for any of them.
+    /// The node is the first waiter behind the holders of a semaphore, and waits for any of them.
     WaitForAny,
-    /// It is not in the queue.
+    /// The node is not in the queue.
     NodeDeleted,
 }
 
@@ -39,13 +39,13 @@ impl Discipline {
         match label {
             Label::Read => Discipline::Shared,
             Label::Permits { max, .. } => Discipline::Permits { max },
-            // A label that this version does not know keeps everybody out.
+            // A label that this version does not know excludes all nodes behind it.
             _ => Discipline::Exclusive,
         }
     }
 }
 
-/// Judges the node with ID `me` in a queue.
+/// Returns the state of the node with ID `me` in a queue.
 ///
 /// The watch-your-predecessor queue is ZooKeeper's lock recipe; the nearest-writer rule is its shared lock.
 #[must_use]
@@ -110,9 +110,9 @@ fn weigh(nodes: &[Node], max: u32) -> u64 {
     nodes.iter().map(|n| weight(n, max)).sum()
 }
 
-/// A node that is no permit of this semaphore keeps everybody behind it out: a mutex on its path, and permits of
-/// another maximum. Such a request is rejected later, but may be granted first if the head of the queue used the same
-/// maximum when it was created.
+/// A node that is no permit of this semaphore, such as a mutex on its path or permits of another maximum, excludes all nodes
+/// behind it. Permits of another maximum are rejected later, but may be granted first if the head of the queue used the same
+/// maximum when they were created.
 fn weight(node: &Node, max: u32) -> u64 {
     match node.label {
         Label::Permits { weight, max: of, .. } if of == max => weight.into(),
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(verdicts("RWRR"), "h011");
     }
 
-    /// Not all of them have found out yet that they disagree.
+    /// Not all of them have noticed yet that they disagree.
     #[test]
     fn permits_of_another_maximum_keep_everybody_behind_them_out() {
         let names = [(1, 3), (1, 5), (1, 3), (1, 5)].iter().zip(1..);

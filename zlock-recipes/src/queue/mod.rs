@@ -1,4 +1,4 @@
-//! The queue engine: every recipe is a discipline of it.
+//! The queue engine: every recipe is a discipline of this queue.
 //!
 //! Public with the feature `unstable`, so that a model checker can run it as it is. It may change with any version; users
 //! of locks do not need it.

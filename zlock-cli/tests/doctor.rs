@@ -75,6 +75,25 @@ async fn zookeeper() {
 }
 
 #[tokio::test]
+async fn a_lock_that_another_client_holds_shows_no_permission() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::start().await;
+        let url = format!("zk://{}", server.addr());
+        let client = zlock::connect(&url).await.unwrap();
+        let guard = client.mutex("/app/zlock-doctor").unwrap().acquire().await.unwrap();
+        let (code, findings) = doctor(&url, &["app"]).await;
+        let bad = bad(&findings);
+        assert!(code == 1 && bad.len() == 1 && bad[0].starts_with("permission: "), "{bad:?}");
+        assert!(bad[0].contains("/app/zlock-doctor"), "{bad:?}");
+        guard.release().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn etcd() {
     limit(async {
         if !have_etcd() {

@@ -28,6 +28,9 @@ const SAMPLES: usize = 20;
 /// A median round trip from here on is reported as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
+/// The time limit for acquiring the doctor's lock.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The name of the lock that the doctor acquires.
 const PROBE: &str = "zlock-doctor";
 
@@ -140,16 +143,16 @@ async fn round_trip(store: &Store, path: &LockPath) -> Finding {
 
 /// Acquires and releases a lock.
 async fn permission(client: &Client, probe: &LockPath) -> Result<Finding, Failure> {
-    let tried = match client.mutex(probe)?.try_acquire().await {
-        Ok(Some(guard)) => guard.release().await.map(drop),
-        // Another doctor holds the lock.
-        Ok(None) => Ok(()),
+    // Another doctor may hold the lock for a moment.
+    let tried = match client.mutex(probe)?.acquire_timeout(PATIENCE).await {
+        Ok(guard) => guard.release().await.map(drop),
         Err(error) => Err(error),
     };
     let Err(error) = tried else {
         return Ok(Finding::good("permission", format!("a lock was acquired and released at {probe}")));
     };
     let remedy = match error.kind() {
+        ErrorKind::Busy => "`zlock who` shows the holder: nothing but `zlock doctor` should use this path",
         ErrorKind::NotAuthorized => "let this client create, read, write and delete below the path",
         _ => "check that the servers accept writes: a leader, free disk space, no exhausted quota",
     };

@@ -231,7 +231,7 @@ fn refused(client: &Client, why: &str) {
 
 #[test]
 fn calls_inside_a_runtime_are_refused() {
-    const WHY: &str = "belongs to a tokio runtime";
+    const WHY: &str = "block a thread of a tokio runtime";
     let server = MemServer::new();
     let client = connect(&server);
     for workers in [0, 2] {

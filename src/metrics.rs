@@ -29,8 +29,10 @@ use zlock_core::{ErrorKind, Session, SessionState};
 
 /// Upper bounds of histogram buckets in seconds, for exporters that need them. They range from a request to a fast store to a
 /// wait of minutes.
-pub const BUCKETS: [f64; 16] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0];
+pub const BUCKETS: [f64; 18] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0,
+    300.0,
+];
 
 /// How long a small slack stays visible: for half of this time at least, which is longer than the interval between scrapes.
 const WINDOW: Duration = Duration::from_secs(60);

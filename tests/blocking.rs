@@ -340,6 +340,69 @@ async fn a_process_ends_while_its_threads_hold_and_wait() {
     .await;
 }
 
+/// In a process of its own: forks while it holds a lock. The forked child gets errors, drops what it has, and connects anew.
+#[test]
+#[ignore = "run by another test in a process of its own"]
+fn child_that_forks() {
+    let url = std::env::var("FORK_URL").unwrap();
+    let client = blocking::connect(&url).unwrap();
+    let mutex = client.mutex(PATH).unwrap();
+    let guard = mutex.acquire().unwrap();
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            // Nobody waits for a child that hangs.
+            thread::spawn(|| {
+                thread::sleep(LONG);
+                std::process::exit(3);
+            });
+            let errors = [
+                mutex.try_acquire().map(drop),
+                client.mutex("/app/other").unwrap().acquire().map(drop),
+                client.close().map(drop),
+            ];
+            let is_refused = |error: &zlock::Error| {
+                error.kind() == ErrorKind::BlockingRefused && error.to_string().contains("was forked")
+            };
+            let are_refused = errors.iter().all(|error| error.as_ref().is_err_and(is_refused));
+            drop((guard, mutex, client));
+            let own = blocking::connect("mem://").unwrap();
+            let acquired = own.mutex(PATH).unwrap().acquire().and_then(Guard::release);
+            // Not by a panic: the test harness of the child has no thread that would hear of it.
+            std::process::exit(if are_refused && acquired.is_ok() { 0 } else { 1 });
+        }
+        fork::Fork::Parent(child) => {
+            let status = fork::waitpid(child).unwrap();
+            assert_eq!(status, 0, "as waitpid returns it");
+            let others = blocking::connect(&url).unwrap();
+            assert!(guard.is_held());
+            assert!(others.mutex(PATH).unwrap().try_acquire().unwrap().is_none(), "the child released it");
+            assert_eq!(guard.release().unwrap(), Release::Released);
+        }
+    }
+    println!("forked");
+}
+
+async fn forks(url: &str) {
+    limit(async {
+        let mut child = Process::spawn_test("child_that_forks", &[("FORK_URL", url)]);
+        child.line_after("forked").await;
+        assert_eq!(child.wait().await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_fork_on_mem() {
+    forks("mem://forks").await;
+}
+
+#[cfg(feature = "zk")]
+#[tokio::test]
+async fn a_fork_on_zookeeper() {
+    let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
+    forks(&format!("zk://{}/forks", server.connect_string())).await;
+}
+
 /// On every store: threads of two clients count without atomicity.
 fn counts(url: &str) {
     let counter = std::sync::Mutex::new(0);

@@ -71,7 +71,6 @@ fn reads() -> usize {
 }
 
 /// A pipe without a writer is a file on a disk that hangs.
-#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn files_are_read_off_the_runtime_and_one_at_a_time() {
     limit(async {

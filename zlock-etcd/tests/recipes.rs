@@ -74,3 +74,9 @@ zlock_recipes::recipe_suite!(
         handed_over
     ]
 );
+
+/// Through the blocking API.
+mod through_threads {
+    use super::*;
+    zlock_recipes::thread_suite!(real, store(), InterProcessMutex);
+}

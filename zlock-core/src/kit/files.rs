@@ -38,7 +38,7 @@ impl Files {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::fs;
     use std::process::Command;

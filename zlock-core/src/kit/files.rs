@@ -5,18 +5,18 @@ use std::thread;
 
 use tokio::sync::{Mutex, oneshot};
 
-/// Reads the files of one configuration, off the runtime and one after another. Clones share their turn.
+/// Reads the files of one configuration, off the runtime and one after another. Clones share the same queue.
 ///
-/// A read that hangs cannot be cancelled. So it has a thread of its own, which neither blocks the runtime's tasks nor keeps the
-/// runtime from ending. Later reads wait for it, so that one thread hangs, however often a client tries to connect.
+/// A read that hangs cannot be cancelled. So it has its own thread, which neither blocks the runtime's tasks nor keeps the
+/// runtime from ending. Later reads wait for it, so that only one thread hangs, however often a client tries to connect.
 #[derive(Clone, Debug, Default)]
 pub struct Files(Arc<Mutex<()>>);
 
 impl Files {
-    /// Runs `read` on a new thread, once the read under way has ended.
+    /// Runs `read` on a new thread once the previous read has ended.
     ///
     /// # Errors
-    /// Those of `read`, and if the operating system refuses the thread.
+    /// Those of `read`. Also fails if the operating system cannot start the thread.
     ///
     /// # Cancel safety
     /// A read that has begun continues on its thread.
@@ -29,7 +29,7 @@ impl Files {
         let run = move || {
             let output = read();
             drop(turn);
-            // An error if nobody waits for it any more.
+            // Fails if nothing waits for it any more.
             drop(sender.send(output));
         };
         let started = thread::Builder::new().name("zlock-files".into()).spawn(run);
@@ -51,7 +51,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// The reads under way in this process, of this one test.
+    /// Returns the number of reads in progress in this process, of this test only.
     fn threads() -> usize {
         let tasks = fs::read_dir("/proc/self/task").unwrap();
         let name = |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -74,7 +74,7 @@ mod tests {
         }
         assert_eq!(threads(), 1);
         let waiting = tokio::spawn(read());
-        // The read that hangs takes the old text, and the one that waits reads the file of then.
+        // The read that hangs returns the old text. The read that waits reads the file as it is when its turn comes.
         let old = folder.path().join("old");
         fs::rename(&pipe, &old).unwrap();
         fs::write(&pipe, "new").unwrap();

@@ -22,14 +22,14 @@ use crate::watch::Watch;
 /// All recipes are written against this trait. They work on every implementation that passes the `conformance` suite.
 ///
 /// # Retries
-/// An operation retries internally, by the backend's policy and within one time budget, and returns only the errors
-/// that remain. A caller never repeats it. An operation that is called while there is no session waits for one within
-/// the same budget. It [notes](crate::LastFailure::note) each failure that it retries, so that a caller whose own time
-/// runs out first can name the cause.
+/// An operation retries internally, by the backend's policy and within one time budget, and returns only the errors that
+/// remain. A caller never repeats it. An operation that is called while there is no session waits for one within the same
+/// budget. It [notes](crate::LastFailure::note) each failure that it retries, so that a caller that times out first can
+/// report the cause.
 ///
 /// # Sessions
-/// A backend has one session at a time. It keeps the session alive, and begins the next one when it is lost, as a new
-/// *epoch* ([`Session`](crate::Session)). No operation reports success for a session that was over when the request was
+/// A backend has one session at a time. It keeps the session alive, and when the session is lost, it begins the next one as a
+/// new *epoch* ([`Session`](crate::Session)). No operation reports success for a session that was over when the request was
 /// sent. Before its first session begins, a backend behaves as if a session had been lost, in epoch 0.
 ///
 /// # Cancel safety
@@ -39,8 +39,8 @@ use crate::watch::Watch;
 ///
 /// # Errors
 /// All operations fail with `Closed` at once after [`close`](Self::close), with `NotAuthorized` if the store refuses
-/// access, and with `Unavailable` when the budget is used up. The latter is ambiguous for a write of unknown outcome.
-/// Operations on a node whose session is over fail with `SessionLost`. A response that makes no sense is `Unexpected`.
+/// access, and with `Unavailable` when the budget is used up. `Unavailable` is ambiguous for a write of unknown outcome.
+/// Operations on a node whose session is over fail with `SessionLost`. A response that is not understood is `Unexpected`.
 #[async_trait]
 pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// Appends a node to the queue of `parent`, owned by the current session, and returns it with the queue at or after
@@ -244,10 +244,11 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Close {
-    /// The store has ended the session: its nodes are gone, and its locks are free. Also if there never was a session.
+    /// The store has ended the session: its nodes are gone, and its locks are free. Also returned if there never was a
+    /// session.
     Ended,
-    /// The store could not be reached, or has not confirmed the end in time. If it did not end the session, it does so one
-    /// session timeout after it last heard from this client. Only then are the locks free.
+    /// The store could not be reached, or has not confirmed the end in time. Unless it did end the session, it does so one
+    /// session timeout after it last received a request from this client. Only then are the locks free.
     Pending,
 }
 
@@ -289,7 +290,7 @@ pub enum Existence {
     Deleted,
     /// The node's label has changed. No watch is set.
     Changed(Node),
-    /// The node is unchanged. The watch fires when that ends.
+    /// The node is unchanged. The watch fires when it no longer is.
     Watching(Watch),
 }
 
@@ -310,8 +311,8 @@ pub enum Deletion {
 pub enum HandOver {
     /// This call removed the node, and each of the nodes behind it still existed then.
     Confirmed,
-    /// The node no longer exists, with this result of [`delete`](CoordinationBackend::delete). Nothing is known of the
-    /// others.
+    /// The node no longer exists, with this result of [`delete`](CoordinationBackend::delete). The other nodes may or may not
+    /// exist.
     Unconfirmed(Deletion),
 }
 
@@ -335,7 +336,7 @@ impl Target {
     }
 }
 
-/// Methods that hand on the boxed future of the inner backend: `async` would box it once more.
+/// Methods that return the boxed future of the inner backend, because `async` would box it once more.
 macro_rules! hand_on {
     ($($name:ident<$($life:lifetime),*>($($arg:ident: $type:ty),*) -> $output:ty;)*) => {$(
         fn $name<'me, $($life,)* 'future>(

@@ -69,7 +69,7 @@ struct State {
     waiting: VecDeque<Entry>,
     /// Jobs taken from `waiting` and not done yet.
     active: usize,
-    /// Calls of `run` under way.
+    /// The number of running calls of `run`.
     runners: usize,
     closed: bool,
 }
@@ -79,9 +79,9 @@ struct State {
 struct Entry {
     job: Box<dyn Job>,
     backend: Weak<dyn CoordinationBackend>,
-    /// Keeps the backend while somebody runs the jobs. For longer it must not: the backend keeps this list.
+    /// Keeps the backend alive while the jobs are run, and not longer, because the backend owns this list.
     kept: Option<Arc<dyn CoordinationBackend>>,
-    /// The last run ended in a panic.
+    /// `true` if the last run panicked.
     panicked: bool,
 }
 
@@ -92,7 +92,7 @@ impl Shared {
 
     fn add(&self, entry: Entry, place: Place) {
         let mut entry = Some(entry);
-        // Dropped outside the lock: the last handle of a backend closes this list.
+        // Dropped outside the mutex, because the last handle of a backend closes this list.
         let _dropped = {
             let mut state = self.lock();
             if place == Place::Front {
@@ -110,7 +110,7 @@ impl Shared {
 }
 
 impl State {
-    /// Takes from a job what must not wait in the list.
+    /// Takes from a job what it must not keep while it waits in the list.
     fn let_go(&self, entry: &mut Option<Entry>) -> (Option<Entry>, Option<Arc<dyn CoordinationBackend>>) {
         match entry {
             _ if self.closed => (entry.take(), None),
@@ -120,12 +120,12 @@ impl State {
     }
 }
 
-/// Where a job goes to.
+/// The position at which a job is added.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// It was under way.
+    /// For a job that was running.
     Front,
-    /// It is new.
+    /// For a new job.
     Back,
 }
 
@@ -196,11 +196,11 @@ impl Background {
     }
 }
 
-/// A call of `run`. While there is one, jobs keep their backends.
+/// A call of `run`. While one exists, jobs keep their backends alive.
 struct Runner(Arc<Shared>);
 
 impl Runner {
-    /// Also returns the jobs that are orphaned. From then on no other can become one.
+    /// Also returns the orphaned jobs. From then on, no other job can become one.
     fn new(shared: Arc<Shared>) -> (Self, VecDeque<Entry>) {
         let orphans = {
             let mut state = shared.lock();
@@ -220,8 +220,8 @@ impl Runner {
         let mut tasks = JoinSet::new();
         loop {
             while let Some(active) = self.take() {
-                // A runtime that is ending cancels the task at once, and the job is in the list again. It can only end
-                // when this future yields.
+                // A runtime that is ending cancels the task at once, and the job is back in the list. The runtime can only
+                // end when this future yields.
                 if tasks.spawn(active.run()).is_finished() {
                     yield_now().await;
                 }
@@ -253,7 +253,7 @@ impl Drop for Runner {
     }
 }
 
-/// A job under way. Goes back to the list if it panics or is dropped before it is done.
+/// A running job. It returns to the list if it panics or is dropped before it is done.
 struct Active {
     entry: Option<Entry>,
     shared: Arc<Shared>,

@@ -5,7 +5,7 @@ use std::fmt;
 /// The maximum number of characters of an input that an error shows.
 const MAX_CHARS: usize = 200;
 
-/// An input as an error shows it: its first 200 characters, and its length if it is longer.
+/// An input as shown by an error: its first 200 characters, and its length if it is longer.
 ///
 /// `{}` shows it unchanged, `{:?}` in quotes and with escapes.
 ///

@@ -11,7 +11,7 @@ tokio::task_local! {
 
 /// The last failure of a store's operations that has not been overcome.
 ///
-/// An operation retries internally, so a caller that stops waiting first would not learn what failed. Such a caller
+/// An operation retries internally, so a caller that stops waiting first would not learn what failed. Instead, such a caller
 /// runs the operation under [`observe`](Self::observe), and reports the last failure as the cause of its timeout.
 ///
 /// A backend calls [`note`](Self::note), on the task that called the operation, with each failure that it retries or
@@ -60,7 +60,7 @@ impl LastFailure {
 
     /// Notes a failure for the observer of the calling code. Without one, `failure` is not called.
     pub fn note(failure: impl FnOnce() -> Error) {
-        // An error if nobody observes.
+        // Fails without an observer.
         let _ = OBSERVED.try_with(|last| *last.lock() = Some(failure()));
     }
 

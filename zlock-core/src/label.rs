@@ -1,4 +1,4 @@
-//! Labels: what a place in a queue asks for.
+//! Labels: the kind of lock that a place in a queue asks for.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ impl Label {
         }
     }
 
-    /// Parses the label at the end of a name without its sequence, and returns it with the part before it. Knows the
+    /// Parses the label at the end of a name without its sequence, and returns the label with the part before it. Accepts the
     /// names of Curator, kazoo and zlock.
     pub(crate) fn split(name: &str) -> Option<(&str, Label)> {
         // kazoo's `__rlock__` has to come before `__lock__`, and both before `lock-`.
@@ -62,7 +62,7 @@ impl Label {
     }
 }
 
-/// Digits only: `str::parse` would also take a sign.
+/// Accepts only digits; `str::parse` would also accept a sign.
 fn number(digits: &str) -> Option<u32> {
     if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
 }

@@ -72,7 +72,7 @@ impl NodeName {
         Some(ParsedName { id: node_id, label, sequence })
     }
 
-    /// The name from the ID of a protected create on.
+    /// Returns the name from the ID of a protected create on.
     pub(crate) fn from_id_on(name: &str) -> Option<&str> {
         name.strip_prefix(PROTECTED)
     }

@@ -273,8 +273,8 @@ pub struct NodeData {
     pub session: Option<SessionId>,
     /// The time at which the node was created, by a server's clock, on stores that report it. For display only.
     pub created: Option<SystemTime>,
-    /// The fencing token of a holder with this node, if the store reports it. On ZooKeeper a relabel creates a new
-    /// node, and this is the number of the new one.
+    /// The fencing token of a holder with this node, if the store reports it. On ZooKeeper, a relabel creates a new node, and
+    /// this is the token of the new one.
     pub fencing_token: Option<FencingToken>,
 }
 

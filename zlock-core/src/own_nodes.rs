@@ -14,8 +14,8 @@ use crate::node::NodeId;
 #[derive(Clone, Debug)]
 pub struct DeletionNotice(Arc<Deleted>);
 
-/// What a notice looks at. A `Notify` wakes in the order of waiting; tokio's watch channel in a random one, and
-/// then a seed is not the same run twice.
+/// The state behind a notice. A `Notify` wakes in the order of waiting. Tokio's watch channel wakes in a random order, so
+/// that runs with the same seed would differ.
 #[derive(Debug, Default)]
 struct Deleted {
     is_deleted: AtomicBool,
@@ -36,7 +36,7 @@ impl DeletionNotice {
         self.0.is_deleted.load(Ordering::Acquire)
     }
 
-    /// Waits until the node is reported as deleted, for ever if it never is.
+    /// Waits until the node is reported as deleted, or forever if it never is.
     ///
     /// # Cancel safety
     /// Safe.
@@ -58,20 +58,20 @@ pub struct OwnNodes(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     nodes: BTreeMap<NodeId, Own>,
-    /// Nodes whose makers have lost interest. They are there until they are deleted, and the session owns them.
+    /// Nodes whose notices were dropped. They exist until they are deleted, and the session still owns them.
     unobserved: BTreeSet<NodeId>,
-    /// Grows with each change that makes an older listing say nothing about a node.
+    /// Incremented by each change after which an older listing proves nothing about a node.
     clock: u64,
 }
 
 #[derive(Debug)]
 struct Own {
     notice: Arc<Deleted>,
-    /// The clock when the node was made: no other node, nor an earlier one of the same ID, has it.
+    /// The value of the clock when the node was added, which is unique even among nodes of the same ID.
     made: u64,
-    /// The clock when the node was made or last relabelled.
+    /// The value of the clock when the node was added or last relabelled.
     since: u64,
-    /// How many relabels are under way: one for each [`Hidden`].
+    /// The number of relabels in progress: one for each [`Hidden`].
     busy: u32,
 }
 
@@ -158,7 +158,7 @@ impl OwnNodes {
         missing.map(|(node_id, _)| node_id.clone()).collect()
     }
 
-    /// Reports one node as deleted, for a backend that has learned it in another way.
+    /// Reports one node as deleted, for a backend that has learned of the deletion in another way.
     pub fn report_deleted(&self, node_id: &NodeId) {
         if let Some(own) = self.lock().nodes.remove(node_id) {
             own.notice.tell();

@@ -131,8 +131,8 @@ fn check_segment(segment: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What ZooKeeper's `PathUtils` refuses: controls, the private use area, specials, and all that takes two
-/// characters in Java.
+/// Accepts a character unless ZooKeeper's `PathUtils` refuses it: control characters, the private use area, specials, and
+/// everything that takes two characters in Java.
 fn is_allowed(c: char) -> bool {
     !matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
@@ -234,7 +234,7 @@ mod tests {
             assert!(format!("{e} {e:?}").len() < 10_000, "{} bytes", e.to_string().len());
             assert!(e.to_string().contains(&format!("... ({} bytes)", bad.len())), "{e}");
         }
-        // No part of a path that is short enough is cut off without a word.
+        // A path that is short enough is shown in full.
         let e = LockPath::new(format!("/{}\u{7f}", "x".repeat(1000))).unwrap_err();
         assert!(e.to_string().contains("... (1001 bytes)) has the character '\\u{7f}' at byte 1000"), "{e}");
     }

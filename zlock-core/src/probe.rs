@@ -1,9 +1,8 @@
 //! Finds out why a host does not grant a session, since the stores' client libraries do not report it.
 //!
-//! For backends only. A probe opens a connection of its own, sends a few bytes that do no harm to any server, and
-//! looks at the first bytes that come back. It opens no session and costs nothing while a connect succeeds
-//! soon. It works in threads of its own and with the standard library's sockets, so that a backend whose
-//! client brings its own reactor does not need tokio's.
+//! For backends only. A probe opens its own connection, sends a few bytes that are harmless to any server, and reads the
+//! first bytes of the response. It opens no session, and costs nothing if a connect succeeds soon. It runs in its own threads
+//! and uses the standard library's sockets, so that a backend whose client brings its own reactor does not need tokio's.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -16,28 +15,28 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-/// A connect that is done by then is not probed.
+/// A connect that completes within this time is not probed.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Between two rounds.
+/// The pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long one connection, and one answer, is waited for.
+/// The time limit for a connection, and for an answer.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// The protocol of a store's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// ZooKeeper's own.
+    /// ZooKeeper's own protocol.
     ZooKeeper,
-    /// gRPC over HTTP/2, as etcd does.
+    /// gRPC over HTTP/2, which etcd uses.
     Etcd,
 }
 
-/// The four-letter word that every server answers, if only to say that it is not allowed.
+/// The four-letter word that every server answers, even if only to refuse it.
 const SRVR: &[u8] = b"srvr\n";
 
-/// The begin of an HTTP/2 connection, with an empty SETTINGS frame.
+/// The beginning of an HTTP/2 connection, with an empty SETTINGS frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// A TLS handshake's first message, without extensions: the server answers with its own or with an alert.
@@ -45,8 +44,8 @@ const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\0\x37\x01\0\0\x33\x03\x03zlock looks 
     \0\x0c\xc0\x2b\xc0\x2f\xc0\x2c\xc0\x30\0\x9c\0\x2f\x01\0";
 
 impl Protocol {
-    /// What to send, one after the other, until there is an answer. A client that speaks TLS begins with that: a
-    /// port may take both.
+    /// Returns the messages to send, one after the other, until there is an answer. A client that uses TLS begins with TLS,
+    /// because a port may accept both.
     fn hellos(self, tls: bool) -> [&'static [u8]; 3] {
         match (self, tls) {
             (Protocol::ZooKeeper, false) => [SRVR, CLIENT_HELLO, PREFACE],
@@ -70,7 +69,7 @@ impl fmt::Display for Protocol {
 #[derive(Debug)]
 pub struct Probe {
     protocol: Protocol,
-    /// Whether the client speaks TLS.
+    /// `true` if the client uses TLS.
     tls: bool,
     hosts: Vec<String>,
     found: Mutex<Vec<Option<Finding>>>,
@@ -101,7 +100,7 @@ impl Probe {
                 let (protocol, tls) = (self.protocol, self.tls);
                 // Without a thread there is no finding, and no harm.
                 let _ = thread::Builder::new().name("zlock-probe".into()).spawn(move || {
-                    // Only fails if nobody wants to know any more.
+                    // Fails only if the receiver was dropped.
                     let say = |finding| drop(found.send((i, finding)));
                     say(Some(look_at(&host, protocol, tls, || say(None))));
                 });
@@ -115,7 +114,7 @@ impl Probe {
                         unresolved[i] = if is_unresolved { unresolved[i] + 1 } else { 0 };
                         all[i] = Some(finding);
                     }
-                    // Connected; until there is more, what was found in the round before counts.
+                    // Connected. Until there is more, the finding of the previous round counts.
                     None => {
                         all[i].get_or_insert(Finding::Silent);
                     }
@@ -165,18 +164,18 @@ impl Probe {
     }
 }
 
-/// What was found at a host.
+/// The finding for a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Finding {
-    /// Its name has no address.
+    /// The name has no address.
     Unresolved(String),
-    /// No connection.
+    /// There is no connection.
     Unreachable(String),
-    /// A connection, and no answer.
+    /// The connection was accepted, but there is no answer.
     Silent,
-    /// A connection, which the server closed without an answer.
+    /// The server accepted the connection and closed it without an answer.
     HungUp,
-    /// An answer.
+    /// The server answered.
     Speaks(Voice),
 }
 
@@ -217,8 +216,8 @@ impl Voice {
 }
 
 impl Finding {
-    /// Whether no wait helps; for a name that does not resolve, if the next round finds the same. An unknown answer
-    /// may be that of a compatible server.
+    /// Returns `true` if waiting is pointless. For a name that does not resolve, the next round must confirm that. An unknown
+    /// answer may be that of a compatible server.
     fn is_hopeless(&self, protocol: Protocol, tls: bool) -> bool {
         match self {
             Finding::Unresolved(_) => true,
@@ -259,7 +258,7 @@ impl Finding {
     }
 }
 
-/// Finds out what is wrong with a host. Calls `connected` when there is a connection and no finding yet.
+/// Finds out what is wrong with a host. Calls `connected` when there is a connection but no finding yet.
 fn look_at(host: &str, protocol: Protocol, tls: bool, connected: impl Fn()) -> Finding {
     let addresses = match host.to_socket_addrs() {
         Ok(addresses) => addresses,
@@ -268,7 +267,7 @@ fn look_at(host: &str, protocol: Protocol, tls: bool, connected: impl Fn()) -> F
     let mut last = Finding::Unresolved("it has no address".into());
     for address in addresses {
         let finding = greet(address, protocol.hellos(tls), &connected);
-        // What answered at another address says more.
+        // An answer at another address is more informative.
         if matches!(finding, Finding::Unreachable(_)) && matches!(last, Finding::Speaks(_)) {
             continue;
         }
@@ -281,7 +280,7 @@ fn look_at(host: &str, protocol: Protocol, tls: bool, connected: impl Fn()) -> F
     last
 }
 
-/// Says hello in several ways, each on a connection of its own, until there is an answer.
+/// Sends several greetings, each on its own connection, until there is an answer.
 fn greet(address: SocketAddr, hellos: [&[u8]; 3], connected: impl Fn()) -> Finding {
     let mut first = None;
     for hello in hellos {
@@ -319,7 +318,7 @@ fn ask(mut stream: TcpStream, hello: &[u8]) -> Finding {
         return Finding::HungUp;
     }
     let mut bytes = [0; 256];
-    // Enough to know any of them by.
+    // Enough to recognize each of them.
     while answer.len() < 16 {
         match stream.read(&mut bytes) {
             Ok(0) => break,
@@ -363,7 +362,7 @@ mod tests {
         }
     }
 
-    /// The lengths in the handshake's first message are those of what follows them.
+    /// The lengths in the handshake's first message match the data that follows them.
     #[test]
     fn the_client_hello_is_well_formed() {
         assert_eq!(usize::from(CLIENT_HELLO[4]), CLIENT_HELLO.len() - 5);

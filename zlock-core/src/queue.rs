@@ -15,14 +15,14 @@ use crate::sequence::{Sequence, rotate_to_oldest};
 /// parsing all names.
 #[derive(Clone, Default)]
 pub struct Queue {
-    /// Empty if the nodes came parsed.
+    /// Empty if the nodes were passed in parsed form.
     names: Option<Arc<dyn Names>>,
-    /// What is known of the own node besides its name.
+    /// An own node, of which more than the name is known.
     own: Option<Box<Node>>,
     nodes: OnceLock<Vec<Node>>,
 }
 
-/// Names as a store lists them: in any order, with those of others among them.
+/// Names as a store lists them, in any order, including names that are not places.
 trait Names: Send + Sync {
     fn count(&self) -> usize;
 
@@ -46,7 +46,7 @@ pub enum Predecessor {
     NotQueued,
     /// None: the node is the head of the queue.
     Head {
-        /// Whether there is a node behind it.
+        /// `true` if there is a node behind it.
         followed: bool,
     },
     /// This node.
@@ -82,7 +82,7 @@ impl Queue {
         Queue::wrapping(names.into_iter().filter_map(|n| Node::listed(n.as_ref())).collect())
     }
 
-    /// Replaces the listed node with the same name by an own node, of which more is known.
+    /// Replaces the listed node with the same name by an own node, which contains more.
     #[must_use]
     pub fn with_own(mut self, node: Node) -> Self {
         match self.nodes.get_mut() {
@@ -150,7 +150,7 @@ impl Queue {
         self.nodes.take().unwrap_or_default()
     }
 
-    /// The names, unless they are parsed already.
+    /// Returns the names unless they are already parsed.
     fn unparsed(&self) -> Option<&dyn Names> {
         if self.nodes.get().is_some() { None } else { self.names.as_deref() }
     }
@@ -174,15 +174,15 @@ fn is_place(name: &str) -> bool {
     NodeName::parse(name).is_some()
 }
 
-/// Whether this is the name of a node that was created with this ID, if it is the name of a node.
+/// Returns `true` if a node with this name was created with this ID. The result means nothing for other names.
 fn is_of(name: &str, node_id: &NodeId) -> bool {
     NodeName::from_id_on(name)
         .and_then(|rest| rest.strip_prefix(node_id.as_str()))
         .is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// The predecessor, found without parsing more than a few names; `None` where that takes the whole order: the
-/// numbers span half of the ring, or a number stands there twice.
+/// Finds the predecessor without parsing more than a few names. Returns `None` if that needs the whole order, because the
+/// numbers span half of the ring or a number occurs twice.
 fn among(names: &dyn Names, node_id: &NodeId) -> Option<Predecessor> {
     let numbers = all(names).filter_map(|name| Some((Sequence::split(name)?.1, name)));
     let numbers: Vec<(Sequence, &str)> = numbers.collect();

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// The number that the store gave a node: a sequence number on ZooKeeper and mem, a create revision on etcd.
 ///
-/// `Ord` compares the plain numbers. ZooKeeper's are signed 32-bit, and before version 3.6 wrap from `2147483647` to
-/// `-2147483648`, so a queue of such nodes is ordered by [`Queue::wrapping`](crate::Queue::wrapping). Later versions
+/// `Ord` compares the plain numbers. ZooKeeper's are signed 32-bit numbers, which wrap from `2147483647` to `-2147483648`
+/// before version 3.6, so a queue of such nodes is ordered by [`Queue::wrapping`](crate::Queue::wrapping). Later versions
 /// repeat the numbers near the wrap, and a backend must not return a place with such a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sequence(i64);
@@ -29,7 +29,7 @@ impl Sequence {
         let mut name = String::with_capacity(prefix.len() + 11);
         name.push_str(prefix);
         match u32::try_from(self.0) {
-            // Much faster than by `write!`, and each node's name is made here.
+            // Much faster than `write!`, and used for each node's name.
             Ok(mut number) => {
                 let mut digits = [b'0'; 10];
                 for digit in digits.iter_mut().rev() {
@@ -51,23 +51,23 @@ impl Sequence {
         }
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let at = name.len() - digits;
-        // "lock--000000005": the second minus belongs to the number, if it is needed to make up the width
-        // of a negative one; "lock-0000000005" has ten digits and none.
+        // "lock--000000005": the second minus belongs to the number, which has nine digits and needs it for its width.
+        // "lock-0000000005" has ten digits, so the minus is not part of the number.
         let start = match digits {
             9 | 10 if name[..at].ends_with("--") || (name[..at].ends_with("_-")) => at - 1,
             10 => at,
             _ => return None,
         };
         let number: i32 = name[start..].parse().ok()?;
-        // Only what ZooKeeper itself would write: no "-0000000001" beside "-000000001", and no "-000000000".
+        // Only numbers as ZooKeeper writes them: not "-0000000001" in addition to "-000000001", and not "-000000000".
         let is_canonical = start == at || number < 0 && (digits == 9 || name.as_bytes()[at] != b'0');
         is_canonical.then_some((&name[..start], Sequence(number.into())))
     }
 }
 
 impl Sequence {
-    /// [`split`](Sequence::split) for nearly all names: ten digits below 2^31 behind neither a digit nor a minus that may
-    /// be theirs.
+    /// [`split`](Sequence::split) for nearly all names: ten digits below 2^31, preceded by neither a digit nor a minus that
+    /// may belong to the number.
     fn split_common(name: &str) -> Option<(&str, Sequence)> {
         let (rest, digits) = name.as_bytes().split_last_chunk::<10>()?;
         let mut number = 0;
@@ -92,7 +92,7 @@ impl Sequence {
 pub(crate) fn rotate_to_oldest<T>(items: &mut [T], key: impl Fn(&T) -> Sequence) {
     const RING: i64 = 1 << 32;
     let (Some(first), Some(last)) = (items.first(), items.last()) else { return };
-    // The gap across the wrap; a wider one inside means that the numbers have wrapped there.
+    // The gap across the wrap. A wider gap between two items means that the numbers have wrapped there.
     let mut widest = key(first).get() + RING - key(last).get();
     let mut cut = 0;
     for (i, pair) in items.windows(2).enumerate() {

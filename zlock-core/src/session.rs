@@ -41,10 +41,10 @@ impl fmt::Debug for SessionId {
 pub enum SessionState {
     /// The store answers.
     Connected,
-    /// The store does not answer. The session lives on there, with its nodes, until the deadline.
+    /// The store does not answer. It keeps the session and its nodes until the deadline.
     Suspended,
-    /// The session is over: the store said so, or the deadline has passed. The backend is connecting with a new one. Also
-    /// the state of epoch 0, before the first session.
+    /// The session is over: the store said so, or the deadline has passed. The backend is connecting with a new session.
+    /// Epoch 0, before the first session, is also in this state.
     Lost,
     /// The session is over, and there will be no new one.
     Closed(CloseReason),
@@ -66,14 +66,15 @@ pub enum CloseReason {
 pub struct Session {
     /// The number that the store gave the session.
     pub id: SessionId,
-    /// The number of the session among those of its backend, from 1. A newer epoch means that every older one is lost. Before
-    /// the first session begins, the epoch is 0, and so is the ID.
+    /// The position of the session among those of its backend, from 1. A newer epoch means that all older ones are lost.
+    /// Before the first session begins, the epoch is 0, and so is the ID.
     pub epoch: u64,
     /// The state of the session.
     pub state: SessionState,
-    /// The instant until which the session's nodes are guaranteed to exist: when the last request was sent whose answer
-    /// proves that the store keeps the session, plus the session's timeout, less a margin. Moves on while the store
-    /// answers. `None` while the session is at rest: it owns no node, so nothing depends on a deadline.
+    /// The instant until which the session's nodes are guaranteed to exist. It is counted from the sending of the last
+    /// request whose response proves that the store keeps the session: that instant, plus the session's timeout, less a
+    /// margin. It is extended while the store answers. `None` while the session is at rest: it owns no node, so nothing
+    /// depends on a deadline.
     pub deadline: Option<Instant>,
 }
 
@@ -115,8 +116,8 @@ impl Session {
         matches!(self.state, SessionState::Connected | SessionState::Suspended)
     }
 
-    /// Returns how much time is left until the deadline, and zero if the session is over. `None` while it is at rest:
-    /// then nothing depends on a deadline. Reads the clock, and performs no I/O.
+    /// Returns the time left until the deadline, and zero if the session is over. `None` while it is at rest, because nothing
+    /// depends on a deadline then. Reads the clock, and performs no I/O.
     ///
     /// # Examples
     /// ```

@@ -57,8 +57,8 @@ impl SessionEvents {
         self.shared.lock().session.epoch
     }
 
-    /// Returns the longest time to the deadline that the present session has had, by the answers so far; zero before the
-    /// first session. A healthy session stays well above half of it. Needs no clock.
+    /// Returns the longest time to the deadline that the current session has had according to the responses so far; zero
+    /// before the first session. A healthy session stays well above half of it. Needs no clock.
     #[must_use]
     pub fn longest_slack(&self) -> Duration {
         self.shared.lock().life
@@ -82,8 +82,8 @@ impl SessionEvents {
         session.epoch == epoch && session.is_live()
     }
 
-    /// Sets the observer of the session, for as long as its backend lives. Returns `false` if it has one already, which it
-    /// then keeps: the first one of the clients that share a backend.
+    /// Sets the observer of the session for the lifetime of its backend. Returns `false` if there already is one, which is
+    /// kept: the first one among the clients that share a backend.
     ///
     /// [`Client::observe`](https://docs.rs/zlock/latest/zlock/struct.Client.html#method.observe) calls it. The observer must not panic.
     pub fn observe(&self, observer: Arc<dyn Observer>) -> bool {
@@ -94,7 +94,7 @@ impl SessionEvents {
         &self.shared.observer
     }
 
-    /// The session as it was last seen. Reads no clock.
+    /// Returns the session as last seen. Reads no clock.
     pub(crate) fn last_seen(&self) -> Session {
         self.shared.lock().session
     }
@@ -218,7 +218,7 @@ impl SessionEvents {
     }
 }
 
-/// Waits for the deadline; for ever if there is none.
+/// Waits for the deadline, or forever if there is none.
 async fn deadline(session: Session) {
     match session.deadline {
         Some(deadline) => sleep_until(deadline).await,

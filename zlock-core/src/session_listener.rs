@@ -4,7 +4,7 @@ use crate::session::{Session, SessionState};
 use crate::session_events::SessionEvents;
 
 impl SessionEvents {
-    /// Returns a listener that misses no loss: it inserts a `Lost` that was skipped.
+    /// Returns a listener that misses no loss, because it inserts each `Lost` that was skipped.
     #[must_use]
     pub fn listen(&self) -> SessionListener {
         SessionListener { events: self.clone(), last: None, next: None }

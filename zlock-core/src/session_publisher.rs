@@ -18,14 +18,14 @@ pub(crate) struct Over;
 
 /// The backend's side of [`SessionEvents`], which sets the state of the session. Dropping it closes the view.
 ///
-/// A method that takes an epoch is a no-op once a newer one has begun, so that late news of an old session cannot
-/// affect the new one. `Lost` is final for an epoch: once any caller has seen that the deadline has passed, a late
-/// heartbeat cannot revive the session.
+/// A method that takes an epoch is a no-op once a newer one has begun, so that late news of an old session cannot affect the
+/// new one. `Lost` is final for an epoch: once any caller has seen that the deadline has passed, a late heartbeat cannot
+/// revive the session.
 #[derive(Debug)]
 pub struct SessionPublisher(Arc<Shared>);
 
 impl SessionPublisher {
-    /// Creates a publisher in whose view no session has begun: epoch 0, lost.
+    /// Creates a publisher without a session: epoch 0, lost.
     #[must_use]
     pub fn new() -> Self {
         let session = Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: None };
@@ -109,7 +109,7 @@ impl SessionPublisher {
                 self.0.expire(session, *refused);
                 return Err(Over);
             }
-            // Those who wait for the end now have a deadline to wait for, and the backend has one to keep.
+            // Tasks that wait for the end now have a deadline to wait for, and the backend has one to extend.
             self.0.changed.notify_waiters();
         }
         Ok(Some(insert()))
@@ -117,7 +117,7 @@ impl SessionPublisher {
 
     /// Ends a session at rest whose store was silent for its whole timeout, as if a deadline had passed.
     ///
-    /// Does nothing to a session with a deadline, which ends by that alone.
+    /// A no-op for a session with a deadline, which only ends by that deadline.
     pub fn give_up(&self, epoch: u64) {
         let mut current = self.0.now();
         let Current { session, refused, .. } = &mut *current;
@@ -160,9 +160,9 @@ impl SessionPublisher {
         true
     }
 
-    /// Records whether the store refused its last request to keep the session alive. If the deadline passes while
-    /// it does, the view is closed with [`CloseReason::AuthFailed`] instead of the session being lost: no next
-    /// session would fare better.
+    /// Records whether the store refused its last request to keep the session alive. If the deadline passes in that state,
+    /// the session is not lost. Instead, the view is closed with [`CloseReason::AuthFailed`], because a next session would be
+    /// refused as well.
     pub fn set_refused(&self, epoch: u64, refused: bool) {
         let mut current = self.0.now();
         if current.session.epoch == epoch && current.session.is_live() {
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!((session.epoch, session.state), (new, SessionState::Connected));
     }
 
-    /// Found by the simulation: a seed was not the same run twice.
+    /// Found by the simulation: two runs with the same seed differed.
     #[tokio::test(start_paused = true)]
     async fn those_who_wait_wake_in_their_order() {
         let publisher = SessionPublisher::new();
@@ -308,7 +308,7 @@ mod tests {
             let publisher = SessionPublisher::new();
             let epoch = publisher.establish(ID, after(10)).unwrap();
             let mut events = publisher.subscribe();
-            // What is said of another epoch does not count, nor does a refusal that was taken back.
+            // Records for another epoch do not count, and neither does a refusal that was withdrawn.
             publisher.set_refused(epoch + 1, true);
             publisher.set_refused(epoch, true);
             publisher.set_refused(epoch, refused);

@@ -14,8 +14,9 @@ use crate::session::{CloseReason, Session, SessionState};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) current: Mutex<Current>,
-    /// Notified at each change of epoch or state, and when a session at rest gets a deadline; not when that moves. It wakes
-    /// in the order of waiting. Tokio's watch channel wakes in a random order, and then a seed is not the same run twice.
+    /// Notified at each change of epoch or state, and when a session at rest gets a deadline, but not when the deadline
+    /// moves. It wakes in the order of waiting. Tokio's watch channel wakes in a random order, so that runs with the same
+    /// seed would differ.
     pub(crate) changed: Notify,
     pub(crate) observer: Slot,
 }
@@ -23,7 +24,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) session: Session,
-    /// The store refused its last request to keep this session alive.
+    /// `true` if the store refused its last request to keep this session alive.
     pub(crate) refused: bool,
     /// The longest time to the deadline so far.
     pub(crate) life: Duration,
@@ -41,8 +42,8 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session, over if its deadline has passed. The clock is read under the lock: two looks in a row
-    /// can never go from lost to live.
+    /// Returns the session, which is over if its deadline has passed. The clock is read under the mutex, so that two calls in
+    /// a row never go from lost to live.
     pub(crate) fn now(&self) -> MutexGuard<'_, Current> {
         let mut current = self.lock();
         let Current { session, refused, .. } = &mut *current;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// More than any password or chain of certificates has, in bytes.
+/// The maximum length in bytes, which is more than any password or certificate chain needs.
 const MAX_LEN: u64 = 1 << 20;
 
 /// A secret or a certificate: the text itself, or a file that is read for each new connection.
@@ -40,7 +40,7 @@ impl TextOrFile {
         }
     }
 
-    /// Returns the text, which is read from the file if it is one.
+    /// Returns the text, reading the file if it is one.
     ///
     /// # Errors
     /// The path of the file, and why it cannot be read.
@@ -74,7 +74,7 @@ fn read(file: &Path) -> Result<String, String> {
     if text.len() as u64 > MAX_LEN {
         return Err(format!("is longer than {MAX_LEN} bytes"));
     }
-    // The library's error would show the text.
+    // The library's error would reveal the text.
     String::from_utf8(text).map_err(|_| "is not UTF-8".into())
 }
 
@@ -108,7 +108,7 @@ impl From<&Path> for TextOrFile {
     }
 }
 
-/// Shows a file's name, and no text.
+/// Shows a file's name, but never a text.
 impl fmt::Debug for TextOrFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

@@ -40,7 +40,7 @@ impl Host {
     /// Parses `name` or `name:port`, with an IPv6 address in brackets.
     ///
     /// # Errors
-    /// Why it is none, in words that come after "host 1".
+    /// The reason why it cannot be parsed, in words that follow "host 1".
     pub fn parse(host: &str) -> Result<Self, String> {
         let shown = Excerpt::of(host);
         let (name, port) = if let Some(rest) = host.strip_prefix('[') {
@@ -103,7 +103,7 @@ impl ConnectUrl {
     pub fn parse(url: &str) -> Result<Self> {
         let bad = |why: String| Err(invalid(&ConnectUrl::excerpt(url), why));
         if url.contains('@') {
-            // Not looked at any further: where a password ends is not certain.
+            // Not examined any further: the end of a password cannot be determined with certainty.
             return bad("user info ('@') is not accepted: set credentials by the backend's options".into());
         }
         let Some((scheme, rest)) = url.split_once("://") else {
@@ -253,7 +253,7 @@ fn parse_path(path: &str) -> Result<Option<LockPath>, String> {
 fn parse_params(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut params = BTreeMap::new();
     for (i, param) in text.split('&').filter(|_| !text.is_empty()).enumerate() {
-        // Shown without its value, and not at all without a '=': it may be a secret.
+        // Shown without its value, and not at all without a `=`, because it may be a secret.
         let Some((name, value)) = param.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             return Err(format!("parameter {} is not name=value", i + 1));
         };
@@ -282,7 +282,7 @@ fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
-/// Without the parameters.
+/// Writes the URL without the parameters.
 impl fmt::Display for ConnectUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://", self.scheme)?;
@@ -298,7 +298,7 @@ impl fmt::Display for ConnectUrl {
     }
 }
 
-/// With the names of the parameters, without their values.
+/// Shows the names of the parameters without their values.
 impl fmt::Debug for ConnectUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let params: Vec<_> = self.params.keys().collect();
@@ -416,7 +416,7 @@ mod tests {
             format!("zk://h?{long}"),
             format!("zk://h?{long}=1&{long}=2"),
         ] {
-            // Not shown if it is taken: it is long.
+            // Not shown if it is accepted, because it is long.
             let Err(e) = ConnectUrl::parse(&bad) else { panic!("taken: {}", Excerpt::of(&bad)) };
             assert!(format!("{e} {e:?}").len() < 10_000, "{} bytes", e.to_string().len());
         }

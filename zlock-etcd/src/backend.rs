@@ -139,7 +139,7 @@ impl CoordinationBackend for EtcdBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        // All callers learn of it at once; the manager notifies the server.
+        // All callers notice at once. The manager notifies the server.
         self.shared.close(CloseReason::Requested);
         Ok(self.task.close().await)
     }

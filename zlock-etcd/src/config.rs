@@ -18,13 +18,13 @@ const DEFAULT_PORT: u16 = 2379;
 /// The shortest TTL that a server with default timings grants.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
-/// The longest time that is taken for any option.
+/// The longest time for any option.
 const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The longest wait for one server's answer, before another is asked.
+/// The longest wait for one server's answer before another server is asked.
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
 
-/// The longest wait for a connection, before another is made.
+/// The longest wait for a connection before another one is tried.
 const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
 
 /// The options of an [`EtcdBackend`](crate::EtcdBackend): the cluster's hosts, timeouts and credentials.
@@ -57,7 +57,7 @@ pub struct EtcdOptions {
 }
 
 impl EtcdOptions {
-    /// In front of all keys.
+    /// Returns the prefix of all keys.
     pub(crate) fn prefix(&self) -> &str {
         self.prefix.as_ref().map_or("", LockPath::as_str)
     }
@@ -69,12 +69,12 @@ impl EtcdOptions {
         Self::with_kit(kit::Options::new(hosts))
     }
 
-    /// Creates options for the cluster that a domain names by SRV records: of `_etcd-client-ssl._tcp` with TLS, otherwise of
-    /// `_etcd-client._tcp`, as etcd's own clients use them. Everything else has the default of its `with_` method. Needs
-    /// the feature `srv`.
+    /// Creates options for the cluster that a domain names by SRV records: those of `_etcd-client-ssl._tcp` with TLS,
+    /// otherwise those of `_etcd-client._tcp`, like etcd's own clients. Everything else has the default of its `with_`
+    /// method. Needs the feature `srv`.
     ///
-    /// DNS is asked for the first session, and again whenever a server fails. The servers of one priority are tried in an
-    /// order by weight, and then those of the next one.
+    /// DNS is queried for the first session, and again whenever a server fails. The servers of one priority are tried in an
+    /// order by weight, and then those of the next priority.
     #[must_use]
     pub fn srv(domain: impl Into<String>) -> Self {
         Self::with_kit(kit::Options::srv(domain))
@@ -163,7 +163,7 @@ impl EtcdOptions {
         self
     }
 
-    /// Sets the path that is put in front of every key. Defaults to none.
+    /// Sets the path that is prepended to every key. Defaults to none.
     #[must_use]
     pub fn with_prefix(mut self, prefix: LockPath) -> Self {
         self.prefix = Some(prefix);
@@ -202,8 +202,8 @@ impl EtcdOptions {
         self
     }
 
-    /// Authenticates as this user. A password in a file is read for each new connection. The user's role must let it read and write all keys that begin with the prefix
-    /// and a slash; without a prefix, all that begin with a slash.
+    /// Authenticates as this user. A password in a file is read for each new connection. The user's role must permit reading
+    /// and writing all keys that begin with the prefix and a slash; without a prefix, all keys that begin with a slash.
     #[must_use]
     pub fn with_user(mut self, name: impl Into<String>, password: impl Into<TextOrFile>) -> Self {
         self.user = Some((name.into(), password.into()));
@@ -212,7 +212,7 @@ impl EtcdOptions {
 
     /// Connects by TLS. A server is trusted if its certificate is signed by one of these authorities and has its name.
     ///
-    /// A string is the certificates as PEM. A path is a file that is read for each new connection, also within a session.
+    /// A string is the certificates as PEM. A path is a file that is read for each new connection, even within a session.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, ca_pem: impl Into<TextOrFile>) -> Self {
@@ -258,19 +258,19 @@ impl EtcdOptions {
         Keys::new(self.prefix(), lock).of(node)
     }
 
-    /// A host with its port.
+    /// Returns a host with its port.
     pub(crate) fn authority(host: &str) -> String {
         Host::parse(host).map_or_else(|_| host.to_owned(), |host| host.authority(DEFAULT_PORT))
     }
 
-    /// Returns the servers of now, each with its port; the preferred ones first.
+    /// Returns the current servers, each with its port, the preferred ones first.
     pub(crate) async fn servers(&self) -> Result<Vec<String>, String> {
         let service = if self.uses_tls() { "_etcd-client-ssl._tcp" } else { "_etcd-client._tcp" };
         let servers = self.kit.servers(service).await?;
         Ok(servers.iter().flatten().map(|host| Self::authority(host)).collect())
     }
 
-    /// Whether a file is to be read before a connection is made.
+    /// Returns `true` if a file must be read before a connection is made.
     pub(crate) fn has_files(&self) -> bool {
         #[cfg(feature = "tls")]
         if self.tls.as_ref().is_some_and(crate::tls::Tls::has_files) {
@@ -300,19 +300,19 @@ impl EtcdOptions {
         (self.ttl / 4).min(MAX_ANSWER_TIME)
     }
 
-    /// How long one server may take to answer a keep-alive: short enough to try three servers before a
-    /// session ends whose keep-alives go out every third of its TTL.
+    /// How long one server may take to answer a keep-alive. Keep-alives are sent every third of the session's TTL, and this
+    /// is short enough to try three servers before the session ends.
     pub(crate) fn keep_alive_time(&self) -> Duration {
         (self.ttl / 6).min(MAX_ANSWER_TIME)
     }
 
-    /// How long an attempt to connect and to authenticate may take. A long limit keeps a busy server from checking
-    /// passwords in vain; a short one sooner replaces an attempt that hangs, so that the session survives it.
+    /// How long an attempt to connect and to authenticate may take. A long limit prevents a busy server from checking
+    /// passwords in vain. A short one replaces an attempt that hangs soon enough for the session to survive it.
     pub(crate) fn connection_time(&self) -> Duration {
         (self.ttl / 3).min(MAX_CONNECTION_TIME)
     }
 
-    /// Checks everything that can be checked without a packet.
+    /// Checks everything that can be checked without I/O.
     pub(crate) fn validate(&self) -> Result<()> {
         self.check().map_err(|why| self.kit.invalid(why))
     }
@@ -346,7 +346,7 @@ impl EtcdOptions {
     }
 }
 
-/// Without credentials.
+/// Shows the options without credentials.
 impl fmt::Debug for EtcdOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdOptions")

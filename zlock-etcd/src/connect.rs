@@ -19,21 +19,22 @@ use crate::dial::dial;
 use crate::endpoint::{Attempt, Endpoint};
 use crate::error::Failure;
 
-/// How large an answer may be: a queue of many nodes with much data. The library's own limit is 4 MB.
+/// The maximum size of an answer, for a queue of many nodes with much data. The library's own limit is 4 MB.
 const MAX_ANSWER: usize = i32::MAX as usize;
 
-/// How many requests are under way at once, of those that run inside their callers and of the others; these wait for
-/// their turn, which does not count as the server's time. Ten thousand at once would all be late, and so would be the
-/// keep-alives, which wait for no turn. Nor may it be many whose answers are long: each create brings its whole queue.
+/// The maximum number of requests in flight that run inside their callers, and of all others. Further requests wait for their
+/// turn, which does not count as the server's time. With ten thousand at once, all would be late, and so would the
+/// keep-alives, which do not wait for a turn. The number must also be small because answers can be long: each create returns
+/// its whole queue.
 const MAX_UNDER_WAY: usize = 32;
 
-/// The members of the cluster that have to agree to an answer.
+/// The members of the cluster that must agree to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// Most of the members: a write, or a read that is linearizable.
+    /// The majority of the members: for a write or a linearizable read.
     Cluster,
-    /// The member that is asked, or another that it asks. It may be cut off from the rest, so that whatever needs the cluster gets no
-    /// answer there: that it answers says nothing of the kind.
+    /// The member that is asked, or another one that it asks. It may be cut off from the rest, so its answer does not show
+    /// that requests to the cluster would be answered.
     Member,
 }
 
@@ -46,12 +47,12 @@ pub(crate) struct Endpoints {
     options: EtcdOptions,
     runtime: Handle,
     current: watch::Sender<Arc<Endpoint>>,
-    /// The servers that the next endpoint is one of.
+    /// The servers from which the next endpoint is chosen.
     servers: watch::Sender<Arc<[String]>>,
-    /// Whether somebody is looking for them in DNS.
+    /// `true` during a lookup of the servers in DNS.
     is_looking: AtomicBool,
     turns: Semaphore,
-    /// Of requests that run inside their callers. One that is not polled keeps its turn.
+    /// Turns of requests that run inside their callers. A request that is not polled keeps its turn.
     inside: Semaphore,
 }
 
@@ -65,12 +66,12 @@ impl Endpoints {
         Endpoints { options, runtime, current, servers, is_looking, turns, inside }
     }
 
-    /// The servers of which the next endpoint is one. None before they are found in DNS.
+    /// Returns the servers from which the next endpoint is chosen. Empty before they are found in DNS.
     pub(crate) fn servers(&self) -> Arc<[String]> {
         self.servers.borrow().clone()
     }
 
-    /// Finds the servers, if that was not done before.
+    /// Finds the servers unless that was done before.
     pub(crate) async fn find(&self) -> Result<Arc<[String]>, Failure> {
         if self.servers().is_empty() {
             let found = self.options.servers().await.map_err(Failure::NoWay)?;
@@ -80,8 +81,8 @@ impl Endpoints {
         Ok(self.servers())
     }
 
-    /// Takes notice of what DNS says. The order stays if the servers are the same: those who have failed are not tried again
-    /// before the others.
+    /// Records the result of a lookup in DNS. If the servers are the same, the order is kept, so that servers that have
+    /// failed are not tried again before the others.
     fn found(&self, found: Vec<String>) {
         let sorted = |servers: &[String]| servers.iter().cloned().collect::<BTreeSet<_>>();
         self.servers.send_if_modified(|servers| {
@@ -94,13 +95,13 @@ impl Endpoints {
         });
     }
 
-    /// Waits until the servers are others than these.
+    /// Waits until the servers differ from `known`.
     ///
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn servers_but(&self, known: &Arc<[String]>) -> Arc<[String]> {
         let mut servers = self.servers.subscribe();
-        // An error if the sender is gone, which lives as long as `self`.
+        // Fails if the sender is gone, but it lives as long as `self`.
         let others = servers.wait_for(|servers| servers != known).await.map(|others| others.clone());
         match others {
             Ok(others) => others,
@@ -108,7 +109,7 @@ impl Endpoints {
         }
     }
 
-    /// Looks for the servers in DNS again, in the background.
+    /// Looks up the servers in DNS again, in the background.
     fn look_again(self: &Arc<Self>) {
         if self.options.kit.srv.is_none() || self.is_looking.swap(true, Ordering::AcqRel) {
             return;
@@ -135,18 +136,19 @@ impl Endpoints {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn moved_on(&self, number: u64) {
-        // Only fails when there are no endpoints any more.
+        // Fails only when there are no endpoints any more.
         let _ = self.current.subscribe().wait_for(|endpoint| endpoint.number != number).await;
     }
 
-    /// The endpoint of this number has failed: the next one is tried. Nothing happens if it was given up before.
+    /// Records that the endpoint of this number has failed, so that the next one is tried. A no-op if it was already given
+    /// up.
     pub(crate) fn failed(self: &Arc<Self>, number: u64) {
         if self.move_on(number) {
             self.look_again();
         }
     }
 
-    /// Returns whether the endpoint was the current one.
+    /// Returns `true` if the endpoint was the current one.
     fn move_on(&self, number: u64) -> bool {
         self.current.send_if_modified(|current| {
             let failed = current.number == number;
@@ -159,14 +161,14 @@ impl Endpoints {
         })
     }
 
-    /// The client of an endpoint, connected when it is first asked for.
+    /// Returns the client of an endpoint, which connects when it is first used.
     pub(crate) async fn client(&self, endpoint: &Endpoint) -> Result<Arc<Client>, Failure> {
         let (Some(connection), Some(server)) = (endpoint.connection(), endpoint.server()) else {
             return Err(Failure::NoWay("the servers are not found in DNS yet".into()));
         };
         let connected = connection.client.get_or_try_init(|| async {
             let mut attempt = connection.attempt.lock().await;
-            // What an abandoned attempt came to may be long out of date.
+            // The result of an abandoned attempt may be long out of date.
             attempt.take_if(|attempt| attempt.until <= Instant::now());
             let Attempt { until, task } = attempt.get_or_insert_with(|| self.attempt(server));
             let connected = timeout_at(*until, task.join_next()).await;
@@ -189,7 +191,7 @@ impl Endpoints {
         Attempt { until, task }
     }
 
-    /// [`ask_by`](Self::ask_by), of the cluster.
+    /// [`ask_by`](Self::ask_by), for answers of the cluster.
     pub(crate) async fn ask<T, F>(
         self: &Arc<Self>,
         limit: Duration,
@@ -202,16 +204,16 @@ impl Endpoints {
         self.ask_by(By::Cluster, limit, call).await
     }
 
-    /// Asks the current endpoint, within a time, and moves on to the next one if it fails.
+    /// Sends a request to the current endpoint, with a time limit, and moves on to the next endpoint if it fails.
     ///
-    /// Inside the caller while few do, since that is cheaper. Otherwise in a task: callers that do not poll must not keep
-    /// all turns.
+    /// The request runs inside the caller as long as there are few, since that is cheaper. Otherwise it runs in a task,
+    /// because callers that do not poll must not keep all turns.
     ///
     /// # Cancel safety
     /// The request may still take effect.
     ///
     /// # Panics
-    /// If the request does.
+    /// Panics if the request does.
     pub(crate) async fn ask_by<T, F>(
         self: &Arc<Self>,
         by: By,
@@ -222,16 +224,16 @@ impl Endpoints {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        // Nor may one keep others from the connection while it is made.
+        // A caller that does not poll must not keep others from the connection while it is made, either.
         let endpoint = self.current();
         if endpoint.is_connected()
             && let Ok(_turn) = self.inside.try_acquire()
         {
-            // Boxed, or whoever calls would be as large as this.
+            // Boxed, so that callers are not as large as this.
             return Box::pin(self.ask_at(&endpoint, by, limit, call)).await;
         }
         let endpoints = self.clone();
-        // Dropped, it takes the task with it.
+        // Dropping the set cancels the task.
         let mut asked = JoinSet::new();
         let in_turn = async move {
             let _turn = endpoints.turns.acquire().await;
@@ -268,7 +270,7 @@ impl Endpoints {
                 Ok(answer)
             }
             Ok(Err(failure)) => Err(self.noted(endpoint.number, failure)),
-            // The server is there: it is the request that takes long.
+            // The server is reachable, so it is the request that takes long.
             Err(_) if endpoint.is_answering_since(sent) => Err(Failure::Silent),
             Err(_) => Err(self.noted(endpoint.number, Failure::Silent)),
         }
@@ -276,7 +278,7 @@ impl Endpoints {
 
     /// Records a failure at the endpoint of this number, and returns its class.
     pub(crate) fn noted(self: &Arc<Self>, number: u64, failure: Failure) -> Failure {
-        // We have a user, and the connection has none: there was no authentication when it was made.
+        // There is a user, but authentication was disabled when the connection was made.
         let failure = match failure {
             failure if self.options.user.is_some() && failure.asks_for_a_user() => Failure::Unauthenticated,
             failure => failure,
@@ -288,7 +290,7 @@ impl Endpoints {
     }
 }
 
-/// A client for reads and writes of keys that takes large answers.
+/// Returns a client for reads and writes of keys that accepts large answers.
 pub(crate) fn kv(client: &Client) -> etcd_client::KvClient {
     client.kv_client().max_decoding_message_size(MAX_ANSWER)
 }
@@ -321,7 +323,7 @@ mod tests {
         assert_eq!(endpoints.current().number, number + 1);
     }
 
-    /// Accepts this many connections, and makes sure that there are no more.
+    /// Accepts this many connections, and checks that there are no more.
     async fn accept(host: &TcpListener, count: usize) {
         let mut accepted = Vec::new();
         for _ in 0..count {

@@ -16,7 +16,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// What the value of a node with this name contains.
+    /// Returns the contents of the value of a node with this name.
     pub(crate) fn of(name: &str, kv: &KeyValue) -> Self {
         let value::Value { label, data, .. } = value::read(name, kv.value());
         Contents { label, data: data.into(), revision: kv.mod_revision() }

@@ -18,7 +18,7 @@ use crate::txn::{get, get_last_two, gets, was_created_at};
 use crate::value;
 use crate::write::check_size;
 
-/// Creates the node with this ID, or finds it if an earlier try made it.
+/// Creates the node with this ID, or finds it if an earlier attempt created it.
 pub(crate) async fn create(
     shared: &Shared,
     parent: &LockPath,
@@ -63,7 +63,8 @@ async fn tries(operation: &mut Operation<'_>, wanted: Wanted<'_>, taken: &mut Ta
     loop {
         let lease = operation.budget.session().await?;
         if lost_in != Some(lease) {
-            // What was made in an earlier session of ours is gone: its lease was revoked before this one began.
+            // A node that was created in an earlier session of ours is gone, because its lease was revoked before this
+            // session began.
             (lost_in, operation.budget.ambiguous) = (None, false);
         }
         let attempt = match live(operation.shared, lease, node_id, taken) {
@@ -73,7 +74,7 @@ async fn tries(operation: &mut Operation<'_>, wanted: Wanted<'_>, taken: &mut Ta
         };
         match attempt {
             Ok(Some(created)) => return Ok(created),
-            // Nothing was made, and nothing will be. The fence is as we know it now.
+            // Nothing was created, and nothing will be. The known fence is current.
             Ok(None) => (lost_in, operation.budget.ambiguous) = (None, false),
             Err(failure) => {
                 lost_in = operation.budget.ambiguous.then_some(lease);
@@ -83,7 +84,7 @@ async fn tries(operation: &mut Operation<'_>, wanted: Wanted<'_>, taken: &mut Ta
     }
 }
 
-/// What is kept of the session. In its first try there the node must be new.
+/// Returns what is kept for the session. The node must be new at the first attempt in a session.
 fn live(
     shared: &Shared,
     lease: SessionKey,
@@ -100,13 +101,13 @@ fn live(
     Ok(taken.insert((lease, live)).1.clone())
 }
 
-/// The key that the node has, or is to have.
+/// Returns the key that the node has or will have.
 fn key(operation: &Operation<'_>, lease: SessionKey, live: &Live, node_id: &NodeId) -> String {
     let number = live.names.take(operation.keys.prefix(), node_id);
     operation.keys.of(PlaceName::new(lease.id, number))
 }
 
-/// One transaction: put the key if it is not there, and read the queue. `None` if the fence was raised in between, or
+/// One transaction: puts the key if it does not exist, and reads the queue. `None` if the fence was raised in between, or if
 /// the name belongs to another client.
 async fn append(
     operation: &mut Operation<'_>,
@@ -115,7 +116,7 @@ async fn append(
     Wanted { node_id, label, value }: Wanted<'_>,
 ) -> Result<Option<Created>, Failure> {
     let (key, range) = (key(operation, lease, live, node_id), operation.keys.range());
-    // An exclusive lock waits for the node right before: its key is the newest but that of this very transaction.
+    // An exclusive lock waits for the node right before it: the newest key except that of this very transaction.
     let is_exclusive = matches!(label, Label::Lock | Label::Write);
     let listing = if is_exclusive { get_last_two(range) } else { get(range) };
     let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
@@ -128,7 +129,7 @@ async fn append(
         .or_else([fence.get()]);
     let answer = operation.write(lease, txn).await?;
     if answer.succeeded() {
-        // Until the caller knows of the node.
+        // Until the caller knows the node.
         operation.budget.ambiguous = true;
         let own = own(operation, lease, live, node_id, renewal, &answer).await?;
         let gets = gets(&answer);
@@ -138,7 +139,7 @@ async fn append(
         if listed.is_whole() || listed.kvs.iter().all(|kv| operation.keys.node(kv).is_some()) {
             return Ok(finish(operation, lease, live, node_id, &key, listed, own));
         }
-        // That of a lock further down, or nobody's: the node before is not among the two.
+        // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
         let read = Box::pin(operation.read(lease, operation.keys.range())).await;
         let read = read?;
         let listed = Listed::of(read.kvs(), read.count(), revision::of(read.header()));
@@ -146,14 +147,14 @@ async fn append(
     }
     let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
     if raised == carried {
-        // Not the fence, so the key.
+        // The fence is unchanged, so the key exists.
         tracing::warn!(%key, "the key exists already: does another client use this session's lease?");
         live.names.take_another(node_id);
     }
     Ok(None)
 }
 
-/// Makes sure that no create of unknown outcome takes effect from now on, and looks whether one has.
+/// Makes sure that no create of unknown outcome takes effect from now on, and finds out whether one has.
 async fn recover(
     operation: &mut Operation<'_>,
     lease: SessionKey,
@@ -176,11 +177,11 @@ async fn recover(
     Ok(finish(operation, lease, live, node_id, &key, listed, own))
 }
 
-/// The least part of a lease's life that must be left for a keep-alive to be worth something to a create.
+/// The minimum part of a lease's life that must be left for a create to rely on a keep-alive, as a divisor.
 const LEFT: u32 = 3;
 
-/// Takes the node in, whose create was just answered: from here on the backend answers for it. If the session was at rest it has a
-/// deadline from now on, which takes a proof that the lease lives.
+/// Adds the node, whose create was just answered: from here on, the backend reports its deletion. A session at rest gets a
+/// deadline, which requires a proof that the lease lives.
 async fn own(
     operation: &Operation<'_>,
     lease: SessionKey,
@@ -206,7 +207,7 @@ async fn own(
 #[derive(Clone, Copy, Default)]
 struct Listed<'a> {
     kvs: &'a [KeyValue],
-    /// How many there are.
+    /// The number of keys.
     count: i64,
     revision: i64,
 }
@@ -221,7 +222,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// The key of the node among those listed.
+/// Finds the key of the node among those listed.
 fn find<'a>(
     operation: &Operation<'_>,
     lease: SessionKey,
@@ -231,12 +232,12 @@ fn find<'a>(
 ) -> Option<&'a KeyValue> {
     let kv = listed.kvs.iter().find(|kv| kv.key() == key.as_bytes())?;
     let name = operation.keys.name(kv.key())?;
-    // A value that somebody has overwritten names no node: then name and lease must do.
+    // A value that another client has overwritten names no node. The name and the lease must suffice then.
     let is_it = value::read(name, kv.value()).id.is_none_or(|id| id == node_id.as_str());
     (is_it && kv.lease() == lease_id(lease)).then_some(kv)
 }
 
-/// Completes the answer, if the node is there.
+/// Completes the answer if the node exists.
 fn finish(
     operation: &Operation<'_>,
     lease: SessionKey,

@@ -13,13 +13,13 @@ use crate::revision;
 use crate::session::Shared;
 use crate::txn::{is_still, was_created_at};
 
-/// Removes the node with the target's ID, and says whether it did.
+/// Removes the node with the target's ID, and returns whether this call did.
 pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = begin(shared, parent, target.id());
     complete(&mut operation, target).await
 }
 
-/// Removes the node of an own lock, and says whether all of `next` were there then.
+/// Removes the node of an own lock, and returns whether all of `next` existed then.
 pub(crate) async fn hand_over(
     shared: &Shared,
     parent: &LockPath,
@@ -39,14 +39,14 @@ pub(crate) async fn hand_over(
     complete(&mut operation, &target).await.map(HandOver::Unconfirmed)
 }
 
-/// Begins a delete: from here on the backend does not answer for the node any more.
+/// Begins a delete: from here on, the backend no longer reports the deletion of the node.
 fn begin<'a>(shared: &'a Shared, parent: &'a LockPath, node_id: &NodeId) -> Operation<'a> {
     shared.sessions.own().remove(node_id);
     shared.contents.remove(node_id);
     Operation::new(shared, "delete", parent)
 }
 
-/// Deletes the node if it and all of `next` are there; `false` if one is not.
+/// Deletes the node if it and all of `next` exist. Returns `false` if one does not.
 async fn all_or_nothing(
     operation: &mut Operation<'_>,
     lease: SessionKey,
@@ -83,19 +83,19 @@ async fn complete(operation: &mut Operation<'_>, target: &Target) -> Result<Dele
     }
 }
 
-/// A request without an answer may have removed it, too.
+/// Returns the outcome. A request without an answer may have removed the node, too.
 fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
     if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
 }
 
-/// One try; `false` if there was no such node. Once it is answered the node's name may be used again.
+/// Makes one attempt. Returns `false` if the node did not exist. Once it is answered, the node's name may be used again.
 async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target) -> Result<bool, Failure> {
     let live = operation.shared.live(lease)?;
     let (key, created) = match target {
         Target::Node(node) => (operation.keys.of(&node.name), Some(node.sequence.get())),
         Target::Id(node_id) => {
             let place = live.names.get(node_id).filter(|place| *place.prefix == *operation.keys.prefix());
-            // Not one of this session; those of earlier ones are gone.
+            // Not a node of this session; those of earlier sessions are gone.
             let Some(place) = place else { return Ok(false) };
             (operation.keys.of(PlaceName::new(lease.id, place.number)), place.created)
         }
@@ -111,7 +111,7 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target)
     Ok(removed(&answer))
 }
 
-/// Makes creates of unknown outcome void, and removes what they left under this key.
+/// Voids creates of unknown outcome, and removes what they left under this key.
 async fn void(
     operation: &mut Operation<'_>,
     lease: SessionKey,

@@ -1,8 +1,8 @@
 //! Places that have lost their lease.
 //!
-//! A `put` that does not name the lease, such as an operator's, detaches the key from it. The session continues to hold
-//! or to wait: the key exists and keeps its place. But it is no longer removed with the session. So it counts as long
-//! as the lease in its name is live. After that, any client that finds it in the queue removes it.
+//! A `put` without a lease, such as an operator's, detaches the key from its lease. The session continues to hold the lock or
+//! to wait for it: the key exists and keeps its place. But it is no longer removed with the session. So it counts as long as
+//! the lease in its name is live. After that, any client that finds it in the queue removes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use crate::operation::Operation;
 use crate::revision;
 use crate::txn::is_still;
 
-/// The outcome of looking at the places without a lease in a queue.
+/// The result of checking the places without a lease in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detached {
-    /// Some had no owner and were removed.
+    /// Some had no live owner and were removed.
     Removed,
-    /// Those that there are have a living owner. None of these leases ends before this time; then look again.
+    /// All that exist have a live owner. None of these leases ends before this time, after which the check must be repeated.
     Owned { look_again: Option<Instant> },
 }
 
-/// Removes those of the places that have no lease, and whose owner's session is over.
+/// Removes those places that have no lease and whose owner's session is over.
 pub(crate) async fn clear(
     operation: &Operation<'_>,
     lease: SessionKey,
@@ -52,9 +52,9 @@ pub(crate) async fn clear(
     Ok(if removed { Detached::Removed } else { Detached::Owned { look_again } })
 }
 
-/// How long a lease lives, unless it is kept alive; `None` if there is no such lease.
+/// Returns how long a lease lives unless it is kept alive. `None` if it does not exist.
 ///
-/// A leader that was replaced, or is new, may not know a lease. So its answer counts only between two reads in one term.
+/// A leader that was replaced, or is new, may not know a lease. So its answer counts only between two reads in the same term.
 async fn left(
     operation: &Operation<'_>,
     lease: SessionKey,

@@ -1,4 +1,4 @@
-//! Making a connection, with the files of that moment.
+//! Making a connection, with the current contents of the files.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use etcd_client::{Client, ConnectOptions};
 use crate::config::EtcdOptions;
 use crate::error::{Failure, is_without_auth};
 
-/// Longer than the servers' least time between two pings (5 s), or they would break the connection. It is only for
-/// connections without a request in flight: a request has its own limit.
+/// Longer than the servers' minimum time between two pings (5 s), because they close a connection that sends more. Only
+/// needed for connections without a request in flight: a request has its own limit.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes a client. Nothing is sent yet, unless there is a user to authenticate.
+/// Creates a client. Nothing is sent yet, unless there is a user to authenticate.
 pub(crate) async fn dial(options: EtcdOptions, server: String) -> Result<Client, Failure> {
     let settings = if options.has_files() {
         let files = options.kit.files.clone();
@@ -25,7 +25,7 @@ pub(crate) async fn dial(options: EtcdOptions, server: String) -> Result<Client,
     if let Some((name, password)) = user {
         let user = connect.clone().with_user(name, password).with_auto_token_refresh(true);
         match Client::connect([&url], Some(user)).await {
-            // As the Go client does: the same settings work where nobody has switched authentication on.
+            // Like the Go client, so that the same settings work with authentication disabled.
             Err(error) if is_without_auth(&error) => {}
             connected => return connected.map_err(Failure::Etcd),
         }
@@ -33,7 +33,7 @@ pub(crate) async fn dial(options: EtcdOptions, server: String) -> Result<Client,
     Client::connect([&url], Some(connect)).await.map_err(Failure::Etcd)
 }
 
-/// What a connection is made with: options, and the files of now.
+/// The settings of a connection: options, and the current contents of the files.
 struct Settings {
     connect: ConnectOptions,
     user: Option<(String, String)>,
@@ -41,7 +41,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// The error says which file cannot be used.
+    /// Reads the files. The error names the file that cannot be used.
     fn read(options: &EtcdOptions) -> Result<Self, String> {
         let connect = ConnectOptions::new()
             .with_connect_timeout(options.answer_time())

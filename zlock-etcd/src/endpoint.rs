@@ -1,4 +1,4 @@
-//! One server in use, and the connections to it and to those that may be next.
+//! The server in use, and the connections to it and to possible next servers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::error::Failure;
 
 /// The server in use.
 pub(crate) struct Endpoint {
-    /// Counts the endpoints.
+    /// The position of this endpoint among all endpoints.
     pub(crate) number: u64,
-    /// The servers. None before they are found in DNS.
+    /// The servers. Empty before they are found in DNS.
     servers: Arc<[String]>,
-    /// Which of them is in use.
+    /// The index of the server in use.
     at: usize,
     /// One for each server.
     connections: Vec<Arc<Connection>>,
-    /// When the request was sent that is the youngest of those that were answered.
+    /// The time at which the latest request that was answered was sent.
     answered: watch::Sender<Option<Instant>>,
 }
 
 /// A connection to one of the servers, made when it is first needed.
 ///
-/// An endpoint never reuses a connection that an earlier endpoint has used: what hung stays behind with it.
+/// An endpoint never reuses a connection of an earlier endpoint, because that connection may hang.
 #[derive(Default)]
 pub(crate) struct Connection {
     pub(crate) client: OnceCell<Arc<Client>>,
@@ -35,12 +35,12 @@ pub(crate) struct Connection {
 
 /// An attempt to connect, which outlives the requests that wait for it, and their endpoint.
 ///
-/// The server needs about a tenth of a second of CPU time to check a password, whether or not anybody still waits for
-/// the answer. If every request that times out began a new attempt, the clients of a busy server would keep it busy.
+/// The server needs about a tenth of a second of CPU time to check a password, even if nothing waits for the answer any more.
+/// If every request that times out began a new attempt, the clients of a busy server would keep it busy.
 pub(crate) struct Attempt {
-    /// When it is given up.
+    /// The instant at which the attempt is abandoned.
     pub(crate) until: Instant,
-    /// Its only task, which is aborted when this is dropped.
+    /// Contains only the task of the attempt, which is aborted when this is dropped.
     pub(crate) task: JoinSet<Result<Client, Failure>>,
 }
 
@@ -50,9 +50,9 @@ impl Endpoint {
         Endpoint { number: 0, servers, at: 0, connections, answered: watch::Sender::default() }
     }
 
-    /// The next one, among the servers of now.
+    /// Returns the next endpoint, among the current servers.
     pub(crate) fn next(&self, servers: Arc<[String]>) -> Self {
-        // The next one of the order that was, if it still is; with other servers, the first.
+        // The next server in the same order. If the servers are different, the first one.
         let at = if servers == self.servers { (self.at + 1) % servers.len().max(1) } else { 0 };
         let next = |server: &String| {
             let old = self.servers.iter().position(|old| old == server).map(|at| &self.connections[at]);
@@ -74,7 +74,7 @@ impl Endpoint {
         });
     }
 
-    /// Whether a request was answered that was sent after this instant.
+    /// Returns `true` if a request that was sent after this instant was answered.
     pub(crate) fn is_answering_since(&self, sent: Instant) -> bool {
         *self.answered.borrow() > Some(sent)
     }
@@ -97,7 +97,7 @@ impl fmt::Debug for Endpoint {
 impl Connection {
     /// Returns `true` if there is an attempt whose outcome has not been taken yet.
     fn is_pending(&self) -> bool {
-        // Whoever holds the lock is waiting for the attempt.
+        // If the mutex is locked, its owner is waiting for the attempt.
         self.client.get().is_none() && self.attempt.try_lock().map_or(true, |attempt| attempt.is_some())
     }
 }

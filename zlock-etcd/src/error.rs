@@ -1,10 +1,10 @@
-//! What the client library's errors mean.
+//! The meaning of the client library's errors.
 
 use etcd_client as etcd;
 use zlock_core::kit::{self, Failure as _, FailureClass, Interrupted};
 use zlock_core::{Error, ErrorKind};
 
-/// gRPC's codes as numbers: the library does not let its users name them.
+/// gRPC's codes as numbers, because the library does not export their names.
 mod code {
     pub(super) const CANCELLED: i32 = 1;
     pub(super) const UNKNOWN: i32 = 2;
@@ -20,25 +20,25 @@ mod code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
-/// What a server with users says to a request without one.
+/// The message of a server with authentication for a request without a user.
 const NO_USER: &str = "user name is empty";
 
-/// Why a request has no answer that its caller can use.
+/// The reason why a request has no usable answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A server or the client library says why.
+    /// An error of a server or the client library.
     Etcd(etcd::Error),
-    /// The server asked did not answer in its time; the next one may.
+    /// The server did not answer in time; the next one may.
     Silent,
-    /// Authentication was switched on after the connection was made; the next one will have our user.
+    /// Authentication was enabled after the connection was made. The next connection will authenticate our user.
     Unauthenticated,
     /// The server does not serve the watch.
     Unwatched(String),
     /// The server's state is older than one that was seen before.
     Behind,
-    /// No connection was begun: the servers are not found in DNS, or a file cannot be read.
+    /// No connection was attempted: the servers are not found in DNS, or a file cannot be read.
     NoWay(String),
-    /// The session has a node with this ID already.
+    /// The session already has a node with this ID.
     NodeIdInUse,
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
     Interrupted(Interrupted),
@@ -78,13 +78,13 @@ impl kit::Failure for Failure {
 }
 
 impl Failure {
-    /// Whether it is the server that has failed, and not the request: then another may do better.
+    /// Returns `true` if the server has failed and not the request, so that another server may succeed.
     pub(crate) fn is_the_servers(&self) -> bool {
         let FailureClass { kind, ambiguous, retryable } = self.classify();
         kind == ErrorKind::Unavailable && ambiguous && retryable
     }
 
-    /// Whether the server has users, and the request came without one.
+    /// Returns `true` if the server requires a user and the request had none.
     pub(crate) fn asks_for_a_user(&self) -> bool {
         match self {
             Failure::Etcd(etcd::Error::GRpcStatus(status)) => status.message().contains(NO_USER),
@@ -106,7 +106,7 @@ impl From<Interrupted> for Failure {
     }
 }
 
-/// What each of the client library's errors means for a request that was sent.
+/// Returns what an error of the client library means for a request that was sent.
 pub(crate) fn classify(error: &etcd::Error) -> FailureClass {
     use etcd::Error as E;
     let (kind, ambiguous, retryable) = match error {
@@ -121,7 +121,7 @@ pub(crate) fn classify(error: &etcd::Error) -> FailureClass {
             (ErrorKind::InvalidArgument, false, false)
         }
         E::EndpointError(_) | E::EndpointsNotManaged => (ErrorKind::Unexpected, false, false),
-        // Nothing is known of the outcome.
+        // The outcome is unknown.
         E::Utf8Error(_) | E::ElectError(_) | E::Internal(_) => (ErrorKind::Unexpected, true, false),
         #[allow(unreachable_patterns, reason = "one more with a feature that others may switch on")]
         _ => (ErrorKind::Unexpected, true, false),
@@ -129,8 +129,8 @@ pub(crate) fn classify(error: &etcd::Error) -> FailureClass {
     FailureClass { kind, ambiguous, retryable }
 }
 
-/// What a gRPC status of etcd's servers means: mostly by its code; where one code says several things, by the
-/// servers' fixed texts.
+/// Returns what a gRPC status of etcd's servers means. Mostly decided by its code, and where a code has several meanings, by
+/// the servers' fixed texts.
 fn classify_status(code: i32, message: &str) -> FailureClass {
     let says = |text: &str| message.contains(text);
     let (kind, ambiguous, retryable) = match code {
@@ -142,8 +142,8 @@ fn classify_status(code: i32, message: &str) -> FailureClass {
         | code::UNAVAILABLE => (ErrorKind::Unavailable, true, true),
         code::NOT_FOUND if says("lease not found") => (ErrorKind::SessionLost, false, true),
         code::PERMISSION_DENIED => (ErrorKind::NotAuthorized, false, false),
-        // The library has asked for a new token already. The other two: permissions were changed meanwhile,
-        // and the request comes again with a token of now.
+        // The library has already requested a new token. In the other two cases, permissions were changed meanwhile, and the
+        // request is repeated with a current token.
         code::UNAUTHENTICATED => (ErrorKind::NotAuthorized, false, false),
         code::INVALID_ARGUMENT if says("revision of auth store is old") => {
             (ErrorKind::Unavailable, false, true)
@@ -152,7 +152,7 @@ fn classify_status(code: i32, message: &str) -> FailureClass {
             (ErrorKind::NotAuthorized, false, false)
         }
         code::INVALID_ARGUMENT if says("request is too large") => (ErrorKind::InvalidArgument, false, false),
-        // Load, or a full disk: definite, but it passes, or somebody mends it.
+        // Load, or a full disk: definite, but temporary or correctable.
         code::RESOURCE_EXHAUSTED => (ErrorKind::Unavailable, false, true),
         code::FAILED_PRECONDITION | code::INVALID_ARGUMENT | code::NOT_FOUND => {
             (ErrorKind::Unexpected, false, false)

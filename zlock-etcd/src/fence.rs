@@ -33,7 +33,7 @@ const COUNT: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Fences([AtomicI64; COUNT]);
 
-/// The fence of a place.
+/// The fence that applies to a place.
 pub(crate) struct Fence<'a> {
     raised: &'a AtomicI64,
     session: SessionId,
@@ -41,7 +41,7 @@ pub(crate) struct Fence<'a> {
 }
 
 impl Fences {
-    /// The fence of the session's place with this key.
+    /// Returns the fence that applies to the session's place with this key.
     pub(crate) fn of(&self, prefix: &str, session: SessionId, place: &str) -> Fence<'_> {
         let number = number(place);
         Fence { raised: &self.0[number], session, key: key::fence(prefix, session, number) }
@@ -49,17 +49,17 @@ impl Fences {
 }
 
 impl Fence<'_> {
-    /// The revision at which it was last raised, as far as we know.
+    /// Returns the revision at which it was last raised, as far as known.
     pub(crate) fn known(&self) -> i64 {
         self.raised.load(Ordering::Relaxed)
     }
 
-    /// That it was last raised at this revision.
+    /// Returns the condition that it was last raised at this revision.
     pub(crate) fn is(&self, revision: i64) -> Compare {
         Compare::mod_revision(self.key.as_str(), CompareOp::Equal, revision)
     }
 
-    /// Raises it.
+    /// Returns the operation that raises it.
     pub(crate) fn raise(&self) -> TxnOp {
         let lease = self.session.get().cast_signed();
         TxnOp::put(self.key.as_str(), "", Some(PutOptions::new().with_lease(lease)))
@@ -70,13 +70,13 @@ impl Fence<'_> {
         self.saw(revision::of(answer.header()));
     }
 
-    /// Reads it.
+    /// Returns the operation that reads it.
     pub(crate) fn get(&self) -> TxnOp {
         TxnOp::get(self.key.as_str(), None)
     }
 
-    /// Records the response to a transaction that read it because it differs from `carried`, or because another
-    /// condition failed. Returns when it was raised; `None` if it is gone, and its lease with it.
+    /// Records the response to a transaction that read it because it differs from `carried`, or because another condition
+    /// failed. Returns the revision at which it was raised. `None` if it is gone, and its lease with it.
     pub(crate) fn read(&self, carried: i64, answer: &TxnResponse) -> Option<i64> {
         let read = gets(answer).first().and_then(|get| Some(get.kvs().first()?.mod_revision())).unwrap_or(0);
         self.saw(read);
@@ -88,7 +88,7 @@ impl Fence<'_> {
     }
 }
 
-/// FNV-1a: the same in every process, and spread evenly.
+/// FNV-1a, which is the same in every process and spreads evenly.
 fn number(place: &str) -> usize {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = place.bytes().fold(0xcbf2_9ce4_8422_2325, step);

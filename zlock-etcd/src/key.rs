@@ -8,12 +8,12 @@
 //!
 //! A lease is written in hexadecimal digits. A lock path has no empty segment, so the fences are below no lock.
 //!
-//! Names are reused (see `names.rs`), so a name does not identify a node. Every request and event about one particular
-//! node compares the create revision, too.
+//! Names are reused (see `names.rs`), so a name does not identify a node. Every request and event for a particular node also
+//! compares the create revision.
 //!
 //! | request, event | compares |
 //! |---|---|
-//! | create | the key is not there; fence |
+//! | create | the key does not exist; fence |
 //! | delete, relabel, write of data | create revision |
 //! | delete of a create of unknown outcome | fence, which it raises |
 //! | watch | create revision: when it is armed, and of each event |
@@ -27,53 +27,53 @@ use zlock_core::{FencingToken, LockPath, Node, NodeId, NodeName, Sequence, Sessi
 
 use crate::value;
 
-/// The keys that a queue's are among: from the first to the one after the last.
+/// A range of keys, from `start` up to, but not including, `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) start: String,
-    /// `None` is one key.
+    /// `None` for a single key.
     pub(crate) end: Option<String>,
 }
 
 /// The keys of one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    /// What they begin with, the slash at its end.
+    /// The common prefix of the keys, including the slash at its end.
     prefix: String,
 }
 
 impl Keys {
-    /// The keys of the queue of `path`, below the backend's prefix.
+    /// Returns the keys of the queue of `path`, below the backend's prefix.
     pub(crate) fn new(prefix: &str, path: &LockPath) -> Self {
         Keys { prefix: format!("{prefix}{path}/") }
     }
 
-    /// What the keys begin with.
+    /// Returns the common prefix of the keys.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The key of a place.
+    /// Returns the key of a place.
     pub(crate) fn of(&self, name: impl std::fmt::Display) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// All keys below the path: those of locks further down are among them.
+    /// Returns the range of all keys below the path, which includes those of locks further down.
     pub(crate) fn range(&self) -> Range {
         let mut end = self.prefix.clone();
-        // '0' comes right after '/'.
+        // '0' is the character after '/'.
         end.pop();
         end.push('0');
         Range { start: self.prefix.clone(), end: Some(end) }
     }
 
-    /// The name of a direct child; `None` for all other keys.
+    /// Returns the name of a direct child. `None` for all other keys.
     pub(crate) fn name<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let name = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         (!name.is_empty() && !name.contains('/')).then_some(name)
     }
 
-    /// Reads a key as a place in the queue; `None` if it is none.
+    /// Parses a key as a place in the queue. `None` if it is not one.
     pub(crate) fn node(&self, kv: &KeyValue) -> Option<Node> {
         let name = self.name(kv.key())?;
         if !is_place(name, kv.lease(), kv.version(), kv.value()) {
@@ -86,8 +86,8 @@ impl Keys {
     }
 }
 
-/// The name of a place: a lease and, from the second place on, a number. Go's `concurrency.Mutex`, which `etcdctl lock`
-/// and the server's lock service are, names its keys like first places.
+/// The name of a place: a lease and, from the second place on, a number. Go's `concurrency.Mutex`, which is behind `etcdctl
+/// lock` and the server's lock service, names its keys like first places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlaceName {
     pub(crate) lease: SessionId,
@@ -99,7 +99,7 @@ impl PlaceName {
         PlaceName { lease, number }
     }
 
-    /// Reads a name; `None` if it is none of a place, or written in another way.
+    /// Parses a name. `None` if it is not that of a place, or not in canonical form.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (lease, number) = match name.split_once('.') {
             None => (name, None),
@@ -122,20 +122,19 @@ impl fmt::Display for PlaceName {
     }
 }
 
-/// The session that a key goes with.
+/// Returns the session that owns a key.
 pub(crate) fn owner(kv: &KeyValue) -> Option<SessionId> {
     (kv.lease() != 0).then(|| SessionId::new(kv.lease().cast_unsigned()))
 }
 
-/// The least lease that servers choose by themselves has 12 digits.
+/// The smallest lease ID that servers choose by themselves has 12 digits.
 const MIN_LEASE: u64 = 1 << 44;
 
-/// Whether a direct child is a place in a queue: by its value; or, since somebody may have overwritten that, by its
-/// name, which is that of its lease, or the UUID by which earlier versions named their nodes. Whatever else is there is
-/// nobody's lock.
+/// Returns `true` if a direct child is a place in a queue. Its value shows that. If the value may have been overwritten, its
+/// name does: that of its lease, or the UUID by which earlier versions named their nodes. All other keys belong to no lock.
 ///
-/// A key without a lease may have lost it: a `put` that does not name the lease takes it away. Such a key was written
-/// twice, at least. See `detached.rs`.
+/// A key without a lease may have lost it through a `put` without a lease. Such a key was written at least twice. See
+/// `detached.rs`.
 fn is_place(name: &str, lease: i64, version: i64, value: &[u8]) -> bool {
     if value::is_ours(value) || value::is_uuid(name) {
         return true;
@@ -146,7 +145,7 @@ fn is_place(name: &str, lease: i64, version: i64, value: &[u8]) -> bool {
     })
 }
 
-/// The key that a session raises to make its older creates void; see `fence.rs`.
+/// Returns the key that a session raises to void its older creates; see `fence.rs`.
 pub(crate) fn fence(prefix: &str, session: SessionId, number: usize) -> String {
     format!("{prefix}//fence/{:x}.{number}", session.get())
 }
@@ -189,7 +188,7 @@ mod tests {
             ("694d7a3c2f1b5e05.12", lease, 2, "overwritten", true),
             ("694d7a3c2f1b5e05", 7, 1, "", false),
             ("694d7a3c2f1b5e05.12", 7, 1, "", false),
-            // Cut off from its lease, unless it never had one.
+            // Detached from its lease, unless it never had one.
             ("694d7a3c2f1b5e05", 0, 2, "overwritten", true),
             ("694d7a3c2f1b5e05.12", 0, 2, "overwritten", true),
             ("694d7a3c2f1b5e05", 0, 1, "text", false),

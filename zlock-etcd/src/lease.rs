@@ -22,28 +22,28 @@ use crate::revision;
 use crate::session::{Live, Shared, lease_id};
 use crate::txn::gets;
 
-/// The most reads that fit into a transaction: the server's own limit is 128.
+/// The maximum number of reads in a transaction: the server's own limit is 128.
 const MAX_READS: usize = 100;
 
 /// A new lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
     pub(crate) id: i64,
-    /// As the server granted it; it may be more than was asked for.
+    /// As granted by the server, which may be more than was requested.
     pub(crate) ttl: Duration,
-    /// When it was asked for.
+    /// The time at which the request was sent.
     pub(crate) sent: Instant,
 }
 
 impl Granted {
-    /// How long the lease certainly lives after a keep-alive was sent. The margin is for clocks that do not run
-    /// alike; a leader that takes over begins every lease anew, so it needs none.
+    /// Returns how long the lease certainly lives after a keep-alive was sent. The margin is for clock drift. A new leader
+    /// restarts every lease, so a change of leader needs no margin.
     pub(crate) fn life(&self) -> Duration {
         self.ttl - self.ttl / 50
     }
 }
 
-/// Asks for a lease.
+/// Requests a lease.
 pub(crate) async fn grant(
     endpoints: &Arc<Endpoints>,
     ttl: Duration,
@@ -56,7 +56,7 @@ pub(crate) async fn grant(
     Ok(Granted { id: granted.id(), ttl: seconds(granted.ttl()), sent })
 }
 
-/// Ends a lease, and with it all that it holds. One that is gone already is fine.
+/// Ends a lease, and removes all its keys with it. It is not an error if the lease is already gone.
 pub(crate) async fn revoke(endpoints: &Arc<Endpoints>, id: i64, limit: Duration) -> Result<(), Failure> {
     let ask = move |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
     match endpoints.ask(limit, ask).await {
@@ -72,26 +72,26 @@ fn seconds(ttl: i64) -> Duration {
 
 /// Keeps a lease alive, one answer at a time.
 ///
-/// A member that believes itself leader renews leases without asking the others, also when they have elected another
-/// one: right after it stood still, and before 3.4.31 and 3.5.13 for as long as its disk hangs (etcd issue 15247). So an answer only
-/// counts between two reads that the cluster agreed to, of which both say the same term: a term has one leader, and
-/// who leads later begins every lease anew.
+/// A member that believes that it is the leader renews leases without asking the others, even when they have elected another
+/// leader: right after it was paused, and before 3.4.31 and 3.5.13 for as long as its disk hangs (etcd issue 15247). So an
+/// answer counts only between two reads to which the cluster agreed in the same term: a term has one leader, and any later
+/// leader restarts every lease.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     endpoints: Arc<Endpoints>,
     id: i64,
-    /// What is read to learn the term: a key that we may read, whether or not it is there.
+    /// The key that is read to learn the term. It must be readable for us, but need not exist.
     key: String,
-    /// For each answer.
+    /// The time limit of each answer.
     limit: Duration,
     stream: Option<Stream>,
 }
 
 #[derive(Debug)]
 struct Stream {
-    /// Of its endpoint.
+    /// The number of its endpoint.
     number: u64,
-    /// What the cluster's answer said when the endpoint was last asked.
+    /// The cluster's answer when the endpoint was last asked.
     read: Answerer,
     requests: LeaseKeeper,
     answers: LeaseKeepAliveStream,
@@ -111,19 +111,19 @@ impl Answerer {
     }
 }
 
-/// How much a keep-alive is to say.
+/// How much a keep-alive must prove.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beat<'a> {
-    /// The session is at rest: an answer is enough, and no proof.
+    /// The session is at rest: an answer is enough, without a proof.
     Bare,
-    /// The session owns nodes: the cluster's agreement is needed, and these nodes are looked for.
+    /// The session owns nodes: the cluster must agree, and these nodes are looked up.
     Proof(Option<&'a Search>),
 }
 
-/// The answer to a keep-alive of a lease that lives.
+/// The answer to a keep-alive of a live lease.
 #[derive(Debug)]
 pub(crate) struct Beaten {
-    /// The member that answered, if its term was the same then and when the cluster was asked before.
+    /// The member that answered, if its term was the same then as when the cluster was asked before.
     pub(crate) by: Option<Answerer>,
     /// The answer to the search.
     pub(crate) found: Option<TxnResponse>,
@@ -134,11 +134,11 @@ impl Keeper {
         Keeper { endpoints, id, key, limit, stream: None }
     }
 
-    /// One keep-alive, and its answer; `None` if the lease is gone. Only an answer says that it lives; that a request was
-    /// sent says nothing.
+    /// Sends one keep-alive and returns its answer. `None` if the lease is gone. Only an answer proves that the lease lives;
+    /// sending a request proves nothing.
     ///
     /// # Cancel safety
-    /// Dropped before its end, the next one uses a new stream, so that no answer is taken for that of another
+    /// If it is dropped before its end, the next one uses a new stream, so that no answer is mistaken for that of another
     /// request.
     pub(crate) async fn beat(&mut self, beat: Beat<'_>) -> Result<Option<Beaten>, Failure> {
         let endpoint = self.endpoints.current();
@@ -165,14 +165,14 @@ impl Keeper {
             Some(stream) => self.limited(stream.ask()).await?,
             None => {
                 let (read, _) = self.limited(self.read(&client, None)).await?;
-                // The library does not say who has answered.
+                // The library does not show which member has answered.
                 Some((self.limited(self.open(&client, endpoint.number, read)).await?, None))
             }
         };
         while let Some((mut stream, by)) = asked {
             let known = stream.read;
             let found = match beat {
-                // The term is read again only if it is another.
+                // The term is read again only if it has changed.
                 Beat::Bare if by.is_none_or(|by: Answerer| by.term == known.term) => None,
                 Beat::Bare => {
                     (stream.read, _) = self.limited(self.read(&client, None)).await?;
@@ -182,7 +182,7 @@ impl Keeper {
                     let found;
                     (stream.read, found) = self.limited(self.read(&client, search)).await?;
                     if stream.read.term != known.term {
-                        // Beat until the term is the same before and after.
+                        // Repeat until the term is the same before and after.
                         asked = self.limited(stream.ask()).await?;
                         continue;
                     }
@@ -198,13 +198,13 @@ impl Keeper {
         timeout(self.limit, answer).await.unwrap_or(Err(Failure::Silent))
     }
 
-    /// Opening a stream is a keep-alive.
+    /// Opens a stream, which is also a keep-alive.
     async fn open(&self, client: &Client, number: u64, read: Answerer) -> Result<Stream, Failure> {
         let (requests, answers) = client.lease_client().keep_alive(self.id).await?;
         Ok(Stream { number, read, requests, answers })
     }
 
-    /// Asks the cluster in which term it is, and where the nodes of a search are.
+    /// Asks the cluster for its term, and for the nodes of a search.
     async fn read(
         &self,
         client: &Client,
@@ -219,7 +219,7 @@ impl Keeper {
         }
     }
 
-    /// Waits until the stream breaks, or its server is no longer the one we use; for ever if there is none.
+    /// Waits until the stream breaks, or its server is no longer the current one. Waits forever if there is no stream.
     ///
     /// # Cancel safety
     /// Safe.
@@ -227,26 +227,26 @@ impl Keeper {
         let Some(stream) = &mut self.stream else { return pending().await };
         tokio::select! {
             biased;
-            // Nothing is asked: no answer can come.
+            // Nothing was requested, so no answer can arrive.
             _ = stream.answers.message() => {}
             () = self.endpoints.moved_on(stream.number) => {}
         }
     }
 }
 
-/// Returns the member that answers a read of this key, which most of the cluster's members agree to, that one included.
+/// Returns the member that answers a read of this key, to which the majority of the members agree, including that member.
 async fn read(client: &Client, key: &str) -> Result<Answerer, etcd_client::Error> {
     let answer = kv(client).get(key, Some(GetOptions::new().with_count_only())).await?;
     Ok(Answerer::of(answer.header()))
 }
 
-/// The term in which most of the cluster's members, the one that is asked among them, are now: by a read of this key.
+/// Returns the current term of the majority of the members, including the one that is asked, by a read of this key.
 pub(crate) async fn term(client: &Client, key: &str) -> Result<u64, etcd_client::Error> {
     read(client, key).await.map(|answerer| answerer.term)
 }
 
 impl Stream {
-    /// `None` if the lease is gone.
+    /// Returns `None` if the lease is gone.
     async fn ask(mut self) -> Result<Option<(Stream, Option<Answerer>)>, Failure> {
         self.requests.keep_alive().await?;
         match self.answers.message().await? {
@@ -259,12 +259,12 @@ impl Stream {
     }
 }
 
-/// An answered keep-alive, and what it is worth to a create.
+/// An answered keep-alive, on which a create may rely.
 ///
-/// A keep-alive alone proves nothing, and a put renews no lease. But suppose that the create was sent after the keep-alive was answered, and
-/// that the same member answers it, in the term in which it was when the cluster was asked before the keep-alive. Then that
-/// term's leader led all the time in between: the create needed its agreement, and a term has one leader. So that leader
-/// renewed the lease, and not one that had been replaced.
+/// A keep-alive alone proves nothing, and a put renews no lease. But suppose that the create was sent after the keep-alive
+/// was answered, and that the same member answers it, in the term that it had when the cluster was asked before the
+/// keep-alive. Then that term's leader led during the whole time in between, because the create needed its agreement and a
+/// term has one leader. So the lease was renewed by that leader, and not by one that had been replaced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewal {
     pub(crate) sent: Instant,
@@ -272,13 +272,13 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// Returns whether the answer to a write that was sent after it confirms it.
+    /// Returns `true` if the answer to a write that was sent after it confirms it.
     pub(crate) fn is_confirmed_by(&self, header: Option<&ResponseHeader>) -> bool {
         self.by == Answerer::of(header)
     }
 }
 
-/// Proves at once that the lease lives, by a keep-alive of its own, and returns the instant up to which it does.
+/// Proves at once that the lease lives, with a separate keep-alive, and returns the instant until which it does.
 pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Result<Instant, Failure> {
     let key = key::fence(shared.options.prefix(), lease.id, 0);
     let limit = shared.options.keep_alive_time();
@@ -290,7 +290,7 @@ pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Re
     }
 }
 
-/// A search for own nodes that were deleted by others, each by its key.
+/// A search for own nodes that other clients deleted, each by its key.
 #[derive(Debug)]
 pub(crate) struct Search {
     session: SessionId,
@@ -298,8 +298,8 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// A look for all own nodes. `None` if there are none, or too many for one request: then
-    /// [`look_through`] finds them.
+    /// Begins a search for all own nodes. `None` if there are none, or too many for one request: then [`look_through`] finds
+    /// them.
     pub(crate) fn begin(shared: &Shared, lease: SessionKey) -> Result<Option<Search>, Failure> {
         let mark = shared.sessions.own().mark();
         shared.contents.retain(shared.sessions.own());
@@ -321,7 +321,7 @@ impl Search {
         Txn::new().and_then(self.places.iter().map(read).collect::<Vec<_>>())
     }
 
-    /// Reports the nodes that were not there.
+    /// Reports the nodes that do not exist.
     pub(crate) async fn end(
         self,
         shared: &Shared,
@@ -341,9 +341,9 @@ impl Search {
     }
 }
 
-/// Finds own nodes that were deleted by others if there are too many for a [`Search`]: one request lists all keys of
-/// the lease. A missing key is read before it is reported, since the leader that lists may be behind the member that
-/// answered our create, and a key may have been detached from its lease.
+/// Finds own nodes that other clients deleted if there are too many for a [`Search`]: one request lists all keys of the
+/// lease. A missing key is read before it is reported, because the leader that lists may be behind the member that answered
+/// our create, and because a key may have been detached from its lease.
 pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(), Failure> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());
@@ -387,14 +387,14 @@ pub(crate) async fn compare(
     report(shared, lease, gone).await
 }
 
-/// Handles a node that was looked up and does not exist: if it was an own one, it was deleted by another client, or the
-/// session is over.
+/// Handles a node that was looked up and does not exist: if it was an own node, another client deleted it, or the session is
+/// over.
 pub(crate) async fn missed(shared: &Shared, lease: SessionKey, node: &Node) -> Result<(), Failure> {
     let node_id = node.id.clone();
     if shared.sessions.own().contains(&node_id) { report(shared, lease, vec![node_id]).await } else { Ok(()) }
 }
 
-/// Reports own nodes that are certainly gone, unless the lease is, with which all of them go.
+/// Reports own nodes that are certainly gone, unless the lease is gone, since all nodes are removed with it.
 async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>) -> Result<(), Failure> {
     if gone.is_empty() {
         return Ok(());
@@ -414,11 +414,11 @@ async fn list(shared: &Shared, lease: SessionKey) -> Result<LeaseTimeToLiveRespo
     let ask = move |client: Arc<Client>| async move {
         client.lease_client().time_to_live(lease_id(lease), Some(options)).await
     };
-    // The leader answers alone, or a member that believes it is the leader.
+    // The leader answers alone, and so does a member that believes that it is the leader.
     shared.endpoints.ask_by(By::Member, shared.options.answer_time(), ask).await
 }
 
-/// Those of the nodes that are not there, as the cluster has it.
+/// Returns the nodes that do not exist, with the cluster's agreement.
 async fn absent(
     shared: &Shared,
     lease: SessionKey,
@@ -429,7 +429,7 @@ async fn absent(
     for node_id in node_ids {
         match live.names.get(node_id) {
             Some(place) => places.push((node_id.clone(), place)),
-            // We have removed it.
+            // This client has removed it.
             None => absent.push(node_id.clone()),
         }
     }

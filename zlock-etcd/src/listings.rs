@@ -7,10 +7,10 @@ use zlock_core::{Label, Node, NodeName, Queue, Sequence};
 
 use crate::key::Keys;
 
-/// Longer queues are not remembered: their waiters have time to send a request.
+/// The maximum length of a queue that is remembered. Waiters in longer queues have time to send a request.
 const MAX_NODES: usize = 64;
 
-/// How many queues are remembered.
+/// The maximum number of queues that are remembered.
 const MAX_QUEUES: usize = 1000;
 
 /// The last listing of each queue with waiters.
@@ -20,7 +20,7 @@ pub(crate) struct Listings(Mutex<BTreeMap<String, Listing>>);
 #[derive(Debug)]
 struct Listing {
     revision: i64,
-    /// Whether the first of the nodes is the first of the queue.
+    /// `true` if the first of the nodes is the head of the queue.
     is_whole: bool,
     nodes: Vec<(NodeName, Sequence, Label)>,
 }
@@ -28,9 +28,9 @@ struct Listing {
 /// A node in the last listing of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// Of the listing: the node was there then, with this label.
+    /// The revision of the listing, in which the node existed with this label.
     pub(crate) revision: i64,
-    /// Whether it is the first in line: the one that may go at any moment.
+    /// `true` if the node is the head of the queue, which may be removed at any moment.
     pub(crate) is_first: bool,
 }
 
@@ -50,7 +50,7 @@ impl Listings {
         }
     }
 
-    /// Finds a node as it was seen.
+    /// Finds a node in its last seen state.
     pub(crate) fn find(&self, keys: &Keys, seen: &Node) -> Option<Listed> {
         let listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Listing { revision, is_whole, nodes } = listings.get(&keys.range().start)?;

@@ -13,26 +13,26 @@ use crate::key;
 use crate::lease::{self, Answerer, Beat, Beaten, Granted, Keeper, Renewal, Search};
 use crate::session::{Live, Shared};
 
-/// Between two tries at something that a server has refused or not answered.
+/// The pause before a request that a server has refused or not answered is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Before each attempt at a new session.
+/// The pauses before each attempt at a new session.
 const RECONNECT: RetryPolicy = RetryPolicy::bounded_exponential(PAUSE, Duration::from_secs(1), u32::MAX);
 
-/// Between two looks for the servers in DNS.
+/// The pause between two lookups of the servers in DNS.
 const FIND_AGAIN: Duration = Duration::from_secs(1);
 
-/// Why a session is no longer kept.
+/// The reason why a session is no longer kept alive.
 enum End {
-    /// Over: the server said so, or the deadline has passed.
+    /// The session is over: the server said so, or the deadline has passed.
     Lost,
-    /// The cluster refused to keep it, up to its deadline.
+    /// The cluster refused to keep it alive until its deadline passed.
     Refused,
     /// The backend was closed or dropped.
     Closed,
 }
 
-/// The session that is kept.
+/// The session that is kept alive.
 pub(crate) struct ActiveSession {
     lease: SessionKey,
     granted: Granted,
@@ -43,7 +43,7 @@ pub(crate) struct Manager {
     closing: Closing,
 }
 
-/// Gets the first session, within the connect timeout; gives up early where no wait helps.
+/// Establishes the first session, within the connect timeout. Fails early if waiting is pointless.
 pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     let options = &shared.options;
     let until = Instant::now() + options.kit.connect_timeout;
@@ -69,7 +69,7 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     let servers = loop {
         match timeout_at(until, shared.endpoints.find()).await {
             Ok(Ok(servers)) => break servers,
-            // A name server may be there a little later, as any other.
+            // A name server may be reachable a little later, like any other server.
             Ok(Err(failure)) if Instant::now() + FIND_AGAIN >= until => {
                 return Err(failure.explain(unavailable()));
             }
@@ -97,7 +97,7 @@ impl Manager {
         Manager { shared, closing }
     }
 
-    /// Makes a new session the current one; `None` if the backend is closed.
+    /// Makes a new session the current one. `None` if the backend is closed.
     pub(crate) fn begin(&self, granted: Granted) -> Option<ActiveSession> {
         let id = SessionId::new(granted.id.cast_unsigned());
         let deadline = granted.sent + granted.life();
@@ -107,9 +107,9 @@ impl Manager {
         Some(ActiveSession { lease, granted })
     }
 
-    /// Connects for as long as that takes, and [runs](Self::run).
+    /// Connects for as long as that takes, then [runs](Self::run).
     pub(crate) async fn start(mut self) -> Close {
-        // No session has owned anything.
+        // No session has owned any node.
         let Some(granted) = self.reconnect(None).await else { return Close::Ended };
         let id = granted.id;
         match self.begin(granted) {
@@ -135,7 +135,7 @@ impl Manager {
         Close::Pending
     }
 
-    /// Keeps one session to its end.
+    /// Keeps one session alive until it ends.
     async fn serve(&mut self, session: ActiveSession) -> End {
         let end = self.keep(&session).await;
         let SessionKey { epoch, id } = session.lease;
@@ -165,10 +165,10 @@ impl Manager {
         }
     }
 
-    /// Tries for ever to end the old session, if there is one, at the server and to begin another; `None` when that has
-    /// become pointless.
+    /// Ends the old session at the server, if there is one, and then begins another, retrying without a limit. `None` when
+    /// that has become pointless.
     ///
-    /// In this order: once a session begins, nothing that was sent in the one before can take effect.
+    /// The order matters: once a session begins, nothing that was sent in the previous one can take effect.
     async fn reconnect(&mut self, old: Option<i64>) -> Option<Granted> {
         let mut retry = RECONNECT.start();
         let shared = self.shared.clone();
@@ -176,7 +176,7 @@ impl Manager {
         let mut servers = endpoints.servers();
         let probe = Mutex::new(Arc::new(options.probe(&servers)));
         let current_probe = || probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Looks at the servers of now: before the first lookup in DNS there are none.
+        // Probes the current servers: before the first lookup in DNS, there are none.
         let probes = async {
             loop {
                 let current = current_probe();
@@ -190,7 +190,8 @@ impl Manager {
         };
         let attempts = async {
             loop {
-                // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
+                // Also before the first attempt, so that sessions which are lost as soon as they begin do not cause a busy
+                // loop.
                 sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
                 let attempt = async {
                     endpoints.find().await?;
@@ -210,7 +211,7 @@ impl Manager {
                         let causes = current_probe().causes();
                         tracing::warn!(?failure, hosts = causes, "no session yet");
                         let error = options.kit.connect_error(failure.classify().kind);
-                        // Nothing was sent then: what the hosts answer is not why.
+                        // Nothing was sent, so the answers of the hosts are not the reason.
                         let is_ours = matches!(failure, Failure::NoWay(_));
                         let error = failure.explain(error);
                         let error =
@@ -228,7 +229,7 @@ impl Manager {
         }
     }
 
-    /// Ends a session at the server, if it can be reached. Only the server's answer is a confirmation.
+    /// Ends a session at the server if the server can be reached. Only the server's answer is a confirmation.
     async fn end(&self, id: i64) -> Close {
         let limit = self.shared.options.answer_time();
         let revoke = async {
@@ -249,16 +250,17 @@ impl Manager {
     }
 }
 
-/// Keeps the lease alive; returns when it is gone.
+/// Keeps the lease alive, and returns when it is gone.
 async fn keep_alive(shared: &Shared, session: &ActiveSession) {
     let ActiveSession { lease, granted } = *session;
     let (sessions, publisher) = (&shared.sessions, shared.sessions.publisher());
     let limit = shared.options.keep_alive_time();
     let key = key::fence(shared.options.prefix(), lease.id, 0);
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
-    // The first at once: its stream tells when the server goes. Whether the session stays at rest shows later.
+    // The first keep-alive is due at once: its stream shows when the server becomes unreachable. Whether the session stays at
+    // rest is decided later.
     let (mut due, mut at_rest) = (Due::now(), false);
-    // How many servers in a row have failed to answer.
+    // The number of servers in a row that have failed to answer.
     let mut failures = 0;
     let mut last = granted.sent;
     loop {
@@ -266,7 +268,7 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
         tokio::select! {
             biased;
             () = sleep_until(due.at) => {}
-            // What the create was worth may not last long. The proof comes also if the node is gone by then: with very short
+            // A create's proof may not last long. A proof follows even if the node is gone by then, because with very short
             // holds a bare keep-alive would follow each of them.
             () = sessions.active(lease), if at_rest => (due.at, must_prove) = (Instant::now(), true),
             () = keeper.broken() => sleep_until(due.after_break()).await,
@@ -293,11 +295,11 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
                 failures += 1;
                 due.at = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no response to a keep-alive");
-                // Somebody else may answer at once: that is no interruption.
+                // The session is not interrupted while another server may still answer at once.
                 if failures >= shared.endpoints.servers().len() {
                     publisher.suspend(lease.epoch);
                 }
-                // With a deadline it ends by that.
+                // A session with a deadline ends by that deadline.
                 if last + granted.life() <= Instant::now() {
                     publisher.give_up(lease.epoch);
                 }
@@ -306,7 +308,7 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
     }
 }
 
-/// Sends one keep-alive. Returns the member that has answered, if that may be a proof for a create, or `None` if the
+/// Sends one keep-alive. Returns the member that has answered, if a create may use that as a proof. Returns `None` if the
 /// lease no longer exists.
 async fn beat(
     shared: &Shared,
@@ -329,12 +331,12 @@ async fn beat(
     Ok(Some(by))
 }
 
-/// When the next keep-alive is due.
+/// The time at which the next keep-alive is due.
 struct Due {
     at: Instant,
-    /// When the last one was sent.
+    /// The time at which the last one was sent.
     sent: Instant,
-    /// How many were sent early in a row, because their stream had ended.
+    /// The number of consecutive keep-alives that were sent early because their stream had ended.
     breaks: u32,
 }
 
@@ -344,7 +346,7 @@ impl Due {
         Due { at: now, sent: now, breaks: 0 }
     }
 
-    /// When to send the next one after the stream has ended: at once, unless it ends again and again. A proxy may end it
+    /// Returns when to send the next one after the stream has ended: at once, unless it ends repeatedly. A proxy may end it
     /// after each answer.
     fn after_break(&self) -> Instant {
         self.at.min(self.sent + PAUSE * ((1 << self.breaks.min(16)) - 1))
@@ -358,7 +360,8 @@ impl Due {
     }
 }
 
-/// Finds own nodes that were deleted by others, for ever, while there are too many for the keep-alives to search.
+/// Repeatedly finds own nodes that other clients deleted, while there are too many for the keep-alives to search. Never
+/// completes.
 async fn look_through(shared: &Shared, session: &ActiveSession) -> Infallible {
     loop {
         sleep(session.granted.ttl / 3).await;
@@ -382,7 +385,7 @@ impl Drop for Manager {
 mod tests {
     use super::*;
 
-    /// How many keep-alives are sent in a minute if their stream ends so long after each answer.
+    /// Returns how many keep-alives are sent in a minute if their stream ends this long after each answer.
     async fn sent_in_a_minute(stream: Duration) -> u32 {
         let (began, mut due, mut sent) = (Instant::now(), Due::now(), 0);
         while began.elapsed() < Duration::from_secs(60) {

@@ -1,7 +1,7 @@
 //! The names of the session's places.
 //!
-//! etcd's index keeps every name ever used until it is compacted, and a listing visits them all. So a session reuses
-//! its names: it has as many on a path as it had places there at the same time, and earlier acquisitions cost nothing.
+//! etcd's index keeps every name ever used until it is compacted, and a listing visits them all. So a session reuses its
+//! names: on a path, it has as many as it had places there at the same time, and earlier acquisitions cost nothing.
 //!
 //! A name belongs to one create at a time. It is taken before the create is sent, and freed when a delete of the node
 //! is answered, whatever the response, or when the create has certainly failed. A name whose delete was abandoned stays
@@ -20,19 +20,19 @@ pub(crate) struct Names(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     places: BTreeMap<NodeId, Place>,
-    /// Only paths on which a number is used.
+    /// Only contains paths on which a number is used.
     paths: BTreeMap<Arc<str>, Numbers>,
 }
 
 /// A node's place in a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// What the keys of its queue begin with.
+    /// The common prefix of the keys of its queue.
     pub(crate) prefix: Arc<str>,
     pub(crate) number: u32,
     /// The revision at which the node was created, if that is known.
     pub(crate) created: Option<i64>,
-    /// The latest fence that any delete has carried which makes creates of the node void; `None` if there was none.
+    /// The latest fence carried by a delete that voids creates of the node. `None` if there was no such delete.
     voided: Option<i64>,
 }
 
@@ -40,16 +40,16 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 struct Numbers {
     used: BTreeMap<u32, Use>,
-    /// Used before, and free again.
+    /// The numbers that were used before and are free again.
     free: BTreeSet<u32>,
-    /// The first that was never used.
+    /// The first number that was never used.
     next: u32,
 }
 
 #[derive(Debug)]
 struct Use {
     node_id: NodeId,
-    /// As in its [`Place`]: a listing is compared with all nodes of its path.
+    /// As in its [`Place`]. A listing is compared with all nodes of its path.
     created: Option<i64>,
 }
 
@@ -81,8 +81,8 @@ impl Names {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of the node with this ID in the queue whose keys begin with `prefix`: the smallest that is
-    /// free, unless it has one already.
+    /// Returns the number of the node with this ID in the queue whose keys begin with `prefix`: its current number, or else
+    /// the smallest that is free.
     pub(crate) fn take(&self, prefix: &str, node_id: &NodeId) -> u32 {
         let state = &mut *self.lock();
         if let Some(place) = state.places.get(node_id) {
@@ -123,8 +123,8 @@ impl Names {
         self.lock().places.get(node_id).cloned()
     }
 
-    /// Records that a delete is about to be sent which makes creates of the node void if this is the fence. Returns
-    /// `false` if another one was answered meanwhile: the name may be another node's.
+    /// Records that a delete is about to be sent that voids creates of the node if this is the fence. Returns `false` if
+    /// another delete was answered meanwhile, since the name may be another node's.
     pub(crate) fn void(&self, node_id: &NodeId, fence: i64) -> bool {
         let state = &mut *self.lock();
         let Some(place) = state.places.get_mut(node_id) else { return false };
@@ -132,8 +132,8 @@ impl Names {
         true
     }
 
-    /// Frees the name of a node whose creates were made void by raising the fence to this revision. It stays taken if a
-    /// delete is under way that carried this fence, or a later one: that may still take effect.
+    /// Frees the name of a node whose creates were voided by raising the fence to this revision. The name stays taken if a
+    /// delete in flight carries this fence or a later one, because that delete may still take effect.
     pub(crate) fn voided(&self, node_id: &NodeId, raised: i64) {
         let state = &mut *self.lock();
         let is_over = |place: &Place| place.created.is_none() && place.voided < Some(raised);
@@ -142,8 +142,8 @@ impl Names {
         }
     }
 
-    /// Frees the name of a node that was created at this revision, or whose create has failed. It stays taken if that is
-    /// not what is known of it, or a delete was sent meanwhile that makes its creates void.
+    /// Frees the name of a node that was created at this revision, or whose create has failed. The name stays taken if the
+    /// recorded revision differs, or if a delete that voids the node's creates was sent meanwhile.
     pub(crate) fn free(&self, node_id: &NodeId, created: Option<i64>) {
         let state = &mut *self.lock();
         let is_it = |place: &Place| place.created == created && place.voided.is_none();

@@ -27,7 +27,7 @@ impl<'a> Operation<'a> {
         Operation { shared, keys: Keys::new(shared.options.prefix(), path), budget }
     }
 
-    /// Sends what `call` asks for, and waits for the answer.
+    /// Sends the request of `call`, and waits for the answer.
     pub(crate) async fn ask<T, F>(
         &self,
         lease: SessionKey,
@@ -40,7 +40,7 @@ impl<'a> Operation<'a> {
         self.shared.request(lease, By::Cluster, self.budget.deadline(), call).await
     }
 
-    /// Waits for an answer that does not come by [`ask`](Self::ask).
+    /// Waits for an answer that does not come through [`ask`](Self::ask).
     pub(crate) async fn within<T>(
         &self,
         lease: SessionKey,
@@ -54,7 +54,7 @@ impl<'a> Operation<'a> {
         self.get(lease, By::Cluster, range, GetOptions::new()).await
     }
 
-    /// Reads keys in another way; as the member that is asked has them, if it need not ask the others.
+    /// Reads keys in another way: as the asked member has them, if it need not ask the others.
     pub(crate) async fn get(
         &self,
         lease: SessionKey,
@@ -70,12 +70,12 @@ impl<'a> Operation<'a> {
         Ok(read)
     }
 
-    /// Reads a listing of the queue's range.
+    /// Parses a listing of the queue's range.
     pub(crate) fn queue(&self, lease: SessionKey, kvs: &[KeyValue]) -> Queue {
         Queue::linear(kvs.iter().filter_map(|kv| self.shared.node(lease, &self.keys, kv)).collect())
     }
 
-    /// A transaction; remembers that its outcome is not known, if so.
+    /// Sends a transaction, and records if its outcome is unknown.
     pub(crate) async fn write(&mut self, lease: SessionKey, txn: Txn) -> Result<TxnResponse, Failure> {
         let result = self.ask(lease, |client| async move { kv(&client).txn(txn).await }).await;
         if let Ok(answer) = &result {

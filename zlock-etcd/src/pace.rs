@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// One turn of the server's loop.
+/// One iteration of the server's loop.
 pub(crate) const LOOP: Duration = Duration::from_millis(100);
 
-/// Whether the last wait was over in half a turn of the server's loop.
+/// `true` if the last wait ended within half an iteration of the server's loop.
 #[derive(Debug, Default)]
 pub(crate) struct Pace(AtomicBool);
 

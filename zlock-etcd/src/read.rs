@@ -15,7 +15,7 @@ use crate::session::Shared;
 use crate::txn::last_two;
 use crate::value;
 
-/// The queue of a path.
+/// Returns the queue of a path.
 pub(crate) async fn children(shared: &Shared, parent: &LockPath) -> Result<Queue> {
     let mut operation = Operation::new(shared, "children", parent);
     loop {
@@ -27,7 +27,7 @@ pub(crate) async fn children(shared: &Shared, parent: &LockPath) -> Result<Queue
     }
 }
 
-/// The keys of the queue; also finds out, at no cost, whether one of ours is not among them any more.
+/// Reads the queue. Also finds out, at no cost, whether a node of ours is missing.
 async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Failure> {
     let Operation { shared, keys, .. } = operation;
     loop {
@@ -42,19 +42,19 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
     }
 }
 
-/// The own node and the node right before it.
+/// Returns the own node and the node right before it.
 ///
 /// # Reading from one server
-/// The server that is asked need not ask the others, so it may be behind. It may even be behind an event of its own, which it
-/// sends a moment before the write ends. An answer counts only if it is not older than what this backend has seen:
+/// The server need not ask the others, so it may be behind. It may even be behind an event of its own, which it sends a
+/// moment before the write ends. An answer counts only if it is not older than what this backend has seen:
 ///
-/// - The backend has seen the create of `node`. Nothing is ever created with a lower revision than what is there, so every
-///   state since then has all nodes before `node` that are there now.
-/// - It has seen the deletion that woke the waiter. The answer may still have another node before `node` that is gone by now.
-///   The waiter then tries to watch that node, learns that it is gone, and asks again.
-/// - The answer may still have `node` itself although it is gone. If its session is over, the session's deadline here has
-///   passed, and a grant checks that. If an operator deleted it, no way of reading helps: that may also happen right after
-///   the answer.
+/// - The backend has seen the create of `node`. Nothing is ever created with a lower revision than what exists, so every
+///   state since then contains all nodes before `node` that exist now.
+/// - It has seen the deletion that woke the waiter. The answer may still contain another node before `node` that is gone by
+///   now. The waiter then tries to watch that node, learns that it is gone, and asks again.
+/// - The answer may still contain `node` itself although it is gone. If its session is over, the session's deadline here has
+///   passed, and a grant checks that. If an operator deleted it, no way of reading helps, because that may also happen right
+///   after the answer.
 pub(crate) async fn children_up_to(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Queue> {
     let mut operation = Operation::new(shared, "children_up_to", parent);
     loop {
@@ -71,7 +71,7 @@ async fn list_up_to(operation: &Operation<'_>, lease: SessionKey, node: &Node) -
     loop {
         let listed = read_up_to(operation, lease, node).await?;
         if listed.more() && !listed.kvs().iter().all(|kv| keys.node(kv).is_some()) {
-            // That of a lock further down, or nobody's: the node before is not among the two.
+            // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
             return list(operation, lease).await;
         }
         let queue = operation.queue(lease, listed.kvs());
@@ -100,7 +100,7 @@ async fn read_up_to(
     operation.get(lease, By::Cluster, range, both).await
 }
 
-/// The data of a node.
+/// Returns the data of a node.
 pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
     let mut operation = Operation::new(shared, "data", parent);
     loop {

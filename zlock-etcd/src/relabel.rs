@@ -13,8 +13,7 @@ use crate::session::Shared;
 use crate::txn::{gets, is_still};
 use crate::value;
 
-/// Writes the node's value anew, with `label` and the data that is there. The key keeps its create revision, and
-/// with that its place.
+/// Rewrites the node's value with `label` and the existing data. The key keeps its create revision, and therefore its place.
 pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
     let mut operation = Operation::new(shared, "relabel", parent);
     let relabelled = node.clone().relabelled(node.name.clone(), label);
@@ -38,20 +37,20 @@ pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, lab
 enum Outcome {
     Done,
     Gone,
-    /// We did not know what the node contains, and do now.
+    /// The contents of the node were unknown, but are known now.
     Unknown,
 }
 
-/// One transaction: write if the node contains what we know, else read it.
+/// One transaction: writes if the node has the known contents, otherwise reads them.
 async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> Result<Outcome, Failure> {
     let key = operation.keys.of(&node.name);
     let (name, contents) = (node.name.as_str(), &operation.shared.contents);
     // No key was written at revision 0.
     let unknown = Contents { label: node.label, data: [].into(), revision: 0 };
     let known = contents.get(&node.id).filter(|known| known.label != node.label).unwrap_or(unknown);
-    // What somebody wrote in between, a revocation, must not get lost.
+    // Data that another client wrote in between, such as a revocation, must not be lost.
     let unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, known.revision);
-    // A put that does not say "as it is" of the lease would untie the key from it.
+    // A put that does not keep the lease explicitly would detach the key from it.
     let options = PutOptions::new().with_ignore_lease();
     let node_id = (node.id.as_str() != name).then_some(&node.id);
     let value = [&value::head(node_id, node.label), &*known.data].concat();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use etcd_client::ResponseHeader;
 
-/// The revision of an answer; 0 if it has none.
+/// Returns the revision of an answer; 0 if it has none.
 pub(crate) fn of(header: Option<&ResponseHeader>) -> i64 {
     header.map_or(0, ResponseHeader::revision)
 }

@@ -24,17 +24,17 @@ use crate::pace::Pace;
 use crate::revision::Newest;
 use crate::stream::Watches;
 
-/// The ID of a session as the client library takes it: that of its lease.
+/// Returns the ID of a session in the form of the client library: that of its lease.
 pub(crate) fn lease_id(lease: SessionKey) -> i64 {
     lease.id.get().cast_signed()
 }
 
-/// What is kept of the current session.
+/// The state of the current session.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) fences: Fences,
     pub(crate) names: Names,
-    /// As the server granted it.
+    /// As granted by the server.
     pub(crate) ttl: Duration,
     /// How long the lease certainly lives after a keep-alive was sent.
     pub(crate) life: Duration,
@@ -47,7 +47,7 @@ impl Live {
         Live { fences, names, ttl, life, renewal: Mutex::default() }
     }
 
-    /// The last keep-alive that was answered, and may be worth something to a create that is sent from now on.
+    /// Returns the last keep-alive that was answered, if a create that is sent from now on may rely on it.
     pub(crate) fn renewal(&self) -> Option<Renewal> {
         *self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,11 +57,11 @@ impl Live {
     }
 }
 
-/// What the backend and its manager share.
+/// The state that the backend and its manager share.
 pub(crate) struct Shared {
     pub(crate) options: EtcdOptions,
     pub(crate) sessions: Sessions<Live>,
-    /// Of nodes whose label may be changed.
+    /// For nodes whose label may change.
     pub(crate) contents: OwnContents<Contents>,
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) watches: Watches,
@@ -70,7 +70,7 @@ pub(crate) struct Shared {
     pub(crate) newest: Newest,
 }
 
-/// What operations say when the manager has given up.
+/// The message of operations after the manager has given up.
 const REFUSED: &str = "the server refused the credentials, or a permission that the session needs";
 
 impl Shared {
@@ -89,28 +89,28 @@ impl Shared {
         }
     }
 
-    /// Ends a session for the operations.
+    /// Ends a session for operations.
     pub(crate) fn end(&self, lease: SessionKey) {
         self.sessions.end(lease);
     }
 
-    /// The whole of the end of the backend, as far as it is local.
+    /// Ends the backend, as far as that is possible without I/O.
     pub(crate) fn close(&self, reason: CloseReason) {
         self.sessions.close(reason);
     }
 
-    /// What is kept of a session.
+    /// Returns the state of a session.
     pub(crate) fn live(&self, lease: SessionKey) -> Result<Arc<Live>, Failure> {
         self.sessions.get(lease).ok_or_else(|| self.sessions.interrupted().into())
     }
 
-    /// An answer says that the session is over. The manager has not heard of it yet.
+    /// Records that the session is over, according to an answer. The manager does not know that yet.
     pub(crate) fn lost(&self, lease: SessionKey) -> Failure {
         self.sessions.publisher().lose(lease.epoch);
         Interrupted::SessionLost.into()
     }
 
-    /// Reads a key as a place in the queue; `None` if it is none.
+    /// Parses a key as a place in the queue. `None` if it is not one.
     pub(crate) fn node(&self, lease: SessionKey, keys: &Keys, kv: &KeyValue) -> Option<Node> {
         let mut node = keys.node(kv)?;
         // The value of an own node, which names it, may have been overwritten.
@@ -124,7 +124,7 @@ impl Shared {
         Some(node)
     }
 
-    /// Sends what `call` asks for in this session, to one server, and waits for its answer.
+    /// Sends the request of `call` in this session, to one server, and waits for its answer.
     ///
     /// # Cancel safety
     /// The request may still take effect, at any later time.
@@ -141,14 +141,15 @@ impl Shared {
     {
         let answer = self.endpoints.ask_by(by, self.options.answer_time(), call);
         let answer = self.within(lease, until, answer).await;
-        // The next keep-alive need not be waited for to know that there is a connection to the cluster again.
+        // The answer shows that the cluster is connected again, without waiting for the next keep-alive.
         if by == By::Cluster && answer.is_ok() {
             self.sessions.publisher().resume(lease.epoch);
         }
         answer
     }
 
-    /// Asks as soon as the session is connected, and waits for the answer as long as the session and the time last.
+    /// Sends the request once the session is connected, and waits for the answer until the session ends or the time has
+    /// passed.
     pub(crate) async fn within<T>(
         &self,
         lease: SessionKey,
@@ -157,8 +158,8 @@ impl Shared {
     ) -> Result<T, Failure> {
         self.sessions.connected(lease, until).await?;
         let answer = self.sessions.run_until_ended(lease, until, answer).await?;
-        // An operation may hear of the session's end before the manager does; until that one runs, nobody may
-        // try again in vain.
+        // An operation may learn of the session's end before the manager does. Nothing may retry in vain until the manager
+        // runs.
         if let Err(failure) = &answer
             && failure.classify().kind == ErrorKind::SessionLost
         {

@@ -28,25 +28,25 @@ use crate::revision::{self, Newest};
 const MAX_ARMED: i64 = 64;
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How often an armed watch may meet a stream that is just ending.
+/// The maximum number of attempts to arm a watch, each on a stream that was just ending.
 const TRIES: usize = 3;
 
 /// The watches of a backend.
 #[derive(Debug)]
 pub(crate) struct Watches {
     endpoints: Arc<Endpoints>,
-    /// How long a server may take to answer.
+    /// The time limit for a server's answer.
     limit: Duration,
     runtime: Handle,
     newest: Newest,
     latest: Mutex<Option<Line>>,
 }
 
-/// The way to the task of a stream.
+/// The handle to the task of a stream.
 #[derive(Debug)]
 struct Line {
     commands: mpsc::UnboundedSender<Command>,
-    /// How many watches it was given.
+    /// The number of watches that it was given.
     armed: i64,
 }
 
@@ -68,22 +68,22 @@ struct Arm {
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) key: Vec<u8>,
-    /// When.
+    /// The revision of the change.
     pub(crate) revision: i64,
     /// `None` if the key was deleted.
     pub(crate) put: Option<Put>,
 }
 
-/// What a key has since it was written.
+/// The state of a key after it was written.
 #[derive(Clone, Debug)]
 pub(crate) struct Put {
-    /// When the key was created: another node of the same name has another one.
+    /// The create revision of the key, which differs for another node of the same name.
     pub(crate) created: i64,
     pub(crate) owner: Option<SessionId>,
     pub(crate) value: Vec<u8>,
 }
 
-/// An armed watch. Dropping it ends it at the server.
+/// An armed watch. Dropping it removes it at the server.
 #[derive(Debug)]
 pub(crate) struct Armed {
     id: i64,
@@ -92,12 +92,12 @@ pub(crate) struct Armed {
 }
 
 impl Armed {
-    /// The next change; `None` when the stream has broken: anything may have happened since.
+    /// Returns the next change. `None` when the stream has broken: anything may have happened since.
     pub(crate) async fn next(&mut self) -> Option<Change> {
         self.changes.recv().await
     }
 
-    /// The next change after this revision; `None` as for [`next`](Armed::next).
+    /// Returns the next change after this revision. `None` as for [`next`](Armed::next).
     pub(crate) async fn next_after(&mut self, revision: i64) -> Option<Change> {
         loop {
             match self.next().await {
@@ -110,7 +110,7 @@ impl Armed {
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        // Only fails when the stream is gone.
+        // Fails only when the stream is gone.
         let _ = self.commands.send(Command::Drop(self.id));
     }
 }
@@ -124,7 +124,7 @@ impl Watches {
     pub(crate) async fn arm(&self, range: Range) -> Result<(Armed, i64), Failure> {
         for _ in 0..TRIES {
             let (armed, answer) = self.send(range.clone());
-            // Without an answer the stream has ended before it took notice.
+            // Without an answer, the stream has ended before it received the command.
             if let Ok(answer) = answer.await {
                 return answer.map(|revision| (armed, revision));
             }
@@ -181,7 +181,7 @@ impl Watches {
     }
 }
 
-/// The task of one stream. When it ends, all that it still has fires.
+/// The task of one stream. When it ends, all its remaining watches fire.
 struct Task {
     endpoint: Arc<Endpoint>,
     endpoints: Arc<Endpoints>,
@@ -189,7 +189,7 @@ struct Task {
     newest: Newest,
     commands: mpsc::UnboundedReceiver<Command>,
     watches: BTreeMap<i64, Entry>,
-    /// Watches that the server has not answered yet; it answers in order.
+    /// Watches that the server has not answered yet. It answers in order.
     unanswered: VecDeque<i64>,
     /// Watches that were dropped but are still at the server.
     done: Vec<i64>,
@@ -201,12 +201,12 @@ struct Entry {
     changes: mpsc::UnboundedSender<Change>,
 }
 
-/// Why a stream ends.
+/// The reason why a stream ends.
 enum End {
-    /// It is no longer needed.
+    /// The stream is no longer needed.
     Idle,
-    /// It is broken, or its server is no longer the one we use, or no longer knows the token that it was opened
-    /// with. The next connection has another.
+    /// The stream is broken, its server is no longer the current one, or the server no longer accepts the token with which
+    /// the stream was opened. The next connection has another token.
     Broken,
 }
 
@@ -222,7 +222,7 @@ impl Task {
             }
             Err(failure) => {
                 let failure = self.endpoints.noted(self.endpoint.number, failure);
-                // Only fails if nobody waits any more.
+                // Fails only if nothing waits any more.
                 let _ = first.armed.send(Err(failure));
             }
         }
@@ -290,8 +290,8 @@ impl Task {
         }
     }
 
-    /// Whether there is nothing left to do. From then on no command is taken: who has just sent one finds a new
-    /// stream.
+    /// Returns `true` if there is nothing left to do. From then on, no command is accepted: the sender of a recent command
+    /// uses a new stream.
     fn is_idle(&mut self) -> bool {
         let idle = self.watches.is_empty() && self.commands.is_empty();
         if idle {
@@ -331,13 +331,13 @@ impl Task {
             };
             let change = Change { key: kv.key().to_owned(), revision: kv.mod_revision(), put };
             self.newest.saw(change.revision);
-            // Only fails if nobody waits any more.
+            // Fails only if nothing waits any more.
             let _ = entry.changes.send(change);
         }
     }
 }
 
-/// Whether the server refuses a watch for the stream's token; not for a user who may not read the key.
+/// Returns `true` if the server refuses a watch because of the stream's token, and not because the user may not read the key.
 fn is_out_of_date(answer: &WatchResponse) -> bool {
     let reasons = ["invalid auth token", "revision of auth store is old", "user name is empty"];
     answer.created() && answer.canceled() && reasons.iter().any(|why| answer.cancel_reason().contains(why))

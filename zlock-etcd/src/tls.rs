@@ -15,8 +15,8 @@ impl Tls {
         self.ca_pem.iter().chain(identity).any(|text| text.file().is_some())
     }
 
-    /// What the client library takes. Refuses what is no PEM at all; the error says which part is bad, and shows no key.
-    /// The library reads the certificates only when it connects.
+    /// Returns the options for the client library. Refuses input that is not PEM. The error names the invalid part, and shows
+    /// no key. The library reads the certificates only when it connects.
     pub(crate) fn options(&self) -> Result<TlsOptions, String> {
         let is_pem = |text: &str| text.contains("-----BEGIN ");
         let ca_pem = self.ca_pem.as_ref().map(TextOrFile::read).transpose()?.unwrap_or_default();

@@ -7,12 +7,12 @@ use zlock_core::Node;
 
 use crate::key::Range;
 
-/// That the key is still this node, and not a later one of the same name.
+/// The condition that the key is still this node, and not a later one with the same name.
 pub(crate) fn is_still(key: &str, node: &Node) -> Compare {
     was_created_at(key, node.sequence.get())
 }
 
-/// That the key was created at this revision; 0 says that it is not there.
+/// The condition that the key was created at this revision; 0 means that it does not exist.
 pub(crate) fn was_created_at(key: &str, revision: i64) -> Compare {
     Compare::create_revision(key, CompareOp::Equal, revision)
 }
@@ -27,12 +27,12 @@ pub(crate) fn get_last_two(range: Range) -> TxnOp {
     TxnOp::get(range.start, Some(range.end.into_iter().fold(last_two(), GetOptions::with_range)))
 }
 
-/// Of a range, the two keys that were created last.
+/// Options for the two keys of a range that were created last.
 pub(crate) fn last_two() -> GetOptions {
     GetOptions::new().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2)
 }
 
-/// The answers to the reads of a transaction, in order.
+/// Returns the answers to the reads of a transaction, in order.
 pub(crate) fn gets(answer: &TxnResponse) -> Vec<GetResponse> {
     let get = |answer| if let TxnOpResponse::Get(get) = answer { Some(get) } else { None };
     answer.op_responses().into_iter().filter_map(get).collect()

@@ -4,9 +4,9 @@
 //! zlock1 <label>\nid <node ID>\n<data>
 //! ```
 //!
-//! Lines that an operator can read, followed by the unchanged data. A value that does not begin like this belongs to
-//! another program: it is a mutex, whose value is its data. Earlier versions named the key after the node's ID, and
-//! wrote no line for it.
+//! Lines that an operator can read, followed by the unchanged data. A value that does not begin like this belongs to another
+//! program: its node is a mutex, and the value is its data. Earlier versions named the key after the node's ID, and wrote no
+//! line for it.
 
 use etcd_client::{Compare, CompareOp};
 use zlock_core::{Label, NodeId};
@@ -14,21 +14,21 @@ use zlock_core::{Label, NodeId};
 const MARK: &[u8] = b"zlock1 ";
 const ID: &[u8] = b"id ";
 
-/// A value, read.
+/// A parsed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value<'a> {
     pub(crate) label: Label,
-    /// `None` if the value does not say it: the node is then known by its name.
+    /// `None` if the value does not contain it: the node is then identified by its name.
     pub(crate) id: Option<&'a str>,
     pub(crate) data: &'a [u8],
 }
 
-/// Whether a value is one that we write.
+/// Returns `true` if a value was written by zlock.
 pub(crate) fn is_ours(bytes: &[u8]) -> bool {
     bytes.starts_with(MARK)
 }
 
-/// Whether a node's name, or what a value says, is the ID that a client gave to a node.
+/// Returns `true` if a node's name, or the ID in a value, is an ID that a client gave to a node.
 pub(crate) fn is_uuid(text: &str) -> bool {
     let is_in_place = |(at, b): (usize, u8)| match at {
         8 | 13 | 18 | 23 => b == b'-',
@@ -37,14 +37,14 @@ pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_in_place)
 }
 
-/// Reads the value of a node with this name. A label that this version does not know keeps everybody out.
+/// Parses the value of a node with this name. A label that this version does not know excludes all other nodes.
 pub(crate) fn read<'a>(name: &str, bytes: &'a [u8]) -> Value<'a> {
     let Some(rest) = bytes.strip_prefix(MARK) else {
         return Value { label: Label::Lock, id: None, data: bytes };
     };
     let (text, rest) = split_line(rest);
     let label = std::str::from_utf8(text).ok().and_then(label).unwrap_or(Label::Lock);
-    // The data of a node that is named by its ID may begin like anything.
+    // The data of a node that is named by its ID may begin with anything.
     if !is_uuid(name)
         && let (line, data) = split_line(rest)
         && let Some(id) = line.strip_prefix(ID).and_then(|id| std::str::from_utf8(id).ok())
@@ -72,7 +72,7 @@ pub(crate) fn head(node_id: Option<&NodeId>, label: Label) -> Vec<u8> {
         Label::Read => "read".to_owned(),
         Label::Permits { weight, max, granted: false } => format!("permits {weight}of{max}"),
         Label::Permits { weight, max, granted: true } => format!("granted {weight}of{max}"),
-        // A label that this version does not know is written as one that keeps everybody out.
+        // A label that this version does not know is written as one that excludes all other nodes.
         _ => "lock".to_owned(),
     };
     let head = [MARK, label.as_bytes(), b"\n"].concat();
@@ -82,8 +82,8 @@ pub(crate) fn head(node_id: Option<&NodeId>, label: Label) -> Vec<u8> {
     }
 }
 
-/// That the value of a key begins with this head, whatever the data: it is behind the head without its last byte, a line's
-/// end, and before the head with an end that is one more.
+/// The condition that the value of a key begins with this head, whatever the data. In the order of values, it is after the
+/// head without its last byte, a line feed, and before the head with that byte incremented.
 pub(crate) fn has_head(key: &str, head: &[u8]) -> [Compare; 2] {
     let from = &head[..head.len() - 1];
     let to = [from, b"\x0b"].concat();

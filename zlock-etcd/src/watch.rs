@@ -3,8 +3,8 @@
 //! A watch starts at the current revision, never at a past one, because the server serves those from a loop that runs
 //! every 100 ms. This has two consequences.
 //!
-//! *No event may be lost between the listing in which a node was seen and the watch.* If nothing was written in
-//! between, none was. Otherwise the node is read at a revision not older than the watch.
+//! *No event may be lost between the listing that showed a node and the watch.* If nothing was written in between, no event
+//! was lost. Otherwise the node is read at a revision not older than the watch.
 //!
 //! *A watch that is set during a write may still end up in that loop*: the server determines the current revision, and
 //! a write follows before the watch is in place. In a queue that moves fast, that happens to one watch in thirty and
@@ -40,10 +40,10 @@ use crate::session::Shared;
 use crate::stream::{Armed, Change, Put};
 use crate::value;
 
-/// How often to read what must not be older than a watch, before that is armed again after a pause.
+/// How often to repeat a read that must not be older than a watch, before the watch is armed again after a pause.
 const READS: usize = 3;
 
-/// Arms a watch on `seen`, if it is still as it was seen.
+/// Arms a watch on `seen` if the node is still as it was seen.
 pub(crate) async fn node(shared: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
     let mut operation = Operation::new(shared, "exists_with_watch", parent);
     loop {
@@ -92,37 +92,37 @@ async fn arm_node(
     Ok(Existence::Watching(until(look_again, watch)))
 }
 
-/// The watch, which fires at this time if it has not before.
+/// Returns a watch that fires at this time at the latest.
 fn until(time: Option<Instant>, watch: Watch) -> Watch {
     let Some(time) = time else { return watch };
     Watch::new(async move { timeout_at(time, watch).await.unwrap_or(WatchEvent::Changed) })
 }
 
-/// What follows a watch on a node that was armed.
+/// What follows after a watch on a node is armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     Enough,
-    /// A second watch at once; and a look at the node after a while, if something was written in between.
+    /// A second watch at once, and a read of the node after a while if something was written in between.
     Again {
         look_later: bool,
     },
-    /// A look at the node.
+    /// A read of the node.
     Look,
 }
 
 fn plan(listed: Option<Listed>, since: i64, fast: bool) -> Plan {
-    // The watch tells all that comes after `since`.
+    // The watch reports everything that comes after `since`.
     let unwritten = listed.is_some_and(|listed| listed.revision >= since);
     match listed {
         _ if unwritten && !fast => Plan::Enough,
         _ if unwritten => Plan::Again { look_later: false },
-        // Nobody in front of it has gone yet: it will hardly have.
+        // No node ahead of it has been removed yet, so it has hardly been removed, either.
         Some(Listed { is_first: false, .. }) if fast => Plan::Again { look_later: true },
         _ => Plan::Look,
     }
 }
 
-/// The queue and a watch on its changes.
+/// Returns the queue and a watch on its changes.
 pub(crate) async fn queue(shared: &Shared, parent: &LockPath) -> Result<(Queue, Watch)> {
     let mut operation = Operation::new(shared, "children_with_watch", parent);
     loop {
@@ -143,14 +143,14 @@ async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queu
         (operation.queue(lease, read.kvs()), revision::of(read.header()), operation.keys.clone());
     let look_again = match detached::clear(operation, lease, &queue).await? {
         Detached::Owned { look_again } => look_again,
-        // The watch tells.
+        // The watch reports it.
         Detached::Removed => None,
     };
     let mut events = shared.sessions.publisher().subscribe();
     let watch = Watch::new(async move {
         let changed = async {
             while let Some(change) = armed.next_after(seen).await {
-                // What is below another lock is no news.
+                // Changes below another lock do not count.
                 if keys.name(&change.key).is_some() {
                     return;
                 }
@@ -166,7 +166,7 @@ async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queu
     Ok((queue, until(look_again, watch)))
 }
 
-/// The data of a node and a watch on its changes.
+/// Returns the data of a node and a watch on its changes.
 pub(crate) async fn data(
     shared: &Shared,
     parent: &LockPath,
@@ -210,7 +210,7 @@ async fn arm_data(
     Ok(Some((data, watch)))
 }
 
-/// Arms a watch, and reads not before it. Both are under way together: if the read was the first, it is
+/// Arms a watch, and reads at a revision not before it. Both are sent together. If the read took effect first, it is
 /// repeated.
 async fn arm_and_read(
     operation: &Operation<'_>,
@@ -219,7 +219,7 @@ async fn arm_and_read(
 ) -> Result<(Armed, GetResponse), Failure> {
     let arm = operation.within(lease, operation.shared.watches.arm(range.clone()));
     let (armed, read) = tokio::join!(arm, operation.read(lease, range.clone()));
-    // If the read is refused, that says why the watch is.
+    // If the read is refused, its error explains why the watch is.
     let (read, (armed, since)) = (read?, armed?);
     let read = if revision::of(read.header()) < since {
         not_before(operation, lease, &range, since).await?
@@ -229,8 +229,8 @@ async fn arm_and_read(
     Ok((armed, read))
 }
 
-/// A read that is not older than this revision. The first one nearly always is not. If none is, the cluster may have been
-/// restored to an older state since the watch was armed.
+/// Reads at a revision not older than this one. The first read nearly always suffices. If none does, the cluster may have
+/// been restored to an older state since the watch was armed.
 async fn not_before(
     operation: &Operation<'_>,
     lease: SessionKey,
@@ -246,7 +246,8 @@ async fn not_before(
     Err(Failure::Behind)
 }
 
-/// What was read of a node. `Watching` says that it is as it was seen; its watch is none.
+/// Returns the state of a node that was read. `Watching` means that it is as it was seen, and contains a watch that never
+/// fires.
 fn look(shared: &Shared, lease: SessionKey, keys: &Keys, read: &GetResponse, seen: &Node) -> Existence {
     let node = read.kvs().first().and_then(|kv| shared.node(lease, keys, kv));
     // Another node may have the name by now.
@@ -259,11 +260,11 @@ fn look(shared: &Shared, lease: SessionKey, keys: &Keys, read: &GetResponse, see
 
 /// The watches on a node.
 struct Watching {
-    /// One or two, which report the same changes.
+    /// One or two watches, which report the same changes.
     armed: Vec<Armed>,
-    /// What happened up to here was seen.
+    /// All changes up to this revision were seen.
     revision: i64,
-    /// When to read the node if nothing was reported by then.
+    /// When to read the node if no change was reported by then.
     look_at: Option<Instant>,
 }
 
@@ -288,7 +289,7 @@ impl Watching {
     }
 }
 
-/// Fires with the first change that means something, when the stream breaks, or when its session ends here.
+/// Fires with the first relevant change, when the stream breaks, or when its session ends here.
 fn watch_node(
     shared: Arc<Shared>,
     keys: Keys,
@@ -335,27 +336,27 @@ async fn told(
             },
         };
         let Some(Change { put, .. }) = change else { return WatchEvent::Changed };
-        // Data alone is no news.
+        // A change of data alone does not count.
         if let Some(event) = event(put.as_ref(), seen, seen.label) {
             return event;
         }
     }
 }
 
-/// What a change of the node's key means for the node, which had this label; `None` if only its data was written.
+/// Returns what a change of the node's key means for the node, which had this label. `None` if only its data was written.
 fn event(put: Option<&Put>, node: &Node, label: Label) -> Option<WatchEvent> {
-    // Another node may have the name by now, and the change in which this one went was missed.
+    // Another node may have the name by now, and the change that removed this one was missed.
     let Some(put) = put.filter(|put| put.created == node.sequence.get()) else {
         return Some(WatchEvent::Deleted);
     };
     if value::read(node.name.as_str(), &put.value).label != label {
         return Some(WatchEvent::Relabelled);
     }
-    // It does not go with its session any more.
+    // It is no longer removed with its session.
     (put.owner != node.session).then_some(WatchEvent::Changed)
 }
 
-/// A single attempt, since the waiter reads again in any case.
+/// Makes a single attempt, because the waiter reads again in any case.
 async fn look_now(
     shared: &Shared,
     keys: &Keys,
@@ -386,7 +387,7 @@ mod tests {
             (listed(7, true), 8, Plan::Look, Plan::Look),
             (listed(7, false), 7, Plan::Enough, Plan::Again { look_later: false }),
             (listed(7, false), 8, Plan::Look, Plan::Again { look_later: true }),
-            // Listed by a member that is ahead of the one that watches.
+            // Listed by a member that is ahead of the member that watches.
             (listed(9, true), 8, Plan::Enough, Plan::Again { look_later: false }),
             (None, 7, Plan::Look, Plan::Look),
         ] {

@@ -11,10 +11,10 @@ use crate::session::Shared;
 use crate::txn::{gets, is_still};
 use crate::value;
 
-/// What one request takes besides the data is well below the rest of the server's 1.5 MB.
+/// The maximum size of the data. The rest of one request is well below what remains of the server's 1.5 MB.
 const MAX_DATA: usize = 1_000_000;
 
-/// Refuses what the server would refuse, before anything is sent.
+/// Refuses a size that the server would refuse, before anything is sent.
 pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
     if data.len() <= MAX_DATA {
         return Ok(());
@@ -23,7 +23,7 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
     Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
 }
 
-/// Writes the data of a node. Its label stays what it is at that moment.
+/// Writes the data of a node. Its label does not change.
 pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
     let mut operation = Operation::new(shared, "set_data", parent);
     check_size(&operation, data)?;
@@ -44,10 +44,9 @@ pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: 
 
 /// The known value of a node's key.
 enum Now {
-    /// A value of ours that begins with these lines.
+    /// A value of zlock that begins with these lines.
     Lines(Vec<u8>),
-    /// A value that begins with these lines, written at this revision. There are none if the value is somebody
-    /// else's.
+    /// A value that begins with these lines, written at this revision. There are no lines if another program wrote the value.
     Read { lines: Vec<u8>, revision: i64 },
 }
 
@@ -61,11 +60,11 @@ impl Now {
 enum Outcome {
     Done,
     Gone,
-    /// Not what we took it for.
+    /// The key did not have the expected contents, but these.
     Is(Now),
 }
 
-/// One transaction: write if the key has what we take it to have, else read it.
+/// One transaction: writes if the key has the expected contents, otherwise reads it.
 async fn write(
     operation: &mut Operation<'_>,
     lease: SessionKey,
@@ -85,7 +84,7 @@ async fn write(
             [lines, data].concat()
         }
     };
-    // A put that does not say "as it is" of the lease would untie the key from it.
+    // A put that does not keep the lease explicitly would detach the key from it.
     let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_ignore_lease()));
     let txn = Txn::new().when(conditions).and_then([put]).or_else([TxnOp::get(key.as_str(), None)]);
     let answer = operation.write(lease, txn).await?;

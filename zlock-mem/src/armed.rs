@@ -15,7 +15,7 @@ use crate::session::Shared;
 pub(crate) struct Arming(Option<Armed>);
 
 impl Arming {
-    /// A new watch instead of the one before.
+    /// Creates a new watch that replaces the previous one.
     pub(crate) fn renew(&mut self, server: &Arc<Server>) -> Watcher {
         let (to, event) = oneshot::channel();
         let id = server.next_watch();
@@ -23,7 +23,7 @@ impl Arming {
         Watcher { id, to }
     }
 
-    /// The watch that was armed last, in this session.
+    /// Returns the watch that was armed last, in this session.
     pub(crate) fn watch(self, shared: &Shared, session: SessionKey) -> Watch {
         let (armed, mut events) = (self.0, shared.sessions.publisher().subscribe());
         Watch::new(async move {
@@ -36,7 +36,7 @@ impl Arming {
                     _ = events.over(session.epoch) => {}
                 }
             }
-            // Without an event the session is over at the server.
+            // Without an event, the session has ended at the server.
             events.over(session.epoch).await;
             WatchEvent::Changed
         })
@@ -52,7 +52,7 @@ struct Armed {
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        // First, so that a watch that is still on its way to the server is not armed there.
+        // First, so that a watch whose request is still in flight is not armed at the server.
         self.event.close();
         self.server.with(|state, _| state.remove_watch(self.id));
     }

@@ -31,13 +31,13 @@ impl MemServer {
 
     /// Connects a new client, which has its own session.
     ///
-    /// Inside a tokio runtime, the client is connected when this returns, unless the server is stopped. Elsewhere, its
-    /// first operation connects it. The runtime of that call keeps the session alive and runs the background work.
-    /// After that runtime has ended, the runtime of the next operation does. If it has not ended but is not driven, the
+    /// Inside a tokio runtime, the client is connected when this returns, unless the server is stopped. Elsewhere, its first
+    /// operation connects it. The runtime of that call keeps the session alive and runs the background work. When that
+    /// runtime has ended, the runtime of the next operation takes over. If it has not ended but is not being driven, the
     /// session is lost.
     ///
-    /// All runtimes that share a server must use the same clock. A runtime with paused time (`start_paused`) beside one
-    /// with real time is like two machines whose clocks run at different speeds, for which no lock is safe.
+    /// All runtimes that share a server must use the same clock. A runtime with paused time (`start_paused`) together with
+    /// one with real time is like two machines whose clocks run at different speeds, for which no lock is safe.
     #[must_use]
     pub fn connect_with(&self, options: MemOptions) -> MemBackend {
         let shared = Arc::new(Shared::new(self.0.clone(), options));
@@ -58,9 +58,9 @@ impl MemServer {
 #[derive(Debug)]
 pub struct MemBackend {
     shared: Arc<Shared>,
-    /// Keeps the sessions, from the first call on a runtime on.
+    /// Keeps the sessions alive, from the first call on a runtime on.
     task: Mutex<Option<Task>>,
-    /// The server has confirmed the end of the session.
+    /// `true` once the server has confirmed the end of the session.
     ended: AtomicBool,
 }
 
@@ -71,14 +71,14 @@ impl MemBackend {
         MemLink::new(self.shared.server.clone(), self.shared.client)
     }
 
-    /// Returns the terms of the client's sessions, by its options. Performs no I/O.
+    /// Returns the terms of the client's sessions, according to its options. Performs no I/O.
     #[must_use]
     pub fn session_terms(&self) -> SessionTerms {
         let options = &self.shared.options;
         SessionTerms::new(options.session_timeout, options.interval(), options.certain())
     }
 
-    /// Starts the session task if there is none, or the runtime that it ran on has ended.
+    /// Starts the session task if there is none, or if the runtime on which it ran has ended.
     fn keep_task(&self) {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if !task.as_ref().is_none_or(Task::is_finished) || Handle::try_current().is_err() {
@@ -87,13 +87,13 @@ impl MemBackend {
         let shared = self.shared.clone();
         *task = Some(Task::spawn(&self.shared.sessions, |_| async move {
             shared.keep_sessions().await;
-            // The session is ended by whoever closes it: that needs no task.
+            // Closing the backend ends the session directly, which needs no task.
             Close::Pending
         }));
     }
 
     fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
-        // Panics outside a runtime, also if the answer would be there at once: with any delay it would not.
+        // Panics outside a runtime, even if the answer would be available at once, because with any delay it would not be.
         let _ = Handle::current();
         self.keep_task();
         Operation::new(&self.shared, name, path)
@@ -152,10 +152,10 @@ impl CoordinationBackend for MemBackend {
                 (_, Answer::NoNode) if seen.label == Label::Lock => return Ok(Existence::Deleted),
                 (_, Answer::NoNode) => match operation.find(&seen.id).await? {
                     None => return Ok(Existence::Deleted),
-                    // Its create went on in another session of its client, at another place.
+                    // Its create took effect in another session of the client, at another place.
                     Some(node) if node.sequence != seen.sequence => return Ok(Existence::Deleted),
                     Some(node) if node.label != seen.label => return Ok(Existence::Changed(node)),
-                    // It has its label back: try again to watch it.
+                    // The node has its old label again: try again to watch it.
                     Some(_) => {}
                 },
                 (_, answer) => return Err(operation.unexpected(&answer)),
@@ -168,7 +168,7 @@ impl CoordinationBackend for MemBackend {
         let to = NodeName::of(&node.id, label, node.sequence);
         let done = node.clone().relabelled(to.clone(), label);
         let mut from = node.name.clone();
-        // Not hidden from the heartbeat: that lists IDs, and a relabel keeps the ID.
+        // The node is not hidden from the heartbeat, which lists IDs, and a relabel keeps the ID.
         loop {
             let session = operation.session_of(node).await?;
             let (from_, to_) = (from.as_str().into(), to.as_str().into());
@@ -205,7 +205,7 @@ impl CoordinationBackend for MemBackend {
             let request = Request::Delete { parent: parent.clone(), name: node.name.as_str().into(), next };
             match operation.ask_in(session, request).await {
                 Ok(Answer::Done) => return Ok(HandOver::Confirmed),
-                // Nothing was deleted: the node is gone, or one that should follow.
+                // Nothing was deleted, because the node or one of `next` does not exist.
                 Ok(Answer::NoNode) => {}
                 Ok(answer) => return Err(operation.unexpected(&answer)),
                 Err(failure) => operation.budget.retry(failure).await?,
@@ -244,7 +244,7 @@ impl CoordinationBackend for MemBackend {
     }
 
     fn session_events(&self) -> SessionEvents {
-        // Whoever waits for a session or a connection needs somebody who restores it.
+        // Whatever waits for a session or a connection needs a task that restores it.
         self.keep_task();
         self.shared.sessions.publisher().subscribe()
     }
@@ -256,7 +256,7 @@ impl CoordinationBackend for MemBackend {
     async fn close(&self) -> Result<Close> {
         let had_session = self.shared.sessions.publisher().last_seen().epoch > 0;
         let ended = match self.shared.close() {
-            // If it does not come, the session ends by itself.
+            // Without an answer, the session ends by itself.
             Some(answer) => timeout(Task::CLOSE_TIMEOUT, answer).await.is_ok_and(|answer| answer.is_ok()),
             None => !had_session,
         };

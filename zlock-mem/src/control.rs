@@ -1,4 +1,4 @@
-//! What a test can do to the server: inspect it, and inject faults.
+//! The controls of the server for tests: inspecting it and injecting faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The create that leaves exactly one node, whatever gets lost on the way.
+//! The create, which leaves exactly one node, whatever message is lost.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::request::{Answer, Request};
 use crate::session::{Shared, pending_once};
 use crate::tree::Child;
 
-/// What a create is asked to make.
+/// The node to create.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) label: Label,
     pub(crate) node_id: &'a NodeId,
     pub(crate) data: &'a [u8],
-    /// The caller does without the queue if the number says enough.
+    /// `true` if the caller does not need the queue when the number is sufficient.
     pub(crate) is_unlisted: bool,
 }
 
@@ -35,19 +35,19 @@ pub(crate) async fn create(mut operation: Operation<'_>, mut wanted: Wanted<'_>)
     let mut last = None;
     loop {
         let session = operation.budget.session().await?;
-        // What was made in an earlier session went with it.
+        // A node that was created in an earlier session was removed with it.
         operation.budget.ambiguous &= last == Some(session);
         last = Some(session);
         let attempted = attempt(&mut operation, session, wanted).await;
-        // What it left in the queue shows in a listing only, also if it belongs to an earlier session.
+        // Only a listing shows what an attempt has left in the queue, even if it belongs to an earlier session.
         wanted.is_unlisted = false;
         match attempted {
             Ok(Some(created)) => return Ok(created),
             Ok(None) => {
-                // No policy counts how often the parent vanishes.
+                // The retry policy does not count how often the parent disappears.
                 operation.pause(delay).await?;
                 delay = (delay * 2).clamp(Duration::from_millis(1), Duration::from_millis(64));
-                // The next create goes out right behind it: whether the parent was made shows there.
+                // The next create is sent right after this request, and shows whether the parent was created.
                 let parent = operation.budget.path().clone();
                 drop(operation.shared.send(session, Request::CreateParents { parent }));
             }
@@ -56,7 +56,7 @@ pub(crate) async fn create(mut operation: Operation<'_>, mut wanted: Wanted<'_>)
     }
 }
 
-/// One attempt: after one whose outcome is not known, looks what that came to. `None` if there is no parent.
+/// Makes one attempt. If the outcome of the previous attempt is unknown, determines it first. `None` if there is no parent.
 async fn attempt(
     operation: &mut Operation<'_>,
     session: SessionKey,
@@ -79,7 +79,7 @@ async fn attempt(
     let sent = Instant::now();
     let prefix = NodeName::prefix(wanted.node_id, wanted.label);
     let create = Request::Create { parent: parent.clone(), prefix, data: wanted.data.to_vec() };
-    // The listing goes out right behind it: one round trip.
+    // The listing is sent right after the create: one round trip.
     let (shared, until) = (operation.shared, operation.budget.deadline());
     let create = shared.send(session, create);
     let listing = (!wanted.is_unlisted).then(|| shared.send(session, list(parent)));
@@ -87,10 +87,10 @@ async fn attempt(
     let created = shared.answer(session, until, create?).await;
     match operation.budget.record(created)? {
         Answer::Created { name, transaction } => {
-            // The node is there, and until the listing has come the caller does not know it.
+            // The node exists, but the caller does not know it until the listing has arrived.
             operation.budget.ambiguous = true;
             let node = own_node(session, &name, transaction)?;
-            // The server's numbers count every create, whoever's, and each is given once.
+            // The server's numbers count all creates, by any client, and each number is assigned once.
             if listing.is_none() && node.sequence.get() >= 0 {
                 let deletion = take_in(operation, session, sent, &node)?;
                 return Ok(Some(Created::unlisted(node, session.epoch, deletion)));
@@ -106,7 +106,7 @@ async fn attempt(
     }
 }
 
-/// An own node, with what a listing does not tell.
+/// Returns an own node, including what a listing does not contain.
 fn own_node(session: SessionKey, name: &str, transaction: u64) -> Result<Node, Failure> {
     let mut node = Node::listed(name).ok_or_else(|| Failure::Unexpected(format!("the name {name}")))?;
     node.session = Some(session.id);
@@ -114,7 +114,7 @@ fn own_node(session: SessionKey, name: &str, transaction: u64) -> Result<Node, F
     Ok(node)
 }
 
-/// Takes the node in. The server counts a session's time anew with each request, `sent` at this instant.
+/// Adds the node. The server restarts a session's timeout with each request; this one was sent at `sent`.
 fn take_in(
     operation: &Operation<'_>,
     session: SessionKey,

@@ -1,4 +1,4 @@
-//! Why a request has no answer that its caller can use.
+//! The reasons why a request has no usable answer.
 
 use zlock_core::kit::{self, FailureClass, Interrupted};
 use zlock_core::{Error, ErrorKind};
@@ -9,16 +9,16 @@ use crate::request::Answer;
 pub(crate) enum Failure {
     /// There is no connection: nothing was sent.
     NotSent,
-    /// The request was sent, and no answer will come.
+    /// The request was sent, but no answer will arrive.
     Lost,
-    /// The answer makes no sense.
+    /// The answer is not understood.
     Unexpected(String),
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
     Interrupted(Interrupted),
 }
 
 impl Failure {
-    /// An answer that does not belong to the request.
+    /// Returns the failure for an answer that does not belong to the request.
     pub(crate) fn unexpected(answer: &Answer) -> Self {
         Failure::Unexpected(format!("{answer:?}"))
     }

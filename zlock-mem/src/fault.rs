@@ -12,11 +12,11 @@ use crate::request::{Operation, Sent};
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is carried out and answered.
+    /// It is executed and answered.
     Pass,
-    /// It is lost *before* it takes effect. The client sees that no answer will come.
+    /// It is lost *before* it takes effect. The client notices that no answer will arrive.
     LoseRequest,
-    /// Its answer is lost *after* it took effect. The client sees that no answer will come.
+    /// Its answer is lost *after* it took effect. The client notices that no answer will arrive.
     LoseAnswer,
 }
 
@@ -28,7 +28,7 @@ pub struct Arrival {
     pub operation: Operation,
     /// The session that it was sent in, or `None` if it opens one.
     pub session: Option<SessionId>,
-    /// The path of the lock that it is about, if any.
+    /// The path of the lock that it concerns, if any.
     pub parent: Option<LockPath>,
 }
 
@@ -77,14 +77,14 @@ impl Fault {
         self
     }
 
-    /// Applies to `n` requests in a row, with `u64::MAX` to all.
+    /// Applies to `n` requests in a row. `u64::MAX` means all requests.
     #[must_use]
     pub fn times(mut self, n: u64) -> Self {
         self.times = n;
         self
     }
 
-    /// Counts a request that it fits, and returns its outcome.
+    /// Counts a request that matches, and returns its outcome.
     fn judge(&mut self, client: ClientId, operation: Operation) -> Fate {
         if self.operation != operation || self.client.is_some_and(|only| only != client) {
             return Fate::Pass;
@@ -127,7 +127,7 @@ impl Faults {
         *lock(&self.hook) = None;
     }
 
-    /// Returns the outcome of this request. The hook is asked last, with no lock held.
+    /// Returns the outcome of this request. The hook is called last, with no mutex locked.
     pub(crate) fn fate(&self, client: ClientId, sent: &Sent) -> Fate {
         let operation = sent.request.operation();
         {

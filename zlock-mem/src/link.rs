@@ -1,4 +1,4 @@
-//! The link between one client and the server: two queues that keep their order, and what is wrong with them.
+//! The link between one client and the server: two ordered queues, and the faults of the link.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use zlock_core::{SessionId, WatchEvent};
 
 use crate::request::{Answer, Sent};
 
-/// The server's number of a client: one backend, whatever its session.
+/// The server's number for a client, i.e. for one backend, whatever its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientId(pub(crate) u64);
 
@@ -19,11 +19,11 @@ pub(crate) struct ClientId(pub(crate) u64);
 pub(crate) enum Mode {
     /// Everything.
     Up,
-    /// Nothing, and the client sees it: connections are refused.
+    /// Nothing, and the client notices: connections are refused.
     Down,
-    /// Nothing, without a word. What is sent arrives when the link is mended.
+    /// Nothing, and the client does not notice. Messages arrive when the link is restored.
     Silent,
-    /// Requests, but no answer and no event.
+    /// Requests, but no responses and no events.
     Mute,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Delivery {
 }
 
 impl Delivery {
-    /// Delivers it. Its receiver may have gone.
+    /// Delivers it. The receiver may have been dropped.
     pub(crate) fn deliver(self) {
         match self {
             Delivery::Answer(to, answer) => drop(to.send(answer)),
@@ -46,15 +46,15 @@ impl Delivery {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) mode: Mode,
-    /// Whether the client has a connection. A broken one carries nothing any more.
+    /// `true` if the client has a connection. A broken connection carries nothing any more.
     pub(crate) connected: bool,
     pub(crate) request_delay: Duration,
     pub(crate) answer_delay: Duration,
     /// The latest session.
     pub(crate) session: Option<SessionId>,
-    /// The client is gone: the link goes when its last request has arrived.
+    /// `true` if the client is gone: the link is removed when its last request has arrived.
     pub(crate) forgotten: bool,
-    /// When each arrives at the earliest; none overtakes the one before.
+    /// Each with its earliest time of arrival. No request overtakes an earlier one.
     requests: VecDeque<(Instant, Sent)>,
     deliveries: VecDeque<(Instant, Delivery)>,
     /// Notifies the client that the connection broke, or that another attempt may succeed.
@@ -90,37 +90,35 @@ impl Link {
         due
     }
 
-    /// The next request that has arrived at the server.
+    /// Returns the next request that has arrived at the server.
     pub(crate) fn arrived(&mut self, now: Instant) -> Option<Sent> {
         let passes = matches!(self.mode, Mode::Up | Mode::Mute);
         self.requests.front().filter(|(due, _)| passes && *due <= now)?;
         self.requests.pop_front().map(|(_, sent)| sent)
     }
 
-    /// The next answer or event that has arrived at the client. Events wait for the next connection if there
-    /// is none.
+    /// Returns the next response or event that has arrived at the client. Without a connection, events wait for the next one.
     pub(crate) fn delivered(&mut self, now: Instant) -> Option<Delivery> {
         let passes = self.mode == Mode::Up && self.connected;
         self.deliveries.front().filter(|(due, _)| passes && *due <= now)?;
         self.deliveries.pop_front().map(|(_, delivery)| delivery)
     }
 
-    /// When something arrives by the passing of time alone.
+    /// Returns when the next message arrives because of a delay.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let requests = self.requests.front().filter(|_| matches!(self.mode, Mode::Up | Mode::Mute));
         let deliveries = self.deliveries.front().filter(|_| self.mode == Mode::Up && self.connected);
         requests.map(|(due, _)| *due).into_iter().chain(deliveries.map(|(due, _)| *due)).min()
     }
 
-    /// Breaks the connection: whatever is on its way is lost, but for events, which the next connection
-    /// brings.
+    /// Breaks the connection. Messages in flight are lost, except for events, which the next connection delivers.
     pub(crate) fn hang_up(&mut self) {
         self.connected = false;
         self.requests.clear();
         self.deliveries.retain(|(_, delivery)| matches!(delivery, Delivery::Event(..)));
     }
 
-    /// Whether a request is on its way.
+    /// Returns `true` if a request is in flight.
     pub(crate) fn has_requests(&self) -> bool {
         !self.requests.is_empty()
     }

@@ -10,14 +10,14 @@ use crate::request::{Answer, Request};
 use crate::session::Shared;
 use crate::state::Refused;
 
-/// How long a client waits before it connects again when an attempt was lost without a sign of why.
+/// The time before a client reconnects after an attempt was lost without a known reason.
 const RECONNECT: Duration = Duration::from_millis(100);
 
-/// How long a connection takes. It is not zero, so that observers of the session see the outage.
+/// The time that a connection takes. It is not zero, so that observers of the session see the outage.
 const DIAL: Duration = Duration::from_millis(1);
 
 impl Shared {
-    /// Connects without waiting, if the server answers at once.
+    /// Connects without waiting if the server answers at once.
     pub(crate) fn connect_now(&self) {
         let sent = Instant::now();
         if let Ok(mut answer) = self.server.send(self.client, None, self.connect_request())
@@ -27,7 +27,7 @@ impl Shared {
         }
     }
 
-    /// Keeps sessions until the backend is closed. The first one may have begun before.
+    /// Keeps sessions alive until the backend is closed. The first one may have begun before.
     pub(crate) async fn keep_sessions(&self) {
         let events = self.sessions.publisher().subscribe();
         let keep = async {
@@ -50,7 +50,7 @@ impl Shared {
         Request::Connect { timeout: self.options.session_timeout }
     }
 
-    /// Opens the next session; the server closes the one before.
+    /// Opens the next session; the server closes the previous one.
     async fn establish(&self) {
         loop {
             let sent = Instant::now();
@@ -90,7 +90,7 @@ impl Shared {
             }
             if !connected {
                 let resumed = timeout(self.options.session_timeout, self.resume(session)).await;
-                // By then a session with a deadline is over.
+                // A session with a deadline is over by then.
                 if resumed != Ok(true) {
                     return self.sessions.publisher().give_up(session.epoch);
                 }
@@ -98,8 +98,8 @@ impl Shared {
         }
     }
 
-    /// One heartbeat; `false` if it was not answered in time. It costs the server the same whether or not the session is
-    /// at rest, but at rest the answer proves nothing that anybody holds by.
+    /// Sends one heartbeat. Returns `false` if it was not answered in time. The cost for the server is the same whether or
+    /// not the session is at rest, but at rest the answer proves nothing on which a holder relies.
     async fn heartbeat(&self, session: SessionKey) -> bool {
         self.sessions.rest(session);
         let (mark, sent) = (self.sessions.own().mark(), Instant::now());
@@ -115,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// Connects again with the same session; `false` if it is over.
+    /// Reconnects with the same session. Returns `false` if the session is over.
     async fn resume(&self, session: SessionKey) -> bool {
         let (publisher, epoch) = (self.sessions.publisher(), session.epoch);
         tracing::debug!(session = %session.id, "connection lost");
@@ -136,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// One attempt at a new connection, after the old one is given up. `None`: try again.
+    /// Makes one attempt at a new connection, after giving up the old one. `None` if it must be repeated.
     async fn connect(&self, session: Option<SessionId>, request: Request) -> Option<Answer> {
         self.hang_up();
         sleep(DIAL).await;

@@ -1,4 +1,4 @@
-//! What a test can do to the link of one client.
+//! The controls of one client's link for tests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -159,8 +159,8 @@ impl MemLink {
         self.with(|link| link.mode = Mode::Silent);
     }
 
-    /// Lets requests through, but no responses and no events, until [`heal`](Self::heal). That breaks the connection,
-    /// so the responses are lost.
+    /// Lets requests through, but no responses and no events, until [`heal`](Self::heal), which breaks the connection, so
+    /// that the responses are lost.
     ///
     /// # Examples
     /// ```

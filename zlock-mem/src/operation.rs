@@ -30,7 +30,7 @@ impl<'a> Operation<'a> {
         if writes { self.budget.record(answer) } else { answer }
     }
 
-    /// Asks until there is an answer, each time in the session that is connected then.
+    /// Sends the request until there is an answer, each time in the session that is connected then.
     pub(crate) async fn ask(&mut self, mut request: impl FnMut() -> Request) -> Result<(SessionKey, Answer)> {
         loop {
             let session = self.budget.session().await?;
@@ -41,7 +41,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The queue of the path. A missing one is empty.
+    /// Returns the queue of the path. A missing path has an empty queue.
     pub(crate) async fn list(
         &mut self,
         mut watcher: impl FnMut() -> Option<Watcher>,
@@ -53,15 +53,15 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The node of this ID as a listing has it now.
+    /// Returns the node of this ID as currently listed.
     pub(crate) async fn find(&mut self, node_id: &NodeId) -> Result<Option<Node>> {
-        // The caller may have to look again and again, because others change labels meanwhile.
+        // The caller may have to repeat this any number of times, because other clients change labels meanwhile.
         self.pause(Duration::ZERO).await?;
         let (_, queue) = self.list(|| None).await?;
         Ok(queue.find(node_id).cloned())
     }
 
-    /// The name by now of a node that is not there under the one that we knew; `None` if it is gone.
+    /// Returns the current name of a node that does not exist under its known name. `None` if it is gone.
     pub(crate) async fn renamed(&mut self, node: &Node) -> Result<Option<NodeName>> {
         if node.label == Label::Lock {
             return Ok(None);
@@ -69,7 +69,7 @@ impl<'a> Operation<'a> {
         Ok(self.find(&node.id).await?.map(|found| found.name))
     }
 
-    /// The data of a node, under whatever name it has by now.
+    /// Returns the data of a node, whatever its current name.
     pub(crate) async fn read(
         &mut self,
         node: &Node,
@@ -91,7 +91,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The session of an own node, once it is connected; an error when it is over.
+    /// Returns the session of an own node once it is connected. Fails when it is over.
     pub(crate) async fn session_of(&self, node: &Node) -> Result<SessionKey> {
         let (sessions, budget) = (&self.shared.sessions, &self.budget);
         let current = sessions.publisher().current();
@@ -106,7 +106,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Waits before another attempt that no policy counts.
+    /// Waits before another attempt that does not count as a retry.
     pub(crate) async fn pause(&self, delay: Duration) -> Result<()> {
         let until = Instant::now() + delay;
         if until >= self.budget.deadline() {
@@ -118,7 +118,7 @@ impl<'a> Operation<'a> {
         self.shared.sessions.sleep_until(until).await.map_err(|interrupted| self.budget.fail(interrupted))
     }
 
-    /// Deletes the node with the target's ID, and says whether it did.
+    /// Deletes the node with the target's ID, and returns whether this call did.
     pub(crate) async fn delete(&mut self, target: &Target) -> Result<Deletion> {
         let parent = self.budget.path();
         let (mut name, may_have_another) = match target {
@@ -144,7 +144,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// What a delete has come to that finds no node. A request without an answer may have deleted it.
+    /// Returns the outcome of a delete that finds no node. A request without an answer may have deleted it.
     fn deletion(&self) -> Deletion {
         if self.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
     }

@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The options of one client of a [`MemServer`](crate::MemServer).
 ///
 /// The defaults are a session timeout of 10 seconds, a margin of a quarter of it, and an operation timeout of 15 seconds. A
-/// failed request is repeated up to 30 times, after 20 milliseconds to 1 second; the delays are the same in every run.
+/// failed request is retried up to 30 times, after 20 milliseconds to 1 second. The delays are the same in every run.
 ///
 /// # Examples
 /// ```
@@ -70,13 +70,13 @@ impl MemOptions {
         self
     }
 
-    /// How long after its sending an answered request of the session task keeps the session certain.
+    /// Returns how long the session is certain to live after an answered request of the session task was sent.
     pub(crate) fn certain(&self) -> Duration {
         let margin = self.margin.unwrap_or(self.session_timeout / 4).min(self.session_timeout / 2);
         self.session_timeout - margin
     }
 
-    /// The time between heartbeats, and the silence after which a connection is given up.
+    /// Returns the time between heartbeats, which is also the silence after which a connection is given up.
     pub(crate) fn interval(&self) -> Duration {
         self.session_timeout / 3
     }

@@ -39,7 +39,7 @@ pub enum Operation {
     RemoveWatch,
 }
 
-/// A watch as its client asks for it: a number that the client gave it, and where to send the event.
+/// A watch as requested by its client: the number that the client has given it, and the receiver of the event.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     pub(crate) id: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Watcher {
 
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// A new session. The client's one before is closed first if it still lives.
+    /// Opens a session. The client's previous session is closed first if it still lives.
     Connect {
         timeout: Duration,
     },
@@ -77,7 +77,7 @@ pub(crate) enum Request {
         from: String,
         to: String,
     },
-    /// Does nothing if the node is not there, or one of `next`.
+    /// A no-op if the node or one of `next` does not exist.
     Delete {
         parent: LockPath,
         name: String,
@@ -126,12 +126,12 @@ impl Request {
         }
     }
 
-    /// Whether it opens a connection.
+    /// Returns `true` if it opens a connection.
     pub(crate) fn connects(&self) -> bool {
         self.operation() == Operation::Connect
     }
 
-    /// Whether a lost answer leaves it open what has become of a node.
+    /// Returns `true` if a lost answer leaves the state of a node unknown.
     pub(crate) fn writes(&self) -> bool {
         matches!(
             self.operation(),
@@ -152,7 +152,7 @@ pub(crate) enum Answer {
     Data(NodeData),
 }
 
-/// A request on its way, and where its answer goes. Dropping it says that the connection broke.
+/// A request in flight, and the receiver of its answer. Dropping it reports that the connection broke.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) session: Option<SessionId>,

@@ -1,4 +1,4 @@
-//! The server: its state under one lock, and what moves it.
+//! The server: its state under one mutex, and the code that drives it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,7 +79,7 @@ pub(crate) struct Server {
     state: Mutex<State>,
     pub(crate) faults: Faults,
     next_watch: AtomicU64,
-    /// Wakes the clock because something is due earlier than expected.
+    /// Wakes the clock if an event is due earlier than expected.
     earlier: Arc<Notify>,
     clock: Mutex<Option<JoinHandle<()>>>,
 }
@@ -103,8 +103,7 @@ impl Server {
         self.next_watch.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a request, in call order with the client's others. The answer does not come if the connection
-    /// breaks.
+    /// Sends a request, in call order with the client's other requests. No answer arrives if the connection breaks.
     pub(crate) fn send(
         self: &Arc<Self>,
         client: ClientId,
@@ -121,7 +120,7 @@ impl Server {
         sent.map(|()| answer)
     }
 
-    /// Changes the state by hand, and lets what follows from it happen.
+    /// Changes the state directly, and handles the consequences.
     pub(crate) fn with<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, Instant) -> T) -> T {
         let value = {
             let mut state = self.lock();
@@ -132,10 +131,10 @@ impl Server {
         value
     }
 
-    /// Carries out all that has arrived, and delivers all that is to be delivered by now.
+    /// Executes all requests that have arrived, and delivers all messages that are due by now.
     ///
-    /// Only one caller at a time does it, and does it for all: so that everybody is served in order, and a
-    /// fault hook may call the server.
+    /// Only one caller at a time does this, on behalf of all, so that requests are served in order and a fault hook may call
+    /// the server.
     fn pump(self: &Arc<Self>) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.pumping, true) {
@@ -177,7 +176,7 @@ impl Server {
         self.keep_clock();
     }
 
-    /// Starts the clock if there is none, or the runtime that it ran on has ended.
+    /// Starts the clock if there is none, or if the runtime on which it ran has ended.
     fn keep_clock(self: &Arc<Self>) {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         if clock.as_ref().is_some_and(|clock| !clock.is_finished()) {
@@ -214,7 +213,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// The server's clock: sessions expire and delayed messages arrive without anybody asking.
+/// The server's clock, which lets sessions expire and delayed messages arrive without a request.
 async fn tick(server: Weak<Server>, earlier: Arc<Notify>) {
     while let Some(next) = server.upgrade().map(|server| server.elapse()) {
         tokio::select! {

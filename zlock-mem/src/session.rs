@@ -17,14 +17,14 @@ use crate::request::{Answer, Request};
 use crate::server::Server;
 use crate::state::Refused;
 
-/// What the backend and its session task share.
+/// The state that the backend and its session task share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) server: Arc<Server>,
     pub(crate) client: ClientId,
     pub(crate) options: MemOptions,
     pub(crate) sessions: Sessions<()>,
-    /// Notified when the connection breaks, or when another attempt may be worth it.
+    /// Notified when the connection breaks, or when another attempt may succeed.
     pub(crate) signal: Arc<Notify>,
 }
 
@@ -57,7 +57,7 @@ impl Shared {
         self.server.send(self.client, Some(session.id), Request::Close).ok()
     }
 
-    /// Sends a request. Requests go out in the order of the calls.
+    /// Sends a request. Requests are sent in the order of the calls.
     pub(crate) fn send(
         &self,
         session: SessionKey,
@@ -69,9 +69,9 @@ impl Shared {
         })
     }
 
-    /// Waits for an answer as long as the session and the time last. It does not extend the deadline: only the session
-    /// task does that, and it also runs the background jobs. If its runtime is not driven, the session must end,
-    /// whatever calls other runtimes make.
+    /// Waits for an answer until the session ends or the time has passed. Does not extend the deadline: only the session task
+    /// does, which also runs the background jobs. If its runtime is not being driven, the session must end, whatever requests
+    /// other runtimes send.
     pub(crate) async fn answer(
         &self,
         session: SessionKey,
@@ -83,7 +83,7 @@ impl Shared {
             answer => answer.ok(),
         };
         match answer {
-            // The session task may hear of it later; until then nobody may try again in vain.
+            // The session task may learn of it later. Nothing may retry in vain until then.
             Some(Answer::SessionOver) => {
                 self.sessions.publisher().lose(session.epoch);
                 Err(self.sessions.interrupted().into())
@@ -105,7 +105,7 @@ impl Shared {
     }
 }
 
-/// What was sent is out, and has most likely taken effect: a caller that goes away goes away now.
+/// A point at which a caller can be dropped after its request was sent, and has most likely taken effect.
 ///
 /// It is polled twice. Unlike tokio's `yield_now` it does not make the runtime look for events in between.
 pub(crate) async fn pending_once() {

@@ -1,4 +1,4 @@
-//! All that the server knows, and what a request does to it. No waiting; time is given.
+//! The state of the server, and the effect of each request on it. Nothing waits here, and the time is passed in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::request::{Answer, Operation, Request, Sent};
 use crate::tree::{Change, Owner, Tree};
 use crate::watch::{Watched, Watches};
 
-/// How long an empty container stays: ZooKeeper's default check interval.
+/// How long an empty container is kept: ZooKeeper's default check interval.
 const CONTAINER_CHECK: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -24,20 +24,20 @@ pub(crate) struct State {
     pub(crate) sessions: BTreeMap<SessionId, ServerSession>,
     pub(crate) links: BTreeMap<ClientId, Link>,
     pub(crate) counts: BTreeMap<Operation, u64>,
-    /// How many watches have fired.
+    /// The number of watches that have fired.
     pub(crate) fired: u64,
-    /// The server does not answer, and counts no session's time.
+    /// `true` if the server neither answers nor counts the time of sessions.
     pub(crate) stopped: bool,
-    /// When the empty containers go; none if there are none.
+    /// When the empty containers are removed. `None` if there are none.
     reap_at: Option<Instant>,
-    /// Clients whose link may have something to carry now.
+    /// Clients whose links may have messages to deliver.
     dirty: BTreeSet<ClientId>,
-    /// When the clock will look next; earlier events have to tell it.
+    /// When the clock wakes next. It must be notified of earlier events.
     pub(crate) armed: Option<Instant>,
     pub(crate) wake_clock: bool,
-    /// When it was last looked at.
+    /// The last time at which the clock was read.
     seen: Instant,
-    /// A caller is at work, and also handles what comes in meanwhile.
+    /// `true` while a caller executes requests, which also handles new ones.
     pub(crate) pumping: bool,
     transaction: u64,
     next_client: u64,
@@ -51,11 +51,11 @@ pub(crate) struct ServerSession {
     expires: Instant,
 }
 
-/// The client sees at once that its request cannot be sent: there is no connection.
+/// There is no connection, so the request cannot be sent, and the client notices at once.
 #[derive(Debug)]
 pub(crate) struct Refused;
 
-/// What is to be done next.
+/// The next step to execute.
 pub(crate) enum Work {
     Arrived(ClientId, Sent),
     Deliver(Vec<Delivery>),
@@ -83,10 +83,10 @@ impl State {
         }
     }
 
-    /// The instant of what happens now.
+    /// Returns the current instant.
     ///
-    /// The destructors of a thread's locals may run when tokio's are gone, and with them its clock. For them no time
-    /// has passed; what is due by then happens at the next look.
+    /// The destructors of a thread's locals may run when tokio's locals are gone, and its clock with them. For these, no time
+    /// has passed. Events that are due by then are handled the next time.
     pub(crate) fn now(&mut self) -> Instant {
         let has_clock = Handle::try_current().err().is_none_or(|e| !e.is_thread_local_destroyed());
         if has_clock {
@@ -115,7 +115,7 @@ impl State {
         self.dirty.extend(self.links.keys());
     }
 
-    /// Makes sure that the clock looks at `at`.
+    /// Makes sure that the clock wakes at `at`.
     pub(crate) fn arm(&mut self, at: Instant) {
         if self.armed.is_none_or(|armed| at < armed) {
             self.armed = Some(at);
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// Puts a request on its way.
+    /// Sends a request.
     pub(crate) fn send(&mut self, client: ClientId, sent: Sent, now: Instant) -> Result<(), Refused> {
         let stopped = self.stopped;
         let Some(link) = self.links.get_mut(&client) else { return Err(Refused) };
@@ -143,7 +143,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes the next piece of work; none if there is none at this time.
+    /// Takes the next piece of work. `None` if there is none at this time.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Work> {
         self.expire(now);
         while let Some(client) = self.dirty.first().copied() {
@@ -166,7 +166,7 @@ impl State {
         None
     }
 
-    /// When the next thing happens by the passing of time alone.
+    /// Returns when the next event is due by the passing of time alone.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         if self.stopped {
             return None;
@@ -191,7 +191,7 @@ impl State {
         }
     }
 
-    /// Gives every session its whole timeout again.
+    /// Restarts the timeout of every session.
     pub(crate) fn touch_all(&mut self, now: Instant) {
         for session in self.sessions.values_mut() {
             session.expires = now + session.timeout;
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    /// Breaks a client's connection, in a way that it sees unless its link is silent.
+    /// Breaks a client's connection. The client notices unless its link is silent.
     fn break_connection(&mut self, client: ClientId) {
         let Some(link) = self.links.get_mut(&client) else { return };
         if link.forgotten {
@@ -224,7 +224,7 @@ impl State {
         }
     }
 
-    /// Fires the watches of these changes, and looks whether a container has become empty.
+    /// Fires the watches of these changes, and checks whether a container has become empty.
     pub(crate) fn changed(&mut self, changes: Vec<Change>, now: Instant) {
         for change in changes {
             for fired in self.watches.fire(&change) {
@@ -258,7 +258,7 @@ impl State {
         }
     }
 
-    /// Carries out a request; the answer is sent unless it is to be lost.
+    /// Executes a request. The answer is sent unless it must be lost.
     pub(crate) fn execute(&mut self, client: ClientId, sent: Sent, lose_answer: bool, now: Instant) {
         let Sent { session, request, to } = sent;
         let answer = match (request, session) {
@@ -278,7 +278,7 @@ impl State {
     }
 
     fn connect(&mut self, client: ClientId, timeout: Duration, now: Instant) -> Answer {
-        // Taken out first, so that ending it does not break the new connection.
+        // Removed first, so that ending it does not break the new connection.
         if let Some(before) = self.links.get_mut(&client).and_then(|link| link.session.take()) {
             self.end_session(before, now);
         }

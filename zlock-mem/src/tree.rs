@@ -1,4 +1,4 @@
-//! The nodes of the store: what is where, who owns it, and which number comes next. No time, no waiting.
+//! The nodes of the store: their places, owners and next numbers. No time and no waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use zlock_core::{NodeName, SessionId};
 pub(crate) struct Tree {
     nodes: BTreeMap<String, Entry>,
     of_session: BTreeMap<SessionId, BTreeSet<(String, String)>>,
-    /// Containers that have lost their last child. One that still waits for its first is not among them.
+    /// Containers that have lost their last child. Containers that never had a child are not included.
     emptied: BTreeSet<String>,
     /// The number of the first child of a new parent.
     first_sequence: i32,
 }
 
-/// Why a node is there, and how long.
+/// The reason why a node exists, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A parent: goes when it has become empty.
+    /// A parent, which is removed when it has become empty.
     Container,
-    /// Made by hand: stays until it is removed by hand.
+    /// Created directly, and kept until it is removed directly.
     Nobody,
-    /// Goes with this session.
+    /// Removed with this session.
     Session(SessionId),
 }
 
@@ -31,14 +31,14 @@ pub(crate) enum Owner {
 struct Entry {
     owner: Owner,
     data: Vec<u8>,
-    /// The number of the transaction that made it; a new name keeps it.
+    /// The number of the transaction that created it. A rename keeps it.
     transaction: u64,
-    /// By their names: the owner, and the transaction.
+    /// By name: the owner and the transaction.
     children: BTreeMap<Arc<str>, (Owner, u64)>,
     next_sequence: i32,
 }
 
-/// A child as a listing tells it.
+/// A child as shown by a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Child {
     pub(crate) name: Arc<str>,
@@ -52,7 +52,7 @@ impl AsRef<str> for Child {
     }
 }
 
-/// What happened to the child `name` of `parent`, for those who watch it.
+/// A change of the child `name` of `parent`, for its watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) parent: String,
@@ -77,7 +77,7 @@ impl Tree {
         self.nodes.get(parent).is_some_and(|p| p.children.contains_key(name))
     }
 
-    /// The children in the order of their names; none of a missing parent.
+    /// Returns the children in the order of their names. Empty for a missing parent.
     pub(crate) fn children(&self, parent: &str) -> Vec<Child> {
         let Some(entry) = self.nodes.get(parent) else { return Vec::new() };
         let children = entry.children.iter();
@@ -90,23 +90,23 @@ impl Tree {
         self.nodes.get(&join(parent, name)).map(|e| (e.data.as_slice(), e.owner))
     }
 
-    /// Gives a child other data. `None` if it is not there.
+    /// Replaces the data of a child. `None` if it does not exist.
     pub(crate) fn set_data(&mut self, parent: &str, name: &str, data: Vec<u8>) -> Option<Vec<Change>> {
         self.nodes.get_mut(&join(parent, name))?.data = data;
         Some(vec![change(parent, name, What::Written)])
     }
 
-    /// Every path, in order.
+    /// Returns every path, in order.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// The names of a session's nodes, with their parents.
+    /// Returns the names of a session's nodes, with their parents.
     pub(crate) fn of_session(&self, session: SessionId) -> impl Iterator<Item = &(String, String)> {
         self.of_session.get(&session).into_iter().flatten()
     }
 
-    /// Makes the missing nodes of this path, as containers.
+    /// Creates the missing nodes of this path as containers.
     pub(crate) fn make_containers(&mut self, path: &str, transaction: u64) -> Vec<Change> {
         let mut changes = Vec::new();
         let ends = path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]);
@@ -117,7 +117,7 @@ impl Tree {
         changes
     }
 
-    /// Appends `<prefix><sequence>`; `None` if there is no parent.
+    /// Appends `<prefix><sequence>`. `None` if there is no parent.
     pub(crate) fn append(
         &mut self,
         parent: &str,
@@ -132,7 +132,7 @@ impl Tree {
         Some((name, changes))
     }
 
-    /// Makes one child; nothing if it is there. The parent is there, or is the root.
+    /// Creates one child, unless it exists. The parent must exist or be the root.
     pub(crate) fn insert(
         &mut self,
         parent: &str,
@@ -153,13 +153,13 @@ impl Tree {
         self.emptied.remove(parent);
         if let Some(parent) = self.nodes.get_mut(parent) {
             parent.children.insert(name.into(), (owner, transaction));
-            // ZooKeeper counts every create under a parent, not only the sequential ones.
+            // ZooKeeper counts every create under a parent, not only sequential ones.
             parent.next_sequence = parent.next_sequence.wrapping_add(1);
         }
         vec![change(parent, name, What::Created)]
     }
 
-    /// Gives a child another name at the same place. `None` if it is not there, or the new name is taken.
+    /// Renames a child, which keeps its place. `None` if it does not exist, or if the new name is taken.
     pub(crate) fn rename(&mut self, parent: &str, from: &str, to: &str) -> Option<Vec<Change>> {
         if from == to {
             return self.has_child(parent, from).then(Vec::new);
@@ -183,7 +183,7 @@ impl Tree {
         Some(vec![change(parent, from, What::Renamed), change(parent, to, What::Created)])
     }
 
-    /// Removes a child and what is below it; `None` if it is not there.
+    /// Removes a child and everything below it. `None` if it does not exist.
     pub(crate) fn remove(&mut self, parent: &str, name: &str) -> Option<Vec<Change>> {
         let path = join(parent, name);
         let below: Vec<_> = self.nodes.get(&path)?.children.keys().cloned().collect();
@@ -211,12 +211,12 @@ impl Tree {
         own.iter().filter_map(|(parent, name)| self.remove(parent, name)).flatten().collect()
     }
 
-    /// Whether [`reap`](Self::reap) would remove anything.
+    /// Returns `true` if [`reap`](Self::reap) would remove anything.
     pub(crate) fn can_reap(&self) -> bool {
         !self.emptied.is_empty()
     }
 
-    /// Removes the containers that have become empty, and those that become so by it.
+    /// Removes the containers that have become empty, and those that become empty by that.
     pub(crate) fn reap(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Some(path) = self.emptied.pop_first() {
@@ -226,7 +226,7 @@ impl Tree {
         changes
     }
 
-    /// Removes this path if it is an empty container, also one that still waits for its first child.
+    /// Removes this path if it is an empty container, even if it never had a child.
     pub(crate) fn reap_one(&mut self, path: &str) -> Vec<Change> {
         let empty = |e: &Entry| e.owner == Owner::Container && e.children.is_empty();
         if !self.nodes.get(path).is_some_and(empty) {
@@ -242,7 +242,7 @@ impl Child {
         self.owner == Owner::Session(session)
     }
 
-    /// Whether its name carries this ID.
+    /// Returns `true` if its name contains this ID.
     pub(crate) fn has_id(&self, node_id: &zlock_core::NodeId) -> bool {
         NodeName::parse(&self.name).is_some_and(|parsed| parsed.id == *node_id)
     }
@@ -256,7 +256,7 @@ fn join(parent: &str, name: &str) -> String {
     [parent, "/", name].concat()
 }
 
-/// Parent and name; the parent of a first segment is the empty string.
+/// Returns the parent and the name. The parent of a first segment is the empty string.
 pub(crate) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }

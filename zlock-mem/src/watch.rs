@@ -13,7 +13,7 @@ use crate::tree::{Change, What};
 pub(crate) enum Watched {
     /// One child of a parent, and its data.
     Child(String, String),
-    /// All children of a parent, which need not be there.
+    /// All children of a parent, which need not exist.
     Children(String),
 }
 
@@ -32,7 +32,7 @@ struct Armed {
     to: oneshot::Sender<WatchEvent>,
 }
 
-/// An event that is to be sent to a client.
+/// An event that must be sent to a client.
 #[derive(Debug)]
 pub(crate) struct Fired {
     pub(crate) client: ClientId,
@@ -40,7 +40,7 @@ pub(crate) struct Fired {
     pub(crate) event: WatchEvent,
 }
 
-/// All watches that are armed. They fire in the order of their numbers.
+/// All armed watches. They fire in the order of their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     armed: BTreeMap<Watched, BTreeMap<u64, Armed>>,
@@ -48,7 +48,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Arms a watch, unless it was dropped on the way.
+    /// Arms a watch, unless it was dropped while its request was in flight.
     pub(crate) fn arm(&mut self, watched: Watched, client: ClientId, session: SessionId, watcher: Watcher) {
         let Watcher { id, to } = watcher;
         if to.is_closed() {
@@ -58,7 +58,7 @@ impl Watches {
         self.armed.entry(watched).or_default().insert(id, Armed { client, session, to });
     }
 
-    /// Removes a watch; `false` if it has fired or never was.
+    /// Removes a watch. Returns `false` if it has fired or never existed.
     pub(crate) fn remove(&mut self, id: u64) -> bool {
         let Some(watched) = self.by_id.remove(&id) else { return false };
         if let Some(on) = self.armed.get_mut(&watched) {
@@ -70,7 +70,7 @@ impl Watches {
         true
     }
 
-    /// Takes out the watches that a change fires.
+    /// Removes and returns the watches that a change fires.
     pub(crate) fn fire(&mut self, change: &Change) -> Vec<Fired> {
         let mut fired = Vec::new();
         if self.armed.is_empty() {
@@ -99,7 +99,7 @@ impl Watches {
         }
     }
 
-    /// Removes the watches of a session without an event: its client learns of the session's end.
+    /// Removes the watches of a session without an event, because its client learns of the session's end.
     pub(crate) fn end_session(&mut self, session: SessionId) {
         let by_id = &mut self.by_id;
         self.armed.retain(|_, on| {
@@ -108,7 +108,7 @@ impl Watches {
         });
     }
 
-    /// How many watches are on this path and below it.
+    /// Returns the number of watches on this path and below it.
     pub(crate) fn count(&self, path: &str) -> usize {
         let is_below =
             |parent: &str| parent.strip_prefix(path).is_some_and(|r| r.is_empty() || r.starts_with('/'));
@@ -119,12 +119,12 @@ impl Watches {
         self.by_id.values().filter(|w| counts(w)).count()
     }
 
-    /// How many watches are on this child.
+    /// Returns the number of watches on this child.
     pub(crate) fn on_child(&self, parent: &str, name: &str) -> usize {
         self.armed.get(&Watched::Child(parent.into(), name.into())).map_or(0, BTreeMap::len)
     }
 
-    /// How many watches there are.
+    /// Returns the number of watches.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }

@@ -331,6 +331,7 @@ impl Guard {
     /// The loss of the lock, as [`lost`](Guard::lost) reports it. A future that blocks its thread past the loss runs to
     /// completion. The error is returned nevertheless, because the lock may have had another holder during its last steps.
     ///
+    /// # Cancel safety
     /// As cancel safe as the future. Dropping it does not release the lock.
     ///
     /// # Panics
@@ -355,6 +356,7 @@ impl Guard {
     /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
     /// See [`Scope`].
     ///
+    /// # Cancel safety
     /// As cancel safe as the future. Dropping it does not release the lock.
     ///
     /// # Examples

@@ -159,6 +159,7 @@ impl MultiGuard {
     /// # Errors
     /// The loss of the first lock that is lost.
     ///
+    /// # Cancel safety
     /// As cancel safe as the future. Dropping it does not release the locks.
     ///
     /// # Panics
@@ -184,6 +185,7 @@ impl MultiGuard {
 
     /// Runs a future inside the scope of all the locks, as [`Guard::scope`].
     ///
+    /// # Cancel safety
     /// As cancel safe as the future. Dropping it does not release the locks.
     ///
     /// # Examples

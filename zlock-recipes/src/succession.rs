@@ -329,6 +329,7 @@ impl Link {
 
 /// Removes the node of a hold, and hands the lock over to `next`.
 ///
+/// # Cancel safety
 /// The request may still take effect. `next` then checks the queue itself.
 pub(crate) async fn remove(
     backend: &dyn CoordinationBackend,

@@ -1,28 +1,28 @@
 //! Queues that had one node of ours and no other: the next create there may need no listing.
 //!
-//! A parent counts every create under it, by any client. Say our node N was alone in its queue, we removed it, and our
-//! next create under the same parent gets the number N + 1. Then that node is alone, too: nothing before N was left
-//! when N was listed, and nothing was created between the two. So a client that is the only user of a lock takes it
-//! with one request and releases it with one.
+//! A parent counts all creates under it, by any client. Suppose that our node N was alone in its queue, that we removed it,
+//! and that our next create under the same parent gets the number N + 1. Then that node is alone, too: nothing before N was
+//! left when N was listed, and nothing was created between the two. So a client that is the only user of a lock takes it with
+//! one request and releases it with one.
 //!
-//! Numbers of two parents say nothing about each other, and a parent without children may be removed and made again at
-//! any time. A *pin* shows whether that has happened: a watch on the parent, on the session's own connection. The
-//! server reports the removal there before it answers a create under the new parent.
+//! Numbers of two parents are unrelated, and a parent without children may be removed and created again at any time. A *pin*
+//! shows whether that has happened: a watch on the parent, on the session's own connection. The server reports the removal
+//! there before it answers a create under the new parent.
 //!
 //! | must stay true | how |
 //! |---|---|
 //! | nothing before N is left | a listing that was sent after N's create shows N alone, or N was itself found to be alone by this rule |
-//! | N is removed | a delete of it was answered, and not with "no such node", before the next create is sent. It is known by its ID: another node of ours may have its number, under another parent |
-//! | nothing was created since | the numbers are consecutive; those that a server gives twice are excluded |
+//! | N is removed | before the next create is sent, a delete of it was answered, and not with "no such node". It is known by its ID, because another node of ours may have its number under another parent |
+//! | nothing was created since | the numbers are consecutive; numbers that a server may assign twice are excluded |
 //! | N was under the pinned parent | the pin was armed while N was there: after N's create on the wire, or before it and has not fired, and before N's delete |
-//! | the next node is under it, too | the pin has not fired when that create's answer is here, and the connection has not changed since before the pin was sent |
-//! | the answer belongs to that create | after a first attempt, whatever came of it, the queue is listed |
+//! | the next node is under it, too | the pin has not fired when that create's answer arrives, and the connection has not changed since before the pin was sent |
+//! | the answer belongs to that create | after a first attempt, whatever its outcome, the queue is listed |
 //!
-//! The rules are model-checked, see `docs/CORRECTNESS.md`. They rest on ZooKeeper's promise that a client hears of a change that it
-//! watches before it sees its effects. Two ways
-//! around that are known, and only an administrator can take them. One is to withdraw the right to read the parent from its
-//! clients, which keeps the event from them on servers with ZOOKEEPER-4799, and then to remove it and make it again. The
-//! other is to restore a running server from a snapshot, which ends every lock's meaning anyway.
+//! The rules are model-checked, see `docs/CORRECTNESS.md`. They rely on ZooKeeper's guarantee that a client receives the
+//! event of a change that it watches before it sees the effects of the change. There are two known ways to circumvent that,
+//! and both need an administrator. The first is to withdraw the permission to read the parent from its clients, which
+//! withholds the event on servers with ZOOKEEPER-4799, and then to remove the parent and create it again. The second is to
+//! restore a running server from a snapshot, after which no lock means anything.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,11 +38,11 @@ use zlock_core::{Node, NodeId, Sequence};
 use crate::arm::Watching;
 use crate::session::Live;
 
-/// The number of queues that are remembered: those that were used last. A client that uses more of them in turn pins none,
-/// since it never comes back to one that is remembered.
+/// The number of queues that are remembered, the most recently used ones. A client that cycles through more queues pins none,
+/// because it never returns to one that is remembered.
 const MAX_QUEUES: usize = 100;
 
-/// The longest path of a parent that is pinned, in bytes. Watched paths are limited in all, see `watchers`.
+/// The longest path of a parent that is pinned, in bytes. The total length of watched paths is limited, see `watchers`.
 const MAX_PATH: usize = 256;
 
 /// The queues that had one node of ours and no other, by the parent's path at the server.
@@ -52,9 +52,9 @@ pub(crate) struct Alone(Mutex<State>);
 #[derive(Default)]
 struct State {
     queues: BTreeMap<String, Entry>,
-    /// The number of the last pin.
+    /// The number of the latest pin.
     last_pin: u64,
-    /// The last epoch that is over.
+    /// The latest epoch that is over.
     ended: u64,
 }
 
@@ -67,10 +67,10 @@ struct Entry {
 
 /// Our last node that was alone.
 struct Last {
-    /// Under another parent, another node of ours may have the same number.
+    /// Needed because another node of ours may have the same number under another parent.
     id: NodeId,
     number: Sequence,
-    /// The node before it was alone and ours, too: no other client seems to use the queue.
+    /// `true` if the node before it was ours and alone, too, so that no other client seems to use the queue.
     is_again: bool,
     removed: bool,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Pinned {
     changes: u64,
 }
 
-/// How to make a node.
+/// How to create a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// With a listing.
@@ -111,7 +111,7 @@ impl Pinned {
         Pinned { watching, changes }
     }
 
-    /// Whether the parent is still the one that was pinned.
+    /// Returns `true` if the parent is still the one that was pinned.
     fn holds(&mut self, live: &Live) -> bool {
         let watching = pin!(&mut self.watching);
         watching.poll(&mut Context::from_waker(Waker::noop())).is_pending() && live.changes() == self.changes
@@ -119,8 +119,8 @@ impl Pinned {
 }
 
 impl Entry {
-    /// The number of the pin, if that still holds. One that does not is returned as the second part, to be dropped
-    /// outside the lock: it must not be asked again.
+    /// Returns the number of the pin if the pin still holds. A pin that does not is returned as the second part. It must be
+    /// dropped outside the mutex, and must not be polled again.
     fn pin(&mut self, live: &Live) -> (Option<u64>, Option<Pinned>) {
         let lost = self.pin.take_if(|(_, pinned)| !pinned.holds(live));
         (self.pin.as_ref().map(|(pin, _)| *pin), lost.map(|(_, pinned)| pinned))
@@ -132,7 +132,7 @@ impl Alone {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how to make the next node.
+    /// Returns how to create the next node.
     pub(crate) fn plan(&self, parent: &str, live: &Live) -> Plan {
         let mut state = self.lock();
         let Some(entry) = state.of(parent, live.session) else { return Plan::List };
@@ -160,7 +160,7 @@ impl Alone {
         is_alone
     }
 
-    /// Takes in what a listing has shown of a node of ours, which was created before: whether it is alone.
+    /// Records what a listing has shown for a node of ours that was created before: whether it is alone.
     pub(crate) fn listed(
         &self,
         parent: &str,
@@ -178,11 +178,11 @@ impl Alone {
             state.last_pin += 1;
             (state.last_pin, pinned)
         });
-        // Dropped outside the lock.
+        // Dropped outside the mutex.
         let _surplus = if let Some(entry) = state.of(parent, session) {
             if let (Some(before), Some(last)) = (&entry.last, &mut last) {
                 last.is_again = match last.number.get() - before.number.get() {
-                    // It was confirmed.
+                    // The node was already confirmed.
                     0 => before.is_again,
                     distance => distance == 1,
                 };
@@ -200,7 +200,7 @@ impl Alone {
         drop(state);
     }
 
-    /// Takes in that a delete of this node of ours was answered, and that it found the node.
+    /// Records the answer to a delete of this node of ours, which found the node.
     pub(crate) fn removed(&self, parent: &str, session: SessionKey, node: &Node) {
         if let Some(entry) = self.lock().of(parent, session)
             && let Some(last) =
@@ -210,13 +210,13 @@ impl Alone {
         }
     }
 
-    /// Forgets everything of this epoch, which is over, and of those before it.
+    /// Removes all entries of this epoch, which is over, and of those before it.
     pub(crate) fn end(&self, epoch: u64) {
         let mut state = self.lock();
         state.ended = state.ended.max(epoch);
         let queues = std::mem::take(&mut state.queues);
         drop(state);
-        // Outside the lock.
+        // Outside the mutex.
         drop(queues);
     }
 }
@@ -226,7 +226,7 @@ impl State {
         self.queues.get_mut(parent).filter(|entry| entry.session == session)
     }
 
-    /// Forgets the queue that has not been used for the longest time, if there is no room for one more.
+    /// Removes the least recently used queue if there is no room for another one.
     fn make_room(&mut self) -> Option<Entry> {
         if self.queues.len() < MAX_QUEUES {
             return None;

@@ -1,4 +1,4 @@
-//! A read that leaves a watch, on the connection that has room for it.
+//! A read that sets a watch, on a connection that has room for it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,10 +18,10 @@ use crate::watchers::{Reservation, Watched};
 /// A request that reads and watches.
 type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<(T, OneshotWatcher), Error>> + Send + 'a>>;
 
-/// Reads what is to be watched by `read`, which leaves a watch, on whichever connection has room for that.
+/// Reads with `read`, which sets a watch, on whichever connection has room for the watch.
 ///
 /// # Cancel safety
-/// The request is answered, and its watch removed, all the same: it has its room until then.
+/// If the future is dropped, the request is still answered, and its watch removed. It keeps its room until then.
 pub(crate) async fn read_armed<T: Send + 'static>(
     operation: &Operation<'_>,
     session: SessionKey,
@@ -39,7 +39,7 @@ pub(crate) async fn read_armed<T: Send + 'static>(
         let path = reservation.path();
         let (synced, read) = match &client {
             None => tokio::join!(catch_up(&live, Freshness::Told), read(&live.client, path)),
-            // Its server may be behind ours, and ours behind what it answers.
+            // Its server may be behind ours, and ours behind its answer.
             Some(client) => {
                 let answers = tokio::join!(client.sync("/"), read(client, path));
                 live.staleness.suspect();
@@ -57,7 +57,7 @@ pub(crate) async fn read_armed<T: Send + 'static>(
         .map_err(|error| if is_other { to_failure(shared, error) } else { shared.to_failure(session, error) })
 }
 
-/// The backend may have been closed, which says more.
+/// Returns the closing of the backend as the failure, if it is closed, since that is more informative.
 fn ended(shared: &Shared, failure: Failure) -> Failure {
     match failure {
         Failure::Interrupted(_) => shared.sessions.interrupted().into(),
@@ -77,10 +77,10 @@ fn to_failure(shared: &Shared, error: Error) -> Failure {
     }
 }
 
-/// An armed watch. Resolves with its event, once; with `None` when the client library is gone.
+/// An armed watch. Resolves once: with its event, or with `None` when the client library is gone.
 pub(crate) struct Watching {
-    /// Dropped before its room is given back: by then the watch is gone, or its removal is on its way before whatever
-    /// takes the room next.
+    /// Dropped before the reservation, so that the watch is gone by then, or its removal is sent before the next request that
+    /// uses the room.
     changed: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
     _reservation: Reservation,
     gate: Arc<Gate>,
@@ -89,7 +89,7 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// A watch on the session's own connection, in the room that was reserved for it.
+    /// Creates a watch on the session's own connection, in the room that was reserved for it.
     pub(crate) fn on_own_connection(
         watcher: OneshotWatcher,
         reservation: Reservation,

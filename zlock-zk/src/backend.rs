@@ -20,8 +20,8 @@ use crate::session::Shared;
 
 /// A ZooKeeper ensemble as a coordination store.
 ///
-/// A backend has one session at a time that owns nodes. If it has very many watches, it opens further sessions for
-/// them, which own nothing. A task keeps the session alive and runs the background work on the runtime that calls
+/// A backend has one session at a time that owns nodes. If it has very many watches, it opens further sessions for them,
+/// which own no nodes. A task keeps the session alive and runs the background work on the runtime that calls
 /// [`connect`](ZkBackend::connect). The backend works as long as that runtime does. Clients may be created and used on
 /// any runtime. Dropping the backend ends its session as [`close`](CoordinationBackend::close) does, without waiting
 /// for it.
@@ -79,7 +79,7 @@ impl ZkBackend {
         let key = self.shared.sessions.current_key()?;
         let timeout = self.shared.sessions.get(key)?.client.session_timeout();
         let (heartbeat, half_tick) = (interval(timeout), self.shared.options.half_tick(timeout));
-        // See `touches.rs`: requests that are further apart than half a tick widen the margin.
+        // See `touches.rs`: gaps of more than half a tick between requests widen the margin.
         let margin = if heartbeat <= half_tick { half_tick } else { half_tick + heartbeat };
         Some(SessionTerms::new(timeout, heartbeat, (timeout - timeout / 50).saturating_sub(margin)))
     }
@@ -154,7 +154,7 @@ impl CoordinationBackend for ZkBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        // All callers learn of it at once; the manager notifies the server.
+        // All callers notice at once. The manager notifies the server.
         self.shared.close(CloseReason::Requested);
         Ok(self.task.close().await)
     }

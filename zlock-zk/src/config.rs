@@ -17,10 +17,10 @@ use crate::credentials::Credentials;
 /// ZooKeeper's own client port.
 const DEFAULT_PORT: u16 = 2181;
 
-/// The longest time that is taken for any option: ZooKeeper's protocol has milliseconds in 31 bits.
+/// The longest time for any option: ZooKeeper's protocol encodes milliseconds in 31 bits.
 const MAX_TIME: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// Two ticks of 50 ms, which is far below any server's: the shortest session timeout that makes sense to ask for.
+/// The shortest session timeout that makes sense: two ticks of 50 ms, which is far below any server's.
 const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The options of a [`ZkBackend`](crate::ZkBackend): the ensemble's hosts, timeouts and credentials.
@@ -68,8 +68,8 @@ impl ZkOptions {
     /// Creates options for the ensemble that a domain names by SRV records of `_zookeeper._tcp`. Everything else has the
     /// default of its `with_` method. Needs the feature `srv`.
     ///
-    /// DNS is asked for each new session. A session uses the servers of one priority, which the client library tries in
-    /// random order; if none of them answers, those of the next priority are tried.
+    /// DNS is queried for each new session. A session uses the servers of one priority, which the client library tries in
+    /// random order. If none of them answers, those of the next priority are tried.
     #[must_use]
     pub fn srv(domain: impl Into<String>) -> Self {
         Self::with_kit(kit::Options::srv(domain))
@@ -243,9 +243,9 @@ impl ZkOptions {
 
     /// Connects by TLS. A server is trusted if its certificate is signed by one of these authorities and has its name.
     ///
-    /// A string is the certificates as PEM; a path is a file that is read for each new session. A session that
-    /// reconnects uses what was read when it began: the client library allows nothing else. So let a file have the old and
-    /// the new authority for some time before the servers change.
+    /// A string is the certificates as PEM; a path is a file that is read for each new session. A session that reconnects
+    /// uses the text that was read when the session began, because the client library allows nothing else. So keep both the
+    /// old and the new authority in the file for some time before the servers change.
     ///
     /// Uses the process's rustls `CryptoProvider`, or aws-lc if none is installed.
     #[cfg(feature = "tls")]
@@ -268,7 +268,7 @@ impl ZkOptions {
         self
     }
 
-    /// Authenticates by SASL with DIGEST-MD5. A password in a file is read for each new session.
+    /// Authenticates with SASL and DIGEST-MD5. A password in a file is read for each new session.
     #[cfg(feature = "sasl")]
     #[must_use]
     pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<TextOrFile>) -> Self {
@@ -299,17 +299,17 @@ impl ZkOptions {
         format!("{}/{node}", self.server_path(lock))
     }
 
-    /// The path as the server has it.
+    /// Returns the path at the server.
     pub(crate) fn server_path(&self, path: &LockPath) -> String {
         self.chroot.as_ref().map_or_else(|| path.to_string(), |chroot| format!("{chroot}{path}"))
     }
 
-    /// Returns the servers of now, in groups of which the first is preferred.
+    /// Returns the current servers in groups, the preferred group first.
     pub(crate) async fn servers(&self) -> Result<Vec<Vec<String>>, String> {
         self.kit.servers("_zookeeper._tcp").await
     }
 
-    /// Whether a file is to be read before a connection is made.
+    /// Returns `true` if a file must be read before a connection is made.
     pub(crate) fn has_files(&self) -> bool {
         #[cfg(feature = "sasl")]
         if self.sasl.as_ref().is_some_and(|(_, password)| password.file().is_some()) {
@@ -341,13 +341,13 @@ impl ZkOptions {
         false
     }
 
-    /// How often a server reports to the leader which sessions it has heard from, for a session of this timeout.
+    /// How often a server reports to the leader from which sessions it has received requests, for a session of this timeout.
     pub(crate) fn half_tick(&self, session_timeout: Duration) -> Duration {
         let tick = self.server_tick.unwrap_or(session_timeout / 2);
         (tick / 2).min(session_timeout * 12 / 25)
     }
 
-    /// Checks everything that can be checked without a packet.
+    /// Checks everything that can be checked without I/O.
     pub(crate) fn validate(&self) -> Result<()> {
         self.check().map_err(|why| self.kit.invalid(why))
     }
@@ -397,7 +397,7 @@ impl ZkOptions {
     }
 }
 
-/// Without credentials.
+/// Shows the options without credentials.
 impl fmt::Debug for ZkOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZkOptions")

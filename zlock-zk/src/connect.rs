@@ -1,4 +1,4 @@
-//! Getting a new session.
+//! Establishing a new session.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use crate::heartbeat::ping;
 use crate::home::at_home;
 use crate::session::Shared;
 
-/// How often a single host is given to the client library. It tries its list in rounds, in random order, and
-/// doubles its pause after each round without bound, beginning with 0.1 s. A round of this length takes some seconds, with
-/// pauses of less than a second between its tries. So a server that was away is found soon after it is back. Several hosts are given once each: the same one twice in a row would be time lost
+/// How often a single host is passed to the client library, which tries its list in rounds, in random order. Its pause after
+/// each round begins with 0.1 s and doubles without a limit. A round of this length takes some seconds, with pauses of less
+/// than a second between attempts, so a server is found soon after it is back. Several hosts are passed once each, because
+/// two attempts in a row at the same silent host would waste time.
 /// when it is silent.
 const TRIES: usize = 12;
 
-/// Between two looks for the servers in DNS.
+/// The pause between two lookups of the servers in DNS.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
 
 /// A new session that has answered its first request.
@@ -34,7 +35,7 @@ pub(crate) struct Established {
     pub(crate) sent: Instant,
 }
 
-/// Gets the first session, within the connect timeout; gives up early where no wait helps.
+/// Establishes the first session, within the connect timeout. Fails early if waiting is pointless.
 pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
     let until = Instant::now() + shared.options.kit.connect_timeout;
     if shared.options.has_files() {
@@ -44,7 +45,7 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
     let servers = loop {
         match timeout_at(until, servers(shared)).await {
             Ok(Ok(servers)) => break servers,
-            // A name server may be there a little later, as any other.
+            // A name server may be reachable a little later, like any other server.
             Ok(Err(error)) if Instant::now() + LOOK_UP_AGAIN >= until => return Err(error),
             Ok(Err(_)) => sleep(LOOK_UP_AGAIN).await,
             Err(_) => {
@@ -57,8 +58,8 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
     establish(shared, &servers, until, &probe, probe.hopeless()).await
 }
 
-/// Gets a session in the background, within the connect timeout. Whatever is wrong may be mended, so it does not give up
-/// earlier; but `hopeless` hears of it as soon as no wait seems to help.
+/// Establishes a session in the background, within the connect timeout. The cause of a failure may be corrected, so it does
+/// not fail earlier, but calls `hopeless` as soon as waiting seems pointless.
 pub(crate) async fn reconnect(shared: &Arc<Shared>, hopeless: impl Fn(Error)) -> Result<Established> {
     let until = Instant::now() + shared.options.kit.connect_timeout;
     let servers = servers(shared).await?;
@@ -77,7 +78,7 @@ async fn servers(shared: &Shared) -> Result<Vec<Vec<String>>> {
     shared.options.servers().await.map_err(unknown)
 }
 
-/// Gets a session, unless it turns out to be hopeless. The groups of servers take turns.
+/// Establishes a session, unless that turns out to be hopeless. The groups of servers take turns.
 async fn establish(
     shared: &Arc<Shared>,
     servers: &[Vec<String>],
@@ -125,22 +126,22 @@ async fn establish(
     }
 }
 
-/// How long one of so many groups of servers is tried before the next one.
+/// How long one group of servers is tried before the next one.
 fn turn(connect_timeout: Duration, groups: usize) -> Duration {
     connect_timeout / u32::try_from(groups).unwrap_or(u32::MAX).max(1)
 }
 
-/// The earliest instant at which the leader can have begun or resumed a session whose connection was not there
-/// `before`, and is there `now`.
+/// Returns the earliest instant at which the leader can have begun or resumed a session whose connection did not exist at
+/// `before`, and exists at `now`.
 ///
-/// A connection may take long, if some hosts do not answer; the part of it that the leader takes part in is the last one.
-/// That it took less than a fifth of the session timeout, from the leader's part to our notice, is taken for granted.
+/// A connection may take long if some hosts do not answer, but the leader only takes part in its last phase. That phase, up
+/// to our notice of it, is assumed to take less than a fifth of the session timeout.
 pub(crate) fn begun(session_timeout: Duration, before: Instant, now: Instant) -> Instant {
     now.checked_sub(session_timeout / 5).map_or(before, |earliest| earliest.max(before))
 }
 
-/// How long a silent connection, or an attempt at one, is borne with. By itself the library takes two fifths of the
-/// session timeout: then one server that cannot be reached costs the session that another could have kept.
+/// How long to wait for a silent connection, or for an attempt at one. The library's own limit is two fifths of the session
+/// timeout. With that, one unreachable server would cost a session that another server could have kept.
 fn patience(session_timeout: Duration) -> Duration {
     (session_timeout / 5).max(Duration::from_millis(500)).min(session_timeout * 2 / 5)
 }
@@ -159,7 +160,8 @@ async fn dial(connector: Connector, options: &ZkOptions, hosts: &[String]) -> Re
     connector.connect(&hosts).await
 }
 
-/// What a session begins with: options, and the files of now. The error says which file cannot be used.
+/// Returns the options of a new session, with the current contents of the files. The error names the file that cannot be
+/// used.
 async fn connector(shared: &Shared) -> Result<Connector, String> {
     let options = &shared.options;
     if !options.has_files() {

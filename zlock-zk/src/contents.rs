@@ -10,7 +10,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Those of a node just made.
+    /// Creates the contents of a new node.
     pub(crate) fn new(data: impl Into<Arc<[u8]>>) -> Self {
         Contents { data: data.into(), version: 0 }
     }

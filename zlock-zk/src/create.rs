@@ -17,17 +17,17 @@ use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 use crate::watchers::Watched;
 
-/// The node to make.
+/// The node to create.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) label: Label,
     pub(crate) node_id: &'a NodeId,
     pub(crate) data: &'a [u8],
-    /// The caller does without the queue if the number says enough.
+    /// `true` if the caller does not need the queue when the number is sufficient.
     pub(crate) is_unlisted: bool,
 }
 
-/// Creates the node with this ID, or finds it if an earlier try made it.
+/// Creates the node with this ID, or finds it if an earlier attempt created it.
 pub(crate) async fn create(shared: &Shared, parent: &LockPath, wanted: Wanted<'_>) -> Result<Created> {
     let Wanted { node_id, data, .. } = wanted;
     let mut operation = Operation::new(shared, "create", parent);
@@ -40,7 +40,7 @@ pub(crate) async fn create(shared: &Shared, parent: &LockPath, wanted: Wanted<'_
     loop {
         let session = operation.budget.session().await?;
         if progress.lost_in != Some(session) {
-            // What was made in an earlier session of ours goes with it.
+            // A node that was created in an earlier session of ours is removed with that session.
             (progress.lost_in, progress.made, operation.budget.ambiguous) = (None, None, false);
         }
         match attempt(&mut operation, session, &wanted, &mut progress).await {
@@ -57,22 +57,22 @@ pub(crate) async fn create(shared: &Shared, parent: &LockPath, wanted: Wanted<'_
     }
 }
 
-/// What the attempts so far have come to.
+/// The results of the attempts so far.
 #[derive(Debug, Default)]
 struct Progress {
     /// The session in which a create of unknown outcome was sent.
     lost_in: Option<SessionKey>,
-    /// The name of its node, if that is known.
+    /// The name of the node, if known.
     made: Option<NodeName>,
-    /// The parent has no number left for us.
+    /// Set if the parent has no usable number left.
     used_up: Option<UsedUp>,
     has_warned: bool,
-    /// An attempt was made. Its node may stand in the queue beside the one that a later attempt makes, also if it belongs to
-    /// an earlier session: only a listing shows that.
+    /// `true` after an attempt. Its node may be in the queue beside the node of a later attempt, even if it belongs to an
+    /// earlier session. Only a listing shows that.
     has_tried: bool,
 }
 
-/// Only this client knows the name of a node whose creator could not list the queue.
+/// Deletes a node whose creator could not list the queue: only this client knows its name.
 async fn undo_create(operation: &mut Operation<'_>, session: SessionKey, made: Option<NodeName>) {
     if let Some(name) = made
         && let Err(failure) = crate::delete::by_name(operation, session, &name).await
@@ -81,8 +81,8 @@ async fn undo_create(operation: &mut Operation<'_>, session: SessionKey, made: O
     }
 }
 
-/// One try. `None` if there is none of our nodes now, and the next try may make one: the parent was missing, and has
-/// been made (it may be gone again by then), or it is to count from 0.
+/// Makes one attempt. Returns `None` if no node of ours exists now and the next attempt may create one: the parent was
+/// missing and has been created (it may already be gone again), or it must count from 0 again.
 async fn attempt(
     operation: &mut Operation<'_>,
     session: SessionKey,
@@ -106,7 +106,7 @@ async fn attempt(
     };
     let Some(place) = place else { return Ok(None) };
     progress.made = Some(place.node.name.clone());
-    // Until the caller knows the node by name.
+    // Until the caller knows the node's name.
     operation.budget.ambiguous = true;
     if !is_kept(operation, session, &place, progress).await? {
         (progress.made, operation.budget.ambiguous) = (None, false);
@@ -116,7 +116,7 @@ async fn attempt(
         let id = operation.own_id(wanted.node_id);
         operation.shared.contents.insert(&id, Contents::new(wanted.data));
     }
-    // Here the server's numbers count every create, whoever's, and each is given once.
+    // The server's numbers count all creates, by any client, and a number of a place is assigned only once.
     if !lists && place.queue.is_none() && Worth::of(place.node.sequence) == Worth::Place {
         let Place { node, sent, .. } = place;
         let deletion = operation.shared.insert_own(session, &operation.own_id(&node.id), sent)?;
@@ -125,7 +125,7 @@ async fn attempt(
     finish(operation, session, place, pinned).await.map(Some)
 }
 
-/// Whether the node stays. If its number is no good, or there are few left and it is alone, it is deleted.
+/// Returns `true` if the node stays. It is deleted if its number is unusable, or if few numbers are left and it is alone.
 async fn is_kept(
     operation: &mut Operation<'_>,
     session: SessionKey,
@@ -148,16 +148,16 @@ async fn is_kept(
     }
 }
 
-/// An own node, and the queue of which it is a part, if that came along.
+/// An own node, with the queue that contains it if the request returned the queue.
 struct Place {
     node: Node,
     queue: Option<Queue>,
-    /// When the request was sent whose answer says that the session lived.
+    /// The time at which a request was sent whose answer proves that the session was live.
     sent: Instant,
 }
 
-/// Sends create and list, and what else there is to send, back to back: one round trip. `None` if there was no parent, which
-/// now is.
+/// Sends a create and a list, and whatever else is needed, back to back: one round trip. Returns `None` if there was no
+/// parent, which then has been created.
 async fn append(
     operation: &mut Operation<'_>,
     session: SessionKey,
@@ -174,7 +174,8 @@ async fn append(
     let live = shared.sessions.get(session).ok_or_else(|| shared.sessions.interrupted())?;
     let plan = if is_first { shared.alone.plan(&parent, &live) } else { Plan::List };
     let room = match plan {
-        // If the create is given up, the room is free a little before the watch is: it is one path, and a short one.
+        // If the create is abandoned, the room is free a little before the watch is removed. That is only one path, and a
+        // short one.
         Plan::Pin if lists => live.watchers.reserve_own(Watched::Node(parent.as_str().into())),
         _ => None,
     };
@@ -185,7 +186,7 @@ async fn append(
         let room = room.map(|room| (room, live.changes()));
         let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
         let create = live.client.create(&prefix, &data, &options);
-        // A request enters the queue when the method is called.
+        // The request enters the library's queue when the method is called.
         let list = lists.then(|| live.client.list_children(&parent));
         let listed = async {
             match list {
@@ -207,7 +208,7 @@ async fn append(
             let sequence = Sequence::new(sequence.into_i64());
             let name = NodeName::of(node_id, label, sequence);
             let node = Node::new(name, node_id.clone(), label, sequence);
-            // A list that failed is repeated; the create stands.
+            // A failed list is repeated; the create remains valid.
             let queue = match plan {
                 Plan::Trust(trusted) if is_alone(operation, session, trusted, &node) => {
                     Some(Queue::linear(vec![node.clone()]))
@@ -224,7 +225,7 @@ async fn append(
     }
 }
 
-/// Looks for what a create of unknown outcome left behind in the session in which it was sent.
+/// Looks for the node of a create of unknown outcome, in the session in which the create was sent.
 async fn recover(
     operation: &Operation<'_>,
     session: SessionKey,
@@ -236,7 +237,7 @@ async fn recover(
         let path = operation.node_path(&node.name);
         let stat =
             operation.ask(session, move |live| async move { live.client.check_stat(&path).await }).await?;
-        // A node of an earlier session of ours would die under us.
+        // A node of an earlier session of ours would be removed while it is in use.
         if let Some(stat) = stat.filter(|stat| owner(stat) == session.id.get()) {
             return Ok(Some(Place { node: own(session, node.clone(), &stat), queue: Some(queue), sent }));
         }
@@ -244,7 +245,7 @@ async fn recover(
     Ok(None)
 }
 
-/// Completes the answer: from here on the backend answers for the node.
+/// Completes the answer: from here on, the backend reports the deletion of the node.
 async fn finish(
     operation: &mut Operation<'_>,
     session: SessionKey,
@@ -257,8 +258,8 @@ async fn finish(
         Some(queue) => queue,
         None => operation.list(session, Freshness::Told).await?,
     };
-    // A create of unknown outcome in an earlier session may have come to light only now. Its node is about to
-    // go; until then it must not be taken for ours.
+    // A create of unknown outcome in an earlier session may only take effect now. Its node will be removed soon, but until
+    // then it must not be mistaken for ours.
     while let Some(name) = queue.names_of(&node.id).into_iter().find(|name| *name != node.name) {
         if !crate::delete::by_name(operation, session, &name).await? {
             return Err(Failure::ServersDisagree);
@@ -279,12 +280,12 @@ fn is_alone(operation: &Operation<'_>, session: SessionKey, trusted: Trusted, no
         })
 }
 
-/// An own node, with what a listing does not tell.
+/// Returns an own node, including what a listing does not contain.
 fn own(session: SessionKey, node: Node, stat: &Stat) -> Node {
     node.with_owner(Some(session.id), FencingToken::new(stat.czxid.cast_unsigned()))
 }
 
-/// The session that an ephemeral node belongs to.
+/// Returns the session that owns an ephemeral node.
 fn owner(stat: &Stat) -> u64 {
     stat.ephemeral_owner.cast_unsigned()
 }

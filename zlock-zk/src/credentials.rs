@@ -2,7 +2,7 @@
 
 use zlock_core::TextOrFile;
 
-/// What a client shows to be somebody.
+/// The credentials of a client.
 #[derive(Clone)]
 pub(crate) enum Credentials {
     Given(Vec<u8>),
@@ -18,7 +18,7 @@ impl Credentials {
         matches!(self, Credentials::User { password, .. } if password.file().is_some())
     }
 
-    /// What is sent; the error says which file cannot be read.
+    /// Returns the bytes to send. The error names the file that cannot be read.
     pub(crate) fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Credentials::Given(credentials) => Ok(credentials.clone()),

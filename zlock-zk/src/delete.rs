@@ -12,13 +12,13 @@ use crate::listings::{Listed, Path};
 use crate::operation::{ANY_VERSION, Operation};
 use crate::session::{Freshness, Shared};
 
-/// Removes the node with the target's ID, and says whether it did.
+/// Removes the node with the target's ID, and returns whether this call did.
 pub(crate) async fn delete(shared: &Arc<Shared>, parent: &LockPath, target: &Target) -> Result<Deletion> {
     let mut operation = begin(shared, parent, target.id());
     complete(shared, &mut operation, target).await
 }
 
-/// Removes the node of an own lock, and says whether all of `next` were there then.
+/// Removes the node of an own lock, and returns whether all of `next` existed then.
 pub(crate) async fn hand_over(
     shared: &Arc<Shared>,
     parent: &LockPath,
@@ -38,7 +38,7 @@ pub(crate) async fn hand_over(
     complete(shared, &mut operation, &target).await.map(HandOver::Unconfirmed)
 }
 
-/// Begins a delete: from here on the backend does not answer for the node any more.
+/// Begins a delete: from here on, the backend no longer reports the deletion of the node.
 fn begin<'a>(shared: &'a Shared, parent: &'a LockPath, node_id: &NodeId) -> Operation<'a> {
     let operation = Operation::new(shared, "delete", parent);
     let id = operation.own_id(node_id);
@@ -47,7 +47,7 @@ fn begin<'a>(shared: &'a Shared, parent: &'a LockPath, node_id: &NodeId) -> Oper
     operation
 }
 
-/// Deletes the node if it and all of `next` are there; `false` if one is not.
+/// Deletes the node if it and all of `next` exist. Returns `false` if one does not.
 async fn all_or_nothing(
     operation: &mut Operation<'_>,
     session: SessionKey,
@@ -88,12 +88,12 @@ async fn complete(shared: &Arc<Shared>, operation: &mut Operation<'_>, target: &
     }
 }
 
-/// A request without an answer may have removed it, too.
+/// Returns the outcome. A request without an answer may have removed the node, too.
 fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
     if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
 }
 
-/// One try; sets `removed` when a request was answered that removed the node.
+/// Makes one attempt. Sets `removed` when a request that removed the node is answered.
 async fn once(
     shared: &Arc<Shared>,
     operation: &mut Operation<'_>,
@@ -107,15 +107,15 @@ async fn once(
         if found {
             shared.alone.removed(&operation.server_path(), session, node);
         }
-        // A label that is never changed: there is no other name that the node could have by now.
+        // Such a label never changes, so the node cannot have another name by now.
         if found || node.label == Label::Lock {
             return Ok(());
         }
     }
-    // A relabel at the same time may give the node another name after the listing, and only one relabel is ever under way.
+    // A concurrent relabel may rename the node after the listing. There is never more than one relabel at a time.
     for _ in 0..2 {
-        // Requests of one session take effect in the order in which they were sent: after this listing no earlier
-        // create of this session can come to light.
+        // Requests of one session take effect in the order in which they were sent, so no earlier create of this session can
+        // take effect after this listing.
         let queue = listed_together(shared, operation, session).await?;
         let mut renamed = false;
         for name in queue.names_of(target.id()) {
@@ -127,15 +127,15 @@ async fn once(
             return Ok(());
         }
     }
-    // The next try comes after a pause.
+    // The next attempt follows after a pause.
     Err(Failure::ServersDisagree)
 }
 
-/// Lists the queue as it was at some moment after the call. One listing of a path is under way at a time, and the next one
-/// serves all calls that are made in the meantime: after an outage there may be a thousand nodes to look for.
+/// Lists the queue as it was at some moment after the call. There is only one listing of a path at a time, and the next one
+/// serves all calls that are made meanwhile, because there may be a thousand nodes to look for after an outage.
 ///
 /// # Cancel safety
-/// Safe. The listing is a task of its own: a caller that is not polled holds up no other.
+/// Safe. The listing is a separate task, so a caller that is not polled does not hold up others.
 async fn listed_together(
     shared: &Arc<Shared>,
     operation: &Operation<'_>,
@@ -148,7 +148,7 @@ async fn listed_together(
     let queue = listed.ok().and_then(|queue| queue.clone().flatten());
     match queue {
         Some(queue) => Ok(queue),
-        // Its failure is for each to find out.
+        // On a failure, each caller sends its own request.
         None => operation.list(session, Freshness::Latest).await.map(Arc::new),
     }
 }
@@ -171,7 +171,7 @@ fn list_next(
     listed
 }
 
-/// Deletes the node of this name; `false` if there is none.
+/// Deletes the node with this name. Returns `false` if it does not exist.
 pub(crate) async fn by_name(
     operation: &mut Operation<'_>,
     session: SessionKey,

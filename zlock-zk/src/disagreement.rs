@@ -5,10 +5,10 @@
 //! watch that has been silent for a long time asks the leader: unlike a read, a transaction that only checks whether
 //! nodes exist is executed there.
 //!
-//! What is found is logged, and nothing else. The client goes on waiting, because it cannot know which server is wrong: a
-//! leader that has lost a node which other servers still have looks the same, and its holder lives. Nor is a name proof
-//! of a node: when a create is tried again in a client's next session, a path that was removed in between can give it
-//! the same name again.
+//! The finding is only logged. The client continues to wait, because it cannot know which server is wrong: a leader that has
+//! lost a node which other servers still have looks the same, and the holder of that node is alive. Nor does a name identify
+//! a node: if a create is repeated in a client's next session, a path that was removed in between can give it the same name
+//! again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,11 +22,10 @@ use crate::error::Failure;
 use crate::operation::{ANY_VERSION, Operation};
 use crate::session::{Freshness, Shared};
 
-/// The number of session timeouts for which a watch is silent before it first asks the leader. The time doubles after each
-/// request.
+/// The number of session timeouts of silence after which a watch first asks the leader. The time doubles after each request.
 const SILENCE: u32 = 3;
 
-/// The most nodes that one transaction checks, from the head of the queue on.
+/// The maximum number of nodes that one transaction checks, beginning with the head of the queue.
 const ASKED: usize = 100;
 
 /// The nodes that a watch waits for, which are checked while it stays silent.
@@ -48,12 +47,12 @@ impl Suspects {
         Suspects { shared: shared.clone(), session, parent: parent.clone(), nodes }
     }
 
-    /// Asks the leader again and again, ever more rarely, and logs what only the connected server has. Never completes.
+    /// Asks the leader repeatedly, with doubling pauses, and logs nodes that only the connected server has. Never completes.
     pub(crate) async fn watch(self) -> Infallible {
         let mut silence = self.shared.options.session_timeout.saturating_mul(SILENCE);
         loop {
             sleep(silence).await;
-            // Boxed: rarely needed, and otherwise part of the size of every watch.
+            // Boxed, because it is rarely needed and would otherwise add to the size of every watch.
             match Box::pin(self.find()).await {
                 Ok(Some(path)) => tracing::error!(
                     %path,
@@ -77,7 +76,7 @@ impl Suspects {
         Ok(listed.then(|| operation.node_path(&gone.name)))
     }
 
-    /// Returns the first of the nodes that the leader does not have.
+    /// Returns the first node that the leader does not have.
     async fn unknown_to_the_leader(&self, operation: &Operation<'_>) -> Result<Option<&Node>, Failure> {
         let paths: Vec<_> = self.nodes.iter().map(|node| operation.node_path(&node.name)).collect();
         let asked = operation.ask(self.session, move |live| async move {

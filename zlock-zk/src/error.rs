@@ -1,21 +1,21 @@
-//! What the client library's errors mean.
+//! The meaning of the client library's errors.
 
 use zlock_core::kit::{self, FailureClass, Interrupted};
 use zlock_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
-/// Why a request has no answer that its caller can use.
+/// The reason why a request has no usable answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server or the client library says why.
+    /// An error of the server or the client library.
     Zk(zk::Error),
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
     Interrupted(Interrupted),
     /// The connected server keeps listing a node that the leader does not have.
     ServersDisagree,
-    /// A watch connection's session is over, or it could not be opened: this says why, if known.
+    /// The session of a watch connection is over, or could not be opened, for this reason if known.
     NotWatching(Option<Error>),
-    /// One more watch, on a path of so many bytes, would be too much.
+    /// There is no room for another watch, on a path of this many bytes.
     TooManyWatches { more: usize, watched: usize, limit: usize },
 }
 
@@ -58,11 +58,11 @@ impl From<Interrupted> for Failure {
     }
 }
 
-/// What each of the client library's errors means for a request that was sent.
+/// Returns what an error of the client library means for a request that was sent.
 pub(crate) fn classify(error: &zk::Error) -> FailureClass {
     use zk::Error as E;
     let (kind, ambiguous, retryable) = match error {
-        // Definite answers, which most callers deal with before they ask here.
+        // Definite answers, which most callers handle before they call this.
         E::NoNode | E::NodeExists | E::BadVersion | E::NotEmpty | E::NoChildrenForEphemerals => {
             (ErrorKind::Unexpected, false, false)
         }
@@ -70,14 +70,14 @@ pub(crate) fn classify(error: &zk::Error) -> FailureClass {
         E::AuthFailed => (ErrorKind::NotAuthorized, true, false),
         // Refused by the library before anything is sent, or by the server.
         E::BadArguments(_) => (ErrorKind::InvalidArgument, false, false),
-        // Load, or a server without a quorum: definite, but it passes.
+        // Load, or a server without a quorum: definite, but temporary.
         E::Throttled | E::NotReadOnly => (ErrorKind::Unavailable, false, true),
-        // The three faces of a broken link: FIN, then reset and silence.
+        // The ways in which a broken connection shows: closed, reset or silent.
         E::ConnectionLoss | E::Custom(_) => (ErrorKind::Unavailable, true, true),
-        // No server was reached: said of connecting only.
+        // No server was reached; only returned by a connect.
         E::NoHosts | E::Timeout => (ErrorKind::Unavailable, false, true),
-        // The library gives up on its session as a whole: the next one may serve the request. It says
-        // `ClientClosed` of reasons of its own; we never drop a client that is in use.
+        // The library gives up its session as a whole, but the next session may serve the request. The library returns
+        // `ClientClosed` for internal reasons, because we never drop a client that is in use.
         E::SessionExpired | E::ClientClosed => (ErrorKind::SessionLost, true, true),
         E::SessionMoved => (ErrorKind::SessionLost, false, true),
         E::NoWatcher
@@ -86,7 +86,7 @@ pub(crate) fn classify(error: &zk::Error) -> FailureClass {
         | E::Unimplemented
         | E::ReconfigDisabled
         | E::RuntimeInconsistent => (ErrorKind::Unexpected, false, false),
-        // Whatever else there is, now or later: nothing is known of the outcome.
+        // For all others, now or later, the outcome is unknown.
         E::UnexpectedErrorCode(_) | E::UnexpectedError(_) | E::UnmarshalError { .. } | _ => {
             (ErrorKind::Unexpected, true, false)
         }

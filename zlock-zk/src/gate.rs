@@ -4,11 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{PoisonError, RwLock};
 use std::task::Poll;
 
-/// Open while none of the library's tasks has been dropped before its end, which only the end of their runtime does: a
-/// task that panics ends like any other, since `spawns_core` catches the panic.
+/// Open until one of the library's tasks is dropped before its end. Only the end of their runtime drops a task that way: a
+/// task that panics ends like any other, because `spawns_core` catches the panic.
 ///
-/// The library's watchers panic when they are polled after either, and others may poll them on another runtime. So they
-/// are polled through the gate. It is closed before a task is dropped, and catches what it cannot foresee.
+/// The library's watchers panic when they are polled after either event, and other tasks may poll them on another runtime. So
+/// they are polled through the gate, which is closed before a task is dropped, and which catches panics that it cannot
+/// prevent.
 #[derive(Debug)]
 pub(crate) struct Gate(RwLock<bool>);
 
@@ -19,7 +20,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Polls if the gate is open, and keeps it open meanwhile; `None` once it is closed, or if `poll` panics.
+    /// Polls if the gate is open, and keeps it open during the poll. `None` once it is closed, or if `poll` panics.
     pub(crate) fn poll<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<Option<T>> {
         let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {
@@ -34,7 +35,7 @@ impl Gate {
         }
     }
 
-    /// Waits for polls under way: these do not block.
+    /// Closes the gate. Waits for polls in progress, which do not block.
     pub(crate) fn close(&self) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = false;
     }
@@ -44,7 +45,7 @@ impl Gate {
 mod tests {
     use super::*;
 
-    /// As the library's watchers do after such a panic.
+    /// The library's watchers panic like this after such a panic.
     #[test]
     fn a_watcher_that_panics_is_at_its_end() {
         assert_eq!(Gate::default().poll(|| -> Poll<u32> { panic!("no sender") }), Poll::Ready(None));

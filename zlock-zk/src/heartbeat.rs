@@ -1,4 +1,4 @@
-//! The requests that a session lives by.
+//! The requests that keep a session alive.
 
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
@@ -13,42 +13,42 @@ use zookeeper_client::{Client, Error};
 use crate::pages::pages;
 use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 
-/// What a heartbeat is for.
+/// The purpose of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beat {
-    /// The leader has to answer, too. A follower answers while its leader stands still, which ends sessions when it wakes,
-    /// before it hears from its followers that they were alive. So also while the session owns no node: the first create
-    /// after that would rest on what a follower alone has answered.
+    /// The leader must answer, too. A follower answers even while its leader is paused. Such a leader ends sessions when it
+    /// resumes, before its followers report that the sessions were alive. This also applies while the session owns no node:
+    /// otherwise the first create after that would rely on an answer of a follower alone.
     Proof,
-    /// The same, and a search for own nodes that were deleted by others.
+    /// The same, and a search for own nodes that other clients deleted.
     Search,
 }
 
-/// How many heartbeats prove that the session lives, for each that also searches.
+/// One of this many heartbeats also searches.
 const SEARCH: u32 = 3;
 
 impl Beat {
-    /// The kind of a session's heartbeat of this number.
+    /// Returns the kind of a session's heartbeat with this number.
     pub(crate) fn numbered(number: u32) -> Self {
         if number % SEARCH == SEARCH - 1 { Beat::Search } else { Beat::Proof }
     }
 }
 
-/// The time between heartbeats. The client library pings whenever nothing was sent for a fourteenth of the session timeout or
-/// so. After a heartbeat it does so once before the next; with a slower heartbeat it would more often than that.
+/// The time between heartbeats. The client library sends a ping whenever nothing was sent for about a fourteenth of the
+/// session timeout. With this interval, it does so once between two heartbeats; with a longer one, it would more often.
 pub(crate) fn interval(session_timeout: Duration) -> Duration {
     session_timeout * 7 / 40
 }
 
-/// One request under way. Its answer tells that the session lived when it was *sent*; the client library's own
-/// pings say nothing that we can see.
+/// A request in flight. Its answer proves that the session was live when the request was *sent*. The answers to the client
+/// library's own pings are not visible to us.
 pub(crate) struct Heartbeat {
     sent: Instant,
     answered: Pin<Box<dyn Future<Output = bool> + Send>>,
 }
 
 impl Heartbeat {
-    /// A request that is sent at the first poll, and given up after what the library takes for silence.
+    /// Creates a request that is sent at the first poll, and abandoned after the time that the library takes for silence.
     pub(crate) fn new(live: Arc<Live>, shared: Arc<Shared>, session_timeout: Duration, kind: Beat) -> Self {
         let sent = Instant::now();
         let beat = async move {
@@ -61,7 +61,7 @@ impl Heartbeat {
         Heartbeat { sent, answered: Box::pin(answered) }
     }
 
-    /// When the heartbeat was sent, once it is answered; `None` when it was not. Waits for ever if there is none.
+    /// Returns the time at which the heartbeat was sent, or `None` if it was not answered. Waits forever if there is none.
     pub(crate) async fn answer(heartbeat: &mut Option<Heartbeat>) -> Option<Instant> {
         match heartbeat {
             None => pending().await,
@@ -70,8 +70,8 @@ impl Heartbeat {
     }
 }
 
-/// Finds own nodes that were deleted by others. One request lists all of them, as long as they are not too many; then
-/// each search lists the next ones.
+/// Finds own nodes that other clients deleted. One request lists all of them unless there are too many. Then each search
+/// lists the next ones.
 async fn search(live: &Live, shared: &Shared) -> Result<(), Error> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());
@@ -80,14 +80,14 @@ async fn search(live: &Live, shared: &Shared) -> Result<(), Error> {
     }
     let (pages, end) = pages(&shared.sessions.own().node_ids(), live.listed_up_to().as_ref());
     let synced = catch_up(live, Freshness::Latest);
-    // Sent with the `sync`: the order of calls is the order on the wire.
+    // Sent together with the `sync`: the order of the calls is the order on the wire.
     let listings: Vec<_> = pages.iter().map(|page| live.client.list_ephemerals(page.prefix())).collect();
     synced.await?;
     let mut present = BTreeSet::new();
     for listing in listings {
         match listing.await {
             Ok(paths) => present.extend(paths.iter().filter_map(|path| id_of(path))),
-            // Servers before 3.6: an answer, if no list.
+            // Servers before 3.6 do not have the request, but this is an answer.
             Err(Error::Unimplemented) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -97,16 +97,16 @@ async fn search(live: &Live, shared: &Shared) -> Result<(), Error> {
     Ok(())
 }
 
-/// The cheapest question whose answer we see.
+/// The cheapest request whose answer is visible to us.
 pub(crate) async fn ping(client: &Client) -> Result<(), Error> {
     match client.check_stat("/").await {
-        // Newer servers check permissions here: an answer all the same.
+        // Newer servers check permissions here. A refusal is an answer as well.
         Ok(_) | Err(Error::NoAuth) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// The [`own_id`] of the node with this path at the server, if it has a name of ours.
+/// Returns the [`own_id`] of the node with this path at the server, if the name is one that zlock creates.
 fn id_of(path: &str) -> Option<NodeId> {
     let (parent, name) = path.rsplit_once('/')?;
     Some(own_id(parent, &NodeName::parse(name)?.id))

@@ -10,7 +10,7 @@ use zlock_core::CloseReason;
 
 use crate::session::Shared;
 
-/// Lets `connecting` spawn the library's tasks on the backend's runtime, whichever one polls it.
+/// Makes `connecting` spawn the library's tasks on the backend's runtime, whichever runtime polls it.
 pub(crate) async fn at_home<F: Future>(shared: &Arc<Shared>, connecting: F) -> F::Output {
     let (home, mut connecting) = (Home(shared), pin!(connecting));
     poll_fn(|cx| {
@@ -29,7 +29,7 @@ impl Spawn for Home<'_> {
     }
 }
 
-/// A task of the library. If it is dropped before its end then its runtime ends, and the backend with it.
+/// A task of the library. If it is dropped before its end, its runtime is ending, and the backend ends with it.
 struct LibraryTask {
     shared: Arc<Shared>,
     task: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -50,7 +50,7 @@ impl Future for LibraryTask {
 
 impl Drop for LibraryTask {
     fn drop(&mut self) {
-        // Whoever waits for an answer of the task is woken when that goes, and has to see why.
+        // Dropping the task wakes everything that waits for its answers, so the reason must be visible by then.
         if let Some(task) = self.task.take() {
             self.shared.gate.close();
             self.shared.close(CloseReason::Requested);

@@ -1,4 +1,4 @@
-//! Requests under way, which the end of their session cancels.
+//! Requests in flight, which the end of their session cancels.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A request under way. Its future has the client, and with that the session: a future that its owner keeps
-/// but does not poll would otherwise keep alive at the server a session that is over here.
+/// A request in flight. Its future owns the client, and with it the session. Without this type, a future that its owner keeps
+/// but does not poll would keep a session alive at the server that is already over here.
 pub(crate) struct Call<T>(Arc<Slot<T>>);
 
 /// Empty once the request is answered or cancelled.
@@ -21,7 +21,7 @@ impl<T> Slot<T> {
 }
 
 impl<T> Call<T> {
-    /// Resolves with the answer; never if the call was cancelled.
+    /// Resolves with the answer, or never if the call was cancelled.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<T> {
         let mut slot = self.0.lock();
         let Some(answer) = slot.as_mut() else { return Poll::Pending };
@@ -40,7 +40,7 @@ trait Cancel: Send + Sync {
 impl<T> Cancel for Slot<T> {
     fn cancel(&self) {
         let answer = self.lock().take();
-        // Outside the lock: what it drops may be much.
+        // Outside the mutex, because it may drop a lot.
         drop(answer);
     }
 }
@@ -50,8 +50,8 @@ impl<T> Cancel for Slot<T> {
 pub(crate) struct InFlight(Mutex<Vec<Weak<dyn Cancel>>>);
 
 impl InFlight {
-    /// Begins a call. `begin` looks for the session under the lock that [`cancel_all`](Self::cancel_all) takes after
-    /// the session's end: it finds either a session whose end will cancel this call, or none.
+    /// Begins a call. `begin` looks up the session under the mutex that [`cancel_all`](Self::cancel_all) locks after the
+    /// session's end. So it finds either a session whose end will cancel this call, or none.
     pub(crate) fn begin<T: 'static, F>(&self, begin: impl FnOnce() -> Option<F>) -> Option<Call<T>>
     where
         F: Future<Output = T> + Send + 'static,
@@ -66,7 +66,7 @@ impl InFlight {
         Some(Call(slot))
     }
 
-    /// Cancels all calls. Their session has ended before, so that none begins in it later.
+    /// Cancels all calls. Their session must have ended before, so that no further call begins in it.
     pub(crate) fn cancel_all(&self) {
         let calls = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for call in calls.iter().filter_map(Weak::upgrade) {

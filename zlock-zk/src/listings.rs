@@ -13,13 +13,13 @@ pub(crate) struct Listings(Mutex<BTreeMap<String, Weak<Path>>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Path {
-    /// Held while a listing is under way.
+    /// Held during a listing.
     pub(crate) turn: AsyncMutex<()>,
-    /// The listing that is to be sent next, and its session.
+    /// The next listing to be sent, and its session.
     next: Mutex<Option<(SessionKey, Listed)>>,
 }
 
-/// `None` until there is an answer, which is none if the listing failed.
+/// `None` until there is an answer. `Some(None)` if the listing failed.
 pub(crate) type Listed = watch::Receiver<Option<Option<Arc<Queue>>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -40,7 +40,7 @@ impl Listings {
 }
 
 impl Path {
-    /// Joins the listing that is to be sent next. `begin` begins one if there is none in this session.
+    /// Joins the next listing to be sent. Calls `begin` if there is none in this session.
     pub(crate) fn join_next(&self, session: SessionKey, begin: impl FnOnce() -> Listed) -> Listed {
         let mut next = lock(&self.next);
         match &*next {
@@ -49,7 +49,7 @@ impl Path {
         }
     }
 
-    /// The next listing is about to be sent: callers from now on need a later one.
+    /// Records that the next listing is about to be sent: callers from now on need a later one.
     pub(crate) fn take_next(&self, session: SessionKey) {
         lock(&self.next).take_if(|(of, _)| *of == session);
     }

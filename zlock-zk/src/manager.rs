@@ -1,4 +1,4 @@
-//! The one task behind a backend: keeps a session, and begins the next one when it is lost.
+//! The task of a backend, which keeps a session alive and begins the next one when it is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::states::States;
 use crate::touches::Touches;
 use crate::watchers::Watchers;
 
-/// Before each attempt at a new session, which itself takes up to the connect timeout, unless it fails at once.
+/// The pauses before each attempt at a new session. An attempt takes up to the connect timeout, unless it fails at once.
 const RECONNECT: RetryPolicy =
     RetryPolicy::bounded_exponential(Duration::from_millis(50), Duration::from_secs(1), u32::MAX);
 
-/// Why a session is no longer kept.
+/// The reason why a session is no longer kept alive.
 enum End {
-    /// Over: the server said so, or the deadline has passed.
+    /// The session is over: the server said so, or the deadline has passed.
     Lost,
     /// The server refuses the credentials.
     AuthFailed,
@@ -29,7 +29,7 @@ enum End {
     Closed(Close),
 }
 
-/// The session that is kept.
+/// The session that is kept alive.
 pub(crate) struct ActiveSession {
     live: Arc<Live>,
     states: StateWatcher,
@@ -47,7 +47,7 @@ impl Manager {
         Manager { shared, closing }
     }
 
-    /// Makes a new session the current one; `None` if the backend is closed.
+    /// Makes a new session the current one. `None` if the backend is closed.
     pub(crate) fn begin(&self, established: Established) -> Option<ActiveSession> {
         let Established { client, begun, sent } = established;
         let timeout = client.session_timeout();
@@ -70,11 +70,11 @@ impl Manager {
         Some(ActiveSession { live, states, timeout })
     }
 
-    /// Connects for as long as that takes, and [runs](Self::run).
+    /// Connects for as long as that takes, then [runs](Self::run).
     pub(crate) async fn start(mut self) -> Close {
         match self.reconnect().await.and_then(|established| self.begin(established)) {
             Some(session) => self.run(Some(session)).await,
-            // No session has owned anything.
+            // No session has owned any node.
             None => Close::Ended,
         }
     }
@@ -93,7 +93,7 @@ impl Manager {
         Close::Pending
     }
 
-    /// Keeps one session to its end, and lets go of its client.
+    /// Keeps one session alive until it ends, and drops its client.
     async fn serve(&mut self, mut session: ActiveSession) -> End {
         let end = match self.keep(&mut session).await {
             // Another thread may have closed the backend at any moment.
@@ -106,15 +106,15 @@ impl Manager {
             End::Lost => tracing::warn!(session = %id, epoch, "session lost"),
             End::AuthFailed => {
                 tracing::error!(session = %id, epoch, "credentials refused");
-                // Before the end of the session is published, which would look like a mere loss.
+                // Before the end of the session is published, which would look like an ordinary loss.
                 self.shared.close(CloseReason::AuthFailed);
             }
             End::Closed(_) => tracing::info!(session = %id, epoch, "session closed"),
         }
         self.shared.end(live.session);
-        // With its last owner gone the client closes the session at the server as soon as it can reach one:
-        // the nodes of a lost session go at once when the link is mended. Requests under way let go by
-        // themselves, now that the session is no longer the current one.
+        // When its last owner drops the client, it closes the session at the server as soon as it can reach one: the nodes of
+        // a lost session are removed as soon as the connection is restored. Requests in flight drop the client by themselves,
+        // now that the session is no longer the current one.
         drop(live);
         if matches!(end, End::Closed(_)) && states.peek_state() == SessionState::SyncConnected {
             let close = confirmation(states).await;
@@ -184,13 +184,14 @@ impl Manager {
         }
     }
 
-    /// Tries for ever; `None` when that has become pointless.
+    /// Retries without a limit. `None` when that has become pointless.
     async fn reconnect(&mut self) -> Option<Established> {
         let mut retry = RECONNECT.start();
         let shared = self.shared.clone();
         let attempts = async {
             loop {
-                // Also before the first attempt: a session that is lost as soon as it begins must not make us spin.
+                // Also before the first attempt, so that sessions which are lost as soon as they begin do not cause a busy
+                // loop.
                 sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
                 match reconnect(&shared, |error| shared.sessions.attempt_failed(error)).await {
                     Ok(established) => return Some(established),
@@ -214,10 +215,10 @@ impl Manager {
     }
 }
 
-/// Waits for the server's answer to the end of a session, which the library asks for when its client is let go.
+/// Waits for the server's answer to the end of a session, which the library requests when its client is dropped.
 ///
-/// With that answer the library says `Closed`. It says `Disconnected` when the connection breaks before, and
-/// `Expired` also by its own clock, when no server has said so.
+/// With that answer, the library reports `Closed`. It reports `Disconnected` if the connection breaks before, and `Expired`
+/// also based on its own clock, without an answer of a server.
 async fn confirmation(mut states: StateWatcher) -> Close {
     let answered = async {
         loop {
@@ -252,8 +253,8 @@ mod tests {
         while states.changed().await != state {}
     }
 
-    /// Another thread closes the backend after the manager has looked whether it is closed, and before it deals with an
-    /// event of the session.
+    /// Another thread closes the backend after the manager has checked whether it is closed, and before it handles an event
+    /// of the session.
     #[tokio::test]
     async fn a_session_that_was_closed_meanwhile_is_ended_at_the_server() {
         limit(async {

@@ -1,25 +1,25 @@
-//! Which of the server's numbers are places in a queue, and how to make it count from 0 again.
+//! Decides which of the server's numbers are places in a queue, and makes a parent count from 0 again.
 //!
-//! A server numbers a parent's children, anybody's, by a signed 32-bit counter, which begins at 0 with the parent. From
-//! 3.6 on the counter stays at 2147483647: creates one at a time all get that number, creates that are in flight
-//! together get 2147483647, -2147483648, -2147483647 and so on, and the next ones get the same numbers again. Servers
-//! before 3.6 wrap, and give each number once.
+//! A server numbers the children of a parent, whichever client creates them, with a signed 32-bit counter that begins at 0
+//! with the parent. From 3.6 on, the counter stays at 2147483647. Creates one at a time all get that number. Creates that are
+//! in flight together get 2147483647, -2147483648, -2147483647 and so on, and the next ones get the same numbers again.
+//! Servers before 3.6 wrap, and assign each number once.
 //!
-//! Numbers near the wrap, the *edge*, therefore do not show who came first, and none of them is a place of ours. That
-//! excludes two holders among our nodes, at any number:
+//! Numbers near the wrap, the *edge*, therefore do not show which node came first, and none of them is a place for us. That
+//! rules out two holders among our nodes, at any number:
 //!
-//! - A parent that has a node cannot be removed, so all nodes in a queue were numbered by the same counter. As long as
-//!   fewer than 2^20 creates are in flight together, a number outside the edge is given once, and to a later node than
-//!   all smaller ones. The numbers of our nodes are thus in the order in which the nodes were made.
-//! - A listing keeps that order, whatever nodes of others it has. `Queue::wrapping` cuts the ring of numbers at its
-//!   widest gap. No node has a number between the edge and 0, a gap of 2^31 - 2^20, and two nodes of ours are at most
+//! - A parent that has a node cannot be removed, so all nodes in a queue were numbered by the same counter. As long as fewer
+//!   than 2^20 creates are in flight together, a number outside the edge is assigned once, and to a later node than all
+//!   smaller numbers. The numbers of our nodes are thus in the order in which the nodes were created.
+//! - A listing keeps that order, whatever nodes of other clients it contains. `Queue::wrapping` cuts the ring of numbers at
+//!   its widest gap. No node has a number between the edge and 0, a gap of 2^31 - 2^20, and two nodes of ours are at most
 //!   2^31 - 2^20 - 2 apart: the cut is never between them.
-//! - Nodes of others at the edge are ordered as they are listed, before or behind ours. Curator's clients judge them in
-//!   their own way, and two of them may hold there, or one of them beside one of ours. Our nodes that are about to be
-//!   deleted are seen the same way: whoever waits for one of them looks again when it is gone.
+//! - Nodes of other clients at the edge are ordered as they are listed, before or behind ours. Curator's clients judge them
+//!   in their own way: two of them may hold the lock there, or one of them together with one of ours. Our nodes that are
+//!   about to be deleted are seen the same way: a client that waits for one of them lists the queue again when it is gone.
 //!
-//! Before 3.6 numbers between the edge and 0 are given, too, and are places. There the order is right as long as no node
-//! stays while 2^31 - 2^21 others are made.
+//! Before 3.6, numbers between the edge and 0 are assigned, too, and are places. Their order is correct as long as no node
+//! stays while 2^31 - 2^21 others are created.
 
 use std::time::Duration;
 
@@ -31,19 +31,19 @@ use zookeeper_client::Error;
 use crate::error::Failure;
 use crate::operation::Operation;
 
-/// How many numbers on either side of the wrap are at the edge.
+/// The number of numbers on either side of the wrap that are at the edge.
 const EDGE: i64 = 1 << 20;
-/// From this number on the parent is removed when it is found empty. It is half of what there is.
+/// From this number on, the parent is removed when it is found empty. It is half of the range.
 const LATE: i64 = 1 << 30;
 
-/// What a number is good for.
+/// The use of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worth {
     /// A place in the queue.
     Place,
     /// A place, but there are not many left.
     Late,
-    /// No place: it may be given again.
+    /// Not a place, because it may be assigned again.
     Nothing,
 }
 
@@ -59,8 +59,8 @@ impl Worth {
     }
 }
 
-/// Removes the parent together with this node of ours, its only child. `false`, and nothing is changed, if that cannot
-/// be done.
+/// Removes the parent together with this node of ours, its only child. Returns `false` and changes nothing if that is not
+/// possible.
 pub(crate) async fn start_over(
     operation: &mut Operation<'_>,
     session: SessionKey,
@@ -80,10 +80,10 @@ pub(crate) async fn start_over(
     }
 }
 
-/// The wait for a parent at the edge to be removed. Nothing is created meanwhile.
+/// The wait for a parent at the edge to be removed. Nothing is created during the wait.
 #[derive(Debug)]
 pub(crate) struct UsedUp {
-    /// Of the parent: another one counts from 0.
+    /// Identifies the parent: a parent that is created later counts from 0.
     czxid: i64,
     delay: Duration,
 }
@@ -92,20 +92,20 @@ impl UsedUp {
     const FIRST_DELAY: Duration = Duration::from_millis(20);
     const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
-    /// Deletes a node of ours that got a number at the edge. `None` if it was gone, and perhaps its parent with it.
+    /// Deletes a node of ours that got a number at the edge. `None` if the node was gone, and perhaps its parent with it.
     pub(crate) async fn delete_node(
         operation: &mut Operation<'_>,
         session: SessionKey,
         node: &NodeName,
     ) -> Result<Option<Self>, Failure> {
-        // As long as the node is there, so is the parent that gave the number.
+        // While the node exists, so does the parent that assigned the number.
         let czxid = czxid_and_children(operation, session).await?.map(|(czxid, _)| czxid);
         let deleted = crate::delete::by_name(operation, session, node).await?;
         Ok(czxid.filter(|_| deleted).map(|czxid| UsedUp { czxid, delay: Self::FIRST_DELAY }))
     }
 
-    /// Waits until the parent is gone, or another one is there; removes it when it is empty. The operation's budget
-    /// begins anew with each answer, since the lock may be held for any time.
+    /// Waits until the parent is gone or was replaced, and removes it when it is empty. Each answer restarts the operation's
+    /// budget, because the lock may be held for any time.
     pub(crate) async fn wait(
         &mut self,
         operation: &mut Operation<'_>,
@@ -139,7 +139,7 @@ impl UsedUp {
     }
 }
 
-/// What identifies the parent, and how many children it has; `None` if there is none.
+/// Returns what identifies the parent, and the number of its children. `None` if it does not exist.
 async fn czxid_and_children(
     operation: &Operation<'_>,
     session: SessionKey,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Whatever nodes of others there are at the edge.
+    /// Whatever nodes of other clients are at the edge.
     #[test]
     fn the_order_of_our_nodes_is_that_of_their_numbers() {
         let (max, min) = (i64::from(i32::MAX), i64::from(i32::MIN));

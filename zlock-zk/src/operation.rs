@@ -10,7 +10,7 @@ use zookeeper_client as zk;
 use crate::error::Failure;
 use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 
-/// Makes the check of a version, in a transaction, a check of existence.
+/// The version that turns a version check in a transaction into a check of existence.
 pub(crate) const ANY_VERSION: i32 = -1;
 
 /// A running operation on the queue of one path.
@@ -26,23 +26,23 @@ impl<'a> Operation<'a> {
         Operation { shared, budget }
     }
 
-    /// The path as the server has it. The chroot is put in front here, and not by the client library, which
-    /// would not make it when it is missing.
+    /// Returns the path at the server. The chroot is prepended here and not by the client library, which would not create a
+    /// missing chroot.
     pub(crate) fn server_path(&self) -> String {
         self.shared.options.server_path(self.budget.path())
     }
 
-    /// The path of a node in the queue, as the server has it.
+    /// Returns the path at the server of a node in the queue.
     pub(crate) fn node_path(&self, name: &NodeName) -> String {
         self.shared.options.node_path(self.budget.path(), name)
     }
 
-    /// What the session knows the node of this ID by.
+    /// Returns the ID by which the session knows the node with this ID.
     pub(crate) fn own_id(&self, node_id: &NodeId) -> NodeId {
         own_id(&self.server_path(), node_id)
     }
 
-    /// Sends what `call` asks for, and waits for the answer.
+    /// Sends the request of `call`, and waits for the answer.
     pub(crate) async fn ask<T, F>(
         &self,
         session: SessionKey,
@@ -55,7 +55,7 @@ impl<'a> Operation<'a> {
         self.shared.request(session, self.budget.deadline(), call).await
     }
 
-    /// [`ask`](Self::ask) for a write: remembers that its outcome is not known, if so.
+    /// [`ask`](Self::ask) for a write: also records if its outcome is unknown.
     pub(crate) async fn write<T, F>(
         &mut self,
         session: SessionKey,
@@ -69,7 +69,7 @@ impl<'a> Operation<'a> {
         self.budget.record(result)
     }
 
-    /// The queue of the path. A missing one is empty.
+    /// Returns the queue of the path. A missing path has an empty queue.
     pub(crate) async fn list(&self, session: SessionKey, freshness: Freshness) -> Result<Queue, Failure> {
         let path = self.server_path();
         let listed = self.ask(session, move |live| async move {
@@ -83,13 +83,13 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The name by now of a node that is not there under the one that we knew; `None` if it is gone.
+    /// Returns the current name of a node that does not exist under its known name. `None` if it is gone.
     pub(crate) async fn renamed(
         &self,
         session: SessionKey,
         node: &Node,
     ) -> Result<Option<NodeName>, Failure> {
-        // A label that is never changed: there is no other name that the node could have by now.
+        // Such a label never changes, so the node cannot have another name by now.
         if node.label == Label::Lock {
             return Ok(None);
         }
@@ -97,7 +97,7 @@ impl<'a> Operation<'a> {
         Ok(queue.find(&node.id).map(|found| found.name.clone()))
     }
 
-    /// Logs why the operation takes so long.
+    /// Logs the reason why the operation takes so long.
     pub(crate) fn warn(&self, why: &'static str) {
         let Operation { budget, .. } = self;
         LastFailure::note(|| budget.error(ErrorKind::Unavailable).with_message(why));

@@ -1,12 +1,12 @@
-//! Which of a session's nodes one heartbeat lists.
+//! Decides which of a session's nodes one heartbeat lists.
 
 use zlock_core::NodeId;
 
-/// The most nodes that one request lists, in an answer of 100 kB or so; and how many one heartbeat lists at least, if it
-/// does not need more requests for that than it may send.
+/// The maximum number of nodes that one request lists, with an answer of about 100 kB. A heartbeat lists at least as many,
+/// unless that needs more requests than it may send.
 const NODES: usize = 1000;
 
-/// The most requests that one heartbeat lists nodes with.
+/// The maximum number of requests with which one heartbeat lists nodes.
 const REQUESTS: usize = 16;
 
 /// The nodes whose paths at the server begin with a prefix, which may end in the middle of a name.
@@ -23,11 +23,11 @@ impl Page {
     }
 }
 
-/// The pages after the node at which the pages before ended, and the node at which these end. They begin again after the
-/// last node. `ids` are the beginnings of all nodes' paths, in order.
+/// Returns the pages after the node at which the previous pages ended, and the node at which these end. They begin again
+/// after the last node. `ids` are the beginnings of all nodes' paths, in order.
 ///
-/// A single page lists all nodes as long as they are few enough. Otherwise each page is the shortest prefix of the next
-/// path that few enough paths begin with.
+/// A single page lists all nodes if they are few enough. Otherwise each page is the shortest prefix of the next path with
+/// which few enough paths begin.
 pub(crate) fn pages(ids: &[NodeId], after: Option<&NodeId>) -> (Vec<Page>, Option<NodeId>) {
     if ids.len() <= NODES {
         return (vec![Page("/".into())], None);
@@ -46,11 +46,11 @@ pub(crate) fn pages(ids: &[NodeId], after: Option<&NodeId>) -> (Vec<Page>, Optio
     (pages, Some(ids[next - 1].clone()))
 }
 
-/// The page that begins with `ids[first]`, and where it ends.
+/// Returns the page that begins with `ids[first]`, and its end.
 fn page(ids: &[NodeId], first: usize) -> (Page, usize) {
     let path = ids[first].as_str();
     let ends = path.char_indices().map(|(at, c)| at + c.len_utf8());
-    // The client library takes no path that ends in a slash.
+    // The client library refuses paths that end in a slash.
     for prefix in ends.map(|end| &path[..end]).filter(|prefix| !prefix.ends_with('/')) {
         let start = ids.partition_point(|id| id.as_str() < prefix);
         let end = start + ids[start..].partition_point(|id| id.as_str().starts_with(prefix));
@@ -76,7 +76,7 @@ mod tests {
         pages.into_iter().map(|page| page.0).collect()
     }
 
-    /// As node IDs are: 16 bytes, evenly spread.
+    /// Like node IDs: 16 bytes, evenly distributed.
     fn node_ids(count: u32) -> impl Iterator<Item = String> {
         (0..count).map(|n| format!("{:08x}-0000", n.wrapping_mul(0x9E37_79B9)))
     }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(prefixes(&ids, Some("/l/0999/_c_x")), ["/l/1"]);
         assert_eq!(prefixes(&ids, Some("/l/1999/_c_x")), ["/l/2"]);
         assert_eq!(prefixes(&ids, Some("/l/2499/_c_x")), ["/l/0"]);
-        // The node at which the last page ended is gone, or it was the last one.
+        // The node at which the last page ended is gone, or was the last one.
         assert_eq!(prefixes(&ids, Some("/l/0999/_c_y")), ["/l/1"]);
         assert_eq!(prefixes(&ids, Some("/z")), ["/l/0"]);
     }
@@ -108,7 +108,7 @@ mod tests {
         let ids = self::ids((0..2600).map(|n| format!("/{}/{n}/_c_x", char::from(b'a' + (n % 26) as u8))));
         assert_eq!(prefixes(&ids, None), ["/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i", "/j"]);
         assert_eq!(prefixes(&ids, Some("/y/~")), ["/z"]);
-        // More requests than may be sent.
+        // More requests than allowed.
         let ids = self::ids((0..2000).map(|n| format!("/{}/_c_x", char::from_u32(0x4E00 + n).unwrap())));
         assert_eq!(prefixes(&ids, None).len(), REQUESTS);
     }
@@ -123,13 +123,13 @@ mod tests {
     #[test]
     fn a_prefix_ends_neither_in_a_slash_nor_inside_a_character() {
         let ids = ids((0..2000).map(|n| format!("/é{}/_c_{n:04}", if n < 1500 { "" } else { "x" })));
-        // `/é` has too many and `/é/` is no path; then the names begin.
+        // `/é` has too many nodes and `/é/` is not a path; then the names begin.
         assert_eq!(prefixes(&ids, None)[0], "/é/_c_0");
         let unlike = self::ids((0..1001).map(|n| format!("/é{n}")).chain(["/è".into()]));
         assert_eq!(prefixes(&unlike, None)[0], "/è");
     }
 
-    /// Whatever the paths are: going on from where it ended, each node is listed, and soon.
+    /// Whatever the paths are, each node is listed within a few heartbeats.
     #[test]
     fn each_node_is_listed_in_each_round() {
         let crowd = |count| node_ids(count).map(|node_id| format!("/crowd/_c_{node_id}"));

@@ -1,4 +1,4 @@
-//! Making the nodes above a queue.
+//! Creating the parents of a queue.
 
 use zlock_core::kit::SessionKey;
 use zookeeper_client::{Acls, CreateMode, Error};
@@ -6,11 +6,11 @@ use zookeeper_client::{Acls, CreateMode, Error};
 use crate::error::Failure;
 use crate::operation::Operation;
 
-/// Makes the path of the operation with all that is missing above it, as container nodes: the server removes
-/// them by itself some time after their last child has gone.
+/// Creates the path of the operation and everything that is missing above it, as container nodes: the server removes them by
+/// itself some time after their last child is gone.
 ///
-/// It begins at the bottom and goes up only while the server says that there is nothing to hang the node on. So an
-/// ancestor that exists needs no permission of ours, and one that vanishes meanwhile is made again.
+/// It begins at the bottom and goes up only while the server reports a missing parent. So an ancestor that exists needs no
+/// permission of ours, and one that disappears meanwhile is created again.
 pub(crate) async fn make(operation: &Operation<'_>, session: SessionKey) -> Result<(), Failure> {
     let path = operation.server_path();
     let mut end = path.len();

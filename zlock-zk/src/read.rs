@@ -10,7 +10,7 @@ use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared, catch_up};
 
-/// The queue of a path.
+/// Returns the queue of a path.
 pub(crate) async fn children(shared: &Shared, parent: &LockPath) -> Result<Queue> {
     let mut operation = Operation::new(shared, "children", parent);
     loop {
@@ -22,7 +22,7 @@ pub(crate) async fn children(shared: &Shared, parent: &LockPath) -> Result<Queue
     }
 }
 
-/// The data of a node, under whatever name it has by now.
+/// Returns the data of a node, whatever its current name.
 pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
     let mut operation = Operation::new(shared, "data", parent);
     let mut name = node.name.clone();
@@ -61,7 +61,7 @@ async fn read(
     }
 }
 
-/// The contents of a response. The time is that of the leader's clock when the node got its current name.
+/// Returns the contents of a response. The time is that of the leader's clock when the node got its current name.
 fn told(data: Vec<u8>, stat: &Stat) -> NodeData {
     let owner = stat.ephemeral_owner.cast_unsigned();
     let token = FencingToken::new(stat.czxid.cast_unsigned());

@@ -15,7 +15,7 @@ pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, lab
     let relabelled = node.clone().relabelled(NodeName::of(&node.id, label, node.sequence), label);
     let id = operation.own_id(&node.id);
     let _hidden = shared.sessions.own().hide(&id);
-    // The name that the node has by now, for all we know.
+    // The current name of the node, as far as we know.
     let mut name = node.name.clone();
     loop {
         let session = operation.budget.session().await?;
@@ -29,7 +29,7 @@ pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, lab
         };
         let failure = match renamed {
             Ok(true) => return Ok(relabelled),
-            // Gone, or an earlier relabel took effect: the ID tells.
+            // The node is gone, or an earlier relabel took effect. The ID shows which.
             Ok(false) => match operation.list(session, Freshness::Latest).await {
                 Ok(queue) => match queue.find(&node.id) {
                     Some(found) => {
@@ -55,7 +55,7 @@ async fn exists(operation: &Operation<'_>, session: SessionKey, name: &NodeName)
     Ok(stat.is_some())
 }
 
-/// One transaction: create the one, delete the other. `false` if the node was not as we knew it.
+/// One transaction: creates the new node and deletes the old one. Returns `false` if the node was not as expected.
 async fn rename(
     operation: &mut Operation<'_>,
     session: SessionKey,
@@ -76,7 +76,7 @@ async fn rename(
     let sent = operation.write(session, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_create(&to, &data, &CreateMode::Ephemeral.with_acls(Acls::new(&acls)))?;
-        // The version: what somebody wrote in between, a revocation, must not get lost.
+        // With the version, so that data which another client wrote in between, such as a revocation, is not lost.
         transaction.add_delete(&from, Some(version))?;
         transaction.commit().await.map_err(Error::from)
     });

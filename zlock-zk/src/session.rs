@@ -1,4 +1,4 @@
-//! The session as the operations see it: who owns the nodes, and the way to send a request.
+//! The session as seen by operations: the owner of the nodes, and the way to send a request.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -23,10 +23,10 @@ use crate::states::Changes;
 use crate::touches::Touches;
 use crate::watchers::Watchers;
 
-/// A live session and the client object that is it.
+/// A live session and the client that represents it.
 ///
-/// Only the manager and requests under way own the client: the session ends when the last owner lets go of
-/// it. So an operation keeps a [`SessionKey`] between its requests, never this.
+/// Only the manager and requests in flight own the client: the session ends when the last owner drops it. So between its
+/// requests, an operation keeps a [`SessionKey`] and never this.
 pub(crate) struct Live {
     pub(crate) session: SessionKey,
     pub(crate) client: Client,
@@ -44,19 +44,19 @@ pub(crate) struct Staleness {
     /// The number of interruptions and of answers from other servers, plus one if the session is not the backend's
     /// first.
     suspicions: AtomicU64,
-    /// The suspicions that a `sync` was answered after.
+    /// The number of suspicions before the last `sync` that was answered.
     synced: AtomicU64,
 }
 
 impl Staleness {
-    /// From now on the server may be behind, until a `sync` that is sent later is answered.
+    /// Records that the server may be behind from now on, until a `sync` that is sent later is answered.
     pub(crate) fn suspect(&self) {
         self.suspicions.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// What own nodes are known by: the beginning of the node's path at the server, which no relabel changes. So their order
-/// is that of the paths.
+/// Returns the ID of an own node: the beginning of the node's path at the server, which no relabel changes. So the order of
+/// the IDs is that of the paths.
 pub(crate) fn own_id(parent: &str, node_id: &NodeId) -> NodeId {
     NodeId::new(format!("{parent}/_c_{node_id}"))
 }
@@ -100,16 +100,16 @@ impl Live {
     }
 }
 
-/// What the backend and its manager share.
+/// The state that the backend and its manager share.
 pub(crate) struct Shared {
     pub(crate) options: ZkOptions,
-    /// Where the client library's tasks run, and ours.
+    /// The runtime of the client library's tasks, and of ours.
     pub(crate) runtime: Handle,
     pub(crate) gate: Arc<Gate>,
     pub(crate) sessions: Sessions<Live>,
-    /// By [`own_id`], of nodes whose label may be changed.
+    /// By [`own_id`], for nodes whose label may change.
     pub(crate) contents: OwnContents<Contents>,
-    /// For deletes of nodes whose names are not known.
+    /// For deletes of nodes whose names are unknown.
     pub(crate) listings: Listings,
     pub(crate) alone: Alone,
     in_flight: InFlight,
@@ -129,18 +129,18 @@ impl Shared {
         }
     }
 
-    /// Ends a session for the operations.
+    /// Ends a session for operations.
     pub(crate) fn end(&self, session: SessionKey) {
         self.clean_up(session.epoch, self.sessions.end(session));
     }
 
-    /// The whole of the end of the backend, as far as it is local.
+    /// Ends the backend, as far as that is possible without I/O.
     pub(crate) fn close(&self, reason: CloseReason) {
         let ended = self.sessions.close(reason);
         self.clean_up(u64::MAX, ended);
     }
 
-    /// `epoch` is over, and all before it.
+    /// Cleans up after `epoch` and all epochs before it, which are over.
     fn clean_up(&self, epoch: u64, ended: Option<Arc<Live>>) {
         self.in_flight.cancel_all();
         self.alone.end(epoch);
@@ -150,10 +150,9 @@ impl Shared {
         self.contents.retain(self.sessions.own());
     }
 
-    /// Sends what `call` asks for in this session, and waits for its answer.
+    /// Sends the request of `call` in this session, and waits for its answer.
     ///
-    /// While the session is connected the request is sent at the first poll, so that the order of polls is the order on
-    /// the wire.
+    /// While the session is connected, the request is sent at the first poll, so the order of polls is the order on the wire.
     ///
     /// # Cancel safety
     /// The request may still take effect.
@@ -171,14 +170,14 @@ impl Shared {
         answer.map_err(|error| self.to_failure(session, error))
     }
 
-    /// The watches of this session.
+    /// Returns the watches of this session.
     pub(crate) fn watchers(&self, session: SessionKey) -> Result<Arc<Watchers>, Failure> {
         let live = self.sessions.get(session);
         Ok(live.map(|live| live.watchers.clone()).ok_or_else(|| self.sessions.interrupted())?)
     }
 
-    /// Begins a call in this session, as soon as that is connected: the library would queue what is asked of it meanwhile,
-    /// without a limit, and send all of it at its reconnection.
+    /// Begins a call in this session once the session is connected. Otherwise the library would queue requests without a
+    /// limit, and send all of them when it reconnects.
     pub(crate) async fn begin<T, F>(
         &self,
         session: SessionKey,
@@ -192,7 +191,7 @@ impl Shared {
         let mut call = Some(call);
         loop {
             let begun = self.in_flight.begin(|| {
-                // Past its deadline it is no longer ours to use, even if the manager has not come to end it yet.
+                // A session past its deadline must not be used, even if the manager has not ended it yet.
                 let live =
                     self.sessions.get(session).filter(|_| self.sessions.is_connected(session) == Ok(true))?;
                 call.take().map(|call| call(live))
@@ -204,7 +203,7 @@ impl Shared {
         }
     }
 
-    /// Takes a node in whose create, or the `sync` that it was found after, was sent at this instant and is answered.
+    /// Adds a node. Its create, or the `sync` after which it was found, was sent at this instant and is answered.
     pub(crate) fn insert_own(
         &self,
         session: SessionKey,
@@ -216,10 +215,10 @@ impl Shared {
         Ok(self.sessions.insert_own(session, id, deadline)?)
     }
 
-    /// Turns an error of the client library into a failure. If it says that the session is over, that is published at
-    /// once: until the manager runs, nobody may try again in vain.
+    /// Turns an error of the client library into a failure. If the error means that the session is over, that is published at
+    /// once, so that nothing retries in vain until the manager runs.
     pub(crate) fn to_failure(&self, session: SessionKey, error: zk::Error) -> Failure {
-        // What the library says when its runtime ends is no answer.
+        // An error that the library returns when its runtime ends is no answer.
         if let Some(closed) = self.sessions.closed() {
             return closed.into();
         }
@@ -231,7 +230,7 @@ impl Shared {
     }
 }
 
-/// A call that was begun in a session.
+/// A call that has begun in a session.
 pub(crate) struct UnderWay<'a, T: Send + 'static> {
     shared: &'a Shared,
     session: SessionKey,
@@ -240,7 +239,7 @@ pub(crate) struct UnderWay<'a, T: Send + 'static> {
 }
 
 impl<T: Send + 'static> UnderWay<'_, T> {
-    /// Lets the call go on when this is dropped, until it is answered or the session is over.
+    /// Makes the call continue when this is dropped, until it is answered or the session is over.
     #[must_use]
     pub(crate) fn seen_through(mut self) -> Self {
         self.see_through = true;
@@ -274,18 +273,18 @@ impl<T: Send + 'static> Drop for UnderWay<'_, T> {
     }
 }
 
-/// How far a read must see.
+/// How up to date a read must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// At least what this client has already seen. A server lags behind that only after the connection was interrupted,
-    /// or after another server answered.
+    /// At least as new as everything that this client has already seen. A server can be behind that only after the connection
+    /// was interrupted, or after another server answered.
     Told,
-    /// Everything that was written before.
+    /// Includes everything that was written before.
     Latest,
 }
 
-/// Brings the server that we are connected to up to date, if need be. The request goes out at once: call it
-/// right before a read and await both together, which costs one message more and no round trip.
+/// Brings the connected server up to date if needed. The request is sent at once: call this right before a read and await
+/// both together, which costs one more message and no round trip.
 pub(crate) fn catch_up(
     live: &Live,
     freshness: Freshness,

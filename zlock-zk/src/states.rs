@@ -8,8 +8,8 @@ use zookeeper_client::{SessionState, StateWatcher};
 
 /// One listener, from its beginning to its end.
 ///
-/// The library's `changed` should seldom be dropped while it waits: in `asyncs-sync` 0.4.0, which it is built on, that
-/// writes to freed memory if the state changes at the same moment. So the future is kept, and asked again.
+/// The library's `changed` should rarely be dropped while it waits. In `asyncs-sync` 0.4.0, on which it is built, that writes
+/// to freed memory if the state changes at the same moment. So the future is kept and polled again.
 pub(crate) struct States(Pin<Box<dyn Future<Output = (StateWatcher, SessionState)> + Send>>);
 
 async fn next(mut watcher: StateWatcher) -> (StateWatcher, SessionState) {
@@ -32,7 +32,7 @@ impl States {
         state
     }
 
-    /// Whether there was a change since the last one that was returned here. Nobody is woken by the next one.
+    /// Returns `true` if there was a change since the last one that was returned here. Does not register for a wake-up.
     fn has_changed(&mut self) -> bool {
         let polled = self.0.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready((watcher, _)) = polled else { return false };
@@ -41,7 +41,7 @@ impl States {
     }
 }
 
-/// Counts the changes of a session's state, for those who compare two moments.
+/// Counts the changes of a session's state, for code that compares two moments.
 pub(crate) struct Changes {
     states: States,
     count: u64,
@@ -52,8 +52,8 @@ impl Changes {
         Changes { states: States::new(watcher), count: 0 }
     }
 
-    /// The number of changes so far. It has grown if the connection was interrupted in between, before any answer of the
-    /// next connection is there. Several changes may count as one.
+    /// Returns the number of changes so far. If the connection was interrupted, the number has grown before any answer of the
+    /// next connection arrives. Several changes may count as one.
     pub(crate) fn count(&mut self) -> u64 {
         while self.states.has_changed() {
             self.count += 1;

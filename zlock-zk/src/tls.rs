@@ -16,7 +16,7 @@ impl Tls {
         self.ca_pem.iter().chain(identity).any(|text| text.file().is_some())
     }
 
-    /// What the client library takes; the error says which part is bad, and shows no key.
+    /// Returns the options for the client library. The error names the invalid part, and shows no key.
     pub(crate) fn options(&self) -> Result<TlsOptions, String> {
         let ca_pem = self.ca_pem.as_ref().map(TextOrFile::read).transpose()?.unwrap_or_default();
         let mut options = TlsOptions::new()
@@ -31,11 +31,11 @@ impl Tls {
     }
 }
 
-/// Chooses a cryptography provider for the process unless one was chosen: with two of them built in (etcd's client
-/// brings another) rustls cannot, and the client library would panic.
+/// Chooses a cryptography provider for the process unless one was chosen. If two are built in (etcd's client brings another),
+/// rustls cannot choose, and the client library would panic.
 pub(crate) fn choose_provider() {
     if CryptoProvider::get_default().is_none() {
-        // An error means that somebody chose one in the meantime.
+        // Fails if another thread has chosen one meanwhile.
         let _ = aws_lc_rs::default_provider().install_default();
     }
 }

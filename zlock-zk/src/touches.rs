@@ -1,37 +1,37 @@
-//! Since when the leader certainly counts the time of a session.
+//! The instant from which the leader certainly counts the timeout of a session.
 //!
-//! The leader ends sessions, and it does not see what a client sends to a follower: a follower reports the sessions that it
-//! has heard from with its answers to the leader's pings, one every half tick. A request that passes through the leader,
-//! a `sync` or a write, proves only that the leader had not ended the session by then. So what counts are the requests
-//! *before* it that the follower must have reported by then. The answers to our own requests say when that was; the client
-//! library's pings are of no use, since nobody sees whether and when they are sent.
+//! The leader ends sessions, and does not see what a client sends to a follower. With its answers to the leader's pings, one
+//! every half tick, a follower reports the sessions from which it has received requests. A request that passes through the
+//! leader, a `sync` or a write, proves only that the leader had not ended the session by then. So the requests that count are
+//! those *before* it that the follower must have reported by then. The answers to our own requests show when that was. The
+//! client library's pings are useless here, because it is not visible whether and when they are sent.
 //!
 //! An answered request P is proved by a request R that passed through the leader:
 //!
 //! - If P was answered half a tick before R was sent, or earlier, P was reported before R reached the leader. The leader
 //!   counts from P, or from later.
-//! - If from then on no two requests arrived more than half a tick apart, each of the follower's answers reports one of
+//! - If, from then on, no two requests arrived more than half a tick apart, each of the follower's answers reports one of
 //!   them, and the leader counts at least from half a tick before R.
 //!
-//! Between requests that are further apart the margin is therefore half a tick *and* the gap between two requests. A gap that is
-//! longer than planned, since the process or the link stood still, widens it by itself.
+//! If requests are further apart, the margin is therefore half a tick *and* the gap between two requests. A gap that is
+//! longer than planned, because the process or the connection was stalled, widens the margin by itself.
 //!
-//! A new session and a connection that is resumed are different: the leader itself takes part in them.
+//! For a new session and a resumed connection, this is not needed, because the leader itself takes part in them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many requests are kept. They are at least an interval of heartbeats apart, and older ones than half a session timeout
-/// are of no use.
+/// The number of requests that are kept. They are at least one heartbeat interval apart, and requests older than half a
+/// session timeout are useless.
 const KEPT: usize = 8;
 
 /// The answered requests of one connection.
 #[derive(Debug)]
 pub(crate) struct Touches {
     half_tick: Duration,
-    /// How long the leader keeps a session without hearing of it, less a margin for clocks that drift.
+    /// How long the leader keeps a session without a report of it, less a margin for clock drift.
     life: Duration,
     /// The leader had begun the session, or resumed it, at this instant or later.
     begun: Instant,
@@ -50,13 +50,13 @@ impl Touches {
         Touches { half_tick, life: timeout - timeout / 50, begun, answered: VecDeque::new() }
     }
 
-    /// There is a new connection to a server, which the leader has taken part in at this instant or later.
+    /// Records a new connection to a server, in which the leader took part at this instant or later.
     pub(crate) fn resume(&mut self, begun: Instant) {
         self.begun = begun;
         self.answered.clear();
     }
 
-    /// When the last request was sent that was answered over this connection, or when that began.
+    /// Returns when the last request that was answered over this connection was sent, or when the connection began.
     pub(crate) fn last(&self) -> Instant {
         self.answered.back().map_or(self.begun, |last| last.sent.max(self.begun))
     }
@@ -69,7 +69,7 @@ impl Touches {
         self.answered.push_back(Answered { sent, at: Instant::now() });
     }
 
-    /// The session's deadline, by a request through the leader that was just answered.
+    /// Returns the session's deadline, given a request through the leader that was just answered.
     pub(crate) fn deadline(&self, sent: Instant) -> Instant {
         self.counted_from(Answered { sent, at: Instant::now() }) + self.life
     }
@@ -93,7 +93,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// How long before a request, which is sent after 10 s and takes 10 ms, the leader counts from at least.
+    /// Returns how long before a request, which is sent after 10 s and takes 10 ms, the leader counts from at least.
     fn margin(half_tick: u32, begun: u32, answered: &[(u32, u32)]) -> Duration {
         let zero = Instant::now();
         let mut touches = Touches::new(10_000 * MS, half_tick * MS, zero + begun * MS);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_is_not_reported_yet_does_not_count() {
-        // Requests further apart than half a tick: half a tick and the gap, at worst.
+        // Requests that are more than half a tick apart: half a tick and the gap, at worst.
         let apart = |offset: u32| {
             [6500 + offset, 8000 + offset, 9500 + offset].map(|sent| (sent.min(9980), sent.min(9980) + 10))
         };
@@ -115,10 +115,10 @@ mod tests {
         // The last one that counts was answered exactly half a tick before.
         assert_eq!(margin(510, 0, &apart(0)), 2000 * MS);
         assert_eq!(margin(490, 0, &apart(0)), 500 * MS);
-        // Each answer of the follower reports something.
+        // Each answer of the follower reports a request.
         let dense: Vec<_> = (0..12).map(|n| (8100 + 150 * n, 8110 + 150 * n)).collect();
         assert_eq!(margin(1000, 0, &dense), 1000 * MS);
-        // But for one.
+        // Except one.
         let gap: Vec<_> = dense.iter().copied().filter(|(sent, _)| !(8800..9900).contains(sent)).collect();
         assert_eq!(margin(1000, 0, &gap), 1300 * MS);
     }
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn a_process_that_stood_still_has_a_wide_margin() {
         assert_eq!(margin(1000, 0, &[(500, 510), (2000, 2010)]), 8000 * MS);
-        // The answer was there for long, and nobody looked: it may have come as late.
+        // The answer may have arrived long ago without being read, or just now.
         assert_eq!(margin(1000, 0, &[(500, 510), (2000, 9990)]), 9500 * MS);
-        // A request that stood in front of the server for that long.
+        // A request that waited at the server for that long.
         assert_eq!(margin(3000, 0, &[(1000, 1010), (2500, 6990), (6980, 9990)]), 7500 * MS);
     }
 
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(margin(1000, 5000, &[]), 5000 * MS);
         assert_eq!(margin(1000, 9500, &[(9600, 9610)]), 500 * MS);
         assert_eq!(margin(1000, 8000, &[(8500, 8510)]), 1500 * MS);
-        // Nothing that was sent before it is of any worth.
+        // Requests that were sent before the new connection do not count.
         let mut touches = Touches::new(10_000 * MS, 1000 * MS, Instant::now());
         touches.answered(Instant::now());
         let resumed = Instant::now() + 3000 * MS;

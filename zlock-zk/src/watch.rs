@@ -15,7 +15,7 @@ use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 use crate::watchers::Watched;
 
-/// Arms a watch on `seen`, if it is still as it was seen.
+/// Arms a watch on `seen` if the node is still as it was seen.
 pub(crate) async fn node(shared: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
     let mut operation = Operation::new(shared, "exists_with_watch", parent);
     loop {
@@ -39,7 +39,7 @@ async fn arm(
             Ok(Existence::Watching(watch(shared, session, watching, seen.label, suspects.watch())))
         }
         None if seen.label == Label::Lock => Ok(Existence::Deleted),
-        // Gone, or renamed: only a listing can tell.
+        // The node is gone, or was renamed: only a listing shows which.
         None => {
             let queue = operation.list(session, Freshness::Told).await?;
             Ok(match queue.find(&seen.id) {
@@ -50,7 +50,7 @@ async fn arm(
     }
 }
 
-/// The data of a node, under whatever name it has by now, and a watch on its change.
+/// Returns the data of a node, whatever its current name, and a watch on its change.
 pub(crate) async fn data(
     shared: &Shared,
     parent: &LockPath,
@@ -78,8 +78,8 @@ pub(crate) async fn data(
     }
 }
 
-/// One request for a node's data, with a watch on the node. `None` if there is no such node, and no watch:
-/// `exists` would leave one.
+/// Sends one request for a node's data, with a watch on the node. `None` without a watch if the node does not exist.
+/// (`exists` would leave a watch.)
 async fn read_and_watch(
     operation: &Operation<'_>,
     session: SessionKey,
@@ -99,7 +99,7 @@ async fn read_and_watch(
     }
 }
 
-/// The queue and a watch on its changes.
+/// Returns the queue and a watch on its changes.
 pub(crate) async fn queue(shared: &Arc<Shared>, parent: &LockPath) -> Result<(Queue, Watch)> {
     let mut operation = Operation::new(shared, "children_with_watch", parent);
     loop {
@@ -112,7 +112,7 @@ pub(crate) async fn queue(shared: &Arc<Shared>, parent: &LockPath) -> Result<(Qu
     }
 }
 
-/// `None` if the parent came to be in between.
+/// Returns `None` if the parent was created in between.
 async fn list_and_watch(
     operation: &Operation<'_>,
     shared: &Arc<Shared>,
@@ -132,7 +132,7 @@ async fn list_and_watch(
         Err(Failure::Zk(Error::NoNode)) => {}
         Err(failure) => return Err(failure),
     }
-    // No parent, no children to watch: watch for the parent.
+    // A missing parent has no children to watch, so the watch is on the creation of the parent.
     let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
         Box::pin(client.check_and_watch_stat(path))
     });
@@ -140,7 +140,7 @@ async fn list_and_watch(
     Ok(stat.is_none().then(|| (Queue::default(), watch_children(shared, session, watching, pending()))))
 }
 
-/// A node that is gone by this event may be there under another name, if its label is one that is changed.
+/// A node that this event reports as deleted may exist under another name, if its label can change.
 fn watch(
     shared: &Shared,
     session: SessionKey,
@@ -163,7 +163,7 @@ fn watch_children(
     one_shot(shared, session, watching, suspects, |_| WatchEvent::Changed)
 }
 
-/// Fires with its event, or when its session ends here: the client library would report that much later.
+/// Fires with its event, or when its session ends here, which the client library would report much later.
 fn one_shot(
     shared: &Shared,
     session: SessionKey,

@@ -1,12 +1,12 @@
-//! Which connection carries which watch.
+//! Decides which connection carries which watch.
 //!
-//! When the client library reconnects it names the paths of all its watches to the server. Those of more than 128 KiB do
-//! not fit into one request, the library mixes up the answers to several, and it reconnects again and
-//! again until the session is over. So the paths that one client of the library watches have to stay below that at any
-//! time: it also reconnects with watches whose removal is still in its queue.
+//! When the client library reconnects, it sends the paths of all its watches to the server. Paths of more than 128 KiB do not
+//! fit into one request. The library then mixes up the answers to several requests, and reconnects again and again until the
+//! session is over. So the paths that one client of the library watches must stay below that limit at any time, including
+//! watches whose removal is still in its queue.
 //!
-//! The session's own client carries what most need. What is more goes to *watch connections*: further sessions that
-//! own no node.
+//! The session's own client has room for what most users need. All further watches use *watch connections*: separate sessions
+//! that own no node.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -21,13 +21,14 @@ use zookeeper_client::Client;
 
 use crate::error::Failure;
 
-/// The bytes of paths that the session's own client watches at most. It has a wide margin: it must not be lost.
+/// The maximum number of bytes of paths that the session's own client watches. The margin is wide, because this client must
+/// not be lost.
 const OWN: usize = 64 * 1024;
 
-/// The bytes of paths that a watch connection watches at most.
+/// The maximum number of bytes of paths that a watch connection watches.
 const OTHER: usize = 96 * 1024;
 
-/// The number of watch connections at most: a server takes 60 connections from one host by default.
+/// The maximum number of watch connections. By default, a server accepts 60 connections from one host.
 const CONNECTIONS: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +44,7 @@ impl Limits {
     }
 }
 
-/// What is watched. The library names a path once for each kind of watch on it, however many watches that are.
+/// What is watched. The library sends a path once for each kind of watch on it, however many watches there are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Watched {
     Node(Arc<str>),
@@ -58,7 +59,7 @@ impl Watched {
     }
 }
 
-/// What one client watches, or may watch as soon as its requests under way are answered.
+/// What one client watches, or may watch once its requests in flight are answered.
 #[derive(Debug, Default)]
 struct Load {
     bytes: usize,
@@ -93,21 +94,21 @@ impl Load {
     }
 }
 
-/// Where a watch is.
+/// The client that has a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Own,
     Other(u64),
 }
 
-/// How much is watched where. `C` is what a watch connection is.
+/// The loads of all clients. `C` is the type of a watch connection.
 #[derive(Debug)]
 struct Loads<C> {
     limits: Limits,
     own: Load,
     /// In the order in which they were opened.
     others: Vec<(u64, Load, C)>,
-    /// The number of the last one.
+    /// The number of the last connection.
     last: u64,
 }
 
@@ -124,8 +125,8 @@ impl<C> Loads<C> {
         self.own.bytes + self.others.iter().map(|(_, load, _)| load.bytes).sum::<usize>()
     }
 
-    /// Takes the first place that has room, so that later connections become empty. A new connection is made by
-    /// `open`, with its number.
+    /// Adds a watch to the first client that has room, so that later connections become empty. `open` creates a new
+    /// connection with the given number.
     fn add(&mut self, watched: &Watched, open: impl FnOnce(u64) -> C) -> Result<Place, Failure> {
         let Limits { own, other, connections } = self.limits;
         if self.own.takes(watched, own) {
@@ -152,8 +153,8 @@ impl<C> Loads<C> {
         Ok(Place::Other(self.last))
     }
 
-    /// Takes a watch out, and the connections that are not needed without it. One that is empty is kept while the
-    /// session's own client has half its load or more: it would be needed again soon.
+    /// Removes a watch, and returns the connections that are no longer needed. An empty connection is kept while the
+    /// session's own client has at least half its maximum load, because it would soon be needed again.
     #[must_use]
     fn remove(&mut self, place: Place, watched: &Watched) -> Vec<C> {
         match place {
@@ -177,15 +178,15 @@ impl<C> Loads<C> {
 struct Connection {
     client: Option<Client>,
     outcome: watch::Receiver<Option<Outcome>>,
-    /// The task that opens it.
+    /// The task that opens the connection.
     opening: AbortHandle,
 }
 
-/// The outcome of the opening.
+/// The outcome of opening.
 type Outcome = Result<(), Error>;
 
 impl Connection {
-    /// It cannot be opened, or its session is over.
+    /// Returns `true` if the connection cannot be opened, or if its session is over.
     fn is_lost(&self) -> bool {
         match &self.client {
             Some(client) => client.state().is_terminated(),
@@ -212,7 +213,8 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// `open` is called for each watch connection, and what it returns is run on `runtime`.
+    /// Creates the watches of a session. `open` is called for each watch connection, and the returned future runs on
+    /// `runtime`.
     pub(crate) fn new<F>(runtime: Handle, open: impl Fn() -> F + Send + Sync + 'static) -> Arc<Self>
     where
         F: Future<Output = Result<Client, Error>> + Send + 'static,
@@ -226,7 +228,7 @@ impl Watchers {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds a place for a watch on the session's own connection; `None` if that has no room for it.
+    /// Reserves room for a watch on the session's own connection. `None` if there is not enough.
     pub(crate) fn reserve_own(self: &Arc<Self>, watched: Watched) -> Option<Reservation> {
         let mut loads = self.lock();
         let loads = loads.as_mut()?;
@@ -237,22 +239,22 @@ impl Watchers {
         Some(Reservation { watchers: self.clone(), place: Place::Own, watched })
     }
 
-    /// Finds a place for a watch: to be called before its request is sent.
+    /// Reserves room for a watch. Must be called before its request is sent.
     pub(crate) fn reserve(self: &Arc<Self>, watched: Watched) -> Result<Reservation, Failure> {
         let lost: Vec<_>;
         let place = {
             let mut loads = self.lock();
             let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
-            // Their watches have fired, or failed.
+            // The watches on these connections have fired or failed.
             lost = loads.others.extract_if(.., |(_, _, connection)| connection.is_lost()).collect();
             loads.add(&watched, |number| self.open(number))?
         };
-        // Outside the lock.
+        // Outside the mutex.
         drop(lost);
         Ok(Reservation { watchers: self.clone(), place, watched })
     }
 
-    /// Begins to open a connection. All who come meanwhile wait for the same.
+    /// Begins to open a connection. All callers meanwhile wait for the same connection.
     fn open(self: &Arc<Self>, number: u64) -> Connection {
         let (tell, outcome) = watch::channel(None);
         let (opening, watchers) = ((self.open)(), Arc::downgrade(self));
@@ -286,12 +288,12 @@ impl Watchers {
     /// Ends all watch connections.
     pub(crate) fn close(&self) {
         let loads = self.lock().take();
-        // Outside the lock.
+        // Outside the mutex.
         drop(loads);
     }
 }
 
-/// Room for a watch, given back when this is dropped: only after the library's watcher was dropped or has fired.
+/// Room for a watch, freed when this is dropped. Drop it only after the library's watcher was dropped or has fired.
 pub(crate) struct Reservation {
     watchers: Arc<Watchers>,
     place: Place,
@@ -303,7 +305,7 @@ impl Reservation {
         self.watched.path()
     }
 
-    /// The watch connection, once it is open; `None` for the session's own client.
+    /// Returns the watch connection once it is open, or `None` for the session's own client.
     pub(crate) async fn client(&self) -> Result<Option<Client>, Failure> {
         let Place::Other(number) = self.place else { return Ok(None) };
         let mut outcome = {
@@ -331,7 +333,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let surplus = self.watchers.lock().as_mut().map(|loads| loads.remove(self.place, &self.watched));
-        // Outside the lock.
+        // Outside the mutex.
         drop(surplus);
     }
 }
@@ -345,7 +347,7 @@ mod tests {
 
     const LIMITS: Limits = Limits { own: 40, other: 60, connections: 2 };
 
-    /// Ten bytes each.
+    /// Returns a node whose path has ten bytes.
     fn node(number: usize) -> Watched {
         Watched::Node(format!("/node-{number:04}").into())
     }
@@ -362,7 +364,7 @@ mod tests {
         assert_eq!(places[4..10], [Place::Other(1); 6]);
         assert_eq!(places[10..], [Place::Other(2); 2]);
         assert_eq!(loads.bytes(), 120);
-        // Room that came free is taken first.
+        // Room that was freed is used first.
         assert!(loads.remove(Place::Own, &node(1)).is_empty());
         assert_eq!(add(&mut loads, &node(20)), Place::Own);
         assert!(loads.remove(Place::Other(1), &node(4)).is_empty());
@@ -427,11 +429,11 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let text = error.to_string();
         assert!(text.contains("watches 160 of at most 160 bytes") && text.contains("10 more"), "{text}");
-        // What is watched already costs nothing, and room that came free can be taken.
+        // A path that is already watched costs nothing, and freed room can be used.
         assert_eq!(add(&mut loads, &node(3)), Place::Own);
         let _ = loads.remove(Place::Other(1), &node(5));
         assert_eq!(add(&mut loads, &node(16)), Place::Other(1));
-        // There is room, and none of it in one piece.
+        // There is enough room in total, but not in one connection.
         let mut loads = Loads::new(LIMITS);
         let long = |n: usize| Watched::Node(format!("/{n}{}", "x".repeat(32)).into());
         for n in 0..3 {
@@ -439,7 +441,7 @@ mod tests {
         }
         let text = refused(&mut loads, &long(3)).to_string();
         assert!(text.contains("watches 102 of at most 160 bytes") && text.contains("34 more"), "{text}");
-        // A path that no connection has room for.
+        // A path for which no connection has room.
         let mut loads = Loads::new(LIMITS);
         let text = refused(&mut loads, &Watched::Node("/x".repeat(31).into())).to_string();
         assert!(text.contains("62 more"), "{text}");

@@ -8,10 +8,10 @@ use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::Shared;
 
-/// What one request takes besides the data is well below the rest of the server's 1 MB.
+/// The maximum size of the data. The rest of one request is well below what remains of the server's 1 MB.
 const MAX_DATA: usize = 1_000_000;
 
-/// Refuses what the server would answer by breaking the connection.
+/// Refuses a size that makes the server break the connection.
 pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
     if data.len() <= MAX_DATA {
         return Ok(());
@@ -20,7 +20,7 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
     Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
 }
 
-/// Writes the data of a node, under whatever name it has by now.
+/// Writes the data of a node, whatever its current name.
 pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
     let mut operation = Operation::new(shared, "set_data", parent);
     check_size(&operation, data)?;
@@ -47,7 +47,7 @@ pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: 
     }
 }
 
-/// `false` if there is no such node.
+/// Returns `false` if the node does not exist.
 async fn write(
     operation: &mut Operation<'_>,
     session: SessionKey,

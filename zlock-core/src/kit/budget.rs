@@ -64,9 +64,9 @@ pub struct Budget<'a, T> {
     path: &'a LockPath,
     deadline: Instant,
     retry: Retry,
-    /// The failure that was retried last.
+    /// The last failure that was retried.
     retried: Option<Error>,
-    /// Whether a write of the operation may have taken effect without a response. The errors of the operation are then
+    /// `true` if a write of the operation may have taken effect without a response. The errors of the operation are then
     /// [ambiguous](Error::is_ambiguous).
     pub ambiguous: bool,
 }
@@ -129,7 +129,7 @@ impl<'a, T> Budget<'a, T> {
         })
     }
 
-    /// The error while no session is connected.
+    /// Returns the error while no session is connected.
     fn no_session(&self, within: &str) -> Error {
         let what = if self.sessions.publisher().current().is_live() { "connection" } else { "session" };
         let message = format!("no {what} with {}{within}", self.options.hosts_text());
@@ -189,14 +189,14 @@ impl<'a, T> Budget<'a, T> {
         self.sessions.sleep_until(until).await.map_err(|interrupted| self.fail(interrupted))
     }
 
-    /// Keeps a failure that is overcome or waited out, in case that the time runs out.
+    /// Keeps a failure that is retried or waited out, in case the time runs out.
     fn note(&mut self, failure: impl Failure) {
         let error = self.fail(failure);
         LastFailure::note(|| error.clone());
         self.retried = Some(error);
     }
 
-    /// The error for a failure that is not retried.
+    /// Returns the error for a failure that is not retried.
     fn end(&self, failure: impl Failure) -> Error {
         let error = self.fail(failure);
         match &self.retried {

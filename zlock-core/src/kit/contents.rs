@@ -40,7 +40,7 @@ impl<C: Clone> OwnContents<C> {
     }
 }
 
-/// Nothing is known of any node.
+/// Creates an empty map.
 impl<C> Default for OwnContents<C> {
     fn default() -> Self {
         OwnContents(Mutex::default())

@@ -1,13 +1,13 @@
 //! Building blocks for backends.
 //!
-//! [`CoordinationBackend`](crate::CoordinationBackend) defines what a store must offer. This module has what backends
+//! [`CoordinationBackend`](crate::CoordinationBackend) defines what a store must offer. This module contains what backends
 //! share below that trait: consecutive sessions, and operations that retry within a limited time.
 //!
 //! - [`Sessions`] keeps the current session. Operations wait until it is connected, and run until it ends.
 //! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error.
 //! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Closing`] notifies it when the backend is
 //!   closed.
-//! - [`Failure`] and [`Interrupted`] say why a request got no usable response, and what follows from that.
+//! - [`Failure`] and [`Interrupted`] describe why a request got no usable response, and what follows from that.
 //! - [`OwnContents`] keeps the data that a relabel has to write again.
 //! - [`Files`] reads files that may be on a disk that hangs.
 //! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS.

@@ -66,7 +66,7 @@ impl Options {
     /// Returns the current servers, each `host:port` or `host`, in groups, the preferred group first.
     ///
     /// # Errors
-    /// Why the lookup in DNS failed.
+    /// The reason why the lookup in DNS failed.
     ///
     /// # Cancel safety
     /// Safe.
@@ -154,7 +154,7 @@ impl Options {
         }
     }
 
-    /// Returns the servers as errors show them.
+    /// Returns the servers in the form that errors show.
     #[must_use]
     pub fn hosts_text(&self) -> String {
         let hosts =

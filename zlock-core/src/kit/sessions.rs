@@ -60,8 +60,8 @@ struct Current<T> {
     end: Arc<End>,
 }
 
-/// The end of one session. A `Notify` wakes in the order of waiting; tokio's watch channel in a random one, and then
-/// a seed is not the same run twice.
+/// The end of one session. A `Notify` wakes in the order of waiting. Tokio's watch channel wakes in a random order, so that
+/// runs with the same seed would differ.
 #[derive(Debug, Default)]
 struct End {
     has_come: AtomicBool,
@@ -83,7 +83,7 @@ impl End {
     }
 }
 
-/// The number of past sessions that are remembered: no node is deleted so many sessions after it was created.
+/// The number of past sessions that are remembered. No node is deleted that many sessions after it was created.
 const MAX_PAST: usize = 1000;
 
 impl<T> Sessions<T> {
@@ -247,7 +247,7 @@ impl<T> Sessions<T> {
         self.changed.notify_waiters();
     }
 
-    /// The error of the last attempt at a new session, while there is none.
+    /// Returns the error of the last attempt at a new session, while there is none.
     pub(super) fn last_attempt(&self) -> Option<Error> {
         self.lock().last_attempt.clone()
     }
@@ -273,7 +273,7 @@ impl<T> Sessions<T> {
         self.closed().unwrap_or(Interrupted::SessionLost)
     }
 
-    /// Returns `true` if the session is live, i.e. its deadline has not passed and the store has not ended it.
+    /// Returns `true` if the session is live: its deadline has not passed and the store has not ended it.
     #[must_use]
     pub fn is_live(&self, key: SessionKey) -> bool {
         let session = self.publisher.current();
@@ -441,7 +441,7 @@ impl<T> Sessions<T> {
     /// Sleeps until `deadline`, unless the backend is closed first.
     ///
     /// # Errors
-    /// Why the backend is closed.
+    /// The reason why the backend is closed.
     ///
     /// # Cancel safety
     /// Safe.
@@ -567,7 +567,7 @@ mod tests {
         assert_eq!(deadline(&sessions), None);
         advance(Duration::from_secs(3600)).await;
         assert!(sessions.is_live(key));
-        // What is proved meanwhile gives no deadline that a later hold would live by.
+        // A proof from this time sets no deadline on which a later hold would rely.
         assert!(sessions.publisher().extend(key.epoch, Instant::now(), after(3600)));
         assert_eq!(deadline(&sessions), None);
     }
@@ -607,7 +607,7 @@ mod tests {
         assert!(!sessions.is_live(key) && sessions.own().is_empty());
         assert!(!sessions.rest(key));
         sessions.active(key).await;
-        // A proof of an epoch that is over gives no node to the next.
+        // A proof of an epoch that is over does not add a node to the next one.
         sessions.begin(SessionId::new(8), after(10), |_| ());
         assert!(sessions.insert_own(key, &node_id(), after(60)).is_err());
         assert!(sessions.own().is_empty());
@@ -661,7 +661,7 @@ mod tests {
         assert!(sessions.get(key).is_none() && sessions.is_past(ID) && !sessions.is_live(key));
         let run = sessions.run_until_ended(key, after(60), async { unreachable!() });
         assert_eq!(run.await, Err::<(), _>(Interrupted::SessionLost));
-        // Late news of an old session does nothing to the next one.
+        // Late news of an old session does not affect the next one.
         let (next, _) = sessions.begin(SessionId::new(8), after(10), |_| ()).unwrap();
         assert!(sessions.end(key).is_none() && sessions.is_live(next) && sessions.get(next).is_some());
     }

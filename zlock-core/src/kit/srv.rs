@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 pub struct Srv {
     /// The domain, such as `example.com`.
     pub domain: String,
-    /// The name servers to ask. If there are none, those of the system.
+    /// The name servers to ask. If empty, those of the system.
     pub nameservers: Vec<SocketAddr>,
 }
 
@@ -41,8 +41,8 @@ impl Srv {
     }
 }
 
-/// Sorts servers by priority, and those of one priority as RFC 2782 says: each next one is drawn with a probability in
-/// proportion to its weight. `random` returns a number below its argument.
+/// Sorts servers by priority, and servers of the same priority as specified by RFC 2782: each next one is drawn with a
+/// probability in proportion to its weight. `random` returns a number below its argument.
 fn order(
     mut records: Vec<Record>,
     mut random: impl FnMut(u32) -> u32,
@@ -50,7 +50,7 @@ fn order(
     if records.is_empty() {
         return Err("there are none");
     }
-    // Only the root: decidedly not available.
+    // The root as a target means that the service is not available.
     records.retain(|record| !record.target.is_empty());
     if records.is_empty() {
         return Err("the domain does not offer this service");
@@ -61,7 +61,7 @@ fn order(
         while !left.is_empty() {
             let sum: u32 = left.iter().map(|record| u32::from(record.weight)).sum();
             let mut mark = random(sum + 1);
-            // Those without weight stand first, and so are drawn by 0 alone.
+            // Servers without weight come first, so only 0 draws them.
             let at = left.iter().position(|record| {
                 let is_it = mark <= u32::from(record.weight);
                 mark = mark.saturating_sub(u32::from(record.weight));
@@ -81,7 +81,7 @@ async fn lookup(_: &Srv, _: &str) -> Result<Vec<Record>, String> {
     Err("this build has no support for SRV records: enable the feature \"srv\" of the crate zlock".into())
 }
 
-/// Asks anew each time, without a cache: it is done when a connection is made, and then the answer should be today's.
+/// Asks anew each time, without a cache: the lookup precedes a new connection, which needs the current answer.
 #[cfg(feature = "srv")]
 async fn lookup(srv: &Srv, name: &str) -> Result<Vec<Record>, String> {
     use hickory_resolver::TokioResolver;

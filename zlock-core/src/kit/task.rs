@@ -10,17 +10,17 @@ use super::sessions::Sessions;
 use crate::backend::Close;
 use crate::session_reporter::report;
 
-/// The task behind a backend: it keeps the backend's sessions alive, and beside that runs the jobs of
-/// [`Sessions::background`] and reports the session to its [`Observer`](crate::observer::Observer), if there is one.
+/// The task behind a backend, which keeps the backend's sessions alive. It also runs the jobs of [`Sessions::background`] and
+/// reports the session to its [`Observer`](crate::observer::Observer), if there is one.
 ///
 /// Dropping the handle requests the end of the task without waiting for it.
 pub struct Task {
     closing: watch::Sender<bool>,
-    /// What the task returned; without a sender, it ended with its runtime.
+    /// The result of the task. If the sender is gone, the task ended with its runtime.
     ended: watch::Receiver<Option<Close>>,
 }
 
-/// Notifies the task of a backend that it has to end.
+/// Notifies the task of a backend that it must end.
 #[derive(Clone, Debug)]
 pub struct Closing(watch::Receiver<bool>);
 
@@ -30,13 +30,13 @@ impl Closing {
     /// # Cancel safety
     /// Safe.
     pub async fn wait(&mut self) {
-        // An error if the handle was dropped.
+        // Fails if the handle was dropped.
         let _ = self.0.wait_for(|closing| *closing).await;
     }
 }
 
 impl Task {
-    /// The time that a task has for ending its session at the store once its backend is closed.
+    /// The time limit for a task to end its session at the store after its backend was closed.
     pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
     /// Spawns the task on the current runtime.
@@ -77,11 +77,11 @@ impl Task {
     /// Requests the end of the task and waits for it.
     ///
     /// Returns [`Close::Pending`] if the runtime of the task has ended, or if the task has not ended within twice
-    /// [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT): it does not run while nobody drives its runtime. May be called any
-    /// number of times.
+    /// [`CLOSE_TIMEOUT`](Self::CLOSE_TIMEOUT), for example because its runtime is not being driven. May be called any number
+    /// of times.
     ///
     /// # Cancel safety
-    /// Safe: the task ends all the same.
+    /// Safe: the task ends nevertheless.
     ///
     /// # Panics
     /// Panics outside a tokio runtime with time enabled.

@@ -1,5 +1,5 @@
-//! The `backoff` crate, and all that there is of it: it is no longer maintained (RUSTSEC-2025-0012), so no
-//! other file may know it and no public signature may show it.
+//! The only file that uses the `backoff` crate, which is no longer maintained (RUSTSEC-2025-0012). No other file may depend
+//! on it, and no public signature may expose it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use ::backoff::backoff::Backoff;
 use ::backoff::exponential::ExponentialBackoff;
 
-/// A row of intervals, the limit of their growth, and the time after which there is no more.
+/// A sequence of intervals with a limit to their growth, and the time after which it ends.
 #[derive(Debug)]
 pub(super) struct Intervals(ExponentialBackoff<TokioClock>);
 
@@ -22,7 +22,7 @@ impl ::backoff::Clock for TokioClock {
 }
 
 impl Intervals {
-    /// The same interval each time, until the next one would end after a time that began at an instant.
+    /// The same interval each time, until the next one would end later than a given time after a given instant.
     pub(super) fn constant(interval: Duration, limit: Option<(Duration, Instant)>) -> Self {
         Self::new(interval, 1.0, interval, limit)
     }
@@ -36,7 +36,7 @@ impl Intervals {
         let mut intervals = ExponentialBackoff {
             current_interval: first,
             initial_interval: first,
-            // Its jitter cannot be seeded; ours is in the module above.
+            // Its jitter cannot be seeded. The parent module adds its own.
             randomization_factor: 0.0,
             multiplier,
             max_interval: max,
@@ -52,7 +52,7 @@ impl Intervals {
     }
 
     pub(super) fn next(&mut self) -> Option<Duration> {
-        // Read before it is asked: its answer goes through floating point and may be a nanosecond more.
+        // Read before the call, whose result goes through floating point and may be a nanosecond longer.
         let interval = self.0.current_interval;
         self.0.next_backoff().map(|_| interval)
     }

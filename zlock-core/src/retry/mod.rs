@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use self::backoff::Intervals;
 
-/// How often and at which intervals a request is retried. The set is Curator's.
+/// How often and at which intervals a request is retried. The policies are those of Curator.
 ///
 /// A policy has no state. [`start`](RetryPolicy::start) creates the state of one operation. Time is tokio's.
 ///
@@ -159,7 +159,7 @@ impl RetryPolicy {
 
     /// Retries with `delay` before each retry, as long as the retry begins within `max_elapsed` of the start.
     ///
-    /// Curator's `RetryUntilElapsed`, which waits out one more delay after the time is over.
+    /// Curator's `RetryUntilElapsed`, which waits for one more delay after the time has passed.
     ///
     /// # Examples
     /// ```
@@ -245,16 +245,16 @@ impl RetryPolicy {
 #[derive(Debug)]
 pub struct Retry {
     policy: RetryPolicy,
-    /// When it was started, if the policy counts time.
+    /// The instant of the start, if the policy measures the time.
     began: Option<Instant>,
-    /// From the first failure on.
+    /// Set from the first failure on.
     running: Option<Running>,
 }
 
 #[derive(Debug)]
 struct Running {
     intervals: Intervals,
-    /// How many retries are left; none if they are not counted.
+    /// The number of retries left; `None` if they are not counted.
     left: Option<u32>,
     jitter: Option<Jitter>,
 }
@@ -267,7 +267,7 @@ struct Jitter {
 
 impl Jitter {
     fn pick(&mut self, to: Duration) -> Duration {
-        // At most a day: its nanoseconds fit.
+        // At most a day, so the nanoseconds fit.
         let width = to.saturating_sub(self.from).as_nanos() as u64;
         self.from + Duration::from_nanos(self.rng.u64(..=width))
     }
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// T47: any retry count, delay <= cap.
+    /// Any number of retries: each delay is at most the limit (T47).
     #[tokio::test(start_paused = true)]
     async fn t47_no_count_overflows_and_no_delay_is_above_the_cap() {
         for base in [Duration::ZERO, MS, S, Duration::MAX] {

@@ -32,6 +32,14 @@ Exit codes:
   127  run: the command was not found
   128+N  run: signal N ended the command or the wait for the lock
 
+Environment:
+  ZLOCK_URL            The store; --url takes precedence
+  ZLOCK_USER           The user to authenticate as
+  ZLOCK_PASSWORD_FILE  A file with the user's password; or ZLOCK_PASSWORD, the password itself
+  ZLOCK_AUTH           ZooKeeper: digest (the default) or sasl
+  ZLOCK_CA_FILE        A PEM file with the certificates to trust; enables TLS
+  ZLOCK_CERT_FILE, ZLOCK_KEY_FILE  PEM files with the client's own certificate and key
+
 Examples:
   export ZLOCK_URL=etcd://etcd1:2379,etcd2:2379/production
   zlock run jobs/backup -- /usr/local/bin/backup
@@ -83,9 +91,11 @@ Examples:
 pub(crate) struct Store {
     /// The store: zk://HOST:2181,HOST/CHROOT or etcd://HOST:2379,HOST/PREFIX.
     ///
+    /// For zk+srv://DOMAIN/CHROOT and etcd+srv://DOMAIN/PREFIX, the servers come from the domain's SRV records.
+    ///
     /// Parameters follow a question mark, for example zk://zk1/app?session_timeout=10s. All stores accept
     /// session_timeout, connect_timeout and operation_timeout.
-    #[arg(long, env = "ZLOCK_URL", hide_env_values = true, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, env = "ZLOCK_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) url: Option<String>,
 }
 

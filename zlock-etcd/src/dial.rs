@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
+use zlock_core::kit::Failure as _;
+use zlock_core::{ErrorKind, Result as CoreResult};
 
 use crate::config::EtcdOptions;
 use crate::error::{Failure, is_without_auth};
@@ -31,6 +33,33 @@ pub(crate) async fn dial(options: EtcdOptions, server: String) -> Result<Client,
         }
     }
     Client::connect([&url], Some(connect)).await.map_err(Failure::Etcd)
+}
+
+/// For the command `zlock`, which sends requests that locks do not need.
+impl EtcdOptions {
+    /// Connects a client of the client library to one server with these options. Nothing is sent yet, unless there is a
+    /// user to authenticate.
+    ///
+    /// # Errors
+    /// Those of [`EtcdBackend::connect`](crate::EtcdBackend::connect).
+    #[doc(hidden)]
+    pub async fn connect_client(&self, server: &str) -> CoreResult<Client> {
+        let failed = |failure: Failure| {
+            let error = self.kit.connect_error(failure.classify().kind);
+            failure.explain(error)
+        };
+        dial(self.clone(), server.to_owned()).await.map_err(failed)
+    }
+
+    /// Returns the current servers, each with its port, the preferred ones first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the servers cannot be found in DNS.
+    #[doc(hidden)]
+    pub async fn server_addresses(&self) -> CoreResult<Vec<String>> {
+        let unavailable = |why| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
+        self.servers().await.map_err(unavailable)
+    }
 }
 
 /// The settings of a connection: options, and the current contents of the files.

@@ -73,6 +73,51 @@ pub(crate) async fn reconnect(shared: &Arc<Shared>, hopeless: impl Fn(Error)) ->
     establish(shared, &servers, until, &probe, watch).await
 }
 
+/// For the command `zlock`, which asks servers for what a lock does not need.
+impl ZkOptions {
+    /// Connects a client of the client library with these options, in a session of its own, below the chroot.
+    ///
+    /// # Errors
+    /// Those of [`ZkBackend::connect`](crate::ZkBackend::connect).
+    #[doc(hidden)]
+    pub async fn connect_client(&self) -> Result<Client> {
+        let unavailable = |why: String| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
+        let groups = self.servers().await.map_err(unavailable)?;
+        let mut failure = unavailable("no server answers".into());
+        for group in &groups {
+            let connector = read(self).map_err(unavailable)?;
+            match timeout(turn(self.kit.connect_timeout, groups.len()), dial(connector, self, group)).await {
+                Ok(Ok(client)) => {
+                    let Some(chroot) = &self.chroot else { return Ok(client) };
+                    return client.chroot(chroot.as_str()).map_err(|_| unavailable("bad chroot".into()));
+                }
+                Ok(Err(error)) => {
+                    failure = self.kit.connect_error(classify(&error).kind).with_source(error);
+                }
+                Err(_) => {}
+            }
+        }
+        Err(failure)
+    }
+
+    /// Returns the servers of now, each with its port.
+    ///
+    /// # Errors
+    /// The servers are not found in DNS.
+    #[doc(hidden)]
+    pub async fn server_addresses(&self) -> Result<Vec<String>> {
+        let unavailable = |why| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
+        Ok(self.servers().await.map_err(unavailable)?.concat())
+    }
+
+    /// Returns whether connections are made by TLS.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_secured(&self) -> bool {
+        self.uses_tls()
+    }
+}
+
 async fn servers(shared: &Shared) -> Result<Vec<Vec<String>>> {
     let unknown = |why| shared.options.kit.connect_error(ErrorKind::Unavailable).with_message(why);
     shared.options.servers().await.map_err(unknown)

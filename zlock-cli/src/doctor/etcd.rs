@@ -1,12 +1,14 @@
 //! The doctor's checks of etcd members.
 
 use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
+use tokio::time::timeout;
 use zlock::LockPath;
+use zlock::etcd::EtcdOptions;
 
 use super::finding::Finding;
 use super::version;
 use crate::exit::Failure;
-use crate::store::etcd::{connect, each_key, failed, is_place};
+use crate::store::etcd::{PATIENCE, connect, each_key, failed, is_place};
 
 /// A store with this many revisions should have been compacted.
 const MANY_REVISIONS: i64 = 10_000;
@@ -14,24 +16,27 @@ const MANY_REVISIONS: i64 = 10_000;
 /// A quarter below the default quota of 2 GiB.
 const LARGE: i64 = 3 << 29;
 
-pub(super) async fn examine(url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
-    let mut findings = members(url).await;
-    let mut client = connect(url).await?;
+pub(super) async fn examine(
+    options: &EtcdOptions,
+    url: &str,
+    prefix: Option<&LockPath>,
+) -> Result<Vec<Finding>, Failure> {
+    let mut findings = members(options).await?;
+    let mut client = connect(options).await?;
     findings.push(compaction(&mut client).await?);
     findings.push(alarms(&mut client).await?);
-    findings.extend(keys(url, prefix).await?);
+    findings.extend(keys(options, url, prefix).await?);
     Ok(findings)
 }
 
 /// Checks the version, role and database size of each member.
-async fn members(url: &str) -> Vec<Finding> {
-    let (_, rest) = url.split_once("://").unwrap_or_default();
-    let hosts = rest.split(['/', '?']).next().unwrap_or_default();
+async fn members(options: &EtcdOptions) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
-    for host in hosts.split(',') {
+    for host in options.server_addresses().await? {
         let status = async {
-            let mut client = connect(&format!("etcd://{host}")).await?;
-            client.status().await.map_err(failed)
+            let mut client = options.connect_client(&host).await?;
+            let silent = |_| Failure::failed("etcd: the server does not answer");
+            timeout(PATIENCE, client.status()).await.map_err(silent)?.map_err(failed)
         };
         findings.push(match status.await {
             Err(failure) => Finding::bad(
@@ -59,7 +64,7 @@ async fn members(url: &str) -> Vec<Finding> {
             }
         });
     }
-    findings
+    Ok(findings)
 }
 
 /// Checks that old revisions are compacted. A server does not report its options, so this requests the first revision.
@@ -90,10 +95,10 @@ async fn alarms(client: &mut Client) -> Result<Finding, Failure> {
 }
 
 /// Finds keys below the path that have no lease, or that do not belong to a queue.
-async fn keys(url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
+async fn keys(options: &EtcdOptions, url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
     let (mut ownerless, mut foreign) = (Vec::new(), Vec::new());
     let mut locks = std::collections::BTreeSet::new();
-    each_key(url, prefix, |path, name, key| {
+    each_key(options, url, prefix, |path, name, key| {
         let is_hexadecimal = name.len() >= 12 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         if is_place(name, key) {
             locks.insert(path.to_owned());

@@ -76,9 +76,9 @@ async fn examine(
     findings.push(permission(&client, probe).await?);
     let server: Result<Vec<Finding>, Failure> = match &store.target {
         #[cfg(feature = "zk")]
-        Target::Zk(_) => zk::examine(url, prefix).await,
+        Target::Zk(options) => zk::examine(options, prefix).await,
         #[cfg(feature = "etcd")]
-        Target::Etcd(_) => etcd::examine(url, prefix).await,
+        Target::Etcd(options) => etcd::examine(options, url, prefix).await,
         #[cfg(feature = "mem")]
         Target::Mem(_) => {
             let _ = prefix;

@@ -7,31 +7,32 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zlock::LockPath;
 use zlock::backend::NodeName;
+use zlock::zk::ZkOptions;
 use zookeeper_client::{Client, Error};
 
 use super::finding::Finding;
 use super::version;
 use crate::exit::Failure;
-use crate::store::zk::{connect, failed};
+use crate::store::zk::failed;
 
 /// The time limit for a server's reply to a four-letter command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) async fn examine(url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
-    let client = connect(url).await?;
-    let mut findings = servers(url).await;
+pub(super) async fn examine(options: &ZkOptions, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
+    let client = options.connect_client().await?;
+    let mut findings = servers(options).await?;
     findings.extend(children(&client, prefix).await?);
     Ok(findings)
 }
 
 /// Checks the version and role of each server.
-async fn servers(url: &str) -> Vec<Finding> {
-    let (_, rest) = url.split_once("://").unwrap_or_default();
-    let hosts = rest.split(['/', '?']).next().unwrap_or_default();
+async fn servers(options: &ZkOptions) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
-    for host in hosts.split(',') {
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let addr = if has_port { host.to_owned() } else { format!("{host}:2181") };
+    for addr in options.server_addresses().await? {
+        if options.is_secured() {
+            findings.push(Finding::good("server", format!("{addr} is not asked for its version over TLS")));
+            continue;
+        }
         let answer = timeout(PATIENCE, four_letters(&addr, "srvr")).await.ok().flatten().unwrap_or_default();
         let field = |name: &str| {
             answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
@@ -62,7 +63,7 @@ async fn servers(url: &str) -> Vec<Finding> {
         };
         findings.push(server);
     }
-    findings
+    Ok(findings)
 }
 
 /// Checks that the server removes the paths of unused locks.

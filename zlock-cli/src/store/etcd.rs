@@ -1,41 +1,54 @@
 //! Requests to etcd beyond those of locks. All of them are reads.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, GetOptions, KeyValue};
+use etcd_client::{Client, Error, GetOptions, KeyValue};
+use tokio::time::timeout;
 use zlock::LockPath;
+use zlock::etcd::EtcdOptions;
 
 use crate::exit::Failure;
 
 /// The number of keys in a response.
 const PAGE: i64 = 1000;
 
-/// Connects to the hosts in the URL.
-pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
-    let (hosts, _) = parts(url);
-    let hosts: Vec<_> = hosts
-        .split(',')
-        .map(|host| if has_port(host) { format!("http://{host}") } else { format!("http://{host}:2379") })
-        .collect();
-    let options = ConnectOptions::new().with_connect_timeout(std::time::Duration::from_secs(5));
-    Client::connect(hosts, Some(options)).await.map_err(failed)
+/// The time limit for a server's response.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// gRPC's code for a server that cannot be reached.
+const UNAVAILABLE: i32 = 14;
+
+/// Connects to the first server that responds, even with a refusal.
+pub(crate) async fn connect(options: &EtcdOptions) -> Result<Client, Failure> {
+    let mut failure = Failure::failed("etcd: no server responds");
+    for server in options.server_addresses().await? {
+        let mut client = options.connect_client(&server).await?;
+        match timeout(PATIENCE, client.status()).await {
+            Ok(Ok(_)) => return Ok(client),
+            Ok(Err(Error::GRpcStatus(status))) if status.code() as i32 != UNAVAILABLE => return Ok(client),
+            Ok(Err(error)) => failure = failed(error),
+            Err(_) => {}
+        }
+    }
+    Err(failure)
 }
 
-fn has_port(host: &str) -> bool {
-    host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()))
-}
-
-/// Splits a URL into hosts and prefix.
-fn parts(url: &str) -> (&str, &str) {
+/// Returns the prefix in a URL.
+fn prefix_of(url: &str) -> &str {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     let rest = rest.split('?').next().unwrap_or_default().trim_end_matches('/');
-    rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash))
+    rest.find('/').map_or("", |slash| &rest[slash..])
 }
 
 /// Returns the locks below a path: the paths of keys that are named after their lease.
-pub(crate) async fn locks_below(url: &str, prefix: Option<&LockPath>) -> Result<Vec<LockPath>, Failure> {
+pub(crate) async fn locks_below(
+    options: &EtcdOptions,
+    url: &str,
+    prefix: Option<&LockPath>,
+) -> Result<Vec<LockPath>, Failure> {
     let mut found = BTreeSet::new();
-    each_key(url, prefix, |path, name, key| {
+    each_key(options, url, prefix, |path, name, key| {
         if is_place(name, key) {
             found.insert(path.to_owned());
         }
@@ -46,12 +59,13 @@ pub(crate) async fn locks_below(url: &str, prefix: Option<&LockPath>) -> Result<
 
 /// Calls `look` with each key below the path: its path below the URL's prefix, its name there, and the key itself.
 pub(crate) async fn each_key(
+    options: &EtcdOptions,
     url: &str,
     prefix: Option<&LockPath>,
     mut look: impl FnMut(&str, &str, &KeyValue),
 ) -> Result<(), Failure> {
-    let mut client = connect(url).await?;
-    let (_, root) = parts(url);
+    let mut client = connect(options).await?;
+    let root = prefix_of(url);
     let start = format!("{root}{}/", prefix.map_or("", LockPath::as_str));
     // '0' comes right after '/'.
     let end = format!("{}0", &start[..start.len() - 1]);
@@ -76,7 +90,7 @@ pub(crate) fn is_place(name: &str, key: &KeyValue) -> bool {
     key.lease() != 0 && lease == format!("{:x}", key.lease())
 }
 
-pub(crate) fn failed(error: etcd_client::Error) -> Failure {
+pub(crate) fn failed(error: Error) -> Failure {
     Failure::failed(format!("etcd: {error}"))
 }
 
@@ -85,15 +99,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_has_hosts_and_a_prefix() {
-        for (url, hosts, prefix) in [
-            ("etcd://h1:1,h2/app/x?ttl=5s", "h1:1,h2", "/app/x"),
-            ("etcd://h", "h", ""),
-            ("etcd://h/", "h", ""),
-            ("etcd://[::1]:2379/a", "[::1]:2379", "/a"),
+    fn a_url_may_have_a_prefix() {
+        for (url, prefix) in [
+            ("etcd://h1:1,h2/app/x?ttl=5s", "/app/x"),
+            ("etcd://h", ""),
+            ("etcd://h/", ""),
+            ("etcd://[::1]:2379/a", "/a"),
+            ("etcd+srv://h/a/", "/a"),
         ] {
-            assert_eq!(parts(url), (hosts, prefix), "{url}");
+            assert_eq!(prefix_of(url), prefix, "{url}");
         }
-        assert!(has_port("[::1]:2379") && !has_port("[::1]") && !has_port("h"));
     }
 }

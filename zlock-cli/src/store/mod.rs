@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use zlock::backend::{ConnectUrl, CoordinationBackend};
-use zlock::{Client, LockPath, NodeName, SessionEvents, SessionTerms};
+use zlock::{Client, Environment, LockPath, NodeName, SessionEvents, SessionTerms};
 
 use crate::args;
 use crate::exit::Failure;
@@ -28,13 +28,14 @@ pub(crate) enum Target {
 
 impl Target {
     pub(crate) fn of(args: &args::Store) -> Result<Self, Failure> {
-        let url = args.url.as_deref().ok_or_else(|| {
+        // As in the library, an empty variable counts as one that is not set.
+        let url = args.url.as_deref().filter(|url| !url.is_empty()).ok_or_else(|| {
             Failure::failed("no store: use --url or set ZLOCK_URL, for example zk://zk1:2181,zk2:2181/app")
         })?;
         Target::parse(url)
     }
 
-    /// Parses a URL.
+    /// Parses a URL. Credentials and TLS settings come from the environment.
     pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
         let Some((scheme, _rest)) = url.split_once("://") else {
             return Err(Failure::failed(format!(
@@ -42,18 +43,35 @@ impl Target {
                 ConnectUrl::excerpt(url)
             )));
         };
-        match scheme {
-            #[cfg(feature = "zk")]
-            "zk" => Ok(Target::Zk(Box::new(zlock::zk::ZkOptions::from_url(url)?))),
-            #[cfg(feature = "etcd")]
-            "etcd" => Ok(Target::Etcd(Box::new(zlock::etcd::EtcdOptions::from_url(url)?))),
-            #[cfg(feature = "mem")]
-            "mem" => mem(url, _rest),
-            #[allow(unreachable_patterns, reason = "they are reached without the features")]
-            "zk" | "etcd" | "mem" => Err(Failure::failed(format!(
-                "{}: this zlock was built without {scheme}: install it with --features {scheme}",
+        let without = |feature: &str| {
+            Err(Failure::failed(format!(
+                "{}: this zlock was built without {feature}: install it with --features {feature}",
                 ConnectUrl::excerpt(url)
-            ))),
+            )))
+        };
+        let environment = Environment::of_process()?;
+        let store = scheme.trim_end_matches("+srv");
+        match scheme {
+            "zk" | "zk+srv" if cfg!(not(feature = "zk")) => without(store),
+            "etcd" | "etcd+srv" if cfg!(not(feature = "etcd")) => without(store),
+            "mem" if cfg!(not(feature = "mem")) => without(store),
+            "zk+srv" | "etcd+srv" if cfg!(not(feature = "srv")) => without("srv"),
+            #[cfg(feature = "zk")]
+            "zk" | "zk+srv" => {
+                let options = zlock::zk::ZkOptions::from_url(url)?.with_environment(&environment)?;
+                Ok(Target::Zk(Box::new(options)))
+            }
+            #[cfg(feature = "etcd")]
+            "etcd" | "etcd+srv" => {
+                let options = zlock::etcd::EtcdOptions::from_url(url)?.with_environment(&environment)?;
+                Ok(Target::Etcd(Box::new(options)))
+            }
+            #[cfg(feature = "mem")]
+            "mem" => {
+                let target = mem(url, _rest)?;
+                environment.refuse_credentials("mem")?;
+                Ok(target)
+            }
             _ => {
                 let (url, scheme) = (ConnectUrl::excerpt(url), ConnectUrl::excerpt(scheme));
                 Err(Failure::failed(format!("{url}: unknown scheme {scheme}: expected zk or etcd")))
@@ -80,9 +98,12 @@ impl Target {
     ) -> Result<Vec<LockPath>, Failure> {
         match self {
             #[cfg(feature = "zk")]
-            Target::Zk(_) => zk::locks_below(url, prefix).await,
+            Target::Zk(options) => {
+                let _ = url;
+                zk::locks_below(options, prefix).await
+            }
             #[cfg(feature = "etcd")]
-            Target::Etcd(_) => etcd::locks_below(url, prefix).await,
+            Target::Etcd(options) => etcd::locks_below(options, url, prefix).await,
             // No other client shares this process.
             #[cfg(feature = "mem")]
             Target::Mem(_) => {

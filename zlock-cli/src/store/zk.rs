@@ -2,20 +2,17 @@
 
 use zlock::LockPath;
 use zlock::backend::NodeName;
-use zookeeper_client::{Client, Error};
+use zlock::zk::ZkOptions;
+use zookeeper_client::Error;
 
 use crate::exit::Failure;
 
-/// Connects to the hosts in the URL. Paths are relative to its chroot.
-pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
-    let (_, rest) = url.split_once("://").unwrap_or_default();
-    let cluster = rest.split('?').next().unwrap_or_default().trim_end_matches('/');
-    Client::connector().connect(cluster).await.map_err(failed)
-}
-
 /// Returns the locks below a path: nodes with a child that is named like a queue's node.
-pub(crate) async fn locks_below(url: &str, prefix: Option<&LockPath>) -> Result<Vec<LockPath>, Failure> {
-    let client = connect(url).await?;
+pub(crate) async fn locks_below(
+    options: &ZkOptions,
+    prefix: Option<&LockPath>,
+) -> Result<Vec<LockPath>, Failure> {
+    let client = options.connect_client().await?;
     let mut found = Vec::new();
     let mut left = vec![prefix.map_or_else(String::new, ToString::to_string)];
     while let Some(path) = left.pop() {

@@ -34,7 +34,10 @@ pub fn at_a_prompt(program: &str) -> Command {
 /// Creates a `zlock` command, without environment variables that affect it.
 pub fn zlock(args: &[&str]) -> Command {
     let mut command = at_a_prompt(env!("CARGO_BIN_EXE_zlock"));
-    command.args(args).env_remove("ZLOCK_URL").env_remove("NO_COLOR").kill_on_drop(true);
+    command.args(args).env_remove("NO_COLOR").kill_on_drop(true);
+    for name in ["URL", "USER", "PASSWORD", "PASSWORD_FILE", "AUTH", "CA_FILE", "CERT_FILE", "KEY_FILE"] {
+        command.env_remove(format!("ZLOCK_{name}"));
+    }
     command.stdin(Stdio::null());
     command
 }

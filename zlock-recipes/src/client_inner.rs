@@ -89,13 +89,16 @@ impl ClientInner {
         acquisition: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let refused = || Error::new(ErrorKind::ShuttingDown, "acquire").with_path(path);
+        if self.shutdown.has_begun() {
+            return Err(refused());
+        }
         tokio::select! {
             biased;
-            () = self.shutdown.begun() => Err(refused()),
             acquired = acquisition => {
                 // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
                 if self.shutdown.has_begun() { Err(refused()) } else { acquired }
             }
+            () = self.shutdown.begun() => Err(refused()),
         }
     }
 

@@ -29,8 +29,8 @@ impl ShutdownState {
 
     /// Waits until the shutdown begins.
     pub(crate) async fn begun(&self) {
-        let mut begins = pin!(self.begins.notified());
-        begins.as_mut().enable();
+        // `notify_waiters` notifies it from here on, even before its first poll.
+        let begins = self.begins.notified();
         if !self.has_begun() {
             begins.await;
         }

@@ -153,7 +153,7 @@ impl<C> Loads<C> {
         Ok(Place::Other(self.last))
     }
 
-    /// Removes a watch, and returns the connections that are no longer needed. An empty connection is kept while the
+    /// Removes a watch, and returns the connections that are no longer needed. One empty connection is kept while the
     /// session's own client has at least half its maximum load, because it would soon be needed again.
     #[must_use]
     fn remove(&mut self, place: Place, watched: &Watched) -> Vec<C> {

@@ -268,7 +268,7 @@ impl Guard {
     /// assert_eq!(mutex.request_revocation().await?, 1); // elsewhere
     /// tokio::select! {
     ///     biased;
-    ///     asked = guard.revocation_requested() => asked?, // tidy up, then let go
+    ///     asked = guard.revocation_requested() => asked?, // clean up, then release
     ///     () = async { /* work */ std::future::pending().await } => {}
     /// }
     /// guard.release().await?;

@@ -20,7 +20,7 @@ fn template(case: &Case<'_>, process: &Process, kind: LockKind) -> LockTemplate 
     template
 }
 
-/// As long as nobody else is let in.
+/// Returns the template with a single attempt for each execute.
 fn impatient(template: LockTemplate) -> LockTemplate {
     template.with_wait(Duration::ZERO, 1).unwrap()
 }

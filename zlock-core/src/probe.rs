@@ -130,7 +130,7 @@ impl Probe {
         }
     }
 
-    /// Probes the hosts repeatedly, for ever.
+    /// Probes the hosts repeatedly. Never completes.
     ///
     /// # Cancel safety
     /// Same as [`hopeless`](Self::hopeless).

@@ -73,9 +73,9 @@ fn seconds(ttl: i64) -> Duration {
 /// Keeps a lease alive, one answer at a time.
 ///
 /// A member that believes that it is the leader renews leases without asking the others, even when they have elected another
-/// leader: right after it was paused, and before 3.4.31 and 3.5.13 for as long as its disk hangs (etcd issue 15247). So an
-/// answer counts only between two reads to which the cluster agreed in the same term: a term has one leader, and any later
-/// leader restarts every lease.
+/// leader. It does so right after it was paused, and before 3.4.31 and 3.5.13 for as long as its disk hangs (etcd issue
+/// 15247). So an answer counts only between two reads to which the cluster agreed in the same term: a term has one leader,
+/// and any later leader restarts every lease.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     endpoints: Arc<Endpoints>,

@@ -17,7 +17,7 @@ use crate::scope::Scope;
 /// with one exception: an operator deletes the node or ends the session at the server. Then two clients believe that they
 /// hold the lock, until this one learns of it by a heartbeat or when it reconnects. On ZooKeeper, every third heartbeat looks
 /// for the session's nodes, and a client with more than 1,000 of them looks for each one less often. No lock service can
-/// prevent that. The [`fencing_token`](Guard::fencing_token) protects against it.
+/// prevent that. Storage that checks the [`fencing_token`](Guard::fencing_token) is protected even then.
 ///
 /// # Drop
 /// Dropping the last guard does not release at once: it hands the node to the backend's task, which removes it on the
@@ -268,7 +268,7 @@ impl Guard {
     /// assert_eq!(mutex.request_revocation().await?, 1); // elsewhere
     /// tokio::select! {
     ///     biased;
-    ///     asked = guard.revocation_requested() => asked?, // tidy up, then let go
+    ///     asked = guard.revocation_requested() => asked?, // clean up, then release
     ///     () = async { /* work */ std::future::pending().await } => {}
     /// }
     /// guard.release().await?;

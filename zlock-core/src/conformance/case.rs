@@ -1,4 +1,4 @@
-//! Runs one case, and looks behind it.
+//! Runs one case, and checks what it leaves behind.
 
 use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::node_id::NodeIds;
 use crate::path::LockPath;
 use crate::session::{Session, SessionState};
 
-/// Long enough for a request to a server that answers, and short beside a session timeout.
+/// Long enough for a request to a server that answers, and short compared with a session timeout.
 pub(crate) const MOMENT: Duration = Duration::from_millis(200);
 
-/// Runs a case on a store, under a timeout, and checks that it left nothing behind. `None` is a store that is
-/// not there; whoever said so must have told the user.
+/// Runs a case on a store, under a timeout, and checks that it left nothing behind. `None` is an unavailable store: the case
+/// is skipped, and the caller must have reported that to the user.
 pub async fn run<S: Store>(store: Option<S>, name: &str, case: impl AsyncFnOnce(&Case<'_>)) {
     let Some(store) = store else { return };
     let limit = Duration::from_secs(60) + 10 * store.session_timeout();
@@ -29,7 +29,7 @@ pub async fn run<S: Store>(store: Option<S>, name: &str, case: impl AsyncFnOnce(
     assert!(ended.await.is_ok(), "{name} hangs: not done after {limit:?}");
 }
 
-/// What a case works with: a store, a root of its own, and the backends it opened.
+/// The environment of a case: a store, its own root, and the backends that it opened.
 pub struct Case<'a> {
     /// The store under test.
     pub store: &'a dyn Store,
@@ -52,12 +52,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// A new backend.
+    /// Connects a backend.
     pub async fn connect(&self) -> Connection {
         self.opened(self.store.connect().await)
     }
 
-    /// A new backend without a session, see [`Links::connect_cut`].
+    /// Creates a backend without a session, see [`Links::connect_cut`].
     pub async fn connect_cut(&self) -> Connection {
         self.opened(self.links().connect_cut().await)
     }
@@ -87,28 +87,28 @@ impl<'a> Case<'a> {
             .expect("create_ephemeral_sequential")
     }
 
-    /// The data of a node, as this backend reads it.
+    /// Returns the data of a node, as read by this backend.
     pub async fn data(&self, backend: &Connection, path: &LockPath, node: &Node) -> Option<Vec<u8>> {
         backend.data(path, node).await.expect("data").map(|node| node.data)
     }
 
-    /// Makes a child by hand; it is removed after the case.
+    /// Creates a child directly at the server. It is removed after the case.
     pub async fn put(&self, parent: &LockPath, name: &str) {
         lock(&self.by_hand).push((parent.clone(), name.into()));
         self.store.put(parent, name).await;
     }
 
-    /// The store's links.
+    /// Returns the store's links.
     pub fn links(&self) -> &'a dyn Links {
         self.store.links().expect("the group `links` needs Store::links")
     }
 
-    /// The watches under this case's root.
+    /// Returns the number of watches under this case's root.
     pub async fn watches(&self) -> usize {
         self.store.watches(&self.root).await.expect("the group `watches` needs Store::watches")
     }
 
-    /// Whether the server has exactly these nodes under `path`.
+    /// Returns `true` if the server has exactly these nodes under `path`.
     pub async fn has(&self, path: &LockPath, nodes: &[&Node]) -> bool {
         let mut names = self.store.names(path).await;
         names.sort_unstable();
@@ -122,7 +122,7 @@ impl<'a> Case<'a> {
         self.until(&format!("the nodes {nodes:?} under {path}"), async || self.has(path, nodes).await).await;
     }
 
-    /// Waits for something that must come true within a session timeout and some time for slow machines.
+    /// Waits for a condition that must become true within a session timeout and some time for slow machines.
     pub async fn until(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
         let limit = 2 * self.store.session_timeout() + Duration::from_secs(10);
         let found = timeout(limit, async {
@@ -133,7 +133,7 @@ impl<'a> Case<'a> {
         assert!(found.await.is_ok(), "not after {limit:?}: {what}");
     }
 
-    /// Waits until the backend says that it is connected, in an epoch not below this one.
+    /// Waits until the backend is connected, in an epoch not below this one.
     pub async fn connected(&self, backend: &Connection, epoch: u64) -> Session {
         let mut events = backend.session_events();
         loop {

@@ -1,4 +1,4 @@
-//! Checks that the contract, the cases and the list of tests go together.
+//! Checks that the contract, the cases and the list of tests match.
 
 const CONTRACT: &str = include_str!("../backend.rs");
 const LIST: &str = include_str!("macros.rs");
@@ -24,7 +24,7 @@ fn cases(method: &str) -> &'static str {
     }
 }
 
-/// The text of a doc line; none for another line.
+/// Returns the text of a doc line. `None` for other lines.
 fn doc(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("///").map(str::trim)
 }
@@ -34,7 +34,7 @@ fn function(line: &str) -> Option<&str> {
     Some(&rest[..rest.find('(')?])
 }
 
-/// Each method of the contract with its bullets.
+/// Returns each method of the contract with its bullets.
 fn bullets() -> Vec<(&'static str, Vec<String>)> {
     let (_, contract) = CONTRACT.split_once("pub trait CoordinationBackend").unwrap();
     let (contract, _) = contract.split_once("\n}\n").unwrap();
@@ -53,7 +53,7 @@ fn bullets() -> Vec<(&'static str, Vec<String>)> {
     methods
 }
 
-/// Each case of a file with its doc.
+/// Returns each case of a file with its doc.
 fn documented(file: &'static str) -> Vec<(&'static str, String)> {
     let (mut cases, mut text) = (Vec::new(), Vec::new());
     for line in file.lines() {

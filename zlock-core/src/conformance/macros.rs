@@ -1,7 +1,7 @@
 //! The list of cases, and the macro that makes tests of them.
 
 /// Generates the tests of the named groups: `conformance!(paused | real, store, [group, ..])`. `store` is a
-/// future of `Option<impl Store>`, made anew for each test. See [`conformance`](mod@crate::conformance).
+/// future of `Option<impl Store>`, created anew for each test. See [`conformance`](mod@crate::conformance).
 #[macro_export]
 macro_rules! conformance {
     ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {

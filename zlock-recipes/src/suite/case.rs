@@ -1,4 +1,4 @@
-//! Runs one case, and looks behind it.
+//! Runs one case, and checks what it leaves behind.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -15,11 +15,11 @@ use super::fault::Faulty;
 use super::{Call, Faults, GuardOf, Mutual, Side};
 use crate::{Client, ClientBuilder, Lock};
 
-/// Longer than anything here takes: for calls that must not hang.
+/// Longer than any case takes, for calls that must not hang.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Runs a case on a store, under a timeout, and checks that it left nothing behind. `None` is a store that is
-/// not there; whoever said so must have told the user.
+/// Runs a case on a store, under a timeout, and checks that it left nothing behind. `None` is an unavailable store: the case
+/// is skipped, and the caller must have reported that to the user.
 pub async fn run<S: Store>(store: Option<S>, paused: bool, name: &str, case: impl AsyncFnOnce(&Case<'_>)) {
     let Some(store) = store else { return };
     let limit = Duration::from_secs(300) + 10 * store.session_timeout();
@@ -32,8 +32,8 @@ pub async fn run<S: Store>(store: Option<S>, paused: bool, name: &str, case: imp
     assert!(ended.await.is_ok(), "{name} hangs: not done after {limit:?}");
 }
 
-/// Ends the whole process when a case keeps its thread busy for ever: a timeout never comes up then, least of
-/// all on a paused clock, which stands still meanwhile.
+/// Ends the whole process when a case keeps its thread busy forever: its timeout never fires then, especially on a paused
+/// clock, which does not advance meanwhile.
 struct Watchdog {
     /// Dropped when the case has ended.
     _alive: Sender<()>,
@@ -45,7 +45,7 @@ impl Watchdog {
         let name = name.to_owned();
         std::thread::spawn(move || {
             if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                // Past the test harness, which keeps what a test prints until it ends.
+                // Bypasses the test harness, which keeps the output of a test until the test ends.
                 let _ = writeln!(
                     std::io::stderr().lock(),
                     "\n{name} blocks its runtime: aborting after {limit:?}"
@@ -57,30 +57,30 @@ impl Watchdog {
     }
 }
 
-/// What a case works with: a store, a root of its own, and the clients it opened.
+/// The environment of a case: a store, its own root, and the clients that it opened.
 pub struct Case<'a> {
     /// The store under test.
     pub store: &'a dyn Store,
-    /// Whether the clock is paused: then times are exact.
+    /// `true` if the clock is paused, so that times are exact.
     pub paused: bool,
     root: LockPath,
     opened: Mutex<Vec<Client>>,
     paths: Mutex<Vec<LockPath>>,
 }
 
-/// A client on a session of its own: what another process would be.
+/// A client with its own session, like another process.
 #[derive(Debug)]
 pub struct Process {
     /// The client.
     pub client: Client,
     /// Its backend, as the store knows it.
     pub connection: Connection,
-    /// What happens to its calls.
+    /// The faults of its calls.
     pub faults: Arc<Faults>,
 }
 
 impl Process {
-    /// The session as it stands.
+    /// Returns a snapshot of the session.
     #[must_use]
     pub fn session(&self) -> Session {
         self.client.session_events().current()
@@ -92,12 +92,12 @@ impl<'a> Case<'a> {
         Case { store, paused, root: store.root(), opened: Mutex::default(), paths: Mutex::default() }
     }
 
-    /// A new client.
+    /// Creates a client.
     pub async fn process(&self) -> Process {
         self.process_with(|builder| builder).await
     }
 
-    /// A new client with settings of its own.
+    /// Creates a client with its own settings.
     pub async fn process_with(&self, settings: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Process {
         let connection = self.store.connect().await;
         let faults = Arc::<Faults>::default();
@@ -107,7 +107,7 @@ impl<'a> Case<'a> {
         Process { client, connection, faults }
     }
 
-    /// New clients.
+    /// Creates clients.
     pub async fn processes<const N: usize>(&self) -> [Process; N] {
         let mut processes = Vec::with_capacity(N);
         for _ in 0..N {
@@ -116,61 +116,61 @@ impl<'a> Case<'a> {
         processes.try_into().expect("N of them")
     }
 
-    /// The path of a lock under this case's root. It is looked at when the case is over.
+    /// Returns the path of a lock under this case's root. It is checked when the case is over.
     pub fn path(&self, name: &str) -> LockPath {
         let path = self.root.join(name).expect("a case's path");
         lock(&self.paths).push(path.clone());
         path
     }
 
-    /// A lock under this case's root.
+    /// Returns a lock under this case's root.
     pub fn lock<M: Mutual>(&self, process: &Process, name: &str) -> M::Lock {
         let path = self.path(name);
         lock(&self.paths).extend(M::paths(&path));
         M::at(&process.client, path.as_str()).expect("a lock")
     }
 
-    /// The case's root.
+    /// Returns the case's root.
     pub fn root(&self) -> &LockPath {
         &self.root
     }
 
-    /// The store's links.
+    /// Returns the store's links.
     pub fn links(&self) -> &'a dyn Links {
         self.store.links().expect("the groups of links need Store::links")
     }
 
-    /// How many: many in paused time, fewer where each takes its time.
+    /// Returns a number of repetitions: `paused` in paused time, and the smaller `real` in real time, where each takes its
+    /// time.
     pub fn many(&self, paused: usize, real: usize) -> usize {
         if self.paused { paused } else { real }
     }
 
-    /// Checks that this much time has passed: exactly in paused time, and not less and not much more in real
-    /// time.
+    /// Checks that this much time has passed: exactly in paused time; in real time not less, and not much more.
     pub fn took(&self, began: Instant, expected: Duration) {
         let (took, slack) = (began.elapsed(), Duration::from_millis(if self.paused { 2 } else { 2000 }));
         assert!(took >= expected && took <= expected + slack, "took {took:?}, expected {expected:?}");
     }
 
-    /// How many places are taken in a queue, as the server has it.
+    /// Returns how many places are in a queue at the server.
     pub async fn queued(&self, path: &LockPath) -> usize {
         self.store.names(path).await.len()
     }
 
-    /// Waits until this many places are taken.
+    /// Waits until this many places are in the queue.
     pub async fn until_queued(&self, path: &LockPath, places: usize) {
         let what = format!("{places} places taken at {path}");
         self.until(&what, async || self.queued(path).await == places).await;
     }
 
-    /// Waits until this many waits of a process have begun: their creates are answered, and they look at what
-    /// is in front of them. A node at the server does not tell that much.
+    /// Waits until this many waits of a process have begun: their creates are answered, and they wait for the places ahead of
+    /// them. A node at the server does not show that.
     pub async fn until_waiting(&self, process: &Process, waits: usize) {
         let begun = || process.faults.count(Call::Exists) + process.faults.count(Call::ChildrenWithWatch);
         self.until(&format!("{waits} waits have begun"), async || begun() >= waits).await;
     }
 
-    /// Waits for a lock in a task; returns when the wait's watch is armed. For the first in line.
+    /// Waits for a lock in a task. Returns when the wait's watch is armed. For the head of the queue.
     pub async fn waiting<M: Mutual>(
         &self,
         process: &Process,
@@ -182,12 +182,12 @@ impl<'a> Case<'a> {
         waiter
     }
 
-    /// Waits until nobody holds or waits, while the clients live.
+    /// Waits until there is no holder and no waiter, while the clients live.
     pub async fn until_free(&self, path: &LockPath) {
         self.until_queued(path, 0).await;
     }
 
-    /// Waits for something that must come true within a session timeout and some time for slow machines.
+    /// Waits for a condition that must become true within a session timeout and some time for slow machines.
     pub async fn until(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
         let limit = 2 * self.store.session_timeout() + Duration::from_secs(10);
         let found = timeout(limit, async {
@@ -222,7 +222,7 @@ impl<'a> Case<'a> {
             let what = format!("no node left under {path}, before any client is closed");
             self.until(&what, async || self.store.names(path).await.is_empty()).await;
         }
-        // A backend may keep one on a path that its client was alone with.
+        // A backend may keep a watch on a path that no other client has used.
         let few = async || self.store.watches(&self.root).await.is_none_or(|left| left <= paths.len());
         self.until("no watch left but one for each path", few).await;
         for client in opened {

@@ -4,32 +4,32 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// When the future is dropped, once it has been polled k times.
+/// When the future is dropped after its k-th poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drop {
     /// As soon as the k-th poll has returned.
     AtOnce,
-    /// When it is woken again: what it waited for has come, and it never looks at it.
+    /// When it is woken again: what it waited for has happened, but it is not polled any more.
     WhenWoken,
 }
 
-/// Where a future is dropped.
+/// The point at which a future is dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// The number of polls it gets.
+    /// The number of polls.
     pub polls: usize,
-    /// What happens then.
+    /// When it is dropped after these.
     pub drop: Drop,
 }
 
 impl Cut {
-    /// A name for the cut: a path segment of its own.
+    /// Returns a name for the cut that is a path segment.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}-{:?}", self.polls, self.drop)
     }
 
-    /// Runs the future up to the cut; its output if it was done before.
+    /// Runs the future up to the cut. Returns its output if it completes before.
     pub async fn run<F: Future>(self, future: F) -> Option<F::Output> {
         let mut future = Some(Box::pin(future));
         let mut polls = 0;
@@ -57,8 +57,8 @@ fn poll<F: Future>(future: &mut Option<Pin<Box<F>>>, cx: &mut std::task::Context
     }
 }
 
-/// Runs a situation for every cut until the future in it is done before the cut; says how many there were.
-/// The situation returns whether it was done.
+/// Runs a situation for every cut until its future completes before the cut, and prints the number of cuts. The situation
+/// returns `true` if the future has completed.
 pub async fn sweep(name: &str, mut situation: impl AsyncFnMut(Cut) -> bool) {
     for drop in [Drop::AtOnce, Drop::WhenWoken] {
         let mut polls = 0;
@@ -70,7 +70,7 @@ pub async fn sweep(name: &str, mut situation: impl AsyncFnMut(Cut) -> bool) {
     }
 }
 
-/// [`sweep`], many cuts at a time: for a situation that takes long on a real server.
+/// [`sweep`] with many cuts at a time, for a situation that takes long on a real server.
 pub async fn sweep_together(name: &str, situation: impl AsyncFn(Cut) -> bool) {
     const WAVE: usize = 10;
     for drop in [Drop::AtOnce, Drop::WhenWoken] {

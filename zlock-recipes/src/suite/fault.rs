@@ -33,7 +33,7 @@ pub enum Call {
     SetData,
 }
 
-/// Before the call reaches the backend, or after it came back: "request lost" and "answer lost" are two things.
+/// Before the call reaches the backend, or after it has returned: a lost request differs from a lost answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The backend is not called.
@@ -42,7 +42,7 @@ pub enum Side {
     After,
 }
 
-/// What happens to the calls of one client. Counts them, too.
+/// The faults of one client's calls. Also counts the calls.
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<State>);
 
@@ -78,12 +78,12 @@ struct Turnstile {
 pub struct Gate(Arc<Turnstile>);
 
 impl Gate {
-    /// Waits until the call stands at the gate.
+    /// Waits until the call has reached the gate.
     pub async fn reached(&self) {
         self.0.reached.subscribe().wait_for(|reached| *reached).await.expect("the gate");
     }
 
-    /// Lets the call go on.
+    /// Lets the call continue.
     pub fn open(&self) {
         self.0.open.send_replace(true);
     }
@@ -100,30 +100,30 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the operation was called.
+    /// Returns how often the operation was called.
     #[must_use]
     pub fn count(&self, call: Call) -> usize {
         self.lock().counts.get(&call).copied().unwrap_or(0)
     }
 
-    /// How many calls have begun and not ended.
+    /// Returns how many calls are in progress.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.lock().under_way
     }
 
-    /// How many operations were called.
+    /// Returns how many operations were called.
     #[must_use]
     pub fn total(&self) -> usize {
         self.lock().counts.values().sum()
     }
 
-    /// The next `times` calls fail with this kind; after the backend was called, the error is ambiguous.
+    /// Makes the next `times` calls fail with this kind. After the backend was called, the error is ambiguous.
     pub fn fail(&self, call: Call, side: Side, times: usize, kind: ErrorKind) {
         self.lock().plans.push(Plan { call, side, times, action: Action::Fail(kind) });
     }
 
-    /// The next call is held back until the gate opens.
+    /// Holds the next call back until the gate opens.
     #[must_use]
     pub fn hold(&self, call: Call, side: Side) -> Gate {
         let stile =
@@ -132,7 +132,7 @@ impl Faults {
         Gate(stile)
     }
 
-    /// Ends all faults that have not come to pass.
+    /// Ends all faults that have not happened yet.
     pub fn mend(&self) {
         self.lock().plans.clear();
     }
@@ -158,7 +158,7 @@ impl Faults {
             }
             Some(Action::Hold(stile)) => {
                 stile.reached.send_replace(true);
-                // A gate that is gone is open.
+                // A gate that was dropped is open.
                 let _ = stile.open.subscribe().wait_for(|open| *open).await;
                 Ok(())
             }
@@ -174,7 +174,7 @@ impl Faults {
     }
 }
 
-/// A call, until it has ended or was dropped.
+/// A call in progress, which ends when this is dropped.
 struct UnderWay<'a>(&'a Faults);
 
 impl<'a> UnderWay<'a> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Notices two that are inside at once, and counts who was inside.
+/// Detects two visitors inside at once, and counts the visits.
 #[derive(Clone, Debug, Default)]
 pub struct Inside(Arc<State>);
 
@@ -14,10 +14,10 @@ struct State {
 }
 
 impl Inside {
-    /// Goes in, lets others run, and comes out.
+    /// Goes in, lets other tasks run, and comes out.
     ///
     /// # Panics
-    /// If somebody else is inside.
+    /// Panics if another visitor is inside.
     pub async fn visit(&self) {
         let alone = self.0.busy.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst);
         assert!(alone.is_ok(), "two are inside");
@@ -28,7 +28,7 @@ impl Inside {
         self.0.busy.store(false, Ordering::SeqCst);
     }
 
-    /// How many visits came to their end.
+    /// Returns the number of completed visits.
     #[must_use]
     pub fn visits(&self) -> usize {
         self.0.visits.load(Ordering::SeqCst)

@@ -1,4 +1,4 @@
-//! Checks that every case is in the list: one that is not would never run, and nobody would say so.
+//! Checks that every case is in the list, because an unlisted case would silently never run.
 
 #[test]
 fn every_case_is_in_the_list() {

@@ -8,7 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
-/// The events of this thread while it lives, one line each: level, target, fields.
+/// The events of this thread during the lifetime of this value, one line each: level, target, fields.
 #[derive(Debug)]
 pub struct Log {
     lines: Arc<Mutex<Vec<String>>>,
@@ -19,8 +19,8 @@ impl Log {
     /// Begins to collect.
     #[must_use]
     pub fn of_this_thread() -> Self {
-        // While there is one subscriber in the process, tracing asks the thread that comes by an event first for
-        // its own, and none wants none: for good, and for every thread. So there is always another one.
+        // While the process has only one subscriber, tracing asks the first thread that reaches an event for its own. If that
+        // thread has none, the event is disabled for good, for every thread. So there is always a second subscriber.
         static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
         ANOTHER.get_or_init(|| Dispatch::new(Collector(Arc::default())));
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -28,7 +28,7 @@ impl Log {
         Log { lines, _guard }
     }
 
-    /// The lines that have this text in them.
+    /// Returns the lines that contain this text.
     #[must_use]
     pub fn with(&self, text: &str) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);

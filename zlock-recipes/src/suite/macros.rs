@@ -1,8 +1,8 @@
 //! The list of cases, and the macros that make tests of them.
 
 /// Generates the tests of the named groups for a lock that can act as a mutex:
-/// `mutual_suite!(paused | real, store, Lock, [group, ..])`. `store` is a future of `Option<impl Store>`, made
-/// anew for each test. Group `reentry` is for locks that are entered again, `alone` for paths that nobody else
+/// `mutual_suite!(paused | real, store, Lock, [group, ..])`. `store` is a future of `Option<impl Store>`, created anew
+/// for each test. The group `reentry` is for locks that can be entered again, and `alone` for paths that no other client
 /// uses. See [`suite`](crate::suite).
 #[macro_export]
 macro_rules! mutual_suite {
@@ -12,7 +12,7 @@ macro_rules! mutual_suite {
 }
 
 /// Generates the tests of the groups that a lock can run through the blocking API: `thread_suite!(real, store, Lock)`.
-/// Left out are cases that cancel calls, enter scopes, or are about requests of tasks. See
+/// Cases that cancel calls, enter scopes, or are about requests of tasks are left out. See
 /// [`Threads`](crate::suite::Threads).
 #[macro_export]
 macro_rules! thread_suite {

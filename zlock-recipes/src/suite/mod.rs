@@ -1,21 +1,20 @@
 //! The suite that the recipes run on every backend: one abstract set of cases, each one a `#[tokio::test]`.
 //!
-//! A backend has a [`Store`](zlock_core::conformance::Store) already, for its conformance suite; the same one
-//! is used here:
+//! A backend already has a [`Store`](zlock_core::conformance::Store) for its conformance suite; the same one is used here:
 //!
 //! ```ignore
 //! zlock_recipes::mutual_suite!(paused, store(), InterProcessMutex, [mutual, faults, links, sweep]);
 //! zlock_recipes::recipe_suite!(paused, store(), [template, guard, input]);
 //! ```
 //!
-//! `paused` runs in paused time, `real` in real time. [`mutual_suite!`](crate::mutual_suite) runs on whatever
-//! can act as a mutex ([`Mutual`]): a new kind of lock implements that trait and has every case.
+//! `paused` runs in paused time, `real` in real time. [`mutual_suite!`](crate::mutual_suite) runs on everything that can act
+//! as a mutex ([`Mutual`]): a new kind of lock implements that trait and gets every case.
 //!
-//! Faults come from two places: [`Faults`] stands between a client and its backend and works on every store;
-//! groups whose name has `links` need [`Store::links`](zlock_core::conformance::Store::links).
+//! Faults come from two places: [`Faults`] is between a client and its backend and works on every store. Groups whose name
+//! contains `links` need [`Store::links`](zlock_core::conformance::Store::links).
 //!
-//! Each case is under a timeout. After it no node and no watch is left under its root while its clients are
-//! still open, and every client's reaper is idle.
+//! Each case runs under a timeout. When it ends, no node and no watch is left under its root while its clients are still
+//! open, and every client's reaper is idle.
 
 mod case;
 pub mod cases;

@@ -10,24 +10,25 @@ use crate::{
     Client, Handoff, InterProcessMutex, Lock, MultiLock, PermitRequest, ReadWriteLock, Semaphore, WriteLock,
 };
 
-/// A kind of lock that keeps everybody else out: the mutex, a semaphore of one permit, a write lock.
+/// A kind of lock that excludes all other holders: the mutex, a semaphore of one permit, a write lock.
 pub trait Mutual: Debug + Send + Sync + 'static {
-    /// The lock itself.
+    /// The lock type.
     type Lock: Lock;
 
-    /// How the next client in the queue waits.
+    /// The call with which the next client in the queue waits.
     const WAIT: Call = Call::Exists;
 
-    /// How many calls a release costs, including those of the client that it lets in and of the next one in the queue.
+    /// How many calls a release costs, including those of the client that is granted the lock and of the next one in the
+    /// queue.
     const HAND_OVER: usize = 2;
 
-    /// How many nodes a holder has, each under a path of its own.
+    /// How many nodes a holder has, each under its own path.
     const NODES: usize = 1;
 
-    /// How many rounds are many if each takes no time: one kind of lock has the most.
+    /// The largest number of rounds, if each takes no time. One kind of lock needs the most.
     const MANY: usize = 1000;
 
-    /// Returns how many places in the store so many acquisitions at a time have that come from so many clients.
+    /// Returns how many places in the store this many concurrent acquisitions have, if they come from this many clients.
     #[must_use]
     fn places(acquisitions: usize, _clients: usize) -> usize {
         acquisitions
@@ -55,7 +56,7 @@ impl Mutual for InterProcessMutex {
     }
 }
 
-/// A mutex that waiters of one client hand to each other.
+/// A mutex with hand-off between the waiters of one client.
 #[derive(Debug)]
 pub struct HandedOn;
 
@@ -79,7 +80,7 @@ impl Mutual for WriteLock {
     }
 }
 
-/// One of `MAX` permits: a mutex if there is one, or on a store where the others are taken ([`Occupied`]).
+/// One of `MAX` permits: a mutex if `MAX` is 1, or on a store where the others are taken ([`Occupied`]).
 ///
 /// [`Occupied`]: super::Occupied
 #[derive(Debug)]
@@ -89,7 +90,7 @@ impl<const MAX: u32> Mutual for OnePermit<MAX> {
     type Lock = PermitRequest;
 
     const WAIT: Call = Call::ChildrenWithWatch;
-    /// A delete; a listing and a relabel of who is let in; a listing, and one with a watch, of the next.
+    /// A delete; a listing and a relabel by the client that is granted; a listing, and one with a watch, by the next one.
     const HAND_OVER: usize = 5;
 
     fn at(client: &Client, path: &str) -> Result<PermitRequest> {
@@ -97,14 +98,14 @@ impl<const MAX: u32> Mutual for OnePermit<MAX> {
     }
 }
 
-/// Two mutexes held together: that of the path, and one beside it that comes second.
+/// Two mutexes held together: that of the path, and one beside it that is acquired second.
 #[derive(Debug)]
 pub struct Pair;
 
 impl Mutual for Pair {
     type Lock = MultiLock;
 
-    /// Two deletes; a listing of who is let in, and a create.
+    /// Two deletes; a listing by the client that is granted, and a create.
     const HAND_OVER: usize = 4;
     const NODES: usize = 2;
 

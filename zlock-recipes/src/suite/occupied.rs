@@ -1,4 +1,4 @@
-//! A store on which somebody else has some of the permits.
+//! A store on which another client holds some of the permits.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,9 +13,8 @@ use zlock_core::{
     NodeData, NodeId, NodeIds, NodeName, Queue, Result, SessionEvents, Target, Watch,
 };
 
-/// A store on which a client of its own takes some permits on each path before anybody else uses it. Nobody
-/// sees its nodes by [`Store::names`]: a semaphore with the rest of the permits is looked at as if it were
-/// all of it.
+/// A store on which a separate client takes some permits on each path before any other client uses it. [`Store::names`] hides
+/// its nodes, so that a semaphore with the remaining permits can be checked as if it had no others.
 pub struct Occupied<S> {
     store: S,
     occupant: Arc<Occupant>,
@@ -29,10 +28,10 @@ struct Occupant {
 }
 
 impl Occupant {
-    /// Takes the permits of this path, once.
+    /// Takes the permits of this path once.
     async fn take(self: &Arc<Self>, path: &LockPath) -> Result<()> {
         let (this, path) = (self.clone(), path.clone());
-        // In a task of its own: who called it may be dropped.
+        // In a separate task, because the caller may be dropped.
         let taking = tokio::spawn(async move {
             let mut taken = this.taken.lock().await;
             if let Entry::Vacant(place) = taken.entry(path) {
@@ -49,7 +48,7 @@ impl Occupant {
 }
 
 impl<S: Store> Occupied<S> {
-    /// Takes `weight` of `max` permits wherever anybody acquires some.
+    /// Takes `weight` of `max` permits on every path on which permits are acquired.
     pub async fn new(store: S, weight: u32, max: u32) -> Self {
         let backend = store.connect().await.backend;
         let label = Label::Permits { weight, max, granted: true };
@@ -118,7 +117,7 @@ impl<S> std::fmt::Debug for Occupied<S> {
     }
 }
 
-/// A backend that sees to the occupant before it looks at a path.
+/// A backend that makes sure that a path is occupied before it uses the path.
 #[derive(Debug)]
 struct Occupying {
     backend: Arc<dyn CoordinationBackend>,

@@ -1,4 +1,4 @@
-//! An outage that the session outlives, while a thousand tasks try again and again for a lock.
+//! An outage that the session survives, during which a thousand tasks repeatedly try to acquire a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,44 +13,43 @@ use crate::{Client, InterProcessMutex, Release};
 const PATHS: usize = 50;
 const TASKS: usize = 1000;
 
-/// The time of one attempt until the link is mended.
+/// The time limit of one attempt until the link is mended.
 const IMPATIENT: Duration = Duration::from_millis(50);
-/// The time of the attempts after that: theirs is counted, not how long they take.
+/// The time limit of the attempts after that, which are counted but not timed.
 const PATIENT: Duration = Duration::from_secs(300);
 
-/// So many attempts are made while the link is broken and nobody knows, if the link falls silent; and so many while
-/// that is known.
+/// The number of attempts during the outage. If the link falls silent, this many are made before the client notices, and this
+/// many afterwards.
 const ATTEMPTS: usize = 25 * TASKS;
 
 /// How the link breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outage {
-    /// The client sees at once that there is no connection.
+    /// The client notices at once that there is no connection.
     Cut,
-    /// Nothing is answered, and the session says `Connected` for a while.
+    /// Nothing is answered, and the session remains `Connected` for a while.
     Mute,
 }
 
-/// What happened from the outage on, until everything was quiet again.
+/// What happened from the outage on until everything was idle again.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
-    /// The attempts that were made while the link was broken.
+    /// The number of attempts while the link was broken.
     pub attempts: usize,
-    /// The most nodes that there can have been when the link broke: those of attempts under way, and of those that
-    /// were given up and whose nodes were not yet deleted.
+    /// The maximum number of nodes at the moment when the link broke: those of attempts in progress, and those of abandoned
+    /// attempts that were not deleted yet.
     pub nodes: usize,
-    /// The acquisitions that succeeded after the link was mended.
+    /// The number of acquisitions that succeeded after the link was mended.
     pub granted: usize,
-    /// The requests that reached the server.
+    /// The number of requests that reached the server.
     pub requests: u64,
 }
 
 impl Counted {
-    /// Checks that there were no more than this many requests for each node and each grant, however many attempts there
-    /// were.
+    /// Checks that there were no more than this many requests for each node and each grant, however many attempts there were.
     ///
     /// # Panics
-    /// If there were more.
+    /// Panics if there were more.
     pub fn check(&self, requests: usize) {
         let Counted { attempts, nodes, granted, .. } = *self;
         println!("{self:?}");
@@ -59,13 +58,13 @@ impl Counted {
     }
 }
 
-/// Breaks the link under a thousand tasks that acquire, each for a moment, and release; and mends it, in the session's
-/// time. Then each task acquires once more.
+/// Breaks the link while a thousand tasks acquire and release locks, and mends it before the session ends. Then each task
+/// acquires once more.
 ///
-/// `requests` are those that have reached the server.
+/// `requests` returns the number of requests that have reached the server.
 ///
 /// # Panics
-/// If the session is not the same as before, or something is left to do in the background.
+/// Panics if the session has changed, or if background work is left.
 pub async fn outage(
     client: &Client,
     how: Outage,

@@ -13,8 +13,8 @@ use crate::blocking::{self, BlockingGuard, Driver};
 use crate::guard::sealed::Sealed;
 use crate::{Client, Guard, Lock, LockGuard, Participant, Release};
 
-/// A kind of lock whose acquisitions and releases are calls of the blocking API. A call cannot be cancelled, so cases about
-/// cancellation are not for it; nor are those about scopes, since each call has a thread of its own.
+/// A kind of lock whose acquisitions and releases are calls of the blocking API. Not for cases about cancellation, because a
+/// call cannot be cancelled, nor for cases about scopes, because each call has its own thread.
 #[derive(Debug)]
 pub struct Threads<M>(PhantomData<M>);
 

@@ -14,7 +14,7 @@ use crate::background::Job;
 use crate::conformance::case::MOMENT;
 use crate::conformance::{Case, Connection};
 
-/// A job that ends, or does not.
+/// A job that ends, or never does.
 #[derive(Debug)]
 struct Counted {
     runs: Arc<AtomicUsize>,
@@ -25,7 +25,7 @@ struct Counted {
 #[async_trait]
 impl Job for Counted {
     async fn run(&self, backend: &dyn CoordinationBackend) {
-        // It has what a request needs: a backend, and a runtime with a clock.
+        // The job has what a request needs: a backend, and a runtime with a clock.
         assert!(backend.session_events().current().is_live());
         sleep(MOMENT / 10).await;
         self.runs.fetch_add(1, Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Job for Counted {
     }
 }
 
-/// What can be seen of a job.
+/// The visible state of a job.
 struct Pushed {
     runs: Arc<AtomicUsize>,
     kept: Weak<()>,

@@ -15,7 +15,7 @@ pub async fn has_the_node_right_before(case: &Case<'_>) {
         let backend = if n % 2 == 0 { &a } else { &b };
         nodes.push(case.create(backend, &path, label).await.node);
         if n == 2 {
-            // Its name may sort between two places, and it is none.
+            // Its name may sort between two places, but it is not a place.
             below = Some(case.create(&a, &nested, Label::Lock).await.node);
         }
     }

@@ -30,7 +30,7 @@ pub async fn at_the_end_of_the_queue(case: &Case<'_>) {
         let created = case.create(backend, &path, Label::Lock).await;
         let queue = created.queue.unwrap();
         let place = queue.position(&created.node.id).unwrap();
-        // More than the node right before may be left out.
+        // Nodes other than the one right before may be left out.
         let before = place.checked_sub(1).map(|place| &queue[place].id);
         assert_eq!(before, seen.last().map(|node| &node.id), "{queue:?}");
         for node in seen.iter() {
@@ -81,7 +81,7 @@ pub async fn vanishing_parent_costs_a_retry(case: &Case<'_>) {
         }
     };
     let remove_it = async {
-        // Bursts of different lengths hit every step of a create; the pauses let it get ahead.
+        // Bursts of different lengths interrupt every step of a create; the pauses let it progress.
         for burst in (1..=8).cycle() {
             for _ in 0..burst {
                 for parent in [&path, &path.parent().unwrap()] {

@@ -26,7 +26,7 @@ pub async fn makes_the_same_node(case: &Case<'_>) {
         if let Some(queue) = created.queue {
             assert_eq!(queue.position(&created.node.id), Some(1));
         }
-        // The backend answers for this node, too.
+        // The backend reports the deletion of this node, too.
         let mut deletion = created.deletion;
         case.store.remove(&path, created.node.name.as_str()).await;
         deletion.deleted().await;
@@ -82,7 +82,7 @@ pub async fn lost_answer_brings_the_queue(case: &Case<'_>) {
     case.links().mute(&a).await;
     let lose_it = async {
         case.until("the create takes effect", async || case.store.names(&path).await.len() == 2).await;
-        // Until then its answer may be on its way.
+        // Until then, its answer may be in flight.
         let state = || a.session_events().current().state;
         case.until("the connection is given up", async || state() == SessionState::Suspended).await;
         case.links().heal(&a).await;

@@ -109,7 +109,7 @@ pub async fn dropped_watch_leaves_the_others(case: &Case<'_>) {
             drop((data, kept));
             existence
         };
-        // Time for the server to hear of it.
+        // Time for the server to receive it.
         sleep(MOMENT / 10).await;
         a.delete(&path, &Target::Node(node)).await.unwrap();
         left.await;

@@ -41,7 +41,7 @@ pub async fn says_whether_it_removed_the_node(case: &Case<'_>) {
         (permits(false), Some(permits(true))),
     ] {
         for by_hand in [false, true] {
-            // Known by its name of before, and by that of now.
+            // Identified by its previous name, and by its current one.
             for old in [true, false] {
                 let made = case.create(&a, &path, label).await.node;
                 let now = match relabel {

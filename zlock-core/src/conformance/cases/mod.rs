@@ -1,4 +1,4 @@
-//! The cases, one module a method of the contract. The doc of a case is the bullet that it stands for.
+//! The cases, one module for each method of the contract. The doc of a case is the bullet that it tests.
 
 pub mod background;
 pub mod children;

@@ -32,14 +32,14 @@ pub async fn deadline_is_before_the_end(case: &Case<'_>) {
         let created = case.create(&client, &path, Label::Lock).await;
         case.links().freeze(&client).await;
         clients.push((client, created));
-        // At another moment of each one's heartbeats.
+        // At different moments of their heartbeats.
         sleep(case.store.session_timeout() / CLIENTS).await;
     }
     let mut waiting: Vec<_> = clients.iter().collect();
     while !waiting.is_empty() {
         let names = case.store.names(&path).await;
-        // A look at the server comes before the look at the clock: if the node was gone by then and the
-        // client still believes in it, the deadline was too late.
+        // The read at the server comes before the read of the clock: if the node was gone by then and the client still
+        // considers it live, the deadline was too late.
         waiting.retain(|(client, created)| {
             let is_live = client.session_events().is_live(created.epoch);
             let is_there = names.iter().any(|name| name == created.node.name.as_str());
@@ -140,7 +140,7 @@ pub async fn first_session_is_waited_for(case: &Case<'_>) {
     assert_eq!(created.epoch, 1);
     assert_eq!(next_settled(&mut listener).await, (1, SessionState::Connected));
     assert!(case.has(&path, &[&created.node]).await);
-    // One that is closed before it had a session has nothing to end.
+    // A backend that is closed before it had a session has nothing to end.
     let b = case.connect_cut().await;
     assert_eq!(b.close().await.unwrap(), Close::Ended);
     let error = b.children(&path).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! What can only be seen where nobody else uses the path.
+//! Cases that need a path which no other client uses.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub async fn mx_04_fresh_names<M: Mutual>(case: &Case<'_>) {
         tasks.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
     }
     assert!(tasks.join_all().await.into_iter().all(|r| r == Release::Released));
-    // Servers look for empty containers once a minute, unless told otherwise.
+    // By default, servers look for empty containers once a minute.
     let gone = timeout(Duration::from_secs(150), async {
         while !case.store.names(case.root()).await.is_empty() {
             sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! What the mutex costs, in calls to the contract. A store's tests count the requests behind them.
+//! The cost of the mutex, in calls to the contract. A store's tests count the requests behind them.
 
 use zlock_core::ErrorKind;
 

@@ -43,8 +43,8 @@ async fn finished<T>(task: JoinHandle<T>) -> T {
     timeout(LONG, task).await.expect("it comes in").unwrap()
 }
 
-/// Behind a downgraded lock stand a reader, a writer and another reader: the first reader is in beside it, the
-/// writer is not until both have gone. `read` is the downgraded lock.
+/// A reader, a writer and another reader wait behind a downgraded lock. The first reader holds beside it; the writer does not
+/// until both have released. `read` is the downgraded lock.
 async fn order_is_kept(
     read: Guard,
     (first, writer, last): (JoinHandle<Guard>, JoinHandle<WriteGuard>, JoinHandle<Guard>),
@@ -70,8 +70,8 @@ async fn queue_up(
     (first, writer(case, b, &path, 3).await, reader(case, c, &path, 4).await)
 }
 
-/// RW-04: write, downgrade, release. Readers come in beside it, no writer does; the fencing token stays; each kind
-/// says whether it is held.
+/// RW-04: write, downgrade, release. Readers are let in beside it, and no writer is; the fencing token stays; each kind
+/// reports correctly whether it is held.
 pub async fn rw_04_downgrade(case: &Case<'_>) {
     let [a, b, c, d] = case.processes().await;
     let mine = lock(case, &a);
@@ -111,8 +111,8 @@ pub async fn rw_04_an_inner_reader_outlives_the_writer(case: &Case<'_>) {
     }
 }
 
-/// A writer that waits behind the downgrading one wakes once and goes on waiting; a writer inside the scope of what
-/// is a reader now is refused.
+/// A writer that waits behind the downgrading one wakes once and goes on waiting. A writer inside the scope of the lock that
+/// is now a read lock is refused.
 pub async fn a_waiting_writer_goes_on_waiting(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -186,7 +186,7 @@ pub async fn t19_the_session_ends_meanwhile(case: &Case<'_>) {
         let downgrade = tokio::spawn(write.downgrade());
         gate.reached().await;
         case.store.expire(&a.connection).await;
-        // A link that breaks on the way leaves a reader, who then learns of the loss.
+        // A link that breaks during the downgrade leaves a reader, which then learns of the loss.
         let guard = match finished(downgrade).await {
             Ok(read) => read,
             Err(refused) => {
@@ -339,8 +339,8 @@ pub async fn link_breaks_meanwhile(case: &Case<'_>) {
     assert_eq!(a.session().epoch, 1);
 }
 
-/// T2: downgrade() dropped, with a writer and a reader behind: nothing is left, both are served; what was
-/// downgraded in time is a reader beside which no writer gets in.
+/// T2: downgrade() is dropped, with a writer and a reader behind: nothing is left, and both are served. A lock that was
+/// downgraded in time is a read lock, beside which no writer is let in.
 pub async fn t2_downgrade(case: &Case<'_>) {
     dropped(case, "downgrade", async |_| {}, async |_| {}).await;
 }

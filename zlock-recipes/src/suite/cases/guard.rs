@@ -209,8 +209,8 @@ pub async fn lost_is_level_triggered(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost);
 }
 
-/// A task that waits for a lock that it holds itself is warned; inside the scope it is not, nor when it has
-/// released and somebody else holds.
+/// A task that waits for a lock that it holds itself causes a warning. There is none inside the scope, and none after its
+/// release while another client holds the lock.
 pub async fn waiting_for_oneself_is_warned_of(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (lock, others) = (mutex(case, &a), mutex(case, &b));

@@ -1,4 +1,4 @@
-//! What succession saves, on stores whose `hand_over` confirms.
+//! The savings of succession, on stores whose `hand_over` confirms.
 
 use crate::suite::cases::succession::{at, granted, release, waiter};
 use crate::suite::{Call, Case, Process, Side};
@@ -23,7 +23,7 @@ pub async fn costs_two_calls(case: &Case<'_>) {
     assert_eq!(counts(&a), [3, 0, 0, 3]);
 }
 
-/// The same where the guard is dropped.
+/// The same when the guard is dropped.
 pub async fn by_a_dropped_guard(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));
     let held = at(&a, &path).acquire().await.unwrap();
@@ -33,7 +33,7 @@ pub async fn by_a_dropped_guard(case: &Case<'_>) {
     assert_eq!(counts(&a), [2, 0, 0, 2]);
 }
 
-/// The answer to the create of the one in front is heard later than that of the one behind.
+/// The answer to the create of the first place arrives later than that of the second.
 pub async fn answers_in_another_order(case: &Case<'_>) {
     let ([a, b], path) = (case.processes().await, case.path("lock"));
     for is_cancelled in [false, true] {

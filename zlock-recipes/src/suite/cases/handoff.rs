@@ -11,14 +11,14 @@ use crate::suite::cases::succession::{at, granted, release, waiter};
 use crate::suite::{Call, Case, Inside, Process, Side};
 use crate::{Guard, Handoff, InterProcessMutex, LockKind, LockTemplate, MultiLock, Release, Scope};
 
-/// So long that only the number of turns bounds a batch.
+/// So long that only the number of turns limits a batch.
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn handed(process: &Process, path: &LockPath, turns: u32) -> InterProcessMutex {
     at(process, path).with_handoff(Handoff::within(HOUR).at_most(turns))
 }
 
-/// A waiter in the local queue. On return it has joined the queue.
+/// Adds a waiter to the local queue. It has joined the queue when this returns.
 async fn local(lock: &InterProcessMutex) -> JoinHandle<Result<Guard>> {
     let lock = lock.clone();
     let waiting = tokio::spawn(async move { lock.acquire().await });
@@ -34,7 +34,7 @@ fn requests(process: &Process) -> usize {
     calls.into_iter().map(|call| process.faults.count(call)).sum()
 }
 
-/// Local waiters are served in their order, in one place, and without a request. Then the next place has its turn.
+/// Local waiters are served in order, in one place, and without a request. Then the next place has its turn.
 pub async fn one_place_for_all(case: &Case<'_>) {
     let ([a, b], path) = (case.processes().await, case.path("lock"));
     let lock = handed(&a, &path, u32::MAX);
@@ -63,7 +63,7 @@ pub async fn one_place_for_all(case: &Case<'_>) {
     release(other).await;
 }
 
-/// The bound ends a batch: another client's place has its turn, and then the next place of the local queue.
+/// The time limit ends a batch: another client's place has its turn, and then the next place of the local queue.
 pub async fn a_batch_is_bounded(case: &Case<'_>) {
     for (number, handoff) in
         [Handoff::within(HOUR).at_most(1), Handoff::within(Duration::ZERO)].into_iter().enumerate()

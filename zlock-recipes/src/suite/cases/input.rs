@@ -9,7 +9,7 @@ use crate::suite::case::LONG;
 use crate::suite::{Case, Process};
 use crate::{Client, InterProcessMutex, LockTemplate, MAX_NODE_DATA, ReadWriteLock, Release, Semaphore};
 
-/// Paths that no store would take, with what the message must say.
+/// Paths that every store refuses, with the text that the message must contain.
 const PATHS: &[(&str, &str)] = &[
     ("", "start with '/'"),
     ("app", "start with '/'"),
@@ -27,7 +27,7 @@ const PATHS: &[(&str, &str)] = &[
     ("/app/_c_0123abcd-4567-89ab-cdef-0123456789ab-lock-0000000001", "looks like a place"),
 ];
 
-/// Names below a good root.
+/// Names below a valid root.
 const NAMES: &[(&str, &str)] = &[
     ("", "is empty"),
     ("/x", "is empty"),
@@ -51,7 +51,7 @@ pub async fn paths(case: &Case<'_>) {
         let mutex = InterProcessMutex::new(&a.client, path).unwrap_err();
         assert_eq!(mutex.kind(), ErrorKind::InvalidPath, "{path:?}");
         assert!(mutex.to_string().contains(part), "{path:?}: {mutex}");
-        // A root may be the store's, and may end in a slash.
+        // The store's root is a valid root, and a root may end in a slash.
         if !["/", "/app/"].contains(&path) {
             let root = LockTemplate::new(&a.client, path).unwrap_err();
             assert_eq!(root.kind(), ErrorKind::InvalidPath, "{path:?}");
@@ -73,7 +73,7 @@ pub async fn names(case: &Case<'_>) {
     nothing_was_sent(&a);
 }
 
-/// Node data that is too large, for the client and for one mutex; the largest that is taken works.
+/// Node data that is too large, for the client and for one mutex; the maximum is accepted.
 pub async fn data(case: &Case<'_>) {
     let a = case.process().await;
     let mutex = || case.lock::<InterProcessMutex>(&a, "lock");

@@ -15,12 +15,12 @@ const PERMITS: LockKind = LockKind::Permits { n: 2, max: 5 };
 
 fn template(case: &Case<'_>, process: &Process, kind: LockKind) -> LockTemplate {
     let template = LockTemplate::new(&process.client, case.root()).unwrap().with_kind(kind).unwrap();
-    // For the look behind the case.
+    // For the check after the case.
     assert_eq!(template.path(NAME).unwrap(), case.path(NAME));
     template
 }
 
-/// As long as nobody else is let in.
+/// Returns the template with a single attempt for each execute.
 fn impatient(template: LockTemplate) -> LockTemplate {
     template.with_wait(Duration::ZERO, 1).unwrap()
 }
@@ -30,7 +30,7 @@ pub async fn readers_run_together(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (one, two) = (template(case, &a, LockKind::Read), template(case, &b, LockKind::Read));
     let ((one_in, one_seen), (two_in, two_seen)) = (oneshot::channel(), oneshot::channel());
-    // Each ends when the other is inside.
+    // Each ends when the other one is inside.
     let both = async {
         tokio::join!(
             one.execute(NAME, |_| async {
@@ -77,7 +77,7 @@ pub async fn writer_runs_alone(case: &Case<'_>) {
     assert_eq!(busy.unwrap_err().kind(), ErrorKind::Busy);
 }
 
-/// Permits: as many closures at once as there are permits for; the path is the semaphore's.
+/// Permits: as many closures at once as there are permits; the path is the semaphore's.
 pub async fn permits_are_shared(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let [one, two, three] = [&a, &b, &c].map(|process| impatient(template(case, process, PERMITS)));
@@ -99,8 +99,8 @@ pub async fn permits_are_shared(case: &Case<'_>) {
     assert_eq!(all.release().await.unwrap(), Release::Released);
 }
 
-/// MX-07: an execute inside an execute enters again: writing and reading inside writing, reading inside reading,
-/// also while a writer waits. Writing inside reading is refused.
+/// MX-07: a nested execute enters again: writing and reading inside writing, reading inside reading, even while a writer
+/// waits. Writing inside reading is refused.
 pub async fn nested_execute_reenters(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path(NAME);

@@ -9,8 +9,8 @@ use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Mutual};
 use crate::{Lock, LockGuard, Release};
 
-/// MX-02: the server is away for a while, shorter than the session, while one holds and two wait: all
-/// finish, in order.
+/// MX-02: the server is unavailable for less than the session timeout while one client holds and two wait: all finish, in
+/// order.
 pub async fn mx_02_outage_keeps_the_order<M: Mutual>(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let path = case.path("lock");
@@ -43,7 +43,7 @@ pub async fn mx_02_outage_keeps_the_order<M: Mutual>(case: &Case<'_>) {
     assert_eq!([a, b, c].map(|p| p.session().epoch), [1, 1, 1]);
 }
 
-/// The holder leaves while the waiter's link is cut: the waiter gets its turn when the link is back.
+/// The holder releases while the waiter's link is cut: the waiter is granted the lock when the link is mended.
 pub async fn turn_comes_during_an_outage<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -124,7 +124,7 @@ pub async fn fr_01_answer_lost_once<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
     let lock = case.lock::<M>(&a, "lock");
-    // The parent is there: the create is the first request.
+    // The parent exists, so the create is the first request.
     assert_eq!(
         case.lock::<M>(&b, "lock").acquire().await.unwrap().release().await.unwrap(),
         Release::Released
@@ -180,8 +180,8 @@ pub async fn fr_14_long_outage<M: Mutual>(case: &Case<'_>) {
     assert_eq!(lock.acquire_timeout(LONG).await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// FR-17, T26: a session that ended during the outage, which is only learnt on the reconnection: one `Lost`,
-/// then `Connected` in the next epoch; never the other way round.
+/// FR-17, T26: a session ended during the outage, which the client only learns when it reconnects: one `Lost`, then
+/// `Connected` in the next epoch; never the other way round.
 pub async fn fr_17_t26_late_expiry<M: Mutual>(case: &Case<'_>) {
     let a = case.process().await;
     let lock = case.lock::<M>(&a, "lock");
@@ -207,8 +207,8 @@ pub async fn fr_17_t26_late_expiry<M: Mutual>(case: &Case<'_>) {
     assert_eq!(lock.acquire_timeout(LONG).await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// T17, rules 2 and 5: the holder hears nothing more from the server: `is_held()` is false and `lost()` has
-/// resolved before another client holds.
+/// T17, rules 2 and 5: the holder no longer receives anything from the server: `is_held()` is false and `lost()` has resolved
+/// before another client holds the lock.
 pub async fn t17_holder_knows_before_another_holds<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -245,7 +245,7 @@ pub async fn t17_holder_knows_before_another_holds<M: Mutual>(case: &Case<'_>) {
     assert_eq!(next.release().await.unwrap(), Release::Released);
 }
 
-/// T17: a waiter on a silent link gets the loss at its deadline, whatever it was waiting for.
+/// T17: a waiter on a silent link gets the loss at its deadline, whatever it is waiting for.
 pub async fn t17_waiter_on_a_silent_link<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -288,7 +288,7 @@ pub async fn time_limit_covers_a_broken_link<M: Mutual>(case: &Case<'_>) {
     }
 }
 
-/// A try, too, is bounded: by the client's operation timeout.
+/// A single attempt is limited, too: by the client's operation timeout.
 pub async fn a_try_is_bounded<M: Mutual>(case: &Case<'_>) {
     let time = case.store.session_timeout() / 4;
     let a = case.process_with(|builder| builder.with_operation_timeout(time).unwrap()).await;
@@ -345,7 +345,7 @@ pub async fn a_timeout_names_its_cause<M: Mutual>(case: &Case<'_>) {
     let lock = case.lock::<M>(&a, "lock");
     case.links().cut(&a.connection).await;
     case.until_session(&a, 1, SessionState::Suspended).await;
-    // Longer than the sessions that real servers get here: one is lost meanwhile.
+    // Longer than the sessions of the real servers in these tests, so one is lost meanwhile.
     let long = case.store.session_timeout() + short;
     let errors = [
         lock.acquire_timeout(short).await.map(drop),
@@ -364,7 +364,7 @@ pub async fn a_timeout_names_its_cause<M: Mutual>(case: &Case<'_>) {
     case.links().heal(&a.connection).await;
     case.until_session(&a, 1, SessionState::Connected).await;
     let guard = lock.acquire_timeout(LONG).await.unwrap();
-    // What was overcome is no cause.
+    // A failure that was overcome is not a cause.
     let waited = case.lock::<M>(&case.process().await, "lock").acquire_timeout(short).await.unwrap_err();
     assert!(std::error::Error::source(&waited).is_none(), "{waited}");
     assert_eq!(guard.release().await.unwrap(), Release::Released);

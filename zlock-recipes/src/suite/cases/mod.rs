@@ -1,4 +1,4 @@
-//! The cases, one module a group. A name that begins with an id stands for that line of the scenarios.
+//! The cases, one module for each group. An ID at the beginning of a name refers to that line of the scenarios.
 
 pub mod alone;
 pub mod cost;

@@ -1,4 +1,4 @@
-//! `MultiLock`: what it is more than one lock that acts as a mutex.
+//! The features of `MultiLock` beyond those of a lock that acts as a mutex.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ fn mutex(case: &Case<'_>, process: &Process, name: &str) -> InterProcessMutex {
     case.lock::<InterProcessMutex>(process, name)
 }
 
-/// The mutexes `a`, `b` and `c`, each of a client of its own.
+/// The mutexes `a`, `b` and `c`, each of its own client.
 fn three(case: &Case<'_>, processes: &[Process; 3]) -> MultiLock {
-    // Given in another order than they are acquired in.
+    // Passed in another order than that of acquisition.
     MultiLock::new([2, 0, 1].map(|i| mutex(case, &processes[i], NAMES[i]))).unwrap()
 }
 
-/// How many places are taken at `a`, `b` and `c`.
+/// Returns the numbers of places at `a`, `b` and `c`.
 async fn queued(case: &Case<'_>) -> [usize; 3] {
     let mut queued = [0; 3];
     for (count, name) in queued.iter_mut().zip(NAMES) {
@@ -31,7 +31,7 @@ async fn queued(case: &Case<'_>) -> [usize; 3] {
     queued
 }
 
-/// ML-01: one release fails: the others are released all the same, in reverse order, and its error is reported.
+/// ML-01: one release fails: the others are released nevertheless, in reverse order, and its error is reported.
 pub async fn ml_01_one_release_fails(case: &Case<'_>) {
     let processes: [_; 3] = case.processes().await;
     let guard = three(case, &processes).acquire().await.unwrap();
@@ -53,8 +53,7 @@ pub async fn ml_01_one_release_fails(case: &Case<'_>) {
     case.until_free(&case.path("b")).await;
 }
 
-/// ML-02, ML-03: the second cannot be had: its error is reported, the first is released by then, the third is
-/// untouched.
+/// ML-02, ML-03: the second cannot be acquired: its error is reported, the first is released by then, the third is untouched.
 pub async fn ml_02_03_the_second_fails(case: &Case<'_>) {
     let processes: [_; 3] = case.processes().await;
     let all = three(case, &processes);
@@ -70,7 +69,7 @@ pub async fn ml_02_03_the_second_fails(case: &Case<'_>) {
     assert_eq!(all.acquire_timeout(LONG).await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// T8: a roll-back that fails does not hide why it was needed; it is logged, and done in the background.
+/// T8: a roll-back that fails does not hide its cause; the failure is logged, and the background completes the roll-back.
 pub async fn t8_roll_back_fails(case: &Case<'_>) {
     let log = Log::of_this_thread();
     let processes: [_; 3] = case.processes().await;
@@ -85,7 +84,7 @@ pub async fn t8_roll_back_fails(case: &Case<'_>) {
     case.until_free(&case.path("a")).await;
 }
 
-/// ML-04: one deadline for all: what the first has used up the second does not have.
+/// ML-04: one deadline for all: time that the first has used is not available to the second.
 pub async fn ml_04_one_deadline(case: &Case<'_>) {
     let processes: [_; 3] = case.processes().await;
     let other = case.process().await;
@@ -120,7 +119,7 @@ pub async fn t45_past_deadline(case: &Case<'_>) {
     let error = all.acquire_timeout(Duration::ZERO).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     assert_eq!((error.path(), queued(case).await), (Some(case.path("b").as_str()), [0, 1, 0]));
-    // The answer to the first create comes when there is just no time left.
+    // The answer to the first create arrives at the very end of the time.
     let asked = processes[1].faults.total();
     for _ in 0..case.many(30, 3) {
         let gate = processes[0].faults.hold(Call::Create, Side::After);
@@ -134,7 +133,7 @@ pub async fn t45_past_deadline(case: &Case<'_>) {
         processes[0].faults.mend();
         case.until_free(&case.path("a")).await;
     }
-    // A clock that goes on may leave a little time.
+    // A running clock may leave a little time.
     assert!(!case.paused || processes[1].faults.total() == asked, "the second was asked past the deadline");
     assert_eq!(held.release().await.unwrap(), Release::Released);
     let guard = all.acquire_timeout(Duration::ZERO).await.unwrap();
@@ -163,7 +162,7 @@ pub async fn ml_05_opposite_orders(case: &Case<'_>) {
     assert_eq!(inside.visits(), 4 * rounds);
 }
 
-/// Locks of all kinds: each counts as what it is.
+/// Locks of all kinds: each acts as its own kind.
 pub async fn any_mix(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (order, prices, workers) = (case.path("order"), case.path("prices"), case.path("workers"));
@@ -195,7 +194,7 @@ pub async fn any_mix(case: &Case<'_>) {
     assert_eq!(other.unwrap().acquire().await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// A lock that is held already and lost while another is waited for: the wait ends, the rest is released.
+/// A held lock that is lost during the wait for another one: the wait ends, and the rest is released.
 pub async fn lost_while_waiting(case: &Case<'_>) {
     let processes: [_; 3] = case.processes().await;
     let other = case.process().await;
@@ -307,6 +306,6 @@ pub async fn sets_that_cannot_be(case: &Case<'_>) {
         assert_eq!(permits.permits(n).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
     assert_eq!(a.faults.total() + b.faults.total(), 0);
-    // Of two clients: it may be two stores.
+    // The mutexes of two clients may be on two stores.
     assert!(MultiLock::new([mutex(case, &a, "lock"), mutex(case, &b, "lock")]).is_ok());
 }

@@ -1,4 +1,4 @@
-//! What every lock that keeps others out must do.
+//! The behavior of every lock that excludes others.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{Lock, LockGuard, Release};
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// MX-01: held inside, free after; a timed acquire of a free lock succeeds, also with no time.
+/// MX-01: held inside, free after; a timed acquire of a free lock succeeds, even with a zero duration.
 pub async fn mx_01_guard_scope<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (mine, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));
@@ -48,7 +48,7 @@ pub async fn mx_04_vanishing_parent<M: Mutual>(case: &Case<'_>) {
                 case.store.remove_parent(&path).await;
                 tokio::task::yield_now().await;
             }
-            // A paused clock stands still while somebody is busy.
+            // A paused clock does not advance while a task is busy.
             sleep(Duration::from_millis(1)).await;
         }
     };
@@ -128,7 +128,7 @@ pub async fn mx_09_two_sessions<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// A time that is over is the error `Timeout`, in time, and leaves nothing in the queue.
+/// An acquisition that times out ends with the error `Timeout`, in time, and leaves nothing in the queue.
 pub async fn timeout_leaves_nothing<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");

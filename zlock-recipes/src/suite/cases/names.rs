@@ -1,4 +1,4 @@
-//! Which children of a lock's path are places in its queue, on stores that read them by their names.
+//! Which children of a lock's path are places in its queue, on stores that identify places by their names.
 
 use crate::suite::Case;
 use crate::suite::case::LONG;

@@ -1,4 +1,4 @@
-//! Who holds and who waits.
+//! The holders and waiters of a lock.
 
 use zlock_core::Label;
 
@@ -12,7 +12,7 @@ async fn named_processes(case: &Case<'_>) -> [Process; 2] {
     [named("a").await, named("b").await]
 }
 
-/// Data, whether it holds, and whether it is ours: first in line first.
+/// Returns the data, whether it holds, and whether it is ours, the head of the queue first.
 fn told(participants: &[Participant]) -> Vec<(&str, bool, bool)> {
     participants.iter().map(|p| (std::str::from_utf8(&p.data).unwrap(), p.is_holder, p.is_ours)).collect()
 }
@@ -21,7 +21,7 @@ fn labels(participants: &[Participant]) -> Vec<Label> {
     participants.iter().map(|p| p.label).collect()
 }
 
-/// A mutex: one holds, the others wait, in order; each as its maker wrote it.
+/// A mutex: one holds, the others wait, in order; each with the data of its creator.
 pub async fn of_a_mutex(case: &Case<'_>) {
     let [a, b] = named_processes(case).await;
     let path = case.path("lock");
@@ -40,7 +40,7 @@ pub async fn of_a_mutex(case: &Case<'_>) {
     assert_eq!(labels(&seen), [Label::Lock; 4]);
     assert!(seen.is_sorted_by_key(|p| p.created), "{seen:?}");
     assert!(!seen.iter().any(Participant::is_revocation_requested));
-    // Another client of the same session is the same to the store.
+    // Another client of the same session looks the same to the store.
     let twin = Client::new(a.connection.backend.clone());
     let twins = InterProcessMutex::new(&twin, &path).unwrap().participants().await.unwrap();
     assert_eq!(twins, seen);
@@ -122,7 +122,7 @@ pub async fn who_has_left_is_left_out(case: &Case<'_>) {
     gate.reached().await;
     assert_eq!(guard.release().await.unwrap(), Release::Released);
     gate.open();
-    // As of the listing, the other one waits.
+    // At the time of the listing, the other one was waiting.
     assert_eq!(told(&look.await.unwrap()), [("b", false, false)]);
     assert_eq!(waiter.await.unwrap().release().await.unwrap(), Release::Released);
 }

@@ -1,4 +1,4 @@
-//! Whoever is granted permits tells the one behind it, without waiting for that.
+//! A client that is granted permits notifies the waiter behind it, without waiting for that.
 
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -27,7 +27,7 @@ async fn waiter(case: &Case<'_>, process: &Process, path: &LockPath, n: usize) -
     waiting
 }
 
-/// One holds both permits; two wait for one each, the second for the first.
+/// One client holds both permits. Two wait for one each, the second behind the first.
 async fn two_wait(
     case: &Case<'_>,
     [a, b, c]: [&Process; 3],
@@ -40,7 +40,7 @@ async fn two_wait(
     (both, first, second)
 }
 
-/// The grant does not wait for it; the next waiter is granted its permits when the store has it.
+/// The grant does not wait for the notification. The next waiter is granted its permits when the store has it.
 pub async fn grant_does_not_wait(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let (both, first, second) = two_wait(case, [&a, &b, &c]).await;
@@ -140,7 +140,7 @@ pub async fn on_the_first_listing(case: &Case<'_>) {
     for by_try in [false, true] {
         let [a, b, c] = case.processes().await;
         let path = case.path("lock");
-        // The parent is there: the create is the first request.
+        // The parent exists, so the create is the first request.
         release(at(&b, &path).acquire(1).await.unwrap()).await;
         let gate = b.faults.hold(Call::Create, Side::Before);
         let late = at(&b, &path);
@@ -165,7 +165,7 @@ pub async fn on_the_first_listing(case: &Case<'_>) {
     }
 }
 
-/// T2: an acquire in the middle of the queue dropped at each point: the one behind it always gets in, whether the
+/// T2: an acquire in the middle of the queue is dropped at each point: the waiter behind it is always granted, whether the
 /// one in the middle holds or is gone.
 pub async fn t2_in_the_middle(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
@@ -212,7 +212,7 @@ pub async fn cost(case: &Case<'_>) {
     let armed = b.faults.hold(Call::ChildrenWithWatch, Side::After);
     let first = waiter(case, &b, &path, 2).await;
     armed.reached().await;
-    // Who comes behind is a change that the first in line looks at.
+    // A new waiter at the end is a change that the first waiter reads.
     let again = b.faults.hold(Call::ChildrenWithWatch, Side::After);
     armed.open();
     let second = waiter(case, &c, &path, 3).await;

@@ -1,4 +1,4 @@
-//! Readers beside each other, writers alone.
+//! Readers hold together, writers alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -100,7 +100,8 @@ pub async fn rw_02_upgrade_refused(case: &Case<'_>) {
     release(mine.write().acquire().await.unwrap().into()).await;
 }
 
-/// RW-03: while one holds for writing, another's timed acquires and tries fail, for reading and for writing.
+/// RW-03: while one client holds for writing, timed acquires and single attempts of another fail, for reading and for
+/// writing.
 pub async fn rw_03_a_writer_is_alone(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (mine, others) = (lock(case, &a), lock(case, &b));
@@ -108,7 +109,7 @@ pub async fn rw_03_a_writer_is_alone(case: &Case<'_>) {
     for error in [
         others.read().acquire_timeout(SHORT).await.map(drop).unwrap_err(),
         others.write().acquire_timeout(SHORT).await.map(drop).unwrap_err(),
-        // Not in the writer's scope: a sibling.
+        // Outside the writer's scope, like a sibling branch.
         mine.read().acquire_timeout(SHORT).await.map(drop).unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Busy);
@@ -153,8 +154,8 @@ impl Witness {
     }
 }
 
-/// RW-06: eight sessions, many rounds, one in ten for writing: never a reader beside a writer, never two writers;
-/// readers do overlap. Some writers go on as readers.
+/// RW-06: eight sessions, many rounds, one in ten for writing: never a reader beside a writer, never two writers. Readers do
+/// overlap. Some writers downgrade.
 pub async fn rw_06_never_beside_a_writer(case: &Case<'_>) {
     let processes: [_; 8] = case.processes().await;
     let (witness, mut tasks) = (Arc::<Witness>::default(), JoinSet::new());
@@ -183,7 +184,7 @@ pub async fn rw_06_never_beside_a_writer(case: &Case<'_>) {
     assert!(witness.most_readers.load(Ordering::SeqCst) > 1, "readers overlap");
 }
 
-/// RW-07: node data is what was given, for both kinds or for one.
+/// RW-07: node data is as given, for both kinds or for one.
 pub async fn rw_07_node_data(case: &Case<'_>) {
     let a = case.process().await;
     let both = lock(case, &a).with_node_data("both").unwrap();
@@ -198,7 +199,7 @@ pub async fn rw_07_node_data(case: &Case<'_>) {
     let write = both.write().with_node_data("write").unwrap();
     let guard = write.acquire().await.unwrap();
     assert_eq!(write.participants().await.unwrap()[0].data, b"write");
-    // The data outlives a change of the label.
+    // The data survives a change of the label.
     let guard = guard.downgrade().await.unwrap();
     assert_eq!(one.participants().await.unwrap()[0].data, b"write");
     release(guard).await;
@@ -206,7 +207,7 @@ pub async fn rw_07_node_data(case: &Case<'_>) {
     assert_eq!(too_large.kind(), ErrorKind::InvalidArgument);
 }
 
-/// T42: W1 holds, R and W2 stand in line: W1 releases, R gets it, then W2.
+/// T42: W1 holds, R and W2 wait: W1 releases, R is granted, then W2.
 pub async fn t42_writer_reader_writer(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let first = lock(case, &a).write().acquire().await.unwrap();
@@ -220,7 +221,7 @@ pub async fn t42_writer_reader_writer(case: &Case<'_>) {
     release(finished(second).await.into()).await;
 }
 
-/// First come, first served, between the kinds, too: behind W0 wait R1, W1, R2; they come in in that order.
+/// First come, first served, also between the kinds: R1, W1 and R2 wait behind W0, and are granted in that order.
 pub async fn order_between_kinds(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let w0 = lock(case, &a).write().acquire().await.unwrap();
@@ -263,7 +264,7 @@ pub async fn a_writer_that_goes_lets_all_readers_in(case: &Case<'_>) {
     }
 }
 
-/// Readers behind two writers wake once, not once a writer: one listing each.
+/// Readers behind two writers wake once, not once for each writer: one listing each.
 pub async fn readers_behind_two_writers_wake_once(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let first = lock(case, &a).write().acquire().await.unwrap();
@@ -299,7 +300,7 @@ pub async fn entering_again(case: &Case<'_>) {
     let (read, write) = guard
         .scope(async {
             let read = lock(case, &a).read().try_acquire().await.unwrap().unwrap();
-            // Inside the inner reader it is still the writer's scope.
+            // Inside the inner reader, the writer's scope still applies.
             let write = read.scope(async { mine.write().acquire().await.unwrap() }).await;
             (read, write)
         })

@@ -1,4 +1,4 @@
-//! Entering a held lock again, where a lock can be.
+//! Entering a held lock again, for locks that allow it.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::{Lock, LockGuard, Release};
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// MX-07: three deep inside a scope: held after the first two releases, free after the third; somebody
-/// else's timed acquire fails throughout.
+/// MX-07: three levels inside a scope: held after the first two releases, free after the third. Another client's timed
+/// acquire fails throughout.
 pub async fn mx_07_reentrant<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (lock, others) = (case.lock::<M>(&a, "lock"), case.lock::<M>(&b, "lock"));

@@ -1,4 +1,4 @@
-//! MX-11: somebody asks the holder to let go.
+//! MX-11: a client asks the holder to release the lock.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ pub async fn holder_that_does_not_listen_is_untouched<M: Mutual>(case: &Case<'_>
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// The wait for a revocation ends with the loss of the lock, and says which.
+/// The wait for a revocation ends with the loss of the lock, and returns it.
 pub async fn ends_with_the_loss<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
@@ -98,7 +98,7 @@ pub async fn ends_with_the_loss<M: Mutual>(case: &Case<'_>) {
     for name in case.store.names(&path).await {
         case.store.remove(&path, &name).await;
     }
-    // The read tells, and not the next heartbeat.
+    // The read reports it, before the next heartbeat.
     let soon = if case.paused { Duration::from_millis(1) } else { LONG };
     let ended = timeout(soon, guard.revocation_requested()).await.expect("at once");
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::NodeDeleted);
@@ -115,7 +115,7 @@ pub async fn ends_with_the_loss<M: Mutual>(case: &Case<'_>) {
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// A node that could not be read ends nothing: the holder keeps listening.
+/// A node that cannot be read does not end the wait: the holder keeps listening.
 pub async fn goes_on_when_the_store_does_not_answer<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();
@@ -166,7 +166,7 @@ pub async fn asked_during_an_outage<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Whether this guard was asked by now.
+/// Returns `true` if this guard has received a request by now.
 async fn is_asked(guard: &Guard) -> bool {
     timeout(MOMENT, guard.revocation_requested()).await.is_ok_and(|asked| asked.is_ok())
 }

@@ -1,4 +1,4 @@
-//! The safety rules (numbered as in `docs/scenarios.md`), and what the queue promises.
+//! The safety rules (numbered as in `docs/scenarios.md`), and the guarantees of the queue.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub async fn no_grant_by_try_on_a_dead_session<M: Mutual>(case: &Case<'_>) {
     assert_eq!(attempt.await.unwrap().unwrap_err().kind(), ErrorKind::SessionLost);
 }
 
-/// Rule 1: a listing that was asked for in an earlier epoch, and says "you are first", does not grant.
+/// Rule 1: a listing that was requested in an earlier epoch, and shows the node at the head, does not grant.
 pub async fn no_grant_on_a_stale_listing<M: Mutual>(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let first = case.lock::<M>(&a, "lock").acquire().await.unwrap();
@@ -102,7 +102,7 @@ pub async fn release_spares_the_successor<M: Mutual>(case: &Case<'_>) {
     for path in M::paths(&path) {
         let [mine] = names(case, &path).await.try_into().unwrap();
         case.store.remove(&path, &mine).await;
-        // ZooKeeper counts from zero again in a parent that was made again.
+        // ZooKeeper counts from zero again in a parent that was created again.
         case.store.remove_parent(&path).await;
     }
     let second = case.lock::<M>(&b, "lock").acquire_timeout(LONG).await.unwrap();

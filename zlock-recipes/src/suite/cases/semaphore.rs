@@ -60,7 +60,7 @@ pub async fn sem_03_permits_come_back(case: &Case<'_>) {
     drop(held);
 }
 
-/// How many permits are taken, and the most there ever were.
+/// The number of permits that are taken, and the maximum so far.
 #[derive(Default)]
 struct Taken {
     now: AtomicU32,
@@ -104,8 +104,8 @@ pub async fn sem_05_ten_sessions(case: &Case<'_>) {
     assert_eq!(taken.most.load(Ordering::SeqCst), 5);
 }
 
-/// SEM-06: a hundred tasks, eleven permits, from one to all of them at a time: never more than eleven, at the end
-/// none.
+/// SEM-06: a hundred tasks, eleven permits, from one to all of them at a time: never more than eleven taken, and none at the
+/// end.
 pub async fn sem_06_any_chunks(case: &Case<'_>) {
     let (taken, mut tasks) = (Arc::<Taken>::default(), JoinSet::new());
     let processes: [_; 4] = case.processes().await;
@@ -115,7 +115,7 @@ pub async fn sem_06_any_chunks(case: &Case<'_>) {
         tasks.spawn(async move {
             let guard = semaphore.acquire(permits).await.unwrap();
             taken.stay(permits, 11, 0).await;
-            // Half of them by drop.
+            // Half of them by a drop.
             if i % 2 == 0 {
                 release(guard).await;
             }
@@ -128,7 +128,7 @@ pub async fn sem_06_any_chunks(case: &Case<'_>) {
     release(semaphore(case, &processes[0], 11).acquire(11).await.unwrap()).await;
 }
 
-/// SEM-08, SEM-09: a timed acquire of more than is free gets none, and leaves nothing; after one release it gets
+/// SEM-08, SEM-09: a timed acquire of more permits than are free gets none, and leaves nothing; after one release it gets
 /// them.
 pub async fn sem_08_09_timed(case: &Case<'_>) {
     let [a, b] = case.processes().await;
@@ -175,7 +175,7 @@ pub async fn sem_10_participants(case: &Case<'_>) {
     release(finished(light).await).await;
 }
 
-/// Two holders leave, in either order, and as many waiters get in at once.
+/// Two holders leave, in either order, and two waiters are granted at once.
 pub async fn work_conserving(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     for first in [0, 1] {
@@ -212,7 +212,7 @@ pub async fn one_release_lets_many_in(case: &Case<'_>) {
     }
     sleep(SHORT).await;
     assert!(held.iter().all(Guard::is_held) && !too_much.is_finished());
-    // Not the first one: any of them.
+    // Not the first one, because any of them must do.
     release(held.remove(2)).await;
     held.push(finished(too_much).await);
     for guard in held {
@@ -220,7 +220,7 @@ pub async fn one_release_lets_many_in(case: &Case<'_>) {
     }
 }
 
-/// Two ask for six of ten at once: one gets them, the other waits with none, and gets six then.
+/// Two clients ask for six of ten permits at once: one gets them, the other waits without any, and then gets six.
 pub async fn no_holding_while_waiting(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let path = case.path("lock");
@@ -283,7 +283,7 @@ pub async fn impossible_numbers(case: &Case<'_>) {
         }
     }
     assert_eq!(a.faults.total(), 0);
-    // The largest numbers that can be work.
+    // The largest valid numbers work.
     let huge = semaphore(case, &a, u32::MAX);
     let guard = huge.acquire(u32::MAX).await.unwrap();
     assert_eq!(guard.permits(), Some(u32::MAX));
@@ -314,7 +314,7 @@ pub async fn another_maximum(case: &Case<'_>) {
         case.until_queued(&path, 1).await;
     }
     assert_eq!(b.faults.count(Call::Create), 2, "the try wrote nothing");
-    // While the mistaken one is on its way out.
+    // While the mistaken client is giving up.
     let gate = b.faults.hold(Call::Delete, Side::Before);
     assert_eq!(mistaken.acquire(7).await.unwrap_err().kind(), ErrorKind::PermitLimitMismatch);
     gate.reached().await;
@@ -336,7 +336,7 @@ pub async fn not_entered_again(case: &Case<'_>) {
     assert!(one.scope(async { mine.try_acquire(1).await.unwrap() }).await.is_none());
     let error = two.scope(async { mine.acquire_timeout(1, SHORT).await.unwrap_err() }).await;
     assert_eq!(error.kind(), ErrorKind::Busy);
-    // By hand a guard has another one of the same permit.
+    // `reenter` returns another guard of the same permit.
     let again = one.reenter().unwrap();
     assert_eq!(one.release().await.unwrap(), Release::StillHeld);
     assert!(mine.try_acquire(1).await.unwrap().is_none());

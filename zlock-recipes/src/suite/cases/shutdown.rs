@@ -75,7 +75,7 @@ pub async fn waiters_end_and_holders_are_asked<M: Mutual>(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// A holder that does not let go loses the lock when the time is over, and is counted.
+/// A holder that does not release its lock loses it at the end of the grace period, and is counted.
 pub async fn the_grace_period_ends<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let guard = case.lock::<M>(&a, "lock").acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Locks whose waiters have a place in the store each: first come, first served, across all clients.
+//! Locks each of whose waiters has its own place in the store: first come, first served, across all clients.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub async fn no_herd<M: Mutual>(case: &Case<'_>) {
     let first = case.lock::<M>(&processes[0], "lock").acquire().await.unwrap();
     let mut tasks = JoinSet::new();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    // None behind a place of its own process, which would hand over to it.
+    // No place is behind another place of its own process, which would hand over to it.
     for i in 0..50 {
         let (lock, tell) = (case.lock::<M>(&processes[(i + 1) % 5], "lock"), tell.clone());
         tasks.spawn(async move { tell.send(lock.acquire().await.unwrap()).unwrap() });
@@ -48,10 +48,10 @@ pub async fn no_herd<M: Mutual>(case: &Case<'_>) {
     let total = |call: Call| processes.iter().map(|p| p.faults.count(call)).sum::<usize>();
     let waits = || total(Call::Exists) + total(Call::ChildrenWithWatch);
     let calls = || processes.iter().map(|p| p.faults.total()).sum::<usize>();
-    // Who looks must have seen before anything changes: what was asked for may show the next change already.
+    // All reads must have ended before anything changes: a read in flight may already show the next change.
     let at_rest = || processes.iter().all(|p| p.faults.under_way() == 0);
     case.until("all wait", async || waits() >= 50).await;
-    // Each newcomer is a change that the first in line of a semaphore looks at.
+    // Each new waiter is a change that the first waiter of a semaphore reads.
     let quiet = Duration::from_millis(if case.paused { 20 } else { 300 });
     case.until("all is quiet", async || {
         let before = calls();
@@ -61,7 +61,7 @@ pub async fn no_herd<M: Mutual>(case: &Case<'_>) {
     .await;
     let (mut holder, mut expected) = (first, calls());
     for waiting in (0..50).rev() {
-        // With nobody behind there is nobody to tell, and nobody who is next.
+        // Without a waiter, there is nothing to notify, and no next client.
         expected += if waiting > 0 { M::HAND_OVER } else { 2 * M::NODES };
         assert_eq!(holder.release().await.unwrap(), Release::Released);
         holder = told.recv().await.unwrap();

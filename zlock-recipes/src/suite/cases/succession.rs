@@ -1,4 +1,4 @@
-//! Waiters behind a place of their own client: its release tells them that they hold.
+//! Waiters behind a place of their own client, whose release hands the lock over to them.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) fn at(process: &Process, path: &LockPath) -> InterProcessMutex {
     InterProcessMutex::new(&process.client, path).unwrap()
 }
 
-/// Waits in a task; returns when it knows what is in front of it.
+/// Waits in a task. Returns when the waiter knows what is ahead of it.
 pub(super) async fn waiter(case: &Case<'_>, process: &Process, path: &LockPath, places: usize) -> Waiter {
     let lock = at(process, path);
     let waiting = tokio::spawn(async move { lock.acquire().await });
@@ -136,7 +136,7 @@ pub async fn a_release_that_is_not_polled(case: &Case<'_>) {
     release(next).await;
 }
 
-/// The answer fails, after the node was removed or before.
+/// The answer is an error, after the node was removed or before.
 pub async fn an_answer_that_fails(case: &Case<'_>) {
     for side in [Side::Before, Side::After] {
         let (a, path) = (case.process().await, case.path("lock"));

@@ -10,7 +10,7 @@ use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Cut, Mutual, Process, Side, sweep, sweep_together};
 use crate::{Lock, LockGuard, LockTemplate, Release};
 
-/// What every cut must leave: an empty queue while the sessions are live, an idle background, and a lock that the next
+/// Checks what every cut must leave: an empty queue while the sessions are live, an idle background, and a lock that the next
 /// client gets.
 async fn nothing_is_left<M: Mutual>(case: &Case<'_>, path: &LockPath, victim: &Process, next: &Process) {
     case.until_free(path).await;
@@ -70,7 +70,7 @@ pub async fn t2_try_overtaken<M: Mutual>(case: &Case<'_>) {
         let attempt = spawn(cut, async move { lock.try_acquire().await.unwrap() });
         let guard = other.acquire_timeout(LONG).await.unwrap();
         gate.open();
-        // Dropped without the call that stands at the gate: the next one must not find it.
+        // Dropped without the call that waits at the gate, so that the next one does not find it.
         let taken = attempt.await.unwrap();
         a.faults.mend();
         if let Some(taken) = &taken {
@@ -123,8 +123,8 @@ async fn queued<M: Mutual>(case: &Case<'_>, name: &str, time: Option<Duration>) 
     .await;
 }
 
-/// T2: acquire right behind two other places of the same client, with another one behind. Where the store counts every
-/// create, there is no listing in it.
+/// T2: acquire right behind two other places of the same client, with another one behind. No listing is sent if the store
+/// counts every create.
 pub async fn t2_queued_in_a_row<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     sweep("acquire, queued in a row", async |cut| {
@@ -175,7 +175,7 @@ pub async fn t2_time_runs_out<M: Mutual>(case: &Case<'_>) {
     .await;
 }
 
-/// T2: the session ends while it waits.
+/// T2: the session ends during the wait.
 pub async fn t2_session_ends<M: Mutual>(case: &Case<'_>) {
     let [b, c] = case.processes().await;
     sweep_together("acquire, the session ends while it waits", async |cut| {
@@ -216,7 +216,7 @@ pub async fn t2_release<M: Mutual>(case: &Case<'_>) {
     .await;
 }
 
-/// T2: execute() dropped, with a holder in front at first and a closure that waits.
+/// T2: execute() dropped, with a holder ahead at first and a closure that waits.
 pub async fn t2_execute(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let template = LockTemplate::new(&a.client, case.root()).unwrap();
@@ -249,13 +249,13 @@ pub async fn t2_execute(case: &Case<'_>) {
     .await;
 }
 
-/// T2: the answer of the create is lost; it comes with the next connection.
+/// T2: the answer to the create is lost; it arrives with the next connection.
 pub async fn t2_answer_lost<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     sweep("acquire, answer of the create lost", async |cut| {
         let path = path(case, cut);
         let lock = M::at(&a.client, path.as_str()).unwrap();
-        // The parent is there: the create is the first request.
+        // The parent exists, so the create is the first request.
         nothing_is_left::<M>(case, &path, &a, &b).await;
         case.links().mute(&a.connection).await;
         let victim = spawn(cut, async move { lock.acquire().await.unwrap() });

@@ -53,7 +53,7 @@ pub async fn output_comes_back_untouched(case: &Case<'_>) {
     free(case, &a).await;
 }
 
-/// Inside, the lock is held, with its token; others are kept out. After it, it is free at once.
+/// Inside, the lock is held, with its token, and others are excluded. Afterwards, it is free at once.
 pub async fn holds_while_it_runs(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let others = mutex(case, &b);
@@ -75,7 +75,7 @@ pub async fn holds_while_it_runs(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Says when it is dropped, and whether the lock was still held then.
+/// Records whether the lock was still held when this is dropped.
 struct Witness(LockContext, Arc<Mutex<Option<bool>>>);
 
 impl Drop for Witness {
@@ -114,7 +114,7 @@ pub async fn panic_at_once_releases(case: &Case<'_>) {
     free(case, &b).await;
 }
 
-/// Dropping the future drops the closure's first, and releases then.
+/// Dropping the future drops the closure's future first, and then releases the lock.
 pub async fn dropping_releases(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (template, seen) = (template(case, &a), Arc::default());
@@ -152,7 +152,7 @@ pub async fn busy_after_all_waits(case: &Case<'_>) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// A zero duration makes a single attempt: `Busy` at once, and a free lock is taken.
+/// A zero duration makes a single attempt: `Busy` at once, and a free lock is acquired.
 pub async fn no_wait_is_one_try(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let template = template(case, &b).with_wait(Duration::ZERO, u32::MAX).unwrap();
@@ -161,7 +161,7 @@ pub async fn no_wait_is_one_try(case: &Case<'_>) {
     let error = template.execute(NAME, |_| async {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     case.took(began, Duration::ZERO);
-    // One try is one line, however long the store takes to answer.
+    // A single attempt is logged in one line, however long the store takes to answer.
     let (log, gate) = (Log::of_this_thread(), b.faults.hold(Call::Children, Side::Before));
     let answer = async {
         sleep(Duration::from_millis(300)).await;
@@ -174,7 +174,7 @@ pub async fn no_wait_is_one_try(case: &Case<'_>) {
     template.execute(NAME, |_| async {}).await.unwrap();
 }
 
-/// A lock that becomes free during the second wait is taken, at the place that was queued for in the first.
+/// A lock that becomes free during the second wait is acquired, at the place that was queued during the first.
 pub async fn second_wait_keeps_the_place(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let path = case.path(NAME);
@@ -193,7 +193,7 @@ pub async fn second_wait_keeps_the_place(case: &Case<'_>) {
     assert_eq!(second.release().await.unwrap(), Release::Released);
 }
 
-/// T17: the lock is lost while the closure runs: the closure is cancelled, `SessionLost` comes back.
+/// T17: the lock is lost while the closure runs: the closure is cancelled, and `SessionLost` is returned.
 pub async fn t17_loss_cancels_the_closure(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (template, seen) = (template(case, &a), Arc::default());
@@ -237,7 +237,7 @@ pub async fn removal_and_close_cancel_the_closure(case: &Case<'_>) {
     }
 }
 
-/// A closure that ends in the same moment in which the lock was seen to be lost does not count as done.
+/// A closure that completes at the moment when the loss of the lock is detected does not count as successful.
 pub async fn done_after_the_loss_is_an_error(case: &Case<'_>) {
     let a = case.process().await;
     let connection = &a.connection;
@@ -321,7 +321,7 @@ pub async fn mx_08_siblings_exclude_each_other(case: &Case<'_>) {
     assert_eq!(inside.visits(), 13);
 }
 
-/// MX-06: executes of many tasks and sessions: a counter that is read, then written, comes out right.
+/// MX-06: executes of many tasks and sessions: a counter that is read, then written, has the correct value.
 pub async fn mx_06_counter(case: &Case<'_>) {
     let processes: [_; 4] = case.processes().await;
     let (counter, each) = (Arc::new(AtomicUsize::new(0)), case.many(25, 8));
@@ -383,7 +383,7 @@ pub async fn mx_11_closure_hears_a_revocation(case: &Case<'_>) {
     free(case, &b).await;
 }
 
-/// A task that the closure spawns inherits no scope; it can be carried over, and then holds on to the lock.
+/// A task that the closure spawns does not inherit the scope. The scope can be carried over, and then keeps the lock held.
 pub async fn scope_carried_over_by_spawn(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (lock, others) = (mutex(case, &a), mutex(case, &b));

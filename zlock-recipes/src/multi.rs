@@ -148,7 +148,8 @@ impl MultiLock {
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire), and those of [`LockHandle::acquire_timeout`] with the path of the lock that
-    /// was waited for last.
+    /// was waited for last. If the locks before it used up the time, that lock was attempted once, so that the error is
+    /// [`Busy`](ErrorKind::Busy) if another client holds it.
     ///
     /// # Cancel safety
     /// Same as [`acquire`](Self::acquire).

@@ -280,9 +280,9 @@ impl LockTemplate {
     /// # Errors
     /// - [`InvalidPath`](ErrorKind::InvalidPath) for the name, before anything is sent.
     /// - [`Busy`](ErrorKind::Busy) if another client held the lock during all waits; [`Timeout`](ErrorKind::Timeout) if the
-    ///   waits ended before the acquisition had its place in the queue. The source is the store's last failure. If no server
-    ///   answers and the backend's operation timeout is shorter than all waits together, the error is
-    ///   [`Unavailable`](ErrorKind::Unavailable), after that timeout.
+    ///   waits ended before the acquisition had its place in the queue. The source is the store's last failure, if requests
+    ///   were still failing. If no server answers and the backend's operation timeout is shorter than all waits together,
+    ///   the error is [`Unavailable`](ErrorKind::Unavailable), after that timeout.
     /// - [`SessionLost`](ErrorKind::SessionLost), [`NodeDeleted`](ErrorKind::NodeDeleted) or [`Closed`](ErrorKind::Closed) if
     ///   the lock is lost while the closure runs. The closure is cancelled at its current await point. If it blocked its
     ///   thread past the loss, it runs to completion, and the error is returned nevertheless, because the lock may have had

@@ -9,8 +9,8 @@ use crate::setup::set_up;
 use crate::test::{everything, test};
 
 /// The facade's features, each alone, and none.
-const FEATURES: [&str; 10] =
-    ["", "mem", "zk", "zk-tls", "zk-sasl", "zk,srv", "etcd", "etcd-tls", "etcd,srv", "metrics"];
+const FEATURES: [&str; 9] =
+    ["", "mem", "zk", "zk-tls", "zk-sasl", "etcd", "etcd-tls", "zk,etcd,srv", "metrics"];
 
 /// The command's stores, each alone.
 const STORES: [&str; 3] = ["mem", "zk", "etcd"];

@@ -41,7 +41,12 @@ const BANNED: [(&str, &str); 24] = [
     ("to be let go", "to be released"),
 ];
 
-const TYPOS: Tool = Tool { program: "typos", package: "typos-cli", version: "1.52.0", install: &["--debug"] };
+const TYPOS: Tool = Tool {
+    program: "typos",
+    package: "typos-cli",
+    version: "1.52.0",
+    install: &["--debug", "--config", "profile.dev.debug=false"],
+};
 
 /// A file, by its path in the workspace.
 pub(crate) struct Text {

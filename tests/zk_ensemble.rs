@@ -191,7 +191,7 @@ async fn a_holder_knows_in_time_that_the_leader_stood_still() {
         return;
     }
     limit_to(LIMIT, async {
-        // A follower that hears nothing from its leader for 5 s elects another.
+        // A follower that hears nothing from its leader for 5 s starts an election.
         const FROZEN: Duration = Duration::from_secs(3);
         const SESSION: Duration = Duration::from_secs(2);
         let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK)).await;
@@ -233,7 +233,7 @@ async fn a_holder_knows_in_time_that_its_follower_is_cut_off() {
     }
     limit_to(LIMIT, async {
         const SESSION: Duration = Duration::from_secs(2);
-        // A follower that hears nothing from its leader for 30 s elects another.
+        // A follower that hears nothing from its leader for 30 s starts an election.
         let kind = ZooKeeper::builder().tick(TICK).config("syncLimit=60");
         let ensemble = Ensemble::start_linked(3, kind).await;
         let [cut_off, other] = ensemble.followers().await[..] else { panic!("two followers") };

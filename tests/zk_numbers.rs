@@ -63,7 +63,7 @@ impl Line {
             }
             sleep(Duration::from_millis(2)).await;
         }
-        // When this request is answered, all other requests of the waiter are in flight.
+        // When this request is answered, the waiter has sent all of its own.
         assert!(self.mutex.try_acquire().await.unwrap().is_none());
         let (sent, _) = cost(before, meter.counts().await);
         assert_eq!(sent - 1, requests, "of waiter {}", self.waiting.len());
@@ -328,7 +328,7 @@ async fn cancelled_waiters_wake_those_behind() {
     .await;
 }
 
-/// A waiter whose create has to be repeated or looked for lists.
+/// If a waiter's create has to be repeated or looked for, the waiter lists the queue.
 #[tokio::test]
 async fn a_lost_create_is_one_node_and_served_in_order() {
     for (lose, cut) in [

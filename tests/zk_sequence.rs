@@ -147,7 +147,7 @@ async fn the_servers_own_removal_of_empty_parents_fails_nobody() {
     .await;
 }
 
-/// Another client removes the parent and its parent whenever they are empty, as fast as the server answers.
+/// Another client removes the parent and the node above it whenever they are empty, as fast as the server answers.
 #[tokio::test]
 async fn a_parent_that_vanishes_at_any_moment_costs_a_retry() {
     limit(async {

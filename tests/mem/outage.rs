@@ -1,5 +1,5 @@
-//! An outage that the session survives costs the server the same, however often clients have retried meanwhile. And the
-//! background tasks, which have much to do after it.
+//! An outage that the session survives costs the server the same, however often clients have retried meanwhile. Also tests the
+//! background tasks, which are busy after an outage.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use zlock_recipes::suite::{Call, Case, Process, Side, run};
 
 use crate::store::MemStore;
 
-/// The most requests for each node and each grant. A node in a queue takes five: create, list, watch, list again, delete. A
-/// node whose acquisition is given up takes one more, to remove its watch.
+/// The maximum number of requests for each node and each grant. A node in a queue takes five: create, list, watch, list again,
+/// delete. A node whose acquisition is given up takes one more, to remove its watch.
 const REQUESTS: usize = 6;
 
 async fn requests_after(how: Outage, break_link: impl FnOnce(&MemLink)) {

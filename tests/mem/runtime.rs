@@ -73,7 +73,7 @@ fn guard_dropped_by_the_shutdown() {
     });
 }
 
-/// A reaper that is busy when its runtime ends goes on with the same node on the next one.
+/// A reaper that is busy when its runtime ends continues with the same node on the next one.
 #[test]
 fn reaper_cut_off_by_the_shutdown() {
     let server = MemServer::new();

@@ -11,7 +11,7 @@ use zlock_recipes::Client;
 use zlock_recipes::suite::outage::{Outage, outage, paths};
 use zlock_testkit::{Cut, Etcd, FaultProxy, have_etcd, limit_to};
 
-/// The most requests for each node and each grant.
+/// The maximum number of requests for each node and each grant.
 const REQUESTS: usize = 8;
 
 async fn requests_after(how: Outage, break_link: impl AsyncFnOnce(&FaultProxy)) {

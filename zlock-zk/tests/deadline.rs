@@ -146,7 +146,7 @@ async fn a_paused_process_wakes_up_without_its_session() {
     const SERVER: &str = "ZLOCK_TEST_ZK_PAUSED";
     const PATH: &str = "/paused/lock";
     let path = zlock_core::LockPath::new(PATH).unwrap();
-    // The child.
+    // In the child process.
     if let Ok(server) = std::env::var(SERVER) {
         let backend = backend(&server).await;
         let made = create(&backend, &path, Label::Lock).await;

@@ -99,7 +99,7 @@ async fn lost_relabel(lose: Lose, cut: Cut) {
         (Label::Read, made.node.sequence, made.node.fencing_token)
     );
     assert_eq!(names(&l.observer, &path).await, [now.name.to_string()]);
-    // Deleted under the name that it had when it was made.
+    // The target has the node's original name.
     l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
     assert!(names(&l.observer, &path).await.is_empty());
     assert!(!made.deletion.is_deleted());

@@ -16,8 +16,8 @@ use zlock_recipes::suite::outage::{Outage, outage, paths};
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to};
 use zlock_zk::ZkBackend;
 
-/// The most requests for each node and each grant. A node in a queue takes five: create, list, watch, list again, delete. If
-/// its acquisition was given up, three more: a sync, a listing, and the removal of its watch.
+/// The maximum number of requests for each node and each grant. A node in a queue takes five: create, list, watch, list again,
+/// delete. If its acquisition was given up, three more: a sync, a listing, and the removal of its watch.
 const REQUESTS: usize = 8;
 
 async fn requests_after(how: Outage, break_link: impl AsyncFnOnce(&FaultProxy)) {

@@ -235,7 +235,7 @@ async fn a_watch_is_on_one_node_and_not_on_its_name() {
     .await;
 }
 
-/// An operator overwrites a node's value: the node stays its owner's.
+/// An operator overwrites a node's value. The node still belongs to its owner.
 #[tokio::test]
 async fn an_overwritten_value_is_the_same_node() {
     limit(async {

@@ -102,7 +102,7 @@ struct Place {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// By name.
+    /// The keys, indexed by name.
     keys: Vec<Option<Key>>,
     revision: Revision,
     /// The fences at the server, and as known to the client.

@@ -36,9 +36,9 @@ pub(crate) struct Client {
     /// The number of its node, if the store counts.
     pub(crate) number: u8,
     pub(crate) session: Session,
-    /// At the store.
+    /// Its watch at the store.
     pub(crate) watch: Option<Watch>,
-    /// On the way from the store.
+    /// Messages in flight to the client.
     pub(crate) inbox: Vec<Message>,
     /// Whether the node is to be removed in the background.
     pub(crate) delete: bool,

@@ -201,8 +201,7 @@ async fn whatever_is_created_in_between_is_found() {
     .await;
 }
 
-/// The parent is removed, and the next one counts from 0 again. Number 1 directly follows number 0, but they belong to
-/// different parents.
+/// The parent is removed, and the next one counts from 0 again. Number 1 follows number 0, but under another parent.
 #[tokio::test]
 async fn the_numbers_of_a_parent_that_was_made_again_grant_nothing() {
     if !have_zookeeper() {

@@ -5,12 +5,12 @@ use std::process::{Command, Output};
 
 use zlock_testkit::{Process, limit};
 
-/// For its unit tests: cargo either builds an example as a program or runs its tests.
+/// Included for its unit tests: cargo either builds an example as a program or runs its tests.
 #[allow(dead_code, reason = "its main is not called here")]
 #[path = "../examples/order_numbers.rs"]
 mod example;
 
-/// Runs the example to its end. `cargo test` builds it, but `cargo test --test order_numbers` takes what is there.
+/// Runs the example to completion. `cargo test` builds it, but `cargo test --test order_numbers` uses an existing build.
 fn run(args: &[&str]) -> (Option<i32>, String) {
     let ended = Command::new(Process::built("examples/order_numbers")).args(args).output();
     let Output { status, stdout, stderr } = ended.unwrap();
@@ -51,7 +51,7 @@ async fn what_cannot_run_says_why_and_fails_with_2() {
 async fn mx_06_ten_processes() {
     limit(async {
         let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
-        // Longer than the example's own choice: the machine that tests run on may be busy.
+        // Longer than the example's own value, since the test machine may be busy.
         let url = format!("zk://{}/ten_processes?session_timeout=8s", server.connect_string());
         let (code, text) = run(&["--url", &url, "--processes", "10", "--hold-ms", "1"]);
         assert_eq!(code, Some(0), "{text}");
@@ -79,7 +79,7 @@ async fn mx_06_ten_processes_on_etcd() {
 async fn a_process_killed_while_it_holds_stops_nobody() {
     limit(async {
         let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
-        // Longer than the example's own choice: the machine that tests run on may be busy.
+        // Longer than the example's own value, since the test machine may be busy.
         kill_the_holder(&format!("zk://{}/order_numbers?session_timeout=8s", server.connect_string())).await;
     })
     .await;
@@ -111,7 +111,7 @@ async fn kill_the_holder(url: &str) {
         let found = line.strip_suffix(" orders, 0 duplicates, in order");
         orders = found.map(String::from).or(orders);
     }
-    // Those of the two others, and what it wrote before it was dead.
+    // The orders of the two others, and what the killed process wrote before its end.
     let orders: u32 = orders.unwrap().strip_prefix("  = ").unwrap().parse().unwrap();
     assert!((20..30).contains(&orders), "{orders}");
     assert_eq!(parent.wait().await, 0);

@@ -1,5 +1,5 @@
-//! Clients, guards and waits that a thread's locals keep, and that are dropped when tokio's own locals are gone: a
-//! panic there ends the process. On every store, in a child process.
+//! Clients, guards and waits that are stored in thread-locals and dropped after tokio's own thread-locals, where a panic aborts
+//! the process. On every store, in a child process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::any::Any;
@@ -29,13 +29,13 @@ fn keep(what: impl Any) {
     KEPT.with_borrow_mut(|kept| kept.push(Box::new(what)));
 }
 
-/// Runs in a thread whose locals are dropped after tokio's, with a runtime of its own that has ended by then, and in
-/// one that only visits a runtime that lives on.
+/// Runs in a thread whose locals are dropped after tokio's: once on the thread's own runtime, which has ended by then, and once
+/// on a runtime that outlives the thread.
 fn at_the_end_of_a_thread(home: &Handle, what: &str, then: impl AsyncFn() + Send + Sync + Clone + 'static) {
     for visits in [false, true] {
         let (home, then) = (home.clone(), then.clone());
         let ended = thread::spawn(move || {
-            // Before tokio's: locals are dropped in the reverse order in which they were first used.
+            // Used before tokio's, since locals are dropped in the reverse order of their first use.
             KEPT.with_borrow(|_| ());
             if visits {
                 home.block_on(then());
@@ -48,7 +48,7 @@ fn at_the_end_of_a_thread(home: &Handle, what: &str, then: impl AsyncFn() + Send
     }
 }
 
-/// Polls a future a few times, so that its requests are out, and keeps it.
+/// Polls a future a few times, so that its requests are in flight, and keeps it.
 async fn begin<F: Future + 'static>(future: F) {
     let mut future: Pin<Box<F>> = Box::pin(future);
     for _ in 0..20 {
@@ -62,7 +62,7 @@ async fn begin<F: Future + 'static>(future: F) {
     keep(future);
 }
 
-/// A future that never comes back to what was polled to its end.
+/// Keeps the output of a future and never completes.
 async fn for_ever<T>(future: impl Future<Output = T>) {
     let _kept = future.await;
     std::future::pending::<()>().await;
@@ -77,7 +77,7 @@ async fn held(url: &str) -> Guard {
 }
 
 fn drops(url: &'static str) {
-    // Once it was paused in a process, tokio looks for its runtime whenever it is asked for the time.
+    // Once time was paused in a process, tokio looks for its runtime on each call of `Instant::now`.
     drop(Builder::new_current_thread().enable_time().start_paused(true).build().unwrap());
     let home = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let _other = home.block_on(zlock::connect(url)).unwrap();
@@ -184,7 +184,7 @@ fn on_a_runtime(body: impl Future<Output = ()>) {
         .block_on(limit_to(Duration::from_secs(120), body));
 }
 
-/// In the child: does the work, and says so.
+/// In the child: does its work and returns `true`.
 fn is_child() -> bool {
     let Ok(url) = std::env::var(STORE) else { return false };
     drops(url.leak());

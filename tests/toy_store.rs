@@ -1,4 +1,4 @@
-//! The suites on the example of a backend, in paused time.
+//! The suites on the example backend, in paused time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![allow(unreachable_pub, reason = "an example has no users")]
@@ -20,7 +20,7 @@ use zlock_recipes::suite::{Occupied, OnePermit, Pair};
 use self::backend::{TTL, ToyBackend};
 use self::server::{Mode, Row, Server};
 
-/// One server a test.
+/// One server per test.
 #[derive(Default)]
 struct ToyStore {
     server: Server,
@@ -120,7 +120,7 @@ async fn store() -> Option<ToyStore> {
     Some(ToyStore::default())
 }
 
-/// 4 of 5 permits are taken wherever somebody acquires.
+/// On every lock path, 4 of 5 permits are already taken.
 async fn occupied() -> Option<Occupied<ToyStore>> {
     Some(Occupied::new(store().await?, 4, 5).await)
 }

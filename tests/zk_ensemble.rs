@@ -1,6 +1,6 @@
 //! Locks on an ensemble of three real ZooKeeper servers, some of which die.
 //!
-//! Times are printed. What is asserted is their order.
+//! Times are printed; only their order is asserted.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -19,14 +19,14 @@ use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to};
 
 use self::zk_support::{LONG, Observer, connect, release, report, wait_behind};
 
-/// Two ensembles at a time are more than a small machine can do in time.
+/// A small machine is too slow for two ensembles at the same time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 const LIMIT: Duration = Duration::from_secs(120);
 const TICK: Duration = Duration::from_millis(500);
-/// The shortest that these servers grant: two ticks.
+/// The shortest session timeout that these servers grant: two ticks.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// As many processes lose their follower at once.
+/// The number of clients that lose their follower at the same time.
 const HOLDERS: u32 = 16;
 
 /// Waits for the next answered heartbeat.
@@ -38,8 +38,8 @@ async fn heartbeat(client: &Client) {
     }
 }
 
-/// The worst moment: the follower has answered the holder, and does not live to tell the leader, which counts the
-/// session's time from an older moment then.
+/// The worst moment: the follower answers the holder, and dies before it informs the leader. The leader then counts the session
+/// timeout from an earlier moment.
 #[tokio::test]
 async fn a_holder_knows_in_time_that_its_follower_died_right_after_an_answer() {
     let _alone = ONE_AT_A_TIME.lock().await;
@@ -53,7 +53,7 @@ async fn a_holder_knows_in_time_that_its_follower_died_right_after_an_answer() {
         let observer = Observer::connect(other.connect_string()).await;
         let waiter = connect(other.connect_string(), Duration::from_secs(30)).await;
         let mut margins = Vec::new();
-        // A frozen server is as dead as a killed one, and back sooner.
+        // A frozen server looks as dead as a killed one, and is back sooner.
         for (round, kill) in [false, false, false, true].into_iter().enumerate() {
             let mut holders = Vec::new();
             for n in 0..HOLDERS {
@@ -63,7 +63,7 @@ async fn a_holder_knows_in_time_that_its_follower_died_right_after_an_answer() {
                 let waiter = InterProcessMutex::new(&waiter, &path).unwrap();
                 let waiting = wait_behind(&waiter, &observer, 1).await;
                 holders.push((holder, held, waiting));
-                // Their heartbeats, and the ends of their sessions, fall on moments of their own.
+                // So that their heartbeats and the ends of their sessions fall on different moments.
                 sleep(SHORTEST / HOLDERS / 3).await;
             }
             heartbeat(&holders[0].0).await;
@@ -84,7 +84,7 @@ async fn a_holder_knows_in_time_that_its_follower_died_right_after_an_answer() {
             } else {
                 follower.resume();
             }
-            // It serves again when it knows what the others know.
+            // The follower serves again once it has caught up with the others.
             while follower.mode().await.is_none() {
                 sleep(Duration::from_millis(20)).await;
             }
@@ -102,7 +102,7 @@ async fn a_holder_knows_in_time_that_its_follower_died_right_after_an_answer() {
     .await;
 }
 
-/// How long after the holder's deadline the waiter is granted.
+/// Returns the time from the holder's deadline to the waiter's grant.
 async fn margin(holder: Client, held: Guard, waiting: JoinHandle<Guard>) -> Duration {
     let lost = async {
         held.lost().await;
@@ -121,7 +121,7 @@ async fn margin(holder: Client, held: Guard, waiting: JoinHandle<Guard>) -> Dura
     granted - deadline
 }
 
-/// An election costs nobody anything, if the session is longer.
+/// An election that is shorter than the session costs no client its lock or place.
 #[tokio::test]
 async fn an_election_costs_no_lock_and_no_place() {
     let _alone = ONE_AT_A_TIME.lock().await;
@@ -131,7 +131,7 @@ async fn an_election_costs_no_lock_and_no_place() {
     limit_to(LIMIT, async {
         let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK)).await;
         let leader = &ensemble.members()[ensemble.leader().await];
-        // Clients of all three servers, one of which is the leader.
+        // One client for each of the three servers, including the leader.
         let mut clients = Vec::new();
         for member in ensemble.members() {
             let mut hosts = vec![member.connect_string()];
@@ -155,7 +155,7 @@ async fn an_election_costs_no_lock_and_no_place() {
             for (was, session) in suspended.iter_mut().zip(&sessions) {
                 *was |= session.state == SessionState::Suspended;
             }
-            // Followers let their clients go while they elect.
+            // Followers disconnect their clients during an election.
             if suspended == [true; 3] && sessions.iter().all(|s| s.state == SessionState::Connected) {
                 break;
             }
@@ -167,7 +167,7 @@ async fn an_election_costs_no_lock_and_no_place() {
         release(held).await;
         let second = second.await.unwrap();
         assert!(!third.is_finished(), "order is kept");
-        // A node of before the election, and one of after it.
+        // A node from before the election, and one from after it.
         let fourth = wait_behind(&mutex(0), &observer, 2).await;
         let second_token = second.fencing_token();
         release(second).await;
@@ -182,8 +182,8 @@ async fn an_election_costs_no_lock_and_no_place() {
     .await;
 }
 
-/// A follower answers by itself, also while its leader stands still. When the leader wakes it ends the sessions whose
-/// time has passed, before it hears from its followers that they were alive.
+/// A follower answers by itself, even while its leader is frozen. When the leader resumes, it ends the sessions that have timed
+/// out, before its followers report that they were alive.
 #[tokio::test]
 async fn a_holder_knows_in_time_that_the_leader_stood_still() {
     let _alone = ONE_AT_A_TIME.lock().await;
@@ -191,7 +191,7 @@ async fn a_holder_knows_in_time_that_the_leader_stood_still() {
         return;
     }
     limit_to(LIMIT, async {
-        // A follower that hears nothing of its leader for 5 s looks for another.
+        // A follower that hears nothing from its leader for 5 s starts an election.
         const FROZEN: Duration = Duration::from_secs(3);
         const SESSION: Duration = Duration::from_secs(2);
         let ensemble = Ensemble::start_with(3, ZooKeeper::builder().tick(TICK)).await;
@@ -223,7 +223,8 @@ async fn a_holder_knows_in_time_that_the_leader_stood_still() {
     .await;
 }
 
-/// A follower that is cut off from its leader goes on to answer its clients, from an old state. The leader ends their sessions.
+/// A follower that is cut off from its leader continues to answer its clients from an old state. The leader ends their
+/// sessions.
 #[tokio::test]
 async fn a_holder_knows_in_time_that_its_follower_is_cut_off() {
     let _alone = ONE_AT_A_TIME.lock().await;
@@ -232,7 +233,7 @@ async fn a_holder_knows_in_time_that_its_follower_is_cut_off() {
     }
     limit_to(LIMIT, async {
         const SESSION: Duration = Duration::from_secs(2);
-        // A follower that hears nothing of its leader for 30 s looks for another.
+        // A follower that hears nothing from its leader for 30 s starts an election.
         let kind = ZooKeeper::builder().tick(TICK).config("syncLimit=60");
         let ensemble = Ensemble::start_linked(3, kind).await;
         let [cut_off, other] = ensemble.followers().await[..] else { panic!("two followers") };
@@ -275,8 +276,8 @@ async fn a_holder_knows_in_time_that_its_follower_is_cut_off() {
     .await;
 }
 
-/// A server has missed the end of two holds and does not know it. Its clients wait on, since they cannot know which server
-/// is wrong, and say so; a delete of such a node does not hammer the server.
+/// A server has missed the end of two holds without noticing it. Its clients keep waiting, since they cannot know which server
+/// is wrong, and report the contradiction. A delete of such a node does not hammer the server.
 #[tokio::test]
 async fn a_waiter_says_that_its_server_contradicts_the_leader() {
     const PATHS: [&str; 2] = ["/ghost/mutex", "/ghost/semaphore"];

@@ -1,4 +1,4 @@
-//! Writes into ZooKeeper itself that happen only while a lock is held.
+//! Writes to ZooKeeper itself that only take effect while a lock is held.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -21,7 +21,7 @@ async fn connect(options: &ZkOptions) -> Client {
     Client::new(ZkBackend::connect(options.clone()).await.unwrap())
 }
 
-/// Writes into a node, under the lock, by a connection of its own.
+/// Writes to a node under the lock, over a separate connection. Returns `true` if the write took effect.
 async fn write(observer: &Observer, options: &ZkOptions, guard: &Guard, path: &str) -> bool {
     let node = options.node_path(guard.path(), &guard.node());
     let mut writes = observer.0.new_check_writer(&node, None).unwrap();
@@ -29,7 +29,7 @@ async fn write(observer: &Observer, options: &ZkOptions, guard: &Guard, path: &s
     writes.commit().await.is_ok()
 }
 
-/// A holder whose node is gone, and who does not know it.
+/// A holder that has not noticed that its node is gone.
 #[tokio::test]
 async fn the_guarded_write_of_a_stale_holder_is_refused() {
     limit(async {
@@ -38,7 +38,7 @@ async fn the_guarded_write_of_a_stale_holder_is_refused() {
         let options = options(server, "/guarded/chroot");
         let observer = Observer::connect(server.connect_string()).await;
         observer.make("/guarded/data").await;
-        // Its heartbeats are minutes apart: it is told nothing.
+        // Its heartbeats are minutes apart, so it does not notice.
         let stale = InterProcessMutex::new(&connect(&options).await, "/lock").unwrap();
         let next = InterProcessMutex::new(&connect(&options).await, "/lock").unwrap();
         let held = stale.acquire().await.unwrap();
@@ -52,7 +52,7 @@ async fn the_guarded_write_of_a_stale_holder_is_refused() {
         assert!(held.is_held(), "it does not know");
         assert!(!write(&observer, &options, &held, "/guarded/data").await);
         assert!(write(&observer, &options, &next, "/guarded/data").await);
-        // Somebody asks the holder to let go, which changes its node.
+        // A revocation is requested, which changes the holder's node.
         stale.request_revocation().await.unwrap();
         assert!(write(&observer, &options, &next, "/guarded/data").await);
         release(next).await;
@@ -60,7 +60,7 @@ async fn the_guarded_write_of_a_stale_holder_is_refused() {
     .await;
 }
 
-/// The session of a holder that is cut off ends.
+/// A disconnected holder's session ends.
 #[tokio::test]
 async fn the_guarded_write_of_a_holder_whose_session_is_over_is_refused() {
     limit(async {
@@ -85,7 +85,7 @@ async fn the_guarded_write_of_a_holder_whose_session_is_over_is_refused() {
     .await;
 }
 
-/// A write lock that becomes a read lock has another node.
+/// After a downgrade, a write lock has another node.
 #[tokio::test]
 async fn the_node_is_the_one_that_is_held_now() {
     limit(async {

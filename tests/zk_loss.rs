@@ -1,7 +1,7 @@
-//! Links that fall silent, servers that stop or freeze, processes that are paused or killed: who holds the lock
-//! on a real ZooKeeper, and when each side knows.
+//! Links that fall silent, servers that stop or freeze, and processes that are paused or killed: which client holds the lock on
+//! a real ZooKeeper, and when each client knows it.
 //!
-//! Times are printed. What is asserted is their order, and bounds that a busy machine keeps, too.
+//! Times are printed. Only their order is asserted, and bounds that even a busy machine keeps.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -19,13 +19,13 @@ use zlock_testkit::{
 
 use self::zk_support::{Observer, connect, mutex, ready, release, report};
 
-/// The session timeout where a session is to end soon. A tick of the servers is 0.5 s.
+/// The session timeout of sessions that should end soon. A tick of the servers is 0.5 s.
 const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(10);
 
 type Waiting = JoinHandle<zlock::Result<Guard>>;
 
-/// Stands in line; returns when it does.
+/// Starts an acquisition and returns once it is in the queue.
 async fn wait_behind(mutex: &InterProcessMutex, observer: &Observer, before: usize) -> Waiting {
     let waiter = mutex.clone();
     let waiting = tokio::spawn(async move { waiter.acquire().await });
@@ -33,12 +33,12 @@ async fn wait_behind(mutex: &InterProcessMutex, observer: &Observer, before: usi
     waiting
 }
 
-/// Waits until the one waiter of this server watches whoever is before it, and knows that it does.
+/// Waits until the only waiter of this server watches its predecessor and has received the server's confirmation.
 async fn wait_for_watch(server: &ZooKeeper, waiter: &InterProcessMutex) {
     while server.mntr().await["watch_count"] < 1.0 {
         sleep(Duration::from_millis(5)).await;
     }
-    // Answers come in the order of the requests.
+    // Answers arrive in the order of the requests.
     waiter.participants().await.unwrap();
 }
 
@@ -46,7 +46,7 @@ async fn granted(waiting: Waiting) -> Guard {
     waiting.await.unwrap().unwrap()
 }
 
-/// Nothing is left to do in the background, and nothing is left at the server.
+/// Waits until no background work is left, and expects that no node is left at the server.
 async fn expect_nothing_left(client: &Client, observer: &Observer, path: &str) {
     while client.pending_cleanups() > 0 {
         sleep(Duration::from_millis(10)).await;
@@ -54,13 +54,13 @@ async fn expect_nothing_left(client: &Client, observer: &Observer, path: &str) {
     observer.wait_for_children(path, 0).await;
 }
 
-/// Whether the session is the first one, and how it stands.
+/// Returns the epoch and the state of the session.
 fn standing(client: &Client) -> (u64, SessionState) {
     let Session { epoch, state, .. } = client.session_events().current();
     (epoch, state)
 }
 
-/// A holds through a proxy that swallows what passes, and B waits past it.
+/// A holds the lock through a proxy that swallows all data, and B waits with a direct connection.
 async fn silence(server: &ZooKeeper, what: &str, silence: impl Fn(&FaultProxy)) {
     const SESSION: Duration = Duration::from_secs(4);
     let path = format!("/silence/{what}");
@@ -143,7 +143,7 @@ async fn a_frozen_server_costs_the_holder_its_lock_and_gives_it_to_nobody() {
     .await;
 }
 
-/// MX-02: an outage that is shorter than the session costs nobody anything.
+/// MX-02: an outage that is shorter than the session costs no client its lock or place.
 #[tokio::test]
 async fn a_server_that_is_away_for_two_seconds_costs_no_lock_and_no_place() {
     if !have_zookeeper() {
@@ -152,8 +152,8 @@ async fn a_server_that_is_away_for_two_seconds_costs_no_lock_and_no_place() {
     limit(async {
         let server = ZooKeeper::start().await;
         let hosts = server.connect_string();
-        // With the server's tick known the deadline is half a second early, and a machine that is slow to
-        // start the server again does not make the outage longer than the session.
+        // With a known server tick, the deadline is only half a second early. Even on a machine that is slow to restart the
+        // server, the outage is then shorter than the session.
         let url = format!("zk://{hosts}?session_timeout=10s&server_tick=500ms");
         let connect = async || zlock::connect(&url).await.unwrap();
         let clients = [connect().await, connect().await, connect().await];
@@ -199,8 +199,8 @@ async fn a_server_that_is_away_for_two_seconds_costs_no_lock_and_no_place() {
     .await;
 }
 
-/// Two seconds are two seconds, with no server to be had: for one that stands in line, one that wants to, and
-/// one that has no session yet.
+/// A timeout of two seconds is kept without a server, for a client in the queue, a client that is about to join it, and a
+/// client without a session.
 #[tokio::test]
 async fn two_seconds_are_two_seconds_without_a_server() {
     const TIME: Duration = Duration::from_secs(2);
@@ -241,7 +241,7 @@ async fn two_seconds_are_two_seconds_without_a_server() {
                     "down" => server.stop(),
                     "frozen" => server.pause(),
                     _ => {
-                        // Takes connections, and never says a word.
+                        // Accepts connections, and never sends anything.
                         proxy.both(Flow::Swallow);
                         proxy.cut(Cut::Reset);
                     }
@@ -267,7 +267,7 @@ async fn two_seconds_are_two_seconds_without_a_server() {
                 "frozen" => server.resume(),
                 _ => proxy.both(Flow::Pass),
             }
-            // Whatever was on its way is taken back, by the same session.
+            // Requests that were in flight are undone, by the same session.
             expect_nothing_left(&client, &observer, &free).await;
             observer.wait_for_children(&busy, 1).await;
             assert!(held.is_held(), "{what}: the outage was shorter than the session");
@@ -291,7 +291,7 @@ async fn child_holds() {
     let variable = |name| std::env::var(name).unwrap();
     let mutex = mutex(variable("ZLOCK_CHILD_HOSTS"), SHORT, &variable("ZLOCK_CHILD_PATH")).await;
     let guard = mutex.acquire().await.unwrap();
-    // Off the runtime: its timers and the network get no chance to run first.
+    // Off the runtime, so that timers and network I/O have no chance to run first.
     let looks = tokio::task::spawn_blocking(move || {
         let held = first_look_after_a_pause(SHORT, || guard.is_held());
         let lost = ready(guard.lost()).map(|error| error.kind());
@@ -328,7 +328,7 @@ async fn a_process_that_was_paused_knows_at_once_that_it_holds_no_longer() {
         child.resume();
         assert_eq!(child.line_after("woke ").await, "held=false lost=Some(SessionLost)");
         assert_eq!(child.line_after("release=").await, "AlreadyLost");
-        // Its late wish to release took nothing from the new holder; now it stands in line.
+        // The child's late release took nothing from the new holder. Now the child is in the queue.
         observer.wait_for_children(PATH, 2).await;
         assert!(next.is_held());
         release(next).await;
@@ -363,8 +363,8 @@ async fn a_process_that_was_killed_leaves_nothing_for_longer_than_its_session() 
     .await;
 }
 
-/// A server that is stopped, and stays so until the session is over: whoever gives an acquisition some time learns
-/// that it is the server, and what the last attempt to reach it came to.
+/// The server is stopped until the session is over. An acquisition with a timeout reports that the server is the reason, and
+/// the outcome of the last attempt to reach it.
 #[tokio::test]
 async fn a_timeout_says_that_there_is_no_server() {
     if !have_zookeeper() {
@@ -393,7 +393,7 @@ async fn a_timeout_says_that_there_is_no_server() {
         while events.current().state != SessionState::Lost {
             events.changed().await;
         }
-        // Long enough for an attempt at a new session to fail.
+        // Long enough for an attempt to open a new session to fail.
         expect_cause(lock.acquire_timeout(2 * SHORT).await.unwrap_err(), "no session");
         for error in [
             lock.acquire_timeout(SHORT).await.unwrap_err(),

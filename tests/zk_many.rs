@@ -13,14 +13,14 @@ use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to};
 
 use self::zk_support::{Observer, connect, report};
 
-/// Several times as long as a server takes to start while other tests run: 9 s were seen.
+/// Well over the time that a server takes to start while other tests run: 9 s has been observed.
 const SESSION: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// So many requests of one kind at a time: heartbeats have to find their way between them.
+/// The number of concurrent requests of one kind. Heartbeats have to get through between them.
 const AT_A_TIME: usize = 50;
 
-/// Does `each` for all numbers below `count`, some at a time; the results are in the order of the numbers.
+/// Runs `each` for all numbers below `count`, some of them concurrently. Results are in the order of the numbers.
 async fn for_all<T: Send + 'static, F>(count: usize, each: impl Fn(usize) -> F) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'static,
@@ -40,7 +40,7 @@ where
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Takes a lock on each of the paths.
+/// Acquires a lock on each of the paths.
 async fn take_all(client: &Client, count: usize, path: impl Fn(usize) -> String) -> Vec<Guard> {
     for_all(count, |number| {
         let lock = InterProcessMutex::new(client, path(number)).unwrap();
@@ -49,15 +49,15 @@ async fn take_all(client: &Client, count: usize, path: impl Fn(usize) -> String)
     .await
 }
 
-/// How the client's link, or the server behind it, goes away and comes back.
+/// How the client's link, or the server behind it, fails and recovers.
 #[derive(Clone, Copy, Debug)]
 enum Break {
     Restart,
     Cut,
 }
 
-/// One client holds some locks and waits for `count` others, with paths of `length` bytes. It is disconnected, keeps
-/// its session and its locks, and in the end gets those that it waits for.
+/// One client holds some locks and waits for `count` others, with paths of `length` bytes. It is disconnected, keeps its
+/// session and its locks, and finally acquires the locks that it waits for.
 async fn wait_for_many(count: usize, length: usize, how: Break) {
     if !have_zookeeper() {
         return;
@@ -75,7 +75,7 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
         for number in 0..count {
             let lock = InterProcessMutex::new(&client, path(number)).unwrap();
             waiters.spawn(async move { lock.acquire().await.map(|guard| (number, guard)) });
-            // Not all at once: a crowd that comes at once is another matter.
+            // Not all at the same time, which is a different test.
             while number % 100 == 0 && watches(&server).await + 200.0 < number as f64 {
                 sleep(Duration::from_millis(1)).await;
             }
@@ -94,12 +94,12 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
         }
         let answers = began.elapsed();
         if matches!(how, Break::Cut) {
-            // What the cut connections watched is forgotten at once.
+            // The server first forgets the watches of the cut connections.
             while watches(&server).await == all && began.elapsed() < Duration::from_secs(1) {
                 sleep(Duration::from_millis(1)).await;
             }
         }
-        // Watched again, or lost.
+        // Until all watches are set again, or the session is lost.
         while watches(&server).await < all && client.session_events().current().epoch == 1 {
             sleep(Duration::from_millis(5)).await;
         }
@@ -110,7 +110,7 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
             "{count} waits on paths of {length} bytes, {how:?}: the server answers after {answers:.2?}, all is \
              watched again after {watched:.2?}, {requests} requests meanwhile; {connections} connections"
         ));
-        // What a lost session would show only later.
+        // A lost session might be noticed only later.
         sleep(SESSION).await;
         assert_eq!(client.session_events().current().epoch, 1, "the session survives");
         assert!(held.iter().all(Guard::is_held), "what is held is held");
@@ -126,7 +126,7 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
         assert!(granted.iter().all(|(_, guard)| guard.is_held()));
         assert!(held.iter().all(Guard::is_held));
         assert_eq!(client.session_events().current().epoch, 1);
-        // Nothing is watched any more, and there is nothing to watch it with.
+        // Until no watches are left and the connections for them are closed.
         while watches(&server).await > 0.0 || server.mntr().await["num_alive_connections"] > 3.0 {
             sleep(Duration::from_millis(10)).await;
         }
@@ -161,8 +161,8 @@ async fn a_thousand_waits_survive_a_cut_link() {
     wait_for_many(1000, 130, Break::Cut).await;
 }
 
-/// One client has more nodes than a single answer lists. An operator deletes some of them, and whoever had one
-/// learns it, and nobody else.
+/// One client has more nodes than a single answer lists. An operator deletes some of them. Only the holders of the deleted
+/// nodes notice a loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_loses_one_of_thousands_of_nodes_learns_it() {
     const HELD: usize = 2500;
@@ -211,7 +211,7 @@ async fn whoever_loses_one_of_thousands_of_nodes_learns_it() {
             assert_eq!(error.kind(), ErrorKind::NodeDeleted, "{error}");
         }
         report(format!("{} of {WAITING} waiters learn it in {:.2?}", WAITING.div_ceil(300), began.elapsed()));
-        // Time for each node to be looked for, and more.
+        // More than enough time for the client to check all its nodes.
         sleep(3 * SESSION).await;
         for (number, guard) in held.iter().enumerate() {
             assert_eq!(guard.is_held(), !deleted.contains(&number), "{number}");

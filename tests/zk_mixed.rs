@@ -1,9 +1,9 @@
-//! Curator, kazoo and zlock on one path, zlock with hand-off and without: nobody is in beside another, everybody gets
-//! turns, and nothing is left, although holders and waiters of each kind are killed.
+//! Curator, kazoo and zlock on one path, zlock with and without hand-off: no two workers hold the lock at the same time, all
+//! get turns, and nothing is left, although holders and waiters of each kind are killed.
 //!
-//! The witness is a journal to which every process appends a line when it asks for the lock, when it is in and right before
-//! it goes. A line is one write at the end of the file, so the lines are in the order in which all of this happened. Each
-//! holder also counts in a file, with nothing but the lock to keep it from losing a count.
+//! The evidence is a journal. Every process appends a line when it asks for the lock, when it has acquired it, and right before
+//! it releases it. A line is one write at the end of the file, so the lines are in the order of these events. Each holder also
+//! increments a counter in a file; only the lock prevents lost updates.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -24,10 +24,10 @@ use self::zk_support::peers::{self, Peer};
 use self::zk_support::{Observer, connect, release, report};
 
 const PATH: &str = "/mixed";
-/// Long enough for the peers, which have no deadline, to keep it on a busy machine.
+/// Long enough for the peers, which have no deadline, to keep the session on a busy machine.
 const SESSION: Duration = Duration::from_secs(6);
 const LIMIT: Duration = Duration::from_secs(300);
-/// How often the lock is held, at least.
+/// The minimum number of holds.
 const ROUNDS: usize = 1000;
 /// Processes of each kind.
 const PROCESSES: usize = 2;
@@ -45,18 +45,18 @@ enum Kind {
 const KINDS: [Kind; 4] = [Kind::Curator, Kind::Kazoo, Kind::Zlock, Kind::ZlockHandoff];
 
 impl Kind {
-    /// Those of one process that take the lock beside each other.
+    /// The number of workers of one process that use the lock concurrently.
     fn workers(self) -> usize {
         match self {
             Kind::Curator => 2,
-            // Its lock is one for each thread of Python, of which one runs at a time.
+            // A kazoo lock belongs to a Python thread, and only one of these runs at a time.
             Kind::Kazoo => 1,
             Kind::Zlock | Kind::ZlockHandoff => 4,
         }
     }
 }
 
-/// A process that takes the lock again and again until the stop file is there.
+/// A process that acquires the lock again and again until the stop file exists.
 struct Member {
     kind: Kind,
     name: String,
@@ -102,7 +102,7 @@ impl Member {
         (0..self.kind.workers()).map(|n| format!("{}.{n}", self.name))
     }
 
-    /// Waits for its end, for which the stop file is there.
+    /// Waits for the end of the process. The stop file must exist.
     async fn end(self) {
         let code = match self.runs {
             Runs::Peer(mut peer) => {
@@ -115,7 +115,7 @@ impl Member {
     }
 }
 
-/// In a process of its own.
+/// In a separate process.
 #[tokio::test]
 #[ignore = "run by another test in a process of its own"]
 async fn child_of_the_fleet() {
@@ -147,7 +147,7 @@ async fn work(mutex: InterProcessMutex, worker: String, folder: String) {
         let number: usize = std::fs::read_to_string(&count).unwrap().parse().unwrap();
         note(folder, &format!("in {worker} {number}"));
         sleep(Duration::from_millis(1)).await;
-        // The numbers grow, so there is never a moment at which the file has none.
+        // Overwritten without truncation: the number never gets shorter, so the file always holds one.
         File::options()
             .write(true)
             .open(&count)
@@ -164,7 +164,7 @@ fn note(folder: &Path, line: &str) {
     journal.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// What has happened so far: the words of each line.
+/// The events so far: the words of each line.
 struct Journal(Vec<Vec<String>>);
 
 impl Journal {
@@ -174,7 +174,7 @@ impl Journal {
         Journal(whole.lines().map(|line| line.split(' ').map(str::to_owned).collect()).collect())
     }
 
-    /// What a worker has done last.
+    /// Returns a worker's last event.
     fn last(&self, worker: &str) -> Option<&str> {
         self.0.iter().rev().find(|line| line[1] == worker).map(|line| &*line[0])
     }
@@ -183,7 +183,7 @@ impl Journal {
         self.0.iter().filter(|line| line[0] == "out").count()
     }
 
-    /// Whether a worker has been in since the last process was killed.
+    /// Returns `true` if a worker has held the lock since the last process was killed.
     fn had_a_turn(&self, worker: &str) -> bool {
         self.0
             .iter()
@@ -192,11 +192,11 @@ impl Journal {
             .any(|line| line[0] == "in" && line[1] == worker)
     }
 
-    /// How often a worker came in beside another one that lived, and how often a count was lost.
+    /// Returns how often a worker held the lock together with another live one, and how often an update was lost.
     fn wrong(&self) -> (usize, usize) {
         let (mut overlaps, mut lost) = (0, 0);
         let mut inside: Option<&str> = None;
-        // What may be in the file: a holder that was killed has counted or has not.
+        // The possible contents of the file: a killed holder may or may not have counted.
         let mut counts = vec![0];
         for line in &self.0 {
             match &*line[0] {
@@ -230,7 +230,7 @@ struct Fleet<'a> {
     folder: &'a Path,
     members: Vec<Member>,
     started: usize,
-    /// By kind: how many workers were killed while they held, and while they waited.
+    /// By kind: the numbers of workers that were killed while they held, and while they waited.
     killed: BTreeMap<String, (usize, usize)>,
 }
 
@@ -243,15 +243,15 @@ impl Fleet<'_> {
         self.started += kinds.len();
     }
 
-    /// Kills a process of this kind in the middle of its work, when one of its workers has the lock, or when some wait for it
-    /// and none has it.
+    /// Kills a process of this kind in the middle of its work: while one of its workers holds the lock, or while some wait for
+    /// it and none holds it.
     async fn kill(&mut self, kind: Kind, holds: bool) {
         for turn in 0.. {
             let of_the_kind: Vec<_> =
                 (0..self.members.len()).filter(|i| self.members[*i].kind == kind).collect();
             let at = of_the_kind[turn % of_the_kind.len()];
             let member = &self.members[at];
-            // It does nothing between the look and its end.
+            // So that nothing happens between reading the journal and killing the process.
             member.process().pause();
             let journal = Journal::read(self.folder);
             let count = |what| member.workers().filter(|worker| journal.last(worker) == Some(what)).count();
@@ -272,7 +272,7 @@ impl Fleet<'_> {
         }
     }
 
-    /// Waits until every worker that there is has had the lock since the last one was killed.
+    /// Waits until every live worker has held the lock since the last process was killed.
     async fn everybody_has_a_turn(&self) {
         let workers: Vec<_> = self.members.iter().flat_map(Member::workers).collect();
         loop {
@@ -302,7 +302,7 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
         fleet.everybody_has_a_turn().await;
         for holder in KINDS {
             fleet.kill(holder, true).await;
-            // Until its session ends nobody gets on.
+            // No worker makes progress until the killed holder's session ends.
             for waiter in KINDS.into_iter().filter(|kind| *kind != holder) {
                 fleet.kill(waiter, false).await;
             }
@@ -330,7 +330,7 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
             fleet.killed
         ));
         assert_eq!((overlaps, lost), (0, 0));
-        // Waits for the end of the last of the killed sessions, if it has to.
+        // Waits for the end of the last killed session, if necessary.
         let observer = Observer::connect(server.connect_string()).await;
         observer.wait_for_children(PATH, 0).await;
         let left = server.mntr().await;

@@ -1,7 +1,7 @@
-//! Waiters of one client that send a create and no listing, because the number that they got is the one right behind that of
-//! their own client's last place: what else may be created, deleted or lost in between on a real ZooKeeper.
+//! Waiters of one client send a create and no listing if their sequence number directly follows that of the client's last
+//! place. These tests create, delete and lose other things in between, on a real ZooKeeper.
 //!
-//! Where requests are counted, sessions are so long that nobody sends a heartbeat.
+//! Where requests are counted, sessions are so long that no client sends a heartbeat.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -36,7 +36,7 @@ async fn granted(waiting: Waiting) -> Guard {
     waiting.await.unwrap().unwrap()
 }
 
-/// One client's line: a holder, a waiter that has listed, and another one that has not.
+/// One client's queue: a holder, a waiter that has listed, and another that has not.
 struct Line {
     mutex: InterProcessMutex,
     held: Guard,
@@ -52,7 +52,7 @@ impl Line {
         line
     }
 
-    /// One more waiter, which sends so many requests.
+    /// Adds a waiter, and expects it to send this number of requests.
     async fn join(&mut self, meter: &mut Meter, requests: u64) {
         let before = meter.counts().await;
         self.waiting.push(waiting(&self.mutex));
@@ -63,13 +63,13 @@ impl Line {
             }
             sleep(Duration::from_millis(2)).await;
         }
-        // Whatever else it has to ask is under way when this is answered, which is one request.
+        // When this request is answered, the waiter has sent all of its own.
         assert!(self.mutex.try_acquire().await.unwrap().is_none());
         let (sent, _) = cost(before, meter.counts().await);
         assert_eq!(sent - 1, requests, "of waiter {}", self.waiting.len());
     }
 
-    /// All are served in the order in which they came.
+    /// Expects all waiters to be granted the lock in the order in which they came.
     async fn serve(self) {
         let Line { mut held, waiting, .. } = self;
         for next in waiting {
@@ -82,17 +82,17 @@ impl Line {
     }
 }
 
-/// What somebody else creates under the path.
+/// What another client creates under the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
     Zlock,
     Curator,
     Kazoo,
-    /// A place, with a number that its maker has chosen.
+    /// A place with a number that its creator has chosen.
     NumberByHand,
     Nested,
     NameWithoutNumber,
-    /// It is gone before the next waiter comes.
+    /// A place that is removed before the next waiter comes.
     Gone,
 }
 
@@ -107,7 +107,7 @@ const OTHERS: [Other; 7] = [
 ];
 
 impl Other {
-    /// Returns its name.
+    /// Creates the node and returns its name.
     async fn create(self, observer: &Observer, path: &str) -> String {
         let sequential = async |prefix: &str| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -161,7 +161,7 @@ async fn whatever_is_created_in_between_is_found() {
             } else {
                 name = other.create(&observer, &path).await;
             }
-            // Create and listing, and the watch on a place that is not ours.
+            // The create, the listing, and the watch on a place of another client.
             line.join(&mut meter, if other.is_place() { 3 } else { 2 }).await;
             line.join(&mut meter, 2).await;
             line.join(&mut meter, 1).await;
@@ -180,7 +180,7 @@ async fn whatever_is_created_in_between_is_found() {
                 line.serve().await;
                 continue;
             }
-            // Those before it are served, and nobody behind it.
+            // The waiters before it are served, and none behind it.
             let behind = line.waiting.split_off(2);
             line.serve().await;
             if let Some(theirs) = theirs {
@@ -201,7 +201,7 @@ async fn whatever_is_created_in_between_is_found() {
     .await;
 }
 
-/// The parent is removed, and counts from 0 again: number 1 is right behind number 0, and these were two parents.
+/// The parent is removed, and the next one counts from 0 again. Number 1 follows number 0, but under another parent.
 #[tokio::test]
 async fn the_numbers_of_a_parent_that_was_made_again_grant_nothing() {
     if !have_zookeeper() {
@@ -223,8 +223,8 @@ async fn the_numbers_of_a_parent_that_was_made_again_grant_nothing() {
             observer.remove("/app/again").await;
             let theirs = theirs.acquire().await.unwrap();
             assert!(theirs.node().as_str().ends_with("-lock-0000000000"));
-            // It gets number 1, and the holder had 0: a create alone. The one that was behind the holder before lists, finds
-            // that its node is gone, and has it removed.
+            // The new waiter gets number 1, and the holder had 0, so it only sends a create. The waiter that was behind the
+            // holder before lists, finds that its node is gone, and has it removed.
             line.join(&mut meter, 1 + 2).await;
             let Line { held, mut waiting, .. } = line;
             let (later, gone) = (waiting.pop().unwrap(), waiting.pop().unwrap());
@@ -250,7 +250,7 @@ async fn the_numbers_of_a_parent_that_was_made_again_grant_nothing() {
     .await;
 }
 
-/// No waiter other than the next one is skipped, and none misses its turn.
+/// Only the waiter whose node was deleted is skipped. No other misses its turn.
 #[tokio::test]
 async fn an_operators_deletes_wake_those_behind() {
     if !have_zookeeper() {
@@ -279,7 +279,7 @@ async fn an_operators_deletes_wake_those_behind() {
             }
             observer.wait_for_children(&path, 0).await;
         }
-        // The holder's: it hears of it with a heartbeat, and so does the waiter.
+        // The holder's node. The holder notices the deletion with a heartbeat, and so does the waiter.
         let client = connect(meter.hosts(), Duration::from_secs(2)).await;
         let mutex = InterProcessMutex::new(&client, "/app/holder").unwrap();
         let held = mutex.acquire().await.unwrap();
@@ -314,7 +314,7 @@ async fn cancelled_waiters_wake_those_behind() {
             line.join(&mut meter, 1).await;
             let before = meter.counts().await;
             line.waiting.remove(cancelled).abort();
-            // The one behind it lists at once, and from now on watches.
+            // The waiter behind it lists at once, and watches from then on.
             meter.wait_for_watches(1).await;
             observer.wait_for_children(&path, 4).await;
             let (_, writes) = cost(before, meter.counts().await);
@@ -327,7 +327,7 @@ async fn cancelled_waiters_wake_those_behind() {
     .await;
 }
 
-/// A create that has to be repeated, or looked for, lists.
+/// If a waiter's create has to be repeated or looked for, the waiter lists the queue.
 #[tokio::test]
 async fn a_lost_create_is_one_node_and_served_in_order() {
     for (lose, cut) in [
@@ -340,7 +340,7 @@ async fn a_lost_create_is_one_node_and_served_in_order() {
     }
 }
 
-/// The release that hands over has no answer: the waiter looks for itself.
+/// The release that hands over is not answered, so the waiter checks the queue itself.
 #[tokio::test]
 async fn a_lost_hand_over_wakes_the_next() {
     for lose in [Lose::Answer, Lose::Request] {
@@ -365,7 +365,7 @@ async fn lost(lose: Lose, cut: Cut, what: &'static [i32]) {
         waiters.push(waiting(&mutex));
         if what == [zk_op::CREATE2] {
             staged.happened().await;
-            // There is one and the same place of it, whatever was repeated.
+            // The waiter has only one place, whatever was repeated.
             mutex.participants().await.unwrap();
             observer.wait_for_children(&path, 4).await;
             release(held).await;
@@ -442,8 +442,8 @@ impl Room {
     }
 }
 
-/// Two clients of many tasks each, of which some give up, on links that are cut; others use the path for other things, and it
-/// is removed whenever it is empty.
+/// Two clients with many tasks each, some of which give up, on links that are cut. Meanwhile another client uses the path for
+/// other things, and the path is removed whenever it is empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_of_all_kinds_has_one_holder() {
     const PATH: &str = "/app/crowd";
@@ -468,7 +468,7 @@ async fn a_crowd_of_all_kinds_has_one_holder() {
                 let (mutex, room) = (InterProcessMutex::new(&client, PATH).unwrap(), room.clone());
                 tasks.spawn(async move {
                     for round in 0..ROUNDS {
-                        // Some wait for a moment only.
+                        // Some tasks wait for only a moment.
                         if (task + round) % 4 == 0 {
                             let patience = Duration::from_micros(u64::from(task * 37 + round * 53) % 4000);
                             match timeout(patience, mutex.acquire()).await {

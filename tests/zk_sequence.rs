@@ -1,5 +1,5 @@
-//! Queues on a real ZooKeeper that do not look like every day: numbers on both sides of the wrap, foreign and nested
-//! nodes, parents that are removed at the worst moment.
+//! Unusual queues on a real ZooKeeper: numbers on both sides of the wrap, foreign and nested nodes, and parents that are
+//! removed at the worst moment.
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -20,7 +20,7 @@ use self::zk_support::{
 
 const SESSION: Duration = Duration::from_secs(20);
 const OLD: &str = "_c_11111111-1111-1111-1111-111111111111-lock-2147483647";
-/// Its token is the smaller one, and so is its number.
+/// The later node, although both its token and its number are smaller.
 const YOUNG: &str = "_c_00000000-0000-0000-0000-000000000000-lock--2147483648";
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn nodes_made_by_hand_on_both_sides_of_the_wrap_are_in_order() {
     .await;
 }
 
-/// A counter that has wrapped, as those of servers before 3.6 do: negative numbers of the server's own making.
+/// A counter that has wrapped, as on servers before 3.6, so that the server itself gives negative numbers.
 #[tokio::test]
 async fn waiters_behind_the_wrap_are_served_in_order() {
     if !have_zookeeper() {
@@ -55,7 +55,7 @@ async fn waiters_behind_the_wrap_are_served_in_order() {
     }
     limit(async {
         const PATH: &str = "/wrapped";
-        // Nearer to the wrap no number is a place.
+        // A number closer to the wrap does not count as a place.
         const FIRST: i32 = i32::MIN + (1 << 20) + 1;
         let server = server_that_counted_to(&[(PATH, FIRST - 1)]).await;
         let observer = Observer::connect(server.connect_string()).await;
@@ -67,7 +67,7 @@ async fn waiters_behind_the_wrap_are_served_in_order() {
         }
         let mut numbers = numbers(&observer, PATH).await;
         numbers.sort_unstable();
-        // The number before the first went to the node made by hand.
+        // The server gave the number before the first to the node made by hand.
         assert_eq!(numbers, [FIRST, FIRST + 1, FIRST + 2, i32::MAX]);
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "the node made by hand is the oldest");
@@ -115,7 +115,7 @@ async fn foreign_and_nested_nodes_are_nobody() {
     .await;
 }
 
-/// MX-04: the server looks for empty parents all the time.
+/// MX-04: the server looks for empty parents continuously.
 #[tokio::test]
 async fn the_servers_own_removal_of_empty_parents_fails_nobody() {
     if !have_zookeeper() {
@@ -131,7 +131,7 @@ async fn the_servers_own_removal_of_empty_parents_fails_nobody() {
             let client = client.clone();
             tasks.spawn(async move {
                 for round in 0..10 {
-                    // Once on a fresh name, once more where the parent may just be about to go.
+                    // Once on a fresh path, and once where the parent may be about to be removed.
                     let path = format!("/fresh/{}/{n}", round / 2);
                     let mutex = InterProcessMutex::new(&client, &path).unwrap();
                     let guard = mutex.acquire().await.unwrap_or_else(|error| panic!("{error}"));
@@ -147,7 +147,7 @@ async fn the_servers_own_removal_of_empty_parents_fails_nobody() {
     .await;
 }
 
-/// Somebody removes the parent, and the one above it, whenever they are empty, as fast as the server answers.
+/// Another client removes the parent and the node above it whenever they are empty, as fast as the server answers.
 #[tokio::test]
 async fn a_parent_that_vanishes_at_any_moment_costs_a_retry() {
     limit(async {

@@ -22,7 +22,7 @@ use self::zk_support::{
 const SESSION: Duration = Duration::from_secs(20);
 /// A short operation timeout: shorter than the waits.
 const OPERATION: Duration = Duration::from_secs(3);
-/// How many numbers on either side of the wrap are nobody's place.
+/// The number of sequence numbers on either side of the wrap that are not used as places.
 const EDGE: i32 = 1 << 20;
 
 /// The resource that a lock protects. It detects concurrent use.
@@ -89,7 +89,7 @@ async fn end(mut tasks: JoinSet<()>) {
     while tasks.join_next().await.transpose().unwrap().is_some() {}
 }
 
-/// Somebody else's node, as Curator makes it.
+/// Creates another client's node, as Curator does.
 async fn foreign(observer: &Observer, path: &str) -> String {
     let prefix = format!("{path}/_c_77777777-7777-7777-7777-777777777777-lock-");
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -97,7 +97,7 @@ async fn foreign(observer: &Observer, path: &str) -> String {
     format!("{prefix}{number}")
 }
 
-/// What servers give from 2147483647 on: numbers that they have given before.
+/// From 2147483647 on, servers give numbers that they have given before.
 #[tokio::test]
 async fn numbers_that_a_server_gives_twice_are_at_the_edge() {
     if !have_zookeeper() {
@@ -110,7 +110,7 @@ async fn numbers_that_a_server_gives_twice_are_at_the_edge() {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let mut given = Vec::new();
         for together in [1, 1, 1, 1, 4, 1, 4, 1] {
-            // A request is sent when it is made.
+            // A request is sent when its future is created.
             let prefix = format!("{PATH}/{:032x}-lock-", given.len());
             let prefixes: Vec<_> = (0..together).map(|n| format!("{prefix}{n}-lock-")).collect();
             let sent: Vec<_> = prefixes.iter().map(|p| observer.0.create(p, b"", &options)).collect();
@@ -215,7 +215,7 @@ async fn acquire_waits_at_the_edge_for_longer_than_an_operation_may_take() {
         let observer = Observer::connect(server.connect_string()).await;
         let clients = impatient_clients(&server, 5).await;
         let first = InterProcessMutex::new(&clients[0], PATH).unwrap();
-        // Whoever comes alone would let it count from the beginning.
+        // A client that finds the path empty would reset the counter.
         let node = foreign(&observer, PATH).await;
         let held = wait_behind(&first, &observer, 1).await;
         observer.remove(&node).await;
@@ -260,7 +260,7 @@ async fn a_late_path_that_others_keep_busy_is_used_as_it_is() {
             let (observer, stop) = (observer.clone(), stop.clone());
             async move {
                 while !stop.load(Ordering::SeqCst) {
-                    // The next one comes before the last one goes.
+                    // The next node is created before the last one is removed.
                     let next = foreign(&observer, PATH).await;
                     observer.remove(&node).await;
                     node = next;
@@ -319,7 +319,7 @@ async fn a_node_of_somebody_else_at_the_edge_is_waited_for() {
         for client in impatient_clients(&server, 3).await {
             let mutex = InterProcessMutex::new(&client, PATH).unwrap();
             waiting.spawn(async move { mutex.acquire().await.unwrap() });
-            // So that they do not look again at the same moments.
+            // So that the clients do not poll at the same moments.
             sleep(Duration::from_millis(300)).await;
         }
         sleep(OPERATION * 3 / 2).await;
@@ -373,7 +373,7 @@ async fn a_wait_at_the_edge_that_is_cancelled_leaves_nothing() {
         let node = foreign(&observer, PATH).await;
         let client = connect(server.connect_string(), SESSION).await;
         let mutex = InterProcessMutex::new(&client, PATH).unwrap();
-        // At each step of it, and long after.
+        // At each step of the acquisition, and long after.
         for time in (0..40).map(|n| Duration::from_micros(150 * n)).chain([Duration::from_secs(2)]) {
             assert!(timeout(time, mutex.acquire()).await.is_err());
         }

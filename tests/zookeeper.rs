@@ -20,12 +20,12 @@ mod mutex {
     );
 }
 
-/// 4 of 5 permits are taken wherever somebody acquires.
+/// On every lock path, 4 of 5 permits are already taken.
 async fn occupied() -> Option<Occupied<ZkStore>> {
     Some(Occupied::new(ZkStore::shared().await?, 4, 5).await)
 }
 
-// All groups of these locks run on mem. Here, what depends on labels that change.
+// All groups of these locks run on mem. Here, only those that depend on changing labels.
 
 mod handed_on {
     use super::*;
@@ -75,7 +75,7 @@ zlock_recipes::recipe_suite!(
     ]
 );
 
-/// A set may have locks of several stores: the path is the same, and they are two locks.
+/// A set may contain locks of several stores. Here the path is the same, but there are two locks.
 #[tokio::test]
 async fn one_set_of_two_stores() {
     let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };

@@ -1,4 +1,4 @@
-//! Requests and answers that get lost at the server, one by one; parents that vanish at the worst moment.
+//! Requests and answers that are lost at the server, one at a time, and parents that vanish at the worst moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ const LONG: Duration = Duration::from_secs(30);
 
 type Lose = fn(Operation) -> Fault;
 
-/// What the victim's request meets.
+/// What happens to the victim's request.
 const LOSSES: [(&str, Lose); 2] = [("request", Fault::lose_request), ("answer", Fault::lose_answer)];
 
-/// The n-th of these requests of one acquire and release behind a holder.
+/// The n-th request of this kind while the victim acquires behind a holder and releases.
 const REQUESTS: [(Operation, u64); 5] = [
     (Operation::Create, 0),
     (Operation::List, 0),
@@ -40,8 +40,8 @@ fn at(process: &Process, path: &LockPath) -> InterProcessMutex {
     InterProcessMutex::new(&process.client, path).unwrap()
 }
 
-/// T2, FR-01: acquire behind a holder, then release, with each of its requests lost, before and after it took
-/// effect, and dropped after its k-th poll for every k.
+/// T2, FR-01: acquire behind a holder, then release, with each request lost before and after it took effect, and with the
+/// future dropped after its k-th poll for every k.
 #[tokio::test(start_paused = true)]
 async fn t2_every_request_lost_and_every_poll_cut() {
     on_mem("t2", async |case, server| {
@@ -93,7 +93,7 @@ async fn queued(
     done.is_some()
 }
 
-/// FR-01: the create's answer is lost again and again: one node, and it is ours.
+/// FR-01: the create's answer is lost again and again. There is one node, and it is ours.
 #[tokio::test(start_paused = true)]
 async fn fr_01_answers_lost_again_and_again() {
     on_mem("fr_01", async |case, server| {
@@ -113,7 +113,7 @@ async fn fr_01_answers_lost_again_and_again() {
     .await;
 }
 
-/// MX-04: the parent vanishes right before each of the first requests arrives: a retry, not an error.
+/// MX-04: the parent vanishes right before each of the first requests arrives. That costs a retry and is not an error.
 #[tokio::test(start_paused = true)]
 async fn mx_04_parent_vanishes_at_each_request() {
     on_mem("mx_04", async |case, server| {
@@ -139,8 +139,8 @@ async fn mx_04_parent_vanishes_at_each_request() {
     .await;
 }
 
-/// T2: the session ends right before the k-th request of an acquire arrives, for every k: an error or a lock
-/// that is really held, never a grant on a dead session; and nothing is left.
+/// T2: the session ends right before the k-th request of an acquire arrives, for every k. The result is an error or a lock that
+/// is really held, never a grant on a dead session. No node is left.
 #[tokio::test(start_paused = true)]
 async fn t2_session_ends_at_each_request() {
     on_mem("t2 session", async |case, server| {
@@ -187,7 +187,7 @@ async fn t2_session_ends_at_each_request() {
     .await;
 }
 
-/// MX-02: the server itself stops and starts, shorter than the session: nobody loses anything.
+/// MX-02: the server itself stops and starts again within the session timeout. No session, lock or place is lost.
 #[tokio::test(start_paused = true)]
 async fn mx_02_server_restarts() {
     on_mem("mx_02", async |case, server| {
@@ -213,7 +213,7 @@ async fn mx_02_server_restarts() {
     .await;
 }
 
-/// An acquire on a stopped server takes its time and no longer, and works when the server is back.
+/// An acquisition on a stopped server takes exactly its timeout, and works when the server is back.
 #[tokio::test(start_paused = true)]
 async fn connects_when_the_server_comes_up() {
     let server = MemServer::new();
@@ -230,7 +230,7 @@ async fn connects_when_the_server_comes_up() {
     assert_eq!(waiter.await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-/// T3: no listing is answered after the create: its node is known, and the acquire leaves nothing behind.
+/// T3: no listing is answered after the create. The node is known, so the failed acquisition leaves nothing behind.
 #[tokio::test(start_paused = true)]
 async fn t3_no_listing_is_ever_answered() {
     on_mem("t3", async |case, server| {
@@ -248,7 +248,7 @@ async fn t3_no_listing_is_ever_answered() {
     .await;
 }
 
-/// A hook that panics, as by a failed assertion of a test, takes nobody else's requests with it.
+/// A hook that panics, for example by a test's failed assertion, affects no other client's requests.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_panics_does_not_stop_the_server() {
     let server = MemServer::new();

@@ -1,4 +1,4 @@
-//! The recipe suite on mem, in paused time, and what can be seen and harmed on mem alone.
+//! The recipe suite on mem, in paused time, and tests of what can be observed or broken only on mem.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -22,7 +22,7 @@ async fn store() -> Option<MemStore> {
     Some(MemStore::default())
 }
 
-/// 4 of 5 permits are taken wherever somebody acquires.
+/// On every lock path, 4 of 5 permits are already taken.
 async fn occupied() -> Option<Occupied<MemStore>> {
     Some(Occupied::new(MemStore::default(), 4, 5).await)
 }
@@ -110,7 +110,7 @@ zlock_recipes::recipe_suite!(
     ]
 );
 
-/// Through the blocking API, in real time: a paused clock stands still only while tasks wait, and here threads do.
+/// Through the blocking API, in real time: the waiting is done by threads, and a paused clock does not wait for them.
 mod through_threads {
     use super::*;
 

@@ -1,5 +1,5 @@
-//! An outage that the session outlives: what it costs the server does not depend on how often was tried meanwhile. And
-//! the background, which has much to do then.
+//! An outage that the session survives costs the server the same, however often clients have retried meanwhile. Also tests the
+//! background tasks, which are busy after an outage.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use zlock_recipes::suite::{Call, Case, Process, Side, run};
 
 use crate::store::MemStore;
 
-/// For each node and each grant. A node in a queue takes five: create, list, watch, list again, delete. The watch of one
-/// that is given up is removed.
+/// The maximum number of requests for each node and each grant. A node in a queue takes five: create, list, watch, list again,
+/// delete. A node whose acquisition is given up takes one more, to remove its watch.
 const REQUESTS: usize = 6;
 
 async fn requests_after(how: Outage, break_link: impl FnOnce(&MemLink)) {
@@ -83,7 +83,7 @@ async fn a_clean_up_that_is_refused_holds_up_no_other() {
         a.faults.fail(Call::Delete, Side::Before, GUARDS - 1, ErrorKind::Unavailable);
         drop(guards);
         drop(last);
-        // They are tried again after 50 ms.
+        // The failed ones are retried after 50 ms.
         sleep(Duration::from_millis(10)).await;
         assert_eq!(a.client.pending_cleanups(), GUARDS - 1);
     })

@@ -1,4 +1,4 @@
-//! What is called outside a runtime: which methods panic, as their docs say, and that nothing is left behind then.
+//! Calls outside a runtime: which methods panic, as documented, and that a panic leaves nothing behind.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use zlock::{Client, InterProcessMutex, LockTemplate, MultiLock, ReadWriteLock, S
 const ROOT: &str = "/outside";
 const LONG: Duration = Duration::from_secs(30);
 
-/// Whether the first poll panics because there is no runtime.
+/// Returns `true` if the first poll panics because there is no runtime.
 fn panics<F: Future>(future: F) -> bool {
     let mut future = Box::pin(future);
     let poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
@@ -52,7 +52,7 @@ fn what_panics_says_so() {
         let lock = ReadWriteLock::new(&client, path("written")).unwrap();
         runtime.block_on(async { lock.write().acquire_timeout(LONG).await }).unwrap()
     };
-    // Each guard goes with its future: the next one would wait for it.
+    // Each guard is dropped with its future, since the next acquisition would wait for it.
     let of_guards = [
         ("Guard::lost", panics(with(guard(), async |guard| drop(guard.lost().await)))),
         (
@@ -112,7 +112,7 @@ fn what_panics_says_so() {
         ("SessionEvents::over", panics(client.session_events().over(1))),
         ("SessionListener::next", {
             let mut listener = client.session_events().listen();
-            // The first is the session as it stands.
+            // The first event is the current state of the session.
             panics(listener.next()) || panics(listener.next())
         }),
     ];

@@ -23,8 +23,8 @@ fn mutex(client: &Client) -> InterProcessMutex {
     InterProcessMutex::new(client, PATH).unwrap()
 }
 
-/// A guard that is dropped after its runtime was shut down cannot be released then; the next acquisition of
-/// its client, on another runtime, takes the node away.
+/// A guard that is dropped after the shutdown of its runtime cannot be released at that time. The client's next acquisition, on
+/// another runtime, removes the node.
 #[test]
 fn guard_dropped_after_its_runtime() {
     let server = MemServer::new();
@@ -44,7 +44,7 @@ fn guard_dropped_after_its_runtime() {
     });
 }
 
-/// The same with a guard that the runtime's shutdown drops, and with a release that it cuts off.
+/// The same for a guard that is dropped by the runtime's shutdown, and for a release that is cut off by it.
 #[test]
 fn guard_dropped_by_the_shutdown() {
     let server = MemServer::new();
@@ -73,7 +73,7 @@ fn guard_dropped_by_the_shutdown() {
     });
 }
 
-/// A reaper that is busy when its runtime ends goes on with the same node on the next one.
+/// A reaper that is busy when its runtime ends continues with the same node on the next one.
 #[test]
 fn reaper_cut_off_by_the_shutdown() {
     let server = MemServer::new();
@@ -98,7 +98,8 @@ fn reaper_cut_off_by_the_shutdown() {
     });
 }
 
-/// A release that stays pending on another runtime than the lock was acquired on goes on in the background there.
+/// The lock is released on another runtime than it was acquired on. A release that stays pending continues in the background of
+/// that runtime.
 #[test]
 fn release_pending_on_another_runtime() {
     let server = MemServer::new();
@@ -133,7 +134,7 @@ fn acquisition_begun_during_the_shutdown() {
     let lock = mutex(&client);
     runtime.spawn(async move {
         started.send(()).unwrap();
-        // Until the runtime takes no more tasks; this one is not asked to stop while it runs.
+        // Until the runtime accepts no more tasks. This task is not stopped while it runs.
         std::thread::sleep(Duration::from_millis(300));
         let _ = Cut { polls: 1, drop: zlock_recipes::suite::Drop::AtOnce }.run(lock.acquire()).await;
         ended.send(()).unwrap();
@@ -143,8 +144,8 @@ fn acquisition_begun_during_the_shutdown() {
     end.recv_timeout(LONG).expect("it comes back");
 }
 
-/// A guard, and an acquisition whose create was not answered, that are dropped after tokio's own thread-locals: there
-/// is no clock any more.
+/// A guard, and an acquisition whose create was not answered, are dropped after tokio's own thread-locals, when there is no
+/// clock any more.
 #[test]
 fn dropped_in_the_destructor_of_a_thread_local() {
     thread_local! {
@@ -156,9 +157,9 @@ fn dropped_in_the_destructor_of_a_thread_local() {
     let client = Client::new(backend);
     let (held, pending) = (mutex(&client), InterProcessMutex::new(&client, "/app/other").unwrap());
     let thread = std::thread::spawn(move || {
-        // The first one to be registered is the last one to be dropped.
+        // The first to be registered is the last to be dropped.
         LATE.with_borrow_mut(Vec::clear);
-        // The clock is tokio's own, and not the system's, once it was paused.
+        // Once the clock was paused, tokio uses its own instead of the system's.
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let guard = held.acquire().await.unwrap();
@@ -172,7 +173,7 @@ fn dropped_in_the_destructor_of_a_thread_local() {
     assert_eq!(client.pending_cleanups(), 2);
 }
 
-/// Threads that really run beside each other: never two inside, nothing left.
+/// Threads that really run in parallel. There are never two holders, and no node is left.
 #[test]
 fn many_threads() {
     let server = MemServer::new();
@@ -204,8 +205,8 @@ fn many_threads() {
     assert_eq!(inside.visits(), 16 * 50);
 }
 
-/// The task that drives a local queue runs on the backend's runtime: the first acquisition brings that about, and so does the
-/// next one on another runtime.
+/// The task that drives a local queue runs on the backend's runtime. The first acquisition starts it, and so does the next one,
+/// on another runtime.
 #[test]
 fn hand_off_on_one_runtime_after_another() {
     let server = MemServer::new();

@@ -1,4 +1,4 @@
-//! How long waiters of other clients wait while a client hands the lock over inside, in paused time.
+//! How long waiters of other clients wait while a client hands the lock over among its own tasks, in paused time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +10,16 @@ use zlock::backend::CoordinationBackend;
 use zlock::mem::MemServer;
 use zlock::{Client, FencingToken, Handoff, InterProcessMutex, Release};
 
-/// The time of a batch, of a critical section, and of a message on its way to the server or back.
+/// The durations of a batch, of a critical section, and of a message to or from the server.
 const WITHIN: Duration = Duration::from_millis(100);
 const SECTION: Duration = Duration::from_millis(7);
 const MESSAGE: Duration = Duration::from_millis(1);
 
-/// How long a hand-over between two clients takes: the create that may come before the removal, the removal, the news
-/// of it, and the listing of the next holder. Each is a request and an answer at most.
+/// How long a hand-over between two clients takes: a create that may precede the removal, the removal, its notification, and
+/// the next holder's listing. Each is at most a request and an answer.
 const HAND_OVER: Duration = Duration::from_millis(4 * 2);
 
-/// How many clients have tasks that wait for the lock all the time, and how many tasks each has.
+/// The number of clients whose tasks wait for the lock all the time, and the number of tasks of each.
 const CLIENTS: u32 = 4;
 const TASKS: usize = 5;
 
@@ -45,7 +45,7 @@ async fn wait_and_hold(lock: InterProcessMutex, over: Arc<AtomicBool>) -> Durati
     longest
 }
 
-/// Runs all clients, and one waiter of a client of its own. Returns its longest wait and how often it held the lock.
+/// Runs all clients, and one waiter of a separate client. Returns that waiter's longest wait and how often it held the lock.
 async fn remote_waits(handoff: Option<Handoff>) -> (Duration, usize) {
     let server = MemServer::new();
     let (over, mut tasks) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
@@ -78,14 +78,14 @@ async fn remote_waits(handoff: Option<Handoff>) -> (Duration, usize) {
     (longest, waits)
 }
 
-/// A waiter waits for each client ahead of it: its time, one critical section, and one hand-over.
+/// A waiter waits for each client ahead of it: for the time of a batch, one critical section, and one hand-over.
 #[tokio::test(start_paused = true)]
 async fn a_remote_waiter_waits_for_one_batch_of_each_client() {
     let most = CLIENTS * (WITHIN + SECTION + HAND_OVER) + HAND_OVER;
     let (longest, waits) = remote_waits(Some(Handoff::within(WITHIN))).await;
     println!("with hand-off: longest wait {longest:?} of {waits}, allowed {most:?}");
     assert!(longest <= most, "{longest:?} of at most {most:?}");
-    // It has to wait for the others, or this shows nothing.
+    // The waiter must have waited for the others, or this shows nothing.
     assert!(longest > WITHIN * CLIENTS / 2, "{longest:?}");
 
     let most = CLIENTS * 2 * (SECTION + HAND_OVER) + HAND_OVER;

@@ -1,4 +1,4 @@
-//! Clients that are made somewhere else than on the runtime that their backend lives on, and used on runtimes that end.
+//! Clients that are created outside their backend's runtime, and used on runtimes that end.
 
 use std::sync::Arc;
 use std::thread;
@@ -11,17 +11,17 @@ use zlock::{Client, InterProcessMutex, Release, Semaphore};
 
 use super::{LONG, PATH, Store, runtime};
 
-/// Where a client is made whose backend lives on the runtime of the test.
+/// Where the client is created. Its backend lives on the runtime of the test.
 #[derive(Clone, Copy)]
 enum Made {
     InSyncCode,
     /// On a runtime that ends before the client is used.
     OnAShortRuntime,
-    /// On a runtime that nobody drives while the client is used.
+    /// On a runtime that is not driven while the client is used.
     OnAnIdleRuntime,
 }
 
-/// A client that was made somewhere else, and the runtime that it was made on, if that is still there.
+/// A client that was created elsewhere, and the runtime that it was created on, if that still exists.
 struct MadeElsewhere {
     client: Client,
     idle: Option<Runtime>,
@@ -48,7 +48,7 @@ impl MadeElsewhere {
         InterProcessMutex::new(&self.client, PATH).unwrap()
     }
 
-    /// Waits until nothing is left to do in the background.
+    /// Waits until there is no background work left.
     async fn until_idle(&self) {
         until("the background is idle", async || self.client.pending_cleanups() == 0).await;
     }
@@ -67,7 +67,7 @@ async fn outside<T: Send + 'static>(code: impl FnOnce() -> T + Send + 'static) -
     tokio::task::spawn_blocking(|| thread::spawn(code).join().unwrap()).await.unwrap()
 }
 
-/// Waits for something that must come true long before a session of `LONG` ends.
+/// Waits for a condition that must become true long before a session of `LONG` ends.
 async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
     let found = timeout(LONG / 2, async {
         while !is().await {
@@ -86,7 +86,7 @@ async fn dropped(store: Store, made: Made) {
     guard_dropped(store, made, true).await;
 }
 
-/// The same when the client goes, too, and somebody else keeps its backend.
+/// The same if the client is dropped, too, while its backend is kept elsewhere.
 async fn dropped_with_client(store: Store, made: Made) {
     guard_dropped(store, made, false).await;
 }
@@ -160,7 +160,7 @@ async fn promoted(store: Store, made: Made) {
     queued(2).await;
     let last = tokio::spawn(async move { last.acquire_timeout(1, LONG / 2).await });
     queued(3).await;
-    // The last one is to wait for the one in the middle, and not to find its place taken at once.
+    // Gives the last waiter time to wait for the middle one, so that it does not see the middle one's grant at once.
     sleep(Duration::from_millis(200)).await;
     assert_eq!(both.release().await.unwrap(), Release::Released);
     let middle = middle.await.unwrap();
@@ -171,7 +171,7 @@ async fn promoted(store: Store, made: Made) {
     assert_eq!(middle.release().await.unwrap(), Release::Released);
 }
 
-/// The cases of clients that were made in another place than their backend.
+/// The cases of clients that were created outside their backend's runtime.
 macro_rules! made_elsewhere {
     ($($place:ident: $made:expr),* $(,)?) => {$(
         mod $place {

@@ -1,4 +1,4 @@
-//! Succession at its worst moments, on mem: outages, releases that do not go on, deleted nodes, ends of clients and runtimes.
+//! Hand-over at the worst moments, on mem: outages, releases that stall, deleted nodes, and the ends of clients and runtimes.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
 mod storms;
@@ -38,7 +38,7 @@ fn waiting(client: &Client) -> JoinHandle<Result<Guard>> {
     tokio::spawn(async move { lock.acquire().await })
 }
 
-/// An outage that the session survives does not fail a waiter that is in line.
+/// An outage that the session survives does not fail a waiter in the queue.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_survives_an_outage_that_its_session_survives() {
     for (begins, lasts) in [(14, 20), (1, 5)] {
@@ -70,7 +70,7 @@ async fn a_waiter_survives_an_outage_that_its_session_survives() {
     }
 }
 
-/// A release whose runtime is not driven any more, or blocked: the server has removed the node at once.
+/// A release on a runtime that is no longer driven, or blocked. The server removes the node at once.
 #[test]
 fn a_release_on_a_blocked_runtime_wakes_the_next_at_once() {
     let home = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -97,7 +97,7 @@ fn a_release_on_a_blocked_runtime_wakes_the_next_at_once() {
         tokio::spawn(held.release());
         tokio::task::yield_now().await;
     });
-    // Nobody drives `other` from here on; it lives.
+    // From here on, `other` is not driven, but exists.
     home.block_on(async {
         while server.names(&path()).len() > 1 {
             sleep(Duration::from_millis(1)).await;
@@ -114,7 +114,7 @@ fn a_release_on_a_blocked_runtime_wakes_the_next_at_once() {
     drop(other);
 }
 
-/// An operator deletes the holder's node: the one that is next hears of it with a heartbeat, or when it has begun to watch.
+/// An operator deletes the holder's node. The next waiter notices it with a heartbeat, or as soon as it has a watch.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_holder_is_passed_in_time() {
     let server = MemServer::new();
@@ -130,7 +130,7 @@ async fn a_deleted_holder_is_passed_in_time() {
     drop(next);
 }
 
-/// A wait that is longer than the fallback.
+/// A wait that is longer than the fallback interval.
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_costs_no_more_than_before() {
     let server = MemServer::new();
@@ -148,7 +148,7 @@ async fn a_long_wait_costs_no_more_than_before() {
     assert!(lists <= 200, "{lists} listings for 100 waiters; a watch takes two each");
 }
 
-/// The provided `hand_over`, whose removal was answered and whose listing is not.
+/// A backend with the provided `hand_over`, whose removal is answered and whose listing is not.
 #[derive(Debug)]
 struct Plain {
     inner: MemBackend,
@@ -218,7 +218,7 @@ async fn a_release_whose_removal_is_answered_is_not_pending() {
     next.abort();
 }
 
-/// A waker that polls where it is woken.
+/// A waker that polls its task inside `wake`.
 struct Inline {
     task: Mutex<Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>>>,
     handle: tokio::runtime::Handle,
@@ -244,7 +244,7 @@ impl Wake for Inline {
     }
 }
 
-/// Wakers are user code: none runs while a lock is held.
+/// Wakers are user code, so none runs while an internal mutex is locked.
 #[test]
 fn a_waker_that_polls_inline_does_not_deadlock() {
     let (tell, done) = std::sync::mpsc::channel();
@@ -255,7 +255,7 @@ fn a_waker_that_polls_inline_does_not_deadlock() {
             let client = Client::new(server.connect());
             let held = mutex(&client).acquire().await.unwrap();
             let lock = mutex(&client);
-            // Gives its place up at its next poll after it is woken.
+            // Gives up its place at the first poll after it is woken.
             let gives_up = Arc::new(std::sync::atomic::AtomicBool::new(false));
             let told = gives_up.clone();
             let future = async move {
@@ -279,7 +279,7 @@ fn a_waker_that_polls_inline_does_not_deadlock() {
                 settle().await;
             }
             sleep(Duration::from_millis(50)).await;
-            // An operator removes its node; another place follows the holder.
+            // An operator removes its node. Another place then follows the holder.
             let name =
                 server.names(&path()).into_iter().find(|name| name.as_str() != held.node().as_str()).unwrap();
             server.remove(&path(), &name);
@@ -294,7 +294,7 @@ fn a_waker_that_polls_inline_does_not_deadlock() {
     done.recv_timeout(Duration::from_secs(10)).expect("a deadlock");
 }
 
-/// A client that is closed, or dropped, while its holder hands over.
+/// A client is closed or dropped while its holder hands over.
 #[test]
 fn closed_while_handing_over() {
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
@@ -341,7 +341,8 @@ fn closed_while_handing_over() {
     });
 }
 
-/// The next in line is on a runtime that ends right when it is handed the lock, or that nobody drives; then comes another.
+/// The next waiter is on a runtime that ends right when the lock is handed to it, or that is not driven. Another waiter
+/// follows.
 #[test]
 fn the_runtime_of_the_next_in_line_ends() {
     let home = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -384,7 +385,7 @@ fn the_runtime_of_the_next_in_line_ends() {
     }
 }
 
-/// A waiter with another behind it is dropped after tokio's thread-locals.
+/// A waiter that has another behind it is dropped after tokio's thread-locals.
 #[test]
 fn a_waiter_dropped_in_the_destructor_of_a_thread_local() {
     type Waiting = std::pin::Pin<Box<dyn Future<Output = Result<Guard>>>>;
@@ -432,7 +433,7 @@ fn a_waiter_dropped_in_the_destructor_of_a_thread_local() {
     });
 }
 
-/// The parent is removed with all that is in it, and made again: its numbers begin at 0 once more.
+/// The parent is removed with all its children and created again, so that its numbers start at 0 again.
 #[tokio::test(start_paused = true)]
 async fn a_parent_that_is_made_again() {
     for dropped in [false, true] {
@@ -463,7 +464,7 @@ async fn a_parent_that_is_made_again() {
     }
 }
 
-/// The outage begins with a release: what came of it is not known.
+/// The outage begins with a release, whose outcome is unknown.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_survives_an_outage_that_begins_with_the_release() {
     let server = MemServer::new();

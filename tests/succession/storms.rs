@@ -12,7 +12,7 @@ use zlock::{Client, Release};
 
 use crate::{mutex, path};
 
-/// Many clients and tasks on several threads; some give up, drop, release, forget to poll, keep contexts.
+/// Many clients and tasks on several threads. Some give up, drop, release, stop polling, or keep contexts.
 #[test]
 fn storm() {
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
@@ -93,7 +93,7 @@ fn storm() {
     });
 }
 
-/// Releases that are given up before their answers, lost requests, and sessions that end.
+/// Releases that are cancelled before they are answered, lost requests, and sessions that end.
 #[test]
 fn storm_of_hasty_clients() {
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();

@@ -1,24 +1,24 @@
-//! A server of its own, and what it has counted.
+//! A separate server, and its counters.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 use zlock_testkit::ZooKeeper;
 
-/// A session that outlives every test: nobody sends a heartbeat.
+/// A session timeout that outlasts every test, so that no client sends a heartbeat.
 pub const LONG: Duration = Duration::from_secs(3600);
 
-/// Reads the server's counters, and takes its own questions out.
+/// Reads the server's counters, and subtracts its own requests.
 pub struct Meter {
     pub server: ZooKeeper,
     asked: u64,
 }
 
-/// What the server had counted at a moment.
+/// A snapshot of the server's counters.
 #[derive(Clone, Copy)]
 pub struct Counts {
     pub requests: u64,
-    /// Every write has a transaction number, and nothing else has.
+    /// Every write has a transaction number, and nothing else does.
     pub writes: u64,
     pub watches: u64,
     pub ephemerals: u64,
@@ -31,7 +31,7 @@ pub struct Counts {
 
 impl Meter {
     pub async fn start() -> Self {
-        // Nothing in the background: the server would remove empty parents, which are writes.
+        // Without the server's background removal of empty parents, which counts as writes.
         let kind = ZooKeeper::builder()
             .session_timeouts(Duration::from_secs(1), LONG)
             .container_check_interval(LONG);
@@ -67,7 +67,7 @@ impl Meter {
     }
 }
 
-/// Requests and writes since.
+/// Returns the numbers of requests and writes between two snapshots.
 pub fn cost(before: Counts, after: Counts) -> (u64, u64) {
     (after.requests - before.requests, after.writes - before.writes)
 }

@@ -1,4 +1,4 @@
-//! Clients of other languages, each in a process of its own.
+//! Clients in other languages, each in a separate process.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,12 +15,12 @@ pub enum Kind {
     Kazoo,
 }
 
-/// Debian's; its manifest names the jars that it needs.
+/// The jar of the Debian package. Its manifest names the other jars that it needs.
 const CURATOR: &str = "/usr/share/java/curator-recipes.jar";
 const LOGGING: &str = "/usr/share/java/slf4j-simple.jar";
 
 impl Kind {
-    /// What is missing to run it, and how to install it.
+    /// Returns what is missing to run this kind, and how to install it.
     pub fn missing(self) -> Option<String> {
         let (is_there, what, package) = match self {
             Kind::Curator => (Path::new(CURATOR).is_file(), CURATOR, "libcurator-recipes-java"),
@@ -54,14 +54,14 @@ impl Kind {
     }
 }
 
-/// Debian's own, whatever else is in the path; another one, with kazoo, by `ZLOCK_KAZOO_PYTHON`.
+/// Debian's Python, whatever else is in the path. `ZLOCK_KAZOO_PYTHON` selects another one, which must have kazoo.
 fn python() -> PathBuf {
     std::env::var_os("ZLOCK_KAZOO_PYTHON").unwrap_or_else(|| "/usr/bin/python3".into()).into()
 }
 
 /// A process in another language that acquires and releases one lock on command.
 pub struct Peer {
-    /// Ends with this.
+    /// Ends when this value is dropped.
     pub process: Process,
     answers: Lines<BufReader<OwnedReadHalf>>,
     commands: OwnedWriteHalf,
@@ -87,7 +87,7 @@ impl Peer {
         assert_eq!(self.answer().await.as_deref(), Some(answer));
     }
 
-    /// The next answer; `None` if the process has ended.
+    /// Returns the next answer, or `None` if the process has ended.
     pub async fn answer(&mut self) -> Option<String> {
         self.answers.next_line().await.unwrap()
     }
@@ -97,9 +97,9 @@ impl Peer {
         self.expect(answer).await;
     }
 
-    /// Ends the process; returns its exit code.
+    /// Ends the process and returns its exit code.
     pub async fn end(self) -> i32 {
-        // It ends when there are no more commands.
+        // The process ends when its input does.
         drop((self.answers, self.commands));
         self.process.wait().await
     }

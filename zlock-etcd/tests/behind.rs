@@ -21,7 +21,7 @@ use zlock_recipes::{Client, InterProcessMutex, Release};
 use zlock_testkit::{Etcd, EtcdCluster, Flow, have_etcd, have_strace, limit_to};
 
 const LIMIT: Duration = Duration::from_secs(180);
-/// Longer than a server is away.
+/// Longer than the server is down.
 const LONG: Duration = Duration::from_secs(60);
 const MOMENT: Duration = Duration::from_millis(500);
 
@@ -29,8 +29,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
 }
 
-/// Arms a watch on the first node of a queue, and looks at the node, where the server was restored to an older state in
-/// between: it has the session and the nodes, and a revision below that of the watch.
+/// Arms a watch on the first node of a queue, and reads the node after the server was restored to an older state. That state
+/// includes the session and the nodes, but its revision is below that of the watch.
 async fn look_after_a_restore(retry: Option<RetryPolicy>) -> Result<Existence> {
     let server = Etcd::start().await;
     let with = |options: zlock_etcd::EtcdOptions| match retry {
@@ -45,12 +45,12 @@ async fn look_after_a_restore(retry: Option<RetryPolicy>) -> Result<Existence> {
     server.pause();
     copy(&data, &folder.path().join("data"));
     server.resume();
-    // So the watch is made later than the node was seen, and the node is looked at.
+    // Makes the watch's revision later than that of the node's last listing, so that the client reads the node.
     for _ in 0..100 {
         l.observer.put("key", "", None).await.unwrap();
     }
 
-    // The client has the answer about the watch, but the task that waits for it is not polled.
+    // The client receives the watch's confirmation, but the task that waits for it is not polled.
     l.proxy.to_client(Flow::Hold);
     let mut looking = pin!(l.backend.exists_with_watch(&path, &first.node));
     until("the server has the watch", async || {
@@ -79,7 +79,7 @@ async fn look_after_a_restore(retry: Option<RetryPolicy>) -> Result<Existence> {
     looked
 }
 
-/// A read that never gets as new as the watch is given up, and the watch is made again.
+/// The client gives up a read whose revision never reaches that of the watch, and makes a new watch.
 #[tokio::test]
 async fn a_watch_from_before_a_restore_is_made_again() {
     if !have_etcd() {
@@ -94,8 +94,8 @@ async fn a_watch_from_before_a_restore_is_made_again() {
     .await;
 }
 
-/// A member whose disk hangs answers reads that need no other member from an old state, if at all, and its watches tell nothing. A
-/// waiter there goes to another member, and has its turn.
+/// A member whose disk hangs answers local reads from an old state, if at all, and its watches do not fire. A waiter moves to
+/// another member and gets the lock.
 #[tokio::test]
 async fn a_waiter_leaves_a_member_that_is_behind() {
     if !have_etcd() || !have_strace() {
@@ -118,7 +118,7 @@ async fn a_waiter_leaves_a_member_that_is_behind() {
         let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap() });
         until("it waits there", async || behind.metrics().await.watches() > before).await;
         let hung = behind.hang_disk();
-        // It hangs when there is something to be written.
+        // The disk hangs at the next write.
         observer.kv_client().put("written", "", None).await.unwrap();
         sleep(MOMENT).await;
         assert_eq!(held.release().await.unwrap(), Release::Released);
@@ -127,7 +127,7 @@ async fn a_waiter_leaves_a_member_that_is_behind() {
         assert_eq!(names(&observer, &path).await.len(), 1);
         let options = GetOptions::new().with_prefix().with_serializable();
         let seen = timeout(MOMENT, stale.kv_client().get(format!("{path}/"), Some(options))).await;
-        // It answers nothing at all if it was just writing its state to the disk.
+        // The member does not answer at all if it was just writing its state to the disk.
         let seen = seen.map(|seen| seen.unwrap().kvs().len()).ok();
         println!("the member has so many places of one: {seen:?}");
         assert!(seen.is_none_or(|seen| seen == 2), "the member has heard of it");

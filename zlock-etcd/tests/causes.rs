@@ -1,4 +1,4 @@
-//! What an acquisition says that runs out of time because the cluster refuses its requests.
+//! The errors of acquisitions that time out because the cluster refuses their requests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -23,7 +23,7 @@ fn expect_cause(error: &Error, phase: Phase, part: &str) {
     assert!(error.to_string().ends_with(&format!(": {cause}")), "{error}");
 }
 
-/// The server's space is used up: it reads, and refuses every write, until somebody disarms the alarm.
+/// The server's space quota is exhausted. It serves reads and refuses writes until the alarm is disarmed.
 #[tokio::test]
 async fn a_timeout_says_that_the_database_is_full() {
     const FULL: &str = "database space exceeded";
@@ -47,7 +47,7 @@ async fn a_timeout_says_that_the_database_is_full() {
         let template = LockTemplate::new(&client, "/full").unwrap().with_wait(SHORT / 2, 2).unwrap();
         let error = template.execute("lock", |_| async {}).await.unwrap_err();
         expect_cause(&error, Phase::Queueing, FULL);
-        // Without a limit of its own the operation's ends it, and says the same.
+        // Without a timeout of its own, the acquisition ends by the operation timeout, with the same cause.
         let error = lock.acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains(FULL), "{error}");

@@ -1,4 +1,4 @@
-//! Clusters of three: members that die or stand still.
+//! Clusters of three, with members that die or freeze.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -35,7 +35,7 @@ async fn mend(cluster: &EtcdCluster, member: usize, how: Harm) {
     }
 }
 
-/// All members, this one first.
+/// Returns the addresses of all members, this one first.
 fn hosts_from(cluster: &EtcdCluster, first: usize) -> String {
     let members = cluster.members().iter().cycle().skip(first).take(3);
     members.map(zlock_testkit::Etcd::connect_string).collect::<Vec<_>>().join(",")
@@ -51,7 +51,7 @@ async fn lock_at(hosts: &str, path: &str) -> (InterProcessMutex, SessionEvents) 
     (InterProcessMutex::new(&Client::new(backend), path).unwrap(), events)
 }
 
-/// A second one in the queue.
+/// Adds a second client to the queue.
 async fn waiting(cluster: &EtcdCluster, mutex: &InterProcessMutex) -> JoinHandle<Guard> {
     let mutex = mutex.clone();
     let count = async || {
@@ -67,7 +67,7 @@ async fn waiting(cluster: &EtcdCluster, mutex: &InterProcessMutex) -> JoinHandle
     waiting
 }
 
-/// Whether the session has stayed the same, and is connected again.
+/// Waits until the session is connected again, and expects that it is still the first.
 async fn is_first(events: &SessionEvents) {
     let mut events = events.clone();
     while events.current().state != SessionState::Connected {
@@ -76,7 +76,7 @@ async fn is_first(events: &SessionEvents) {
     assert_eq!(events.current().epoch, 1);
 }
 
-/// A waiter that was woken asks one server, which need not ask the others. A full listing has to be agreed on.
+/// After a wake-up, a waiter reads from one server, which needs no other. A full listing needs a quorum.
 #[tokio::test]
 async fn a_look_at_the_predecessor_needs_no_majority() {
     const MOMENT: Duration = Duration::from_millis(500);
@@ -106,8 +106,8 @@ async fn a_look_at_the_predecessor_needs_no_majority() {
     .await;
 }
 
-/// A cluster that was restored to an older state, or begun anew: nothing that clients have seen of it is true any more, and
-/// its revisions are lower. That costs each look one more read, and not one after the other.
+/// A cluster that was restored to an older state or recreated. Nothing that clients have seen of it is true any more, and its
+/// revisions are lower. Each check costs one additional read, not an endless series.
 #[tokio::test]
 async fn a_cluster_that_begins_anew() {
     const ROUNDS: usize = 10;
@@ -152,7 +152,7 @@ async fn a_cluster_that_begins_anew() {
     .await;
 }
 
-/// One of three endpoints cannot be used, the first of the list: nobody notices but by the time it takes.
+/// The first of three endpoints is unusable. Apart from delays, clients do not notice it.
 #[tokio::test]
 async fn one_endpoint_dead_or_frozen() {
     limit_to(LIMIT, async {
@@ -171,17 +171,17 @@ async fn one_endpoint_dead_or_frozen() {
             is_first(&events).await;
             mend(&cluster, follower, how).await;
         }
-        // And while it is used.
+        // The endpoint fails while it is in use.
         for how in [Harm::Frozen, Harm::Killed] {
             let (mutex, events) = lock(&hosts_from(&cluster, follower)).await;
             let held = mutex.acquire().await.unwrap();
             let (other, _) = lock(&hosts_from(&cluster, follower)).await;
-            // Its watch is on the member that is about to fail.
+            // The waiter's watch is on the member that is about to fail.
             let waiting = waiting(&cluster, &other).await;
             let mut listener = events.listen();
             listener.next().await.unwrap();
             harm(&cluster, follower, how);
-            // Longer than a session without keep-alives lives.
+            // Longer than a session survives without keep-alives.
             sleep(TTL * 3 / 2).await;
             assert!(held.is_held() && !waiting.is_finished(), "{how:?}");
             assert_eq!(held.release().await.unwrap(), Release::Released, "{how:?}");
@@ -195,7 +195,7 @@ async fn one_endpoint_dead_or_frozen() {
     .await;
 }
 
-/// A leader change begins every lease anew: no lock is lost, and none is given away.
+/// A leader change restarts the time of every lease, so no lock is lost, and none is granted to another client.
 #[tokio::test]
 async fn the_leader_dies_or_stands_still() {
     limit_to(LIMIT, async {
@@ -205,7 +205,7 @@ async fn the_leader_dies_or_stands_still() {
         let cluster = EtcdCluster::start(3).await;
         for (how, time) in [(Harm::Killed, TTL * 3 / 2), (Harm::Frozen, TTL / 2), (Harm::Frozen, TTL * 3 / 2)]
         {
-            // One is connected to the leader, the other is not.
+            // The holder is connected to the leader, the waiter is not.
             let leader = cluster.leader().await;
             let (holder, holders) = lock(&hosts_from(&cluster, leader)).await;
             let (waiter, waiters) = lock(&hosts_from(&cluster, leader + 1)).await;
@@ -218,14 +218,14 @@ async fn the_leader_dies_or_stands_still() {
                 assert!(held.is_held(), "{how:?}: lost after {:?}", began.elapsed());
                 sleep(Duration::from_millis(20)).await;
             }
-            // So short that there need not be another leader yet.
+            // So short that there may not be another leader yet.
             let is_short = time < TTL;
             if is_short {
                 mend(&cluster, leader, how).await;
             }
             is_first(&holders).await;
             is_first(&waiters).await;
-            // A release that falls into an election goes on in the background.
+            // A release during an election continues in the background.
             let released = held.release().await.unwrap();
             assert!(
                 matches!(released, Release::Released | Release::Pending),
@@ -237,8 +237,8 @@ async fn the_leader_dies_or_stands_still() {
                 mend(&cluster, leader, how).await;
             }
             sleep(Duration::from_secs(1)).await;
-            // One that stood still for longer than a lease may end leases that it has not seen renewed, before
-            // it notices that it no longer leads: etcd issue 15247, mended in later releases.
+            // A leader that was frozen for longer than a TTL may end leases whose renewal it has not seen, before it notices
+            // that it no longer leads: etcd issue 15247, fixed in later releases.
             let is_spared = is_short || matches!(how, Harm::Killed);
             if is_spared {
                 assert!(next.is_held());
@@ -257,7 +257,7 @@ async fn the_leader_dies_or_stands_still() {
     .await;
 }
 
-/// A holder that knows only the leader, which stands still, has given up before the cluster lets the next one in.
+/// A holder that knows only the leader, which is frozen, gives up before the cluster grants the lock to the next client.
 #[tokio::test]
 async fn a_holder_behind_a_frozen_leader_knows_first() {
     limit_to(LIMIT, async {
@@ -272,7 +272,7 @@ async fn a_holder_behind_a_frozen_leader_knows_first() {
         let (waiter, waiters) = lock(&others).await;
         let held = holder.acquire().await.unwrap();
         let waiting = waiting(&cluster, &waiter).await;
-        // At some moment between two keep-alives.
+        // Some time between two keep-alives.
         sleep(TTL / 2).await;
         let began = Instant::now();
         members[leader].pause();
@@ -298,8 +298,8 @@ async fn a_holder_behind_a_frozen_leader_knows_first() {
     .await;
 }
 
-/// A leader whose disk hangs is replaced, and goes on to renew leases that the cluster ends: etcd issue 15247. A holder that
-/// knows no other server has given up before the cluster lets the next one in, and one that does goes there.
+/// A leader whose disk hangs is replaced, and continues to renew leases that the cluster ends: etcd issue 15247. A holder that
+/// knows no other server gives up before the cluster grants the lock to the next client. A holder that knows one moves there.
 #[tokio::test]
 async fn a_leader_whose_disk_hangs_renews_nothing() {
     limit_to(LIMIT, async {
@@ -318,7 +318,7 @@ async fn a_leader_whose_disk_hangs_renews_nothing() {
         let survives = survivor.acquire().await.unwrap();
         let waiting = waiting(&cluster, &waiter).await;
         let hung = members[leader].hang_disk();
-        // It hangs when there is something to be written.
+        // The disk hangs at the next write.
         let written = writer.acquire().await.unwrap();
         let lost = async {
             held.lost().await;
@@ -330,7 +330,7 @@ async fn a_leader_whose_disk_hangs_renews_nothing() {
         };
         let (lost, (next, granted)) = tokio::join!(lost, granted);
         assert!(lost < granted, "two held for {:?}", lost - granted);
-        // Two sessions more, in which it would have renewed.
+        // Two more TTLs, in which the old leader would have renewed the lease.
         sleep(2 * TTL).await;
         is_first(&survivors).await;
         is_first(&waiters).await;
@@ -342,7 +342,7 @@ async fn a_leader_whose_disk_hangs_renews_nothing() {
     .await;
 }
 
-/// Without a quorum nothing can be had and nothing is lost: leases only end by consent.
+/// Without a quorum, no lock can be acquired and none is lost, since leases only end by consensus.
 #[tokio::test]
 async fn no_quorum_for_a_while() {
     limit_to(LIMIT, async {

@@ -1,6 +1,6 @@
-//! What a lock costs a real etcd server, by the server's own counters.
+//! The cost of a lock for a real etcd server, by the server's own counters.
 //!
-//! Each test has a server of its own, and sessions so long that no keep-alive is due but the first: counts are exact.
+//! Each test has a separate server, and sessions so long that only the first keep-alive is due. Counts are therefore exact.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -29,7 +29,7 @@ async fn backend_at(server: &Etcd, host: &str) -> EtcdBackend {
     let before = count().await;
     let options = EtcdOptions::new(host.split(',')).with_ttl(LONG);
     let backend = EtcdBackend::connect(options).await.unwrap();
-    // The first keep-alive goes out at once, and the next one in twenty minutes.
+    // The first keep-alive is sent at once, and the next one after twenty minutes.
     while count().await == before {
         sleep(Duration::from_millis(2)).await;
     }
@@ -44,7 +44,7 @@ async fn release(guard: Guard) {
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }
 
-/// Messages that clients have sent since, by method, and transactions written.
+/// Returns the messages that clients have sent between two snapshots, by method, and the number of write transactions.
 fn cost(before: &Metrics, after: &Metrics) -> (BTreeMap<String, u64>, u64) {
     let earlier = before.messages();
     let since = after.messages().into_iter().map(|(method, count)| {
@@ -64,7 +64,7 @@ async fn until_watches(server: &Etcd, watches: u64) {
     }
 }
 
-/// Where waits are short there may be two.
+/// Waits until there is a watch. When waits are short, there may be two.
 async fn until_watched(server: &Etcd) -> Metrics {
     loop {
         let metrics = server.metrics().await;
@@ -92,7 +92,7 @@ async fn an_uncontended_lock_is_two_messages_and_two_writes() {
         for _ in 0..100 {
             release(mutex.try_acquire().await.unwrap().unwrap()).await;
         }
-        // A try looks first.
+        // `try_acquire` reads first.
         let tried = cost(&after, &server.metrics().await);
         assert_eq!(tried, (messages(&[("Range", 100), ("Txn", 200)]), 200));
     })
@@ -109,12 +109,12 @@ async fn a_contended_lock_is_at_most_five_messages_and_two_writes() {
         let mutexes = [mutex(&server).await, mutex(&server).await];
         let mut held = mutexes[0].acquire().await.unwrap();
         let before = server.metrics().await;
-        // From one to the other and back: each waits for the one before.
+        // The lock passes between the two clients. Each waits for the other.
         for round in 1..=100 {
             let next = mutexes[round % 2].clone();
             let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
             until_watched(&server).await;
-            // A long one first: at the pace of waits that are longer than the server's loop.
+            // A long wait first, to switch to the code path for waits that are longer than the period of the server's loop.
             if round == 1 {
                 sleep(Duration::from_millis(150)).await;
             }
@@ -134,7 +134,7 @@ async fn a_contended_lock_is_at_most_five_messages_and_two_writes() {
         println!("100 contended: {sent:?}");
         assert_eq!((writes, sent["Txn"]), (200, 200), "{sent:?}");
         assert!(sent["Watch"] <= 200, "{sent:?}");
-        // A busy server sends an event a moment before its own reads have it. Such a read is repeated.
+        // A busy server sends an event shortly before its reads return the change. Such a read is repeated.
         assert!((100..=110).contains(&sent["Range"]), "{sent:?}");
         assert_eq!(sent.len(), 3, "{sent:?}");
         release(held).await;
@@ -142,7 +142,7 @@ async fn a_contended_lock_is_at_most_five_messages_and_two_writes() {
     .await;
 }
 
-/// Sessions that all want the lock at once, and tasks of one session.
+/// Concurrent acquisitions by many sessions, and by many tasks of one session.
 #[tokio::test]
 async fn a_crowd_pays_no_more_a_head() {
     if !have_etcd() {
@@ -170,7 +170,7 @@ async fn a_crowd_pays_no_more_a_head() {
             let (sent, writes) = cost(&before, &after);
             println!("{sessions} sessions, {tasks} tasks, 640 acquisitions: {sent:?}, {writes} writes");
             assert_eq!(writes, 1280);
-            // Five, but for what comes while the pace changes.
+            // Five messages for each acquisition, plus a few while the code path changes.
             assert!(sent.values().sum::<u64>() <= 640 * 51 / 10, "{sent:?}");
             until_watches(&server, 0).await;
         }
@@ -197,7 +197,7 @@ async fn a_failed_try_is_one_message_and_no_write() {
     .await;
 }
 
-/// A create that is given up costs one message, and those that are under way meanwhile are repeated.
+/// A create that is given up costs one message, and those that are in flight meanwhile are repeated.
 #[tokio::test]
 async fn a_create_that_is_given_up_costs_one_message() {
     if !have_etcd() {
@@ -215,15 +215,15 @@ async fn a_create_that_is_given_up_costs_one_message() {
         backend.delete(&path, &Target::Node(made.node)).await.unwrap();
         let after = server.metrics().await;
         assert_eq!(cost(&before, &after), (messages(&[("Txn", 2)]), 2), "no more than before");
-        // What was not begun in this session leaves nothing to look for.
+        // A create that was not started in this session leaves nothing to look for.
         backend.delete(&path, &Target::Id(common::token())).await.unwrap();
         assert_eq!(cost(&after, &server.metrics().await), (messages(&[]), 0));
     })
     .await;
 }
 
-/// Thousands at once would all be late, and the keep-alives with them: the server gets some at a time. Who does
-/// not poll its own keeps nobody waiting.
+/// Thousands of concurrent requests, and the keep-alives with them, would all be late. So the client limits the number in
+/// flight. A future that is not polled does not delay others.
 #[tokio::test]
 async fn requests_take_turns() {
     if !have_etcd() {
@@ -252,7 +252,7 @@ async fn requests_take_turns() {
     .await;
 }
 
-/// Rule 8, as the server sees it: hand-overs, time-outs, and watches beside one that stays.
+/// Rule 8, by the server's counters: hand-overs, timeouts, and watches besides one that stays.
 #[tokio::test]
 async fn watches_are_flat() {
     if !have_etcd() {
@@ -299,19 +299,19 @@ async fn watches_are_flat() {
         }
         until_watches(&server, 0).await;
         println!("{hand_overs} hand-overs, watches at the server: at most {most}, at the end 0");
-        // A stream takes 64 in its life, and each session may have two streams that are not done yet.
+        // A stream serves 64 watches in its lifetime, and each session may have two unfinished streams.
         assert!(most <= 256, "{most}");
     })
     .await;
 }
 
-/// More by hand: `ZLOCK_HAND_OVERS=10000`.
+/// Set `ZLOCK_HAND_OVERS=10000` for a longer run by hand.
 fn hand_overs() -> u64 {
     std::env::var("ZLOCK_HAND_OVERS").map_or(500, |number| number.parse().unwrap())
 }
 
-/// The server serves a watch from a revision that has passed by a loop that runs every 100 ms. No watch of ours is one of
-/// them; others, in the same run, are.
+/// The server serves watches that start at a past revision in a loop that runs every 100 ms. None of our watches is one of
+/// them, while others in the same run are.
 #[tokio::test]
 async fn a_hand_over_does_not_wait_for_the_servers_loop() {
     const ROUNDS: usize = 20;
@@ -354,7 +354,7 @@ async fn lock_node(backend: &EtcdBackend, path: &LockPath) -> Created {
     backend.create_ephemeral_sequential(path, Label::Lock, &NodeIds::random().next(), b"data").await.unwrap()
 }
 
-/// Its predecessor and itself, however many stand before; nor does the look after a wake-up.
+/// A create returns only its predecessor and itself, however long the queue is. So does the read after a wake-up.
 #[tokio::test]
 async fn a_create_brings_no_long_queue() {
     if !have_etcd() {
@@ -387,8 +387,8 @@ async fn a_create_brings_no_long_queue() {
     .await;
 }
 
-/// A server that is behind what the client has seen is asked a second time, with the others' agreement. Here it is a cluster
-/// with fewer revisions, to which the client fails over.
+/// If a server is behind what the client has seen, the client repeats the read with a quorum. Here the client fails over to a
+/// cluster with fewer revisions.
 #[tokio::test]
 async fn a_look_at_a_server_that_is_behind_is_repeated() {
     if !have_etcd() {
@@ -416,7 +416,7 @@ async fn a_look_at_a_server_that_is_behind_is_repeated() {
     .await;
 }
 
-/// How many reads the server was asked for, once nothing is under way any more: a session begins with some.
+/// Returns the number of reads that the server has served, once none is in flight. A session starts with some.
 async fn reads_at_rest(server: &Etcd) -> u64 {
     let count = async || server.metrics().await.messages().get("Range").copied().unwrap_or(0);
     loop {
@@ -428,7 +428,7 @@ async fn reads_at_rest(server: &Etcd) -> u64 {
     }
 }
 
-/// What was created right before is the node of a lock further down.
+/// The key created right before belongs to a lock further down.
 #[tokio::test]
 async fn a_key_that_is_no_place_hides_no_predecessor() {
     if !have_etcd() {

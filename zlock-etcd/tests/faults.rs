@@ -1,4 +1,4 @@
-//! A request or its answer gets lost, or comes late.
+//! A request or its answer is lost or late.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use zlock_core::{CoordinationBackend, ErrorKind, Label, LockPath, Node, RetryPol
 use zlock_etcd::EtcdBackend;
 use zlock_testkit::{Cut, FaultProxy, Flow, Lose, etcd_or_skip, limit};
 
-/// Accepts bytes in which this stands.
+/// Accepts bytes that contain this text.
 fn about(text: impl ToString) -> impl Fn(&[u8]) -> bool + Send + 'static {
     let text = text.to_string();
     move |bytes| bytes.windows(text.len()).any(|window| window == text.as_bytes())
@@ -59,7 +59,7 @@ async fn lost_create(lose: Lose, cut: Cut) {
     assert_eq!((&made.node.id, made.epoch), (&token, 1));
     assert_eq!(*made.queue.unwrap(), *std::slice::from_ref(&made.node));
     connected(&l.backend, 1).await;
-    // Nor does an earlier try come to light when the node has gone.
+    // No earlier attempt shows up after the node is deleted either.
     l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
     sleep(Duration::from_millis(50)).await;
     assert!(names(&l.observer, &path).await.is_empty());
@@ -93,7 +93,7 @@ async fn lost_relabel(lose: Lose, cut: Cut) {
     assert!(!made.deletion.is_deleted());
 }
 
-/// Creates are on their way to one server when they are given up by way of another.
+/// Creates are in flight to one server while they are voided through another.
 #[tokio::test]
 async fn a_create_that_comes_late_does_nothing() {
     limit(async {
@@ -128,7 +128,7 @@ async fn a_create_that_comes_late_does_nothing() {
     .await;
 }
 
-/// The same, without being given up: a later try succeeds, its node goes, and then the first try arrives.
+/// The same without giving up: a later attempt succeeds, its node is deleted, and then the first attempt arrives.
 #[tokio::test]
 async fn a_try_that_comes_late_does_nothing() {
     limit(async {
@@ -155,7 +155,7 @@ async fn a_try_that_comes_late_does_nothing() {
     .await;
 }
 
-/// Giving up one create makes those that are under way void: they are repeated.
+/// Giving up one create voids the others that are in flight, which are then repeated.
 #[tokio::test]
 async fn creates_survive_that_others_are_given_up() {
     limit(async {
@@ -205,7 +205,7 @@ async fn a_lease_revoked_while_the_create_is_under_way() {
     .await;
 }
 
-/// The fence that was raised goes with the lease: a create then waits for the next session.
+/// The raised fence is deleted with the lease. A create then waits for the next session.
 #[tokio::test]
 async fn a_lease_revoked_after_a_create_was_given_up() {
     limit(async {
@@ -220,7 +220,7 @@ async fn a_lease_revoked_after_a_create_was_given_up() {
     .await;
 }
 
-/// T1: applied, the answer lost, all tries used up, the session lives on.
+/// T1: the request is applied, its answer is lost, all attempts are used up, and the session survives.
 #[tokio::test]
 async fn a_create_that_gives_up_says_that_it_may_have_happened() {
     limit(async {
@@ -239,7 +239,7 @@ async fn a_create_that_gives_up_says_that_it_may_have_happened() {
     .await;
 }
 
-/// T43, T9: one budget, however many requests an operation takes.
+/// T43, T9: an operation has one time budget, however many requests it takes.
 #[tokio::test]
 async fn an_operation_ends_with_its_time() {
     limit(async {
@@ -272,7 +272,7 @@ async fn an_operation_ends_with_its_time() {
                 l.backend.delete(&path, &target),
             );
             let took = began.elapsed();
-            // A delay that would take it beyond its time is not waited for.
+            // The operation does not wait for a retry delay that would exceed its time.
             assert!(took + delay >= time && took < time * 3 / 2, "cut: {is_cut}, {took:?}");
             let writes = [create.unwrap_err(), delete.unwrap_err(), relabel.unwrap_err()];
             let reads = [list.unwrap_err(), watch.unwrap_err()];
@@ -305,7 +305,7 @@ async fn a_token_is_used_once() {
 #[tokio::test]
 async fn an_unreachable_server_is_named() {
     limit(async {
-        // Nobody listens there.
+        // No server listens on this port.
         let port = zlock_testkit::Port::reserve();
         let options = options(&port.addr().to_string()).with_connect_timeout(Duration::from_millis(500));
         let began = Instant::now();

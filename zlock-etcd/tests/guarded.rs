@@ -1,4 +1,4 @@
-//! Writes into etcd itself that happen only while a lock is held.
+//! Writes to etcd itself that only take effect while a lock is held.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -10,7 +10,7 @@ use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Guard, InterProcessMutex, ReadWriteLock, Release};
 use zlock_testkit::{FaultProxy, etcd_or_skip, limit};
 
-/// A write under the lock.
+/// A write that is guarded by the lock.
 fn guarded(options: &EtcdOptions, guard: &Guard) -> Txn {
     let key = options.node_key(guard.path(), &guard.node());
     let token = guard.fencing_token().number().cast_signed();
@@ -18,7 +18,7 @@ fn guarded(options: &EtcdOptions, guard: &Guard) -> Txn {
     Txn::new().when([held]).and_then([TxnOp::put("guarded", "written", None)])
 }
 
-/// Writes under the lock, by a connection of its own. Whether it was written.
+/// Writes under the lock, over a separate connection. Returns `true` if the write took effect.
 async fn write(observer: &Observer, options: &EtcdOptions, guard: &Guard) -> bool {
     observer.kv_client().txn(guarded(options, guard)).await.unwrap().succeeded()
 }
@@ -45,7 +45,7 @@ async fn the_guarded_write_of_a_stale_holder_is_refused() {
         let held = InterProcessMutex::new(&connect(&holder).await, lock.as_str()).unwrap();
         let held = held.acquire().await.unwrap();
         assert!(write(&observer, &holder, &held).await);
-        // Cut off, so that it is told nothing, and ended by hand.
+        // The holder is disconnected, so that it does not notice that its session is ended by hand.
         proxy.freeze().await;
         let backend = EtcdBackend::connect(others.clone()).await.unwrap();
         let key = holder.node_key(held.path(), &held.node());
@@ -61,7 +61,7 @@ async fn the_guarded_write_of_a_stale_holder_is_refused() {
     .await;
 }
 
-/// A write lock that becomes a read lock keeps its key and its token.
+/// After a downgrade, a write lock keeps its key and its token.
 #[tokio::test]
 async fn the_node_is_the_one_that_is_held_now() {
     limit(async {
@@ -78,7 +78,7 @@ async fn the_node_is_the_one_that_is_held_now() {
     .await;
 }
 
-/// The session's next node has the same name: a write that is guarded by the node before it is refused.
+/// The session's next node has the same name. A write that is guarded by the previous node is refused.
 #[tokio::test]
 async fn the_guarded_write_of_an_earlier_hold_is_refused() {
     limit(async {

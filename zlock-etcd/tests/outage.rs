@@ -1,4 +1,4 @@
-//! An outage that the session outlives: what it costs the server does not depend on how often was tried meanwhile.
+//! An outage that the session survives costs the server the same, however often clients have retried meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -11,7 +11,7 @@ use zlock_recipes::Client;
 use zlock_recipes::suite::outage::{Outage, outage, paths};
 use zlock_testkit::{Cut, Etcd, FaultProxy, have_etcd, limit_to};
 
-/// For each node and each grant.
+/// The maximum number of requests for each node and each grant.
 const REQUESTS: usize = 8;
 
 async fn requests_after(how: Outage, break_link: impl AsyncFnOnce(&FaultProxy)) {

@@ -1,4 +1,4 @@
-//! Others on the same path: `etcdctl lock`, which is Go's `concurrency.Mutex`, and locks further down.
+//! Other users of the same path: `etcdctl lock`, which is Go's `concurrency.Mutex`, and locks further down.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -14,7 +14,7 @@ async fn mutex(server: &Etcd, path: &LockPath) -> InterProcessMutex {
     InterProcessMutex::new(&Client::new(backend), path.as_str()).unwrap()
 }
 
-/// `etcdctl lock PATH` that says `held`, and holds until the file is there.
+/// Runs `etcdctl lock PATH`, which prints `held` and holds the lock until the file exists.
 fn etcdctl_lock(server: &Etcd, path: &str, file: &std::path::Path) -> Process {
     let script = format!("echo held; while [ ! -e '{}' ]; do sleep 0.02; done", file.display());
     let command = server.etcdctl(&["lock", path, "--", "sh", "-c", &script]);
@@ -36,7 +36,7 @@ async fn etcdctl_waits_for_us() {
         let mut etcdctl = etcdctl_lock(server, path.as_str(), &folder.path().join("end"));
         until_queued(&observer, &path, 2).await;
         let mut held_by_it = std::pin::pin!(etcdctl.line_after("held"));
-        // It cannot have it while we hold, and we are not waiting for it behind us.
+        // `etcdctl` cannot acquire the lock while we hold it, and we do not wait for its place behind ours.
         assert!(held.is_held());
         let too_soon = tokio::time::timeout(std::time::Duration::from_millis(300), &mut held_by_it).await;
         assert!(too_soon.is_err());
@@ -68,7 +68,7 @@ async fn we_wait_for_etcdctl() {
             seen.iter().map(|p| (p.is_holder, p.is_ours)).collect::<Vec<_>>(),
             [(true, false), (false, true)]
         );
-        // It does not listen, and keeps its lease.
+        // `etcdctl` ignores the request, and keeps its lease.
         assert_eq!(mutex.request_revocation().await.unwrap(), 1);
         let seen = mutex.participants().await.unwrap();
         assert_eq!((seen.len(), seen[0].is_revocation_requested()), (2, true));
@@ -81,7 +81,7 @@ async fn we_wait_for_etcdctl() {
     .await;
 }
 
-/// The server's own lock service puts the same keys.
+/// The server's own lock service creates the same keys.
 #[tokio::test]
 async fn the_lock_service_and_we() {
     limit(async {
@@ -108,7 +108,7 @@ async fn the_lock_service_and_we() {
     .await;
 }
 
-/// Go's mutex on `app` also waits for one that is held on `app/db`; ours does not.
+/// Go's mutex on `app` also waits for a lock on `app/db`. Ours does not.
 #[tokio::test]
 async fn a_lock_does_not_wait_for_one_further_down() {
     limit(async {
@@ -131,7 +131,7 @@ async fn a_lock_does_not_wait_for_one_further_down() {
     .await;
 }
 
-/// What somebody keeps directly under the path is no lock.
+/// Other keys directly under the path are not locks.
 #[tokio::test]
 async fn other_keys_are_no_locks() {
     limit(async {
@@ -144,7 +144,7 @@ async fn other_keys_are_no_locks() {
         observer.put([path.as_str().as_bytes(), b"/\xff"].concat(), "text", None).await.unwrap();
         let mutex = mutex(server, &path).await;
         let held = mutex.try_acquire().await.unwrap().unwrap();
-        // An operator writes into the holder's key: it stays a holder.
+        // An operator overwrites the value of the holder's key. The holder keeps the lock.
         let key = format!("{path}/{}", names_of_ours(&observer, &path).await);
         let options = etcd_client::PutOptions::new().with_ignore_lease();
         observer.put(key, "overwritten", Some(options)).await.unwrap();

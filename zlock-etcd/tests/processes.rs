@@ -1,4 +1,4 @@
-//! Processes that hold a lock and are killed, or stand still.
+//! Processes that hold a lock and are killed or frozen.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -14,7 +14,7 @@ use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Guard, InterProcessMutex, Release};
 use zlock_testkit::{Etcd, Process, etcd_or_skip, first_look_after_a_pause, limit};
 
-/// Of the process that is harmed.
+/// The TTL of the process that is killed or frozen.
 const TTL: Duration = Duration::from_secs(2);
 
 async fn mutex(hosts: &str, ttl: Duration, path: &str) -> InterProcessMutex {
@@ -22,14 +22,14 @@ async fn mutex(hosts: &str, ttl: Duration, path: &str) -> InterProcessMutex {
     InterProcessMutex::new(&Client::new(backend), path).unwrap()
 }
 
-/// In a process of its own: takes the lock, and tells what it believes right after it stood still.
+/// In a separate process: acquires the lock, and reports its view of the lock right after it was frozen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "run by other tests in a process of its own"]
 async fn child_holds() {
     let variable = |name| std::env::var(name).unwrap();
     let mutex = mutex(&variable("ZLOCK_CHILD_HOSTS"), TTL, &variable("ZLOCK_CHILD_PATH")).await;
     let guard = mutex.acquire().await.unwrap();
-    // Off the runtime: its timers and the network get no chance to run first.
+    // Off the runtime, so that timers and network I/O have no chance to run first.
     let looks = tokio::task::spawn_blocking(move || {
         let held = first_look_after_a_pause(TTL, || guard.is_held());
         let lost = guard.lost().now_or_never().map(|error| error.kind());
@@ -42,7 +42,7 @@ async fn child_holds() {
     println!("again");
 }
 
-/// A process that holds, and a task that waits behind it.
+/// Starts a process that holds the lock, and a task that waits behind it.
 async fn held_by_a_child(server: &Etcd, path: &LockPath) -> (Process, JoinHandle<Guard>) {
     let hosts = server.connect_string();
     let variables = [("ZLOCK_CHILD_HOSTS", hosts.as_str()), ("ZLOCK_CHILD_PATH", path.as_str())];
@@ -69,7 +69,7 @@ async fn a_process_that_stood_still_knows_at_once_that_it_holds_no_longer() {
         child.resume();
         assert_eq!(child.line_after("woke ").await, "held=false lost=Some(SessionLost)");
         assert_eq!(child.line_after("release=").await, "AlreadyLost");
-        // Its late wish to release took nothing from the new holder.
+        // The child's late release took nothing from the new holder.
         assert!(next.is_held());
         assert_eq!(next.release().await.unwrap(), Release::Released);
         child.line_after("again").await;

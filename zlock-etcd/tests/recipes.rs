@@ -1,6 +1,6 @@
 //! The recipe suite on a real etcd.
 //!
-//! It is here and not beside ZooKeeper's at the workspace's root: what is there must build without protoc.
+//! It is here and not at the workspace's root, like ZooKeeper's, since the tests there must build without protoc.
 
 mod common;
 mod store;
@@ -9,14 +9,14 @@ use store::{EtcdStore, store, store_alone};
 use zlock_recipes::suite::{HandedOn, Occupied, OnePermit, Pair};
 use zlock_recipes::{InterProcessMutex, WriteLock};
 
-/// 4 of 5 permits are taken wherever somebody acquires.
+/// On every lock path, 4 of 5 permits are already taken.
 async fn occupied() -> Option<Occupied<EtcdStore>> {
     Some(Occupied::new(store().await?, 4, 5).await)
 }
 
 mod mutex {
     use super::*;
-    // Whose watches are counted.
+    // A separate server, so that watches can be counted.
     zlock_recipes::mutual_suite!(real, store_alone(), InterProcessMutex, [mutual]);
     zlock_recipes::mutual_suite!(
         real,
@@ -26,7 +26,7 @@ mod mutex {
     );
 }
 
-// All groups of these locks run on mem. Here, what depends on labels that change.
+// All groups of these locks run on mem. Here, only those that depend on changing labels.
 
 mod handed_on {
     use super::*;

@@ -1,4 +1,4 @@
-//! A session that owns no node: what it costs, and what its first node is worth.
+//! A session without nodes: its cost, and whether its first node can be trusted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -16,7 +16,7 @@ async fn at_rest(backend: &EtcdBackend) {
     until("it is at rest", async || backend.session_events().current().deadline.is_none()).await;
 }
 
-/// What clients have sent to a server since.
+/// Returns the messages that clients have sent to a server since `before`, by method.
 async fn sent_since(server: &Etcd, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let after = server.metrics().await.messages().into_iter();
     let since = after.map(|(method, count)| {
@@ -32,7 +32,7 @@ async fn sent_in(server: &Etcd, time: Duration) -> BTreeMap<String, u64> {
     sent_since(server, &before).await
 }
 
-/// Go's client sends one keep-alive for each third of the TTL, too.
+/// Like Go's client, a session sends one keep-alive for each third of the TTL.
 #[tokio::test]
 async fn a_session_at_rest_is_one_message_for_each_third_of_its_ttl() {
     const TTLS: u32 = 3;
@@ -55,7 +55,7 @@ async fn a_session_at_rest_is_one_message_for_each_third_of_its_ttl() {
     .await;
 }
 
-/// The keep-alives follow the clock, and not the acquisitions.
+/// Keep-alives are sent by the clock, not for each acquisition.
 #[tokio::test]
 async fn short_holds_cost_no_keep_alive_each() {
     limit(async {
@@ -101,7 +101,7 @@ async fn a_client_that_idles_keeps_its_session_and_no_deadline() {
     .await;
 }
 
-/// The first node belongs to the next session, and no create reports a node of the session that is over.
+/// Expects that the first node belongs to the next session, and that no create reports a node of the session that is over.
 async fn is_made_in_the_next_session(l: &Linked) {
     let path = path("dead");
     let made = create(&l.backend, &path, Label::Lock).await;
@@ -136,7 +136,7 @@ async fn a_session_that_ended_in_silence_grants_nothing() {
     .await;
 }
 
-/// Nothing tells the client before its create does.
+/// The client cannot learn of the end of its session before its create.
 #[tokio::test]
 async fn a_session_that_was_ended_by_hand_grants_nothing() {
     limit(async {
@@ -171,7 +171,8 @@ async fn a_session_at_rest_that_hears_nothing_is_given_up() {
     .await;
 }
 
-/// A keep-alive of another term, or of another member, is worth nothing: the lease is proved to live before the create returns.
+/// A keep-alive from another term or another member proves nothing, so the client checks that the lease is live before the
+/// create returns.
 #[tokio::test]
 async fn a_create_in_another_term_is_proved_by_itself() {
     limit_to(Duration::from_secs(120), async {
@@ -184,7 +185,7 @@ async fn a_create_in_another_term_is_proved_by_itself() {
         let backend = EtcdBackend::connect(options(&server.connect_string())).await.unwrap();
         let path = path("term");
         at_rest(&backend).await;
-        // One more, which tells who has answered.
+        // Wait for another keep-alive, whose answer names the member and the term.
         sleep(TTL / 2).await;
         let mut observer = observer(&server.connect_string()).await;
         for moves in [false, true] {
@@ -209,7 +210,7 @@ async fn a_create_in_another_term_is_proved_by_itself() {
     .await;
 }
 
-/// A leader whose disk hangs goes on to answer keep-alives of leases that the others have ended.
+/// A leader whose disk hangs continues to answer keep-alives of leases that the other members have ended.
 #[tokio::test]
 async fn a_leader_that_was_replaced_grants_nothing() {
     limit_to(Duration::from_secs(120), async {
@@ -224,7 +225,7 @@ async fn a_leader_that_was_replaced_grants_nothing() {
         at_rest(&backend).await;
         let id = backend.session_events().current().id.get().cast_signed();
         let hung = members[leader].hang_disk();
-        // It hangs when there is something to be written.
+        // The disk hangs at the next write.
         other.kv_client().put("written", "", None).await.unwrap();
         let ended = async || match other.lease_client().time_to_live(id, None).await {
             Ok(answer) => answer.ttl() < 0,

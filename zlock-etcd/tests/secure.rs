@@ -19,7 +19,7 @@ async fn etcdctl(server: &Etcd, args: &[&str]) {
     assert_eq!(ended, 0, "{args:?}");
 }
 
-/// A server with a user `orders` who may use `/prod/` and nothing else.
+/// A server with a user `orders`, who has access to `/prod/` and nothing else.
 async fn server_with_users() -> Etcd {
     let server = Etcd::start().await;
     for args in [
@@ -51,12 +51,12 @@ async fn a_user_works_where_it_may() {
         let made = backend.relabel(&path, &made.node, Label::Read).await.unwrap();
         watch.await;
         backend.delete(&path, &Target::Id(made.id)).await.unwrap();
-        // The fence is below the prefix, too.
+        // The fence is also below the prefix.
         common::give_up(&backend, &path).await;
         assert!(backend.children(&path).await.unwrap().is_empty());
         backend.close().await.unwrap();
 
-        // What a session needs, and no lock.
+        // Enough for a session, but not for a lock.
         grant(&server, "//fence/").await;
         let backend = EtcdBackend::connect(orders()).await.unwrap();
         let error =
@@ -64,7 +64,7 @@ async fn a_user_works_where_it_may() {
         assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::NotAuthorized, false), "{error}");
         let error = backend.children_with_watch(&path).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
-        // A create that was refused has used up no name.
+        // A refused create does not use up a name.
         grant(&server, &format!("{path}/")).await;
         let made = create(&backend, &path, Label::Lock).await;
         assert_eq!(Some(made.node.name.to_string()), made.node.session.map(|id| format!("{:x}", id.get())));
@@ -77,7 +77,7 @@ async fn grant(server: &Etcd, prefix: &str) {
     etcdctl(server, &args).await;
 }
 
-/// A server that starts again no longer knows the tokens that it has given out.
+/// A restarted server no longer knows the tokens that it has issued.
 #[tokio::test]
 async fn a_token_that_is_forgotten_is_asked_for_again() {
     if !have_etcd() {
@@ -111,7 +111,7 @@ async fn a_token_that_is_forgotten_is_asked_for_again() {
     .await;
 }
 
-/// Who has a user loses nothing when authentication is switched on at last.
+/// A client with a configured user loses nothing when authentication is enabled later.
 #[tokio::test]
 async fn authentication_is_switched_on_while_a_node_is_there() {
     if !have_etcd() {
@@ -131,7 +131,7 @@ async fn authentication_is_switched_on_while_a_node_is_there() {
         drop(common::watch(&backend, &path, &second.node).await);
         assert_eq!(backend.children(&path).await.unwrap().len(), 2);
         backend.delete(&path, &Target::Node(made.node)).await.unwrap();
-        // It is kept alive, too.
+        // The lease is also kept alive.
         common::until("the deadline moves", async || backend.session_events().current().deadline > before)
             .await;
         let session = backend.session_events().current();
@@ -140,7 +140,7 @@ async fn authentication_is_switched_on_while_a_node_is_there() {
     .await;
 }
 
-/// A permission that is revoked ends holders and waiters with the reason, and not as if the server had gone.
+/// When a permission is revoked, holders and waiters fail with that reason, not as if the server were unavailable.
 #[tokio::test]
 async fn a_revoked_permission_ends_holder_and_waiter() {
     if !have_etcd() {
@@ -180,7 +180,7 @@ async fn a_revoked_permission_ends_holder_and_waiter() {
     .await;
 }
 
-/// Who changes a permission takes it away for a moment.
+/// Changing a permission removes it for a moment.
 #[tokio::test]
 async fn a_permission_that_comes_back_in_time_costs_nothing() {
     if !have_etcd() {
@@ -217,7 +217,7 @@ async fn wrong_credentials_are_refused_at_once() {
         let error = EtcdBackend::connect(with).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
         assert!(!error.to_string().contains("wrong"), "{error}");
-        // Without a user a lease can be had, but no key.
+        // Without a user, a client can create a lease but no key.
         let backend = EtcdBackend::connect(options(&server.connect_string())).await.unwrap();
         let error = backend.children(&path("nobody")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
@@ -225,7 +225,7 @@ async fn wrong_credentials_are_refused_at_once() {
     .await;
 }
 
-/// The same settings work where nobody has switched authentication on.
+/// The same settings work on a server without authentication.
 #[tokio::test]
 async fn a_user_where_there_are_none() {
     if !have_etcd() {
@@ -257,7 +257,7 @@ async fn tls() {
             backend.close().await.unwrap();
         }
         let second = Duration::from_secs(1);
-        // Another's certificate, and none at all.
+        // Another server's certificate, and none at all.
         let stranger = Etcd::start_tls().await.certificate();
         let host = server.connect_string();
         for refused in [options(&host).with_tls(stranger), options(&host)] {
@@ -272,7 +272,7 @@ async fn tls() {
     .await;
 }
 
-/// A certificate that is replaced, at the server and in the client's file, costs a connection and no session.
+/// Replacing a certificate, at the server and in the client's file, costs a connection but not the session.
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn a_new_certificate_is_read_within_the_session() {
@@ -301,7 +301,7 @@ async fn a_new_certificate_is_read_within_the_session() {
     .await;
 }
 
-/// What the environment says, read from a list.
+/// Reads the environment from a list of variables.
 fn environment(variables: &[(&str, &str)]) -> Environment {
     Environment::read(|name| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into()))
         .unwrap()
@@ -324,7 +324,7 @@ async fn a_user_from_the_environment() {
         let from_file = prod(&[user, ("ZLOCK_PASSWORD_FILE", file.to_str().unwrap())]).unwrap();
         let backend = EtcdBackend::connect(from_file).await.unwrap();
         create(&backend, &path("environment"), Label::Lock).await;
-        // A wrong one is reported by whoever waits for a session that never comes.
+        // A wrong password is reported by an operation that waits for the first session.
         let wrong = prod(&[user, ("ZLOCK_PASSWORD", "WRONG")]).unwrap();
         let backend = EtcdBackend::connect_lazy(wrong).unwrap();
         let error = backend.children(&path("environment")).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Sessions: kept over outages, lost before the server ends them, begun anew, ended on demand.
+//! Sessions survive outages, are lost before the server ends them, are replaced, and end on demand.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -12,7 +12,7 @@ use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, InterProcessMutex, Release};
 use zlock_testkit::{Cut, Etcd, Flow, etcd_or_skip, have_etcd, limit, limit_to};
 
-/// When our view says that the session is over, and when another client sees the node gone.
+/// Returns when our session is lost, and when another client sees that the node is gone.
 async fn lost_and_vanished(l: &Linked, path: &LockPath) -> (Instant, Instant) {
     let mut events = l.backend.session_events();
     let lost = async {
@@ -27,7 +27,7 @@ async fn lost_and_vanished(l: &Linked, path: &LockPath) -> (Instant, Instant) {
     tokio::join!(lost, vanished)
 }
 
-/// The silent server: packets are swallowed, and no reset tells.
+/// A silent server: packets are swallowed, without a connection reset.
 #[tokio::test]
 async fn the_deadline_comes_before_the_server_ends_the_session() {
     limit(async {
@@ -50,7 +50,7 @@ async fn the_deadline_comes_before_the_server_ends_the_session() {
     .await;
 }
 
-/// A keep-alive is some messages one after the other: each may take as long as one server is given.
+/// A keep-alive consists of several consecutive messages, each of which may take the whole time limit of one server.
 #[tokio::test]
 async fn a_slow_link_is_no_outage() {
     limit(async {
@@ -58,7 +58,7 @@ async fn a_slow_link_is_no_outage() {
         let l = linked(server).await;
         let mut listener = l.backend.session_events().listen();
         listener.next().await.unwrap();
-        // There and back it is half of a sixth of the TTL, and a new stream takes three such ways.
+        // A round trip takes a twelfth of the TTL, and a new stream takes three of them.
         l.proxy.both(Flow::Delay(TTL / 24));
         l.proxy.cut(Cut::Reset);
         let told = tokio::time::timeout(2 * TTL, async {
@@ -70,8 +70,7 @@ async fn a_slow_link_is_no_outage() {
     .await;
 }
 
-/// Only answers that never came back keep the lease at the server alive for longer; our session ends all the
-/// same.
+/// Keep-alives without answers keep the lease alive at the server. Our session ends in spite of that.
 #[tokio::test]
 async fn unanswered_keep_alives_do_not_move_the_deadline() {
     limit(async {
@@ -89,7 +88,7 @@ async fn unanswered_keep_alives_do_not_move_the_deadline() {
     .await;
 }
 
-/// MX-02, FR-14: killed, and started again, within the TTL.
+/// MX-02, FR-14: the server is killed and restarted within the TTL.
 #[tokio::test]
 async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
     limit_to(Duration::from_secs(120), async {
@@ -125,8 +124,8 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
     .await;
 }
 
-/// Frozen for less than the TTL, and for more. A server that stands still does not end leases either, so when
-/// it runs on it finds the lease overdue; we have given it up by then.
+/// A server is frozen for less and for more than the TTL. While frozen, it does not end leases either. When it resumes, it
+/// finds the lease overdue, and by then we have given it up.
 #[tokio::test]
 async fn a_frozen_server() {
     limit_to(Duration::from_secs(120), async {
@@ -162,7 +161,7 @@ async fn a_frozen_server() {
     .await;
 }
 
-/// FR-14, T17, T26: longer than the session.
+/// FR-14, T17, T26: an outage that is longer than the session.
 #[tokio::test]
 async fn a_longer_outage_is_a_new_epoch() {
     limit(async {
@@ -199,7 +198,7 @@ async fn a_longer_outage_is_a_new_epoch() {
     .await;
 }
 
-/// An operator ends the lease while its owner holds, and while another waits.
+/// An operator ends the lease of a holder, and that of a waiter.
 #[tokio::test]
 async fn a_lease_revoked_by_hand() {
     limit(async {
@@ -220,7 +219,7 @@ async fn a_lease_revoked_by_hand() {
             let length = 1 + waiting.len();
             until("queued", async || names(&observer, &path).await.len() == length).await;
         }
-        // The first waiter's: it hears of it within a keep-alive.
+        // The first waiter's lease. The waiter learns of it with its next keep-alive.
         observer.lease_client().revoke(locks[1].1).await.unwrap();
         let error = waiting.remove(0).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SessionLost, "{error}");
@@ -231,7 +230,7 @@ async fn a_lease_revoked_by_hand() {
         assert!(!held.is_held());
         assert_eq!(held.release().await.unwrap(), Release::AlreadyLost);
         assert_eq!(next.unwrap().unwrap().release().await.unwrap(), Release::Released);
-        // And it goes on, with a new lease.
+        // The client continues with a new lease.
         assert_eq!(locks[0].0.acquire().await.unwrap().release().await.unwrap(), Release::Released);
     })
     .await;
@@ -259,7 +258,8 @@ async fn a_node_deleted_by_hand_is_noticed_within_a_keep_alive() {
     .await;
 }
 
-/// A listing tells it at once, and tells it apart from the end of the lease, with which all its keys go.
+/// A listing without our node reports the deletion at once, and distinguishes it from the end of the lease, which deletes all
+/// its keys.
 #[tokio::test]
 async fn a_listing_without_our_node_says_why() {
     limit(async {
@@ -283,7 +283,7 @@ async fn a_listing_without_our_node_says_why() {
     .await;
 }
 
-/// Nodes that go while a watch on them is being made, among many other writes.
+/// Nodes are deleted while a watch on them is being created, among many other writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wake_up_is_lost_among_many_writes() {
     limit(async {
@@ -317,7 +317,7 @@ async fn no_wake_up_is_lost_among_many_writes() {
     .await;
 }
 
-/// A watch fires, not by its own event, when its stream breaks: what happened meanwhile is not known.
+/// When its stream breaks, a watch fires with `Changed`, since it is unknown what happened meanwhile.
 #[tokio::test]
 async fn a_watch_survives_nothing_and_tells() {
     limit(async {
@@ -329,7 +329,7 @@ async fn a_watch_survives_nothing_and_tells() {
             let armed = watch(&l.backend, &path, &made.node).await;
             l.proxy.cut(cut);
             assert_eq!(armed.await, WatchEvent::Changed, "{cut:?}");
-            // And a new one is as good as the first.
+            // A new watch works as well as the first.
             let armed = watch(&l.backend, &path, &made.node).await;
             l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
             assert_eq!(armed.await, WatchEvent::Deleted);
@@ -338,7 +338,7 @@ async fn a_watch_survives_nothing_and_tells() {
     .await;
 }
 
-/// Compaction takes the history away that a watch could be resumed from: ours need none.
+/// Compaction removes the history from which a watch could be resumed. Our watches do not need it.
 #[tokio::test]
 async fn compaction_loses_no_wake_up() {
     limit(async {
@@ -382,7 +382,7 @@ async fn close_revokes_the_lease() {
     .await;
 }
 
-/// A server that stands still confirms nothing: the locks are not free yet.
+/// A frozen server confirms nothing, so the locks are not free yet.
 #[tokio::test]
 async fn close_says_whether_the_server_has_ended_the_session() {
     limit(async {
@@ -398,7 +398,7 @@ async fn close_says_whether_the_server_has_ended_the_session() {
         server.pause();
         assert_eq!(first.close().await.unwrap(), Close::Pending);
         server.resume();
-        // It says the same again, although the server may have heard of it by now.
+        // A second call returns the same, although the server may know of the close by now.
         assert_eq!(first.close().await.unwrap(), Close::Pending);
         assert_eq!(second.close().await.unwrap(), Close::Ended);
         let observer = observer(&host).await;
@@ -407,7 +407,7 @@ async fn close_says_whether_the_server_has_ended_the_session() {
     .await;
 }
 
-/// Nobody drives the runtime that the backend lives on. Driven again, it still ends the session.
+/// The backend's runtime is not driven. When it is driven again, it still ends the session.
 #[test]
 fn close_does_not_wait_for_an_idle_runtime() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -431,7 +431,7 @@ async fn the_old_lease_is_gone_before_the_new_session_begins() {
         let l = linked(server).await;
         let path = path("old");
         create(&l.backend, &path, Label::Lock).await;
-        // Keep-alives arrive until the end: the server's lease outlives ours by far.
+        // Keep-alives arrive until our session ends, so the server's lease outlives it by far.
         l.proxy.to_client(Flow::Swallow);
         l.backend.session_events().over(1).await;
         assert_eq!(names(&l.observer, &path).await.len(), 1);

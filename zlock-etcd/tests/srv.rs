@@ -1,4 +1,4 @@
-//! Servers that a domain names, by a real DNS server.
+//! Servers found by a domain's SRV records, on a real DNS server.
 #![cfg(feature = "srv")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -19,7 +19,7 @@ fn options(dns: &Dns) -> EtcdOptions {
     options.with_nameservers([dns.addr()])
 }
 
-/// A session survives that its server is replaced by another one of the cluster, which the client did not know.
+/// A session survives when its server is replaced by another member of the cluster that the client did not know.
 #[tokio::test]
 async fn a_member_that_is_new_in_dns_is_found_within_the_session() {
     limit(async {
@@ -117,7 +117,7 @@ async fn a_domain_without_servers_is_named() {
     .await;
 }
 
-/// Neither the name server nor the cluster need be there when a client begins.
+/// Neither the name server nor the cluster needs to be available when a client is created.
 #[tokio::test]
 async fn a_client_waits_for_the_name_server() {
     limit(async {

@@ -1,4 +1,4 @@
-//! A connect that cannot succeed: the error says why, host by host, and comes early where no wait helps.
+//! A connect that cannot succeed. The error states the reason for each host, and comes early where waiting does not help.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -14,10 +14,10 @@ use zlock_core::{Error, ErrorKind};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit};
 
-/// Far beyond the limit of a test: what ends with it has ended by itself.
+/// Far beyond the time limit of a test: a connect with this timeout that fails has not waited for it.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Time for a look at each host.
+/// Long enough to probe each host.
 const SHORT: Duration = Duration::from_secs(3);
 
 const NO_NAME: &str = "no-such-host.invalid:2379";
@@ -59,7 +59,7 @@ async fn a_host_that_may_come_up_is_waited_for_and_named() {
 #[tokio::test]
 async fn a_name_that_does_not_resolve_ends_the_connect() {
     limit(async {
-        // Once is not enough: a lookup may fail for the moment.
+        // One failed lookup is not enough, since it may be temporary.
         let error = refused(options(NO_NAME).with_connect_timeout(SHORT)).await;
         assert_says(&error, &["no session within", NO_NAME, "the name does not resolve"]);
         let error = refused(options(NO_NAME).with_connect_timeout(HOUR)).await;
@@ -68,7 +68,7 @@ async fn a_name_that_does_not_resolve_ends_the_connect() {
     .await;
 }
 
-/// It may be a server of a kind that the probe does not know.
+/// The host may be a server that the probe does not recognize.
 #[tokio::test]
 async fn an_unknown_answer_is_waited_for_and_reported() {
     limit(async {
@@ -96,7 +96,7 @@ async fn a_tls_port_is_refused_at_once() {
         let secure = tls.connect_string();
         let error = refused(options(&secure).with_connect_timeout(HOUR)).await;
         assert_says(&error, &[&format!("{secure}: answers with TLS, but this client speaks plain text")]);
-        // Nor does a name help that does not resolve; a server that serves does.
+        // A name that does not resolve does not help either, but a working server does.
         let error = refused(options(&format!("{secure},{NO_NAME}")).with_connect_timeout(HOUR)).await;
         assert_says(&error, &[&format!("{secure}: answers with TLS"), "the name does not resolve"]);
         let hosts = format!("{secure},{NO_NAME},{}", plain.addr());
@@ -116,7 +116,7 @@ async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
         let host = plain.connect_string();
         let error = refused(options(&host).with_tls(tls.certificate()).with_connect_timeout(HOUR)).await;
         assert_says(&error, &[&format!("{host}: answers in plain text, but this client speaks TLS")]);
-        // The right port, and a certificate that does not fit.
+        // The right port, with a wrong certificate.
         let other = Etcd::start_tls().await.certificate();
         let secure = tls.connect_string();
         let error = refused(options(&secure).with_tls(other).with_connect_timeout(SHORT)).await;
@@ -159,7 +159,7 @@ async fn a_frozen_server_is_named() {
     .await;
 }
 
-/// One host that may come up keeps the wait going.
+/// The connect keeps waiting while one of the hosts may still come up.
 #[tokio::test]
 async fn a_server_that_comes_up_is_found() {
     limit(async {
@@ -170,7 +170,7 @@ async fn a_server_that_comes_up_is_found() {
         server.stop();
         let hosts = format!("{NO_NAME},{}", server.addr());
         let connecting = tokio::spawn(EtcdBackend::connect(options(&hosts).with_connect_timeout(HOUR)));
-        // Time for a look at both.
+        // Long enough to probe both.
         sleep(SHORT).await;
         assert!(!connecting.is_finished());
         server.restart().await;

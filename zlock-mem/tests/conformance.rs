@@ -10,7 +10,7 @@ async fn store() -> Option<MemStore> {
     Some(MemStore::default())
 }
 
-/// Every parent's numbers wrap with its third child.
+/// A store where the sequence numbers of each parent wrap at its third child.
 async fn wrapping_store() -> Option<MemStore> {
     let store = store().await?;
     store.server.set_first_sequence(i32::MAX - 1);

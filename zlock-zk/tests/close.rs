@@ -1,4 +1,4 @@
-//! The end of a backend, and one that never began.
+//! The end of a backend, and connects that fail.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -93,7 +93,7 @@ async fn dropping_the_last_handle_ends_the_session() {
     .await;
 }
 
-/// A server that stands still confirms nothing: the locks are not free yet.
+/// A frozen server confirms nothing, so the locks are not free yet.
 #[tokio::test]
 async fn close_says_whether_the_server_has_ended_the_session() {
     limit(async {
@@ -107,7 +107,7 @@ async fn close_says_whether_the_server_has_ended_the_session() {
         server.pause();
         assert_eq!(first.close().await.unwrap(), Close::Pending);
         server.resume();
-        // It says the same again, although the server has heard of it by now.
+        // A second call returns the same, although the server knows of the close by now.
         assert_eq!(first.close().await.unwrap(), Close::Pending);
         let second = backend(&server.connect_string()).await;
         create(&second, &path, Label::Lock).await;
@@ -118,7 +118,7 @@ async fn close_says_whether_the_server_has_ended_the_session() {
     .await;
 }
 
-/// Nobody drives the runtime that the backend lives on. Driven again, it still ends the session.
+/// The backend's runtime is not driven. When it is driven again, it still ends the session.
 #[test]
 fn close_does_not_wait_for_an_idle_runtime() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -134,7 +134,7 @@ fn close_does_not_wait_for_an_idle_runtime() {
     assert_eq!(home.block_on(limit(backend.close())).unwrap(), Close::Ended);
 }
 
-/// Without a server: a clear error, in the time that was given.
+/// Without a server, connecting fails with a clear error within the connect timeout.
 #[tokio::test]
 async fn connecting_to_nobody_fails_in_time() {
     limit(async {
@@ -155,7 +155,7 @@ async fn connecting_to_nobody_fails_in_time() {
     .await;
 }
 
-/// The backend ends with the runtime that it was connected on; whoever waits on another one is told.
+/// The backend ends with the runtime that it was connected on. Tasks that wait on another runtime get an error.
 #[test]
 fn the_runtime_ends_and_the_backend_with_it() {
     let runtime =
@@ -181,7 +181,7 @@ fn the_runtime_ends_and_the_backend_with_it() {
         {
             assert_eq!(error.unwrap().kind(), ErrorKind::Closed);
         }
-        // The manager is gone, and nobody has asked the server.
+        // The backend's task has ended, and did not ask the server to end the session.
         assert_eq!(backend.close().await.unwrap(), Close::Pending);
     }));
 }

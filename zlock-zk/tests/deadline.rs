@@ -1,4 +1,4 @@
-//! The local end of a session comes before the server's.
+//! A session ends locally before it ends at the server.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -14,7 +14,7 @@ use zlock_testkit::{
 };
 use zlock_zk::{ZkBackend, ZkOptions};
 
-/// When our view says that the session is over, and when another client sees the node gone.
+/// Returns when our session is lost, and when another client sees that the node is gone.
 async fn lost_and_vanished(l: &common::Linked, path: &zlock_core::LockPath) -> (Instant, Instant) {
     let mut events = l.backend.session_events();
     let lost = async {
@@ -29,7 +29,7 @@ async fn lost_and_vanished(l: &common::Linked, path: &zlock_core::LockPath) -> (
     tokio::join!(lost, vanished)
 }
 
-/// The silent server: packets are swallowed, and no reset tells.
+/// A silent server: packets are swallowed, without a connection reset.
 #[tokio::test]
 async fn the_deadline_comes_before_the_server_ends_the_session() {
     limit(async {
@@ -52,7 +52,7 @@ async fn the_deadline_comes_before_the_server_ends_the_session() {
     .await;
 }
 
-/// Only answers that never came back keep the session at the server alive for longer; ours ends all the same.
+/// Requests without answers keep the session alive at the server. Ours ends in spite of that.
 #[tokio::test]
 async fn unanswered_requests_do_not_move_the_deadline() {
     limit(async {
@@ -67,14 +67,14 @@ async fn unanswered_requests_do_not_move_the_deadline() {
     .await;
 }
 
-/// A follower answers, and dies before it tells the leader.
+/// A follower answers, and dies before it informs the leader.
 #[tokio::test]
 async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
     limit_to(Duration::from_secs(120), async {
         if !have_zookeeper() {
             return;
         }
-        // The shortest session that these servers grant: two ticks.
+        // The shortest session timeout that these servers grant: two ticks.
         let tick = Duration::from_secs(1);
         let kind = ZooKeeper::builder().tick(tick).session_timeouts(2 * tick, 60 * tick);
         let ensemble = Ensemble::start_with(3, kind).await;
@@ -90,7 +90,7 @@ async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
             let path = path("follower");
             let _made = create(&backend, &path, Label::Lock).await;
             let mut events = backend.session_events();
-            // A heartbeat was answered when the deadline moves. The first ones still live by what came before them.
+            // The deadline moves when a heartbeat is answered. After the first heartbeats it still depends on earlier requests.
             for _ in 0..4 {
                 let before = events.current().deadline;
                 while events.current().deadline == before {
@@ -115,7 +115,7 @@ async fn the_deadline_holds_when_the_follower_dies_right_after_an_answer() {
     .await;
 }
 
-/// Own nodes that somebody deletes while the session lives are found by every third heartbeat.
+/// Every third heartbeat finds own nodes that were deleted by another client while the session is live.
 #[tokio::test]
 async fn a_deleted_node_is_reported_within_three_heartbeats() {
     limit(async {
@@ -129,7 +129,7 @@ async fn a_deleted_node_is_reported_within_three_heartbeats() {
         let mut gone = made.deletion.clone();
         gone.deleted().await;
         assert!(began.elapsed() < SESSION * 3 / 4, "{:?}", began.elapsed());
-        // A rename is no deletion, however often it happens.
+        // A rename is not a deletion, however often it happens.
         for label in [Label::Read, Label::Write].into_iter().cycle().take(100) {
             kept.node = l.backend.relabel(&path, &kept.node, label).await.unwrap();
         }
@@ -139,14 +139,14 @@ async fn a_deleted_node_is_reported_within_three_heartbeats() {
     .await;
 }
 
-/// A paused process: its client library still says that it is connected, its clock knows better.
+/// In a paused process, the client library still reports a connection, but the clock shows that the deadline has passed.
 #[tokio::test]
 async fn a_paused_process_wakes_up_without_its_session() {
     const NAME: &str = "a_paused_process_wakes_up_without_its_session";
     const SERVER: &str = "ZLOCK_TEST_ZK_PAUSED";
     const PATH: &str = "/paused/lock";
     let path = zlock_core::LockPath::new(PATH).unwrap();
-    // The child.
+    // In the child process.
     if let Ok(server) = std::env::var(SERVER) {
         let backend = backend(&server).await;
         let made = create(&backend, &path, Label::Lock).await;
@@ -155,10 +155,10 @@ async fn a_paused_process_wakes_up_without_its_session() {
         let mut last = Instant::now();
         loop {
             sleep(Duration::from_millis(1)).await;
-            // Before the look: a pause between the two is seen by the next one.
+            // Read the clock before `is_live`, so that a pause between the two is noticed in the next round.
             let now = Instant::now();
             let live = events.is_live(made.epoch);
-            // Nobody pauses for that long and is right to believe in it, whatever the pause was for.
+            // After such a long pause, the session must not be live, whatever the reason for the pause.
             if now - last > SESSION * 7 / 8 {
                 println!("\nwoke {}", if live { "and believes in it" } else { "without it" });
             }
@@ -180,7 +180,7 @@ async fn a_paused_process_wakes_up_without_its_session() {
     .await;
 }
 
-/// The server grants what it wants; the deadline goes by what it granted.
+/// The server may grant another timeout than requested. The deadline follows the granted one.
 #[tokio::test]
 async fn the_granted_timeout_counts() {
     limit(async {
@@ -196,7 +196,7 @@ async fn the_granted_timeout_counts() {
     .await;
 }
 
-/// With very many nodes a heartbeat no longer lists them.
+/// With very many nodes, heartbeats no longer list them.
 #[tokio::test]
 async fn very_many_nodes_are_kept_without_a_list() {
     limit(async {

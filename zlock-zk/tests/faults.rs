@@ -1,4 +1,4 @@
-//! A request or its answer gets lost, by each of the three ways in which a link breaks.
+//! A request or its answer is lost, in each of the three ways in which a link breaks.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -50,7 +50,7 @@ async fn lost_create(lose: Lose, cut: Cut) {
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
     assert_eq!((&made.node.id, made.epoch), (&token, 1));
-    // The first node under its parent: not made a second time.
+    // The first node under its parent, so it was not created twice.
     assert_eq!(made.node.sequence.get(), 0);
     assert_eq!(*made.queue.unwrap(), *std::slice::from_ref(&made.node));
     let stat = l.observer.check_stat(&format!("{path}/{}", made.node.name)).await.unwrap().unwrap();
@@ -99,7 +99,7 @@ async fn lost_relabel(lose: Lose, cut: Cut) {
         (Label::Read, made.node.sequence, made.node.fencing_token)
     );
     assert_eq!(names(&l.observer, &path).await, [now.name.to_string()]);
-    // Deleted under the name that it had when it was made.
+    // The target has the node's original name.
     l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();
     assert!(names(&l.observer, &path).await.is_empty());
     assert!(!made.deletion.is_deleted());
@@ -115,7 +115,7 @@ async fn lost_mkdir(lose: Lose, cut: Cut) {
     assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
 }
 
-/// T2: the create was sent, nobody waits for it any more, its request may still be under way.
+/// T2: the create was sent and then dropped. Its request may still be in flight.
 #[tokio::test]
 async fn a_dropped_create_is_found_by_its_token() {
     limit(async {
@@ -126,7 +126,7 @@ async fn a_dropped_create_is_found_by_its_token() {
             mkdir(&l.observer, &path).await;
             let staged = cut.map(|cut| l.proxy.lose_next(Lose::Answer, zookeeper_request(CREATE), cut));
             let create = l.backend.create_ephemeral_sequential(&path, Label::Lock, &token, b"");
-            // Long enough to send it, and far too short for an answer or for a second try.
+            // Long enough to send the request, and far too short for an answer or a second attempt.
             assert!(timeout(Duration::ZERO, create).await.is_err());
             if let Some(staged) = staged {
                 staged.happened().await;
@@ -138,7 +138,7 @@ async fn a_dropped_create_is_found_by_its_token() {
     .await;
 }
 
-/// While the link is away requests queue in the client library, and are sent when it is back: in order.
+/// While the link is down, requests are queued in the client library. They are sent in order when it is up again.
 #[tokio::test]
 async fn a_create_that_was_queued_without_a_link_does_not_come_after_its_delete() {
     limit(async {
@@ -161,7 +161,7 @@ async fn a_create_that_was_queued_without_a_link_does_not_come_after_its_delete(
     .await;
 }
 
-/// T1: applied, the answer lost, all tries used up, the session lives on.
+/// T1: the request is applied, its answer is lost, all attempts are used up, and the session survives.
 #[tokio::test]
 async fn a_create_that_gives_up_says_that_it_may_have_happened() {
     limit(async {
@@ -180,7 +180,7 @@ async fn a_create_that_gives_up_says_that_it_may_have_happened() {
     .await;
 }
 
-/// T43, T9: one budget, however many requests an operation takes.
+/// T43, T9: an operation has one time budget, however many requests it takes.
 #[tokio::test]
 async fn an_operation_ends_with_its_time() {
     limit(async {
@@ -213,7 +213,7 @@ async fn an_operation_ends_with_its_time() {
             );
             let took = began.elapsed();
             assert!(took >= second && took < second * 3 / 2, "cut: {is_cut}, {took:?}");
-            // The relabel reads first: nothing was written yet.
+            // The relabel reads first, so nothing was written yet.
             let writes = [create.unwrap_err(), delete.unwrap_err()];
             let reads = [list.unwrap_err(), watch.unwrap_err(), relabel.unwrap_err()];
             for error in &writes {

@@ -1,4 +1,4 @@
-//! Clients that are there before their store is.
+//! Clients that are created before their store is available.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -35,7 +35,7 @@ async fn a_client_is_used_before_its_server_starts() {
         let waiter = tokio::spawn(async move { waiting.acquire_timeout(Duration::from_secs(60)).await });
         server.restart().await;
         let guard = match waiter.await.unwrap() {
-            // A busy machine may need longer for the start than an operation may take.
+            // On a busy machine, the start may take longer than the operation timeout.
             Err(error) if error.kind() == ErrorKind::Unavailable => mutex.acquire().await.unwrap(),
             acquired => acquired.unwrap(),
         };
@@ -53,7 +53,7 @@ async fn what_no_wait_mends_is_reported_by_calls() {
         }
         let invalid = ZkBackend::connect_lazy(options("h:x")).unwrap_err();
         assert_eq!(invalid.kind(), ErrorKind::InvalidArgument, "{invalid}");
-        // Another kind of server, long before the connect timeout.
+        // A different kind of server is reported long before the connect timeout.
         let server = Etcd::start().await;
         let wrong = options(&server.connect_string()).with_connect_timeout(Duration::from_secs(3600));
         let client = Client::new(ZkBackend::connect_lazy(wrong).unwrap());
@@ -65,13 +65,13 @@ async fn what_no_wait_mends_is_reported_by_calls() {
     .await;
 }
 
-/// The reads of files that are under way in this process.
+/// Returns the number of file reads that are in progress in this process.
 fn reads() -> usize {
     let names = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
     names.filter(|name| fs::read_to_string(name).is_ok_and(|name| name == "zlock-files\n")).count()
 }
 
-/// A pipe without a writer is a file on a disk that hangs.
+/// A pipe without a writer behaves like a file on a disk that hangs.
 #[tokio::test]
 async fn files_are_read_off_the_runtime_and_one_at_a_time() {
     limit(async {
@@ -85,7 +85,7 @@ async fn files_are_read_off_the_runtime_and_one_at_a_time() {
         let error = ZkBackend::connect(secret.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.to_string().contains("password: No such file"), "{error}");
-        // A client that is lazy waits for its files, too.
+        // A lazy client waits for its files, too.
         let client = Client::new(ZkBackend::connect_lazy(secret.clone()).unwrap());
         let mutex = InterProcessMutex::new(&client, "/files").unwrap();
         let error = mutex.acquire_timeout(second).await.unwrap_err();

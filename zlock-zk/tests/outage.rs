@@ -1,4 +1,4 @@
-//! An outage that the session outlives: what it costs the server does not depend on how often was tried meanwhile.
+//! An outage that the session survives costs the server the same, however often clients have retried meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -16,8 +16,8 @@ use zlock_recipes::suite::outage::{Outage, outage, paths};
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to};
 use zlock_zk::ZkBackend;
 
-/// For each node and each grant. A node in a queue takes five: create, list, watch, list again, delete. One that was
-/// given up is listed once more, with a sync, and its watch removed.
+/// The maximum number of requests for each node and each grant. A node in a queue takes five: create, list, watch, list again,
+/// delete. If its acquisition was given up, three more: a sync, a listing, and the removal of its watch.
 const REQUESTS: usize = 8;
 
 async fn requests_after(how: Outage, break_link: impl AsyncFnOnce(&FaultProxy)) {
@@ -88,7 +88,7 @@ async fn one_listing_serves_many_deletes() {
             delete.unwrap();
         }
         let requests = server.mntr().await["packets_received"] - before;
-        // 10 deletes; for the first and for all others a sync and a list; a heartbeat.
+        // 10 deletes, a sync and a listing for the first, a sync and a listing for all others, and a heartbeat.
         assert!(requests < 40.0, "{requests}");
         assert!(names(&observer, &path).await.is_empty());
     })
@@ -106,7 +106,7 @@ async fn a_delete_that_is_not_polled_holds_up_no_other() {
         let path = path("kept");
         create(&backend, &path, Label::Lock).await;
         let (kept, other) = (Target::Id(token()), Target::Id(token()));
-        // It waits for its listing.
+        // This delete waits for its listing.
         let mut kept = pin!(backend.delete(&path, &kept));
         assert!(timeout(Duration::ZERO, &mut kept).await.is_err());
         let deleted = timeout(Duration::from_secs(5), backend.delete(&path, &other)).await;

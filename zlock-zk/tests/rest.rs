@@ -1,4 +1,4 @@
-//! An idle session: what it costs, and what its first node is worth.
+//! An idle session: its cost, and whether its first node can be trusted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -15,17 +15,17 @@ use zlock_testkit::{
 use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::Client;
 
-/// How many packets a server gets in so many session timeouts.
+/// Returns the number of packets that a server receives within this number of session timeouts.
 async fn packets(server: &ZooKeeper, timeouts: u32) -> f64 {
     let count = async || server.mntr().await["packets_received"];
     let before = count().await;
     sleep(SESSION * timeouts).await;
-    // The question itself is one.
+    // The request for the counter is itself a packet.
     count().await - before - 1.0
 }
 
-/// Of a whole number of session timeouts. What comes on top of the client library's pings is at most a quarter, since
-/// each request of ours takes the place of a ping.
+/// Over a whole number of session timeouts. We add at most a quarter to the client library's pings, since each of our requests
+/// replaces a ping.
 #[tokio::test]
 async fn an_idle_session_costs_little_more_than_the_librarys_pings() {
     const TIMEOUTS: u32 = 3;
@@ -74,7 +74,7 @@ async fn a_client_that_idles_keeps_its_session() {
     .await;
 }
 
-/// A client that locks and releases all the time lives by its heartbeats, which its acquisitions do not disturb.
+/// A client that acquires and releases all the time keeps its session by heartbeats, which its acquisitions do not disturb.
 #[tokio::test]
 async fn a_client_with_very_short_holds_keeps_its_session() {
     limit(async {
@@ -91,7 +91,7 @@ async fn a_client_with_very_short_holds_keeps_its_session() {
     .await;
 }
 
-/// The first node belongs to the next session, and no create reports a node of the session that is over.
+/// Expects that the first node belongs to the next session, and that no create reports a node of the session that is over.
 async fn is_made_in_the_next_session(l: &Linked) {
     let path = path("dead");
     let made = create(&l.backend, &path, Label::Lock).await;
@@ -103,7 +103,7 @@ async fn is_made_in_the_next_session(l: &Linked) {
     assert!(l.backend.session_events().is_live(2) && !made.deletion.is_deleted());
 }
 
-/// The link is silent until the server has ended the session, and the client's library still believes in it.
+/// The link is silent until the server has ended the session, which the client library still takes for live.
 #[tokio::test]
 async fn a_session_that_ended_in_silence_grants_nothing() {
     limit(async {
@@ -112,7 +112,7 @@ async fn a_session_that_ended_in_silence_grants_nothing() {
             let l = linked(server).await;
             sleep(SESSION * 3 / 2).await;
             let id = format!("{:#x}", l.backend.session_events().current().id.get());
-            // New connections fare no better.
+            // New connections are silent, too.
             l.proxy.freeze().await;
             l.proxy.both(flow);
             let dump = async || server.four_letter_word("dump").await.unwrap();
@@ -124,14 +124,14 @@ async fn a_session_that_ended_in_silence_grants_nothing() {
     .await;
 }
 
-/// Another client takes the session over, by its password, and closes it: the only way to end it by hand.
+/// Another client takes over the session with its password and closes it, which is the only way to end a session by hand.
 #[tokio::test]
 async fn a_session_that_was_ended_by_hand_grants_nothing() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
         let l = linked(server).await;
         sleep(SESSION * 3 / 2).await;
-        // Nothing tells the client before its create does.
+        // The client cannot learn of it before its create.
         l.proxy.to_client(Flow::Hold);
         let (addr, id) = (server.addr(), l.backend.session_events().current().id.get());
         let ended = tokio::task::spawn_blocking(move || end_zookeeper_session(addr, id));
@@ -163,8 +163,9 @@ async fn an_idle_session_that_hears_nothing_is_lost() {
     .await;
 }
 
-/// A follower that dies right after it has passed on the first create has not reported it, nor what it heard a moment before. Here
-/// it has heard nothing for a while before, since the link stood still: the leader counts from what came before that.
+/// A follower that dies right after it has forwarded the first create has reported neither the create nor the requests shortly
+/// before it to the leader. Here it has received nothing for a while before the create, since the link was frozen. So the
+/// leader counts the session timeout from an even earlier request.
 #[tokio::test]
 async fn the_first_deadline_holds_when_the_follower_dies_right_after_the_create() {
     const TICK: Duration = Duration::from_millis(200);
@@ -186,12 +187,12 @@ async fn the_first_deadline_holds_when_the_follower_dies_right_after_the_create(
             sleep(LONG * 3 / 2).await;
             assert!(events.is_live(1));
             proxy.to_server(Flow::Hold);
-            // Shorter than what the library takes for a dead link.
+            // Too short for the library to consider the link dead.
             sleep(LONG / 6).await;
             proxy.to_server(Flow::Pass);
             let sent = Instant::now();
             let made = create(&backend, &path, Label::Lock).await;
-            // A frozen server is as dead as a killed one, and is so at once.
+            // A frozen server looks as dead as a killed one, and freezing takes effect at once.
             ensemble.members()[follower].pause();
             let took = sent.elapsed();
             assert_eq!(made.epoch, 1);

@@ -1,4 +1,4 @@
-//! A backend whose runtime ends, while others wait for it on runtimes of their own.
+//! A backend's runtime ends while tasks on other runtimes wait for the backend.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -18,7 +18,7 @@ use zlock_zk::ZkBackend;
 const ROUNDS: usize = 30;
 const WAITERS: usize = 64;
 
-/// Waits for the node or for the queue to change, again and again. The error in the end.
+/// Waits for changes of the node or the queue until that fails. Returns the error.
 async fn wait(backend: Arc<ZkBackend>, path: LockPath, node: Option<Node>) -> Error {
     loop {
         let armed = match &node {
@@ -36,8 +36,8 @@ async fn wait(backend: Arc<ZkBackend>, path: LockPath, node: Option<Node>) -> Er
     }
 }
 
-/// Connects on a runtime of its own, waits on the test's, ends the first one by `end`, and expects an error from
-/// everybody who waits.
+/// Connects on a separate runtime, waits on the test's, ends the first one with `end`, and expects that all waiters get an
+/// error.
 async fn waiters_get_an_error(runtime: fn() -> Runtime, end: fn(Runtime)) {
     let Some(server) = zookeeper_or_skip().await else { return };
     for round in 0..ROUNDS {

@@ -45,11 +45,12 @@ async fn tls_trusts_the_right_server_only() {
     .await;
 }
 
-/// The client library keeps what a session began with: a certificate that is replaced at once costs the session.
+/// The client library keeps the certificate that a session began with. A certificate that is replaced without an overlap costs
+/// the session.
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn a_new_certificate_is_read_for_the_next_session() {
-    // It starts a server twice, and waits for the end of a session.
+    // The test starts a server twice, and waits for the end of a session.
     limit_to(Duration::from_secs(180), async {
         if !have_zookeeper() {
             return;
@@ -102,7 +103,7 @@ mod sasl {
     use super::common::options;
     use super::*;
 
-    /// Writes the file of the server's only user.
+    /// Writes the configuration file with the server's only user.
     fn write_jaas(file: &Path, password: &str) {
         let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
         std::fs::write(file, format!("Server {{ {module} required user_me=\"{password}\"; }};")).unwrap();
@@ -160,7 +161,7 @@ mod sasl {
             let (user, sasl) = (("ZLOCK_USER", "me"), ("ZLOCK_AUTH", "sasl"));
             let from_file = with(&[user, sasl, ("ZLOCK_PASSWORD_FILE", file.to_str().unwrap())]).unwrap();
             lock_and_unlock(&ZkBackend::connect(from_file).await.unwrap()).await;
-            // A wrong one is reported by whoever waits for a session that never comes.
+            // A wrong password is reported by an operation that waits for the first session.
             let wrong = with(&[user, sasl, ("ZLOCK_PASSWORD", "WRONG")]).unwrap();
             let error = ZkBackend::connect_lazy(wrong).unwrap().children(&path("refused")).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
@@ -168,7 +169,7 @@ mod sasl {
             let error = with(&[user, ("ZLOCK_PASSWORD", "x"), ("ZLOCK_AUTH", "kerberos")]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             assert!(error.to_string().contains("zk:// takes digest and sasl"), "{error}");
-            // The scheme digest, which every server has.
+            // The digest scheme, which every server supports.
             let acl = [Acl::new(Permission::ALL, AuthId::authed())];
             let digest = with(&[user, ("ZLOCK_PASSWORD_FILE", file.to_str().unwrap())]).unwrap();
             lock_and_unlock(&ZkBackend::connect(digest.with_acls(acl)).await.unwrap()).await;
@@ -176,10 +177,10 @@ mod sasl {
         .await;
     }
 
-    /// Looks at the session whenever it is woken.
+    /// Reads the session's state whenever it is woken.
     struct Witness {
         events: SessionEvents,
-        /// How the session was over.
+        /// The states of the session after its end.
         seen: Mutex<Vec<SessionState>>,
     }
 

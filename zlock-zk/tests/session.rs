@@ -1,4 +1,4 @@
-//! Sessions are kept over outages, and begun anew when they are lost.
+//! Sessions survive outages, and are replaced when they are lost.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -14,8 +14,8 @@ use zlock_testkit::{
 };
 use zlock_zk::{ZkBackend, ZkOptions};
 
-/// The server that we are connected to falls silent, and new connections to it get no answer: the session is kept
-/// by another one, whichever is tried first.
+/// The server that we are connected to falls silent, also on new connections. The session continues on another server,
+/// whichever is tried first.
 #[tokio::test]
 async fn a_silent_member_costs_nothing() {
     limit_to(Duration::from_secs(120), async {
@@ -32,7 +32,7 @@ async fn a_silent_member_costs_nothing() {
         let path = path("silent-member");
         let made = create(&backend, &path, Label::Lock).await;
         for round in 0..6 {
-            // The one that heartbeats go to.
+            // The proxy that heartbeats go through.
             let before: Vec<_> = proxies.iter().map(FaultProxy::bytes_to_client).collect();
             sleep(SESSION / 2).await;
             let used = (0..3).find(|&i| proxies[i].bytes_to_client() > before[i]).unwrap();
@@ -49,7 +49,7 @@ async fn a_silent_member_costs_nothing() {
     .await;
 }
 
-/// MX-02, FR-14: shorter than the session.
+/// MX-02, FR-14: an outage that is shorter than the session timeout.
 #[tokio::test]
 async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
     limit_to(Duration::from_secs(120), async {
@@ -87,7 +87,7 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
     .await;
 }
 
-/// FR-14, T17, T26: longer than the session.
+/// FR-14, T17, T26: an outage that is longer than the session timeout.
 #[tokio::test]
 async fn a_longer_outage_is_a_new_epoch() {
     limit(async {
@@ -125,7 +125,7 @@ async fn a_longer_outage_is_a_new_epoch() {
         );
         until("the first is gone", async || names(&l.observer, &path).await == [later.node.name.to_string()])
             .await;
-        // About a node of a session that is over.
+        // This node belongs to a session that is over.
         assert_eq!(
             l.backend.relabel(&path, &made.node, Label::Read).await.unwrap_err().kind(),
             ErrorKind::SessionLost
@@ -135,7 +135,7 @@ async fn a_longer_outage_is_a_new_epoch() {
     .await;
 }
 
-/// The nodes of a lost session go at once when the link is back, not when the server expires them.
+/// When the link is up again, the nodes of a lost session are removed at once, not when the server expires the session.
 #[tokio::test]
 async fn a_lost_session_is_closed_at_the_server() {
     limit(async {
@@ -146,9 +146,9 @@ async fn a_lost_session_is_closed_at_the_server() {
             linked_with(server, |options| options.with_session_timeout(long).with_server_tick(long)).await;
         let path = path("closed-at-the-server");
         create(&l.backend, &path, Label::Lock).await;
-        // A new session has no such margin: the leader itself began it.
+        // A new session has no such margin, since the leader itself has just started it.
         sleep(long * 3 / 4).await;
-        // A future that nobody polls has a request under way: it must not keep the old session alive.
+        // A future that is not polled has a request in flight, which must not keep the old session alive.
         l.proxy.both(Flow::Hold);
         let mut unpolled = Box::pin(l.backend.children(&path));
         assert!(timeout(Duration::from_millis(20), &mut unpolled).await.is_err());
@@ -164,7 +164,7 @@ async fn a_lost_session_is_closed_at_the_server() {
     .await;
 }
 
-/// FR-17: the server ended the session without our knowing; one loss, and then connected.
+/// FR-17: the server has ended the session without our noticing. One loss is reported, and then a connection.
 #[tokio::test]
 async fn a_session_ended_by_the_server_is_one_loss() {
     limit(async {
@@ -192,7 +192,7 @@ async fn a_session_ended_by_the_server_is_one_loss() {
     .await;
 }
 
-/// A server that we come to after an interruption may be behind the one that we left.
+/// The server that we reconnect to may be behind the previous one.
 #[tokio::test]
 async fn the_first_read_after_an_interruption_catches_up() {
     limit(async {

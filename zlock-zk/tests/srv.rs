@@ -1,4 +1,4 @@
-//! Servers that a domain names, by a real DNS server.
+//! Servers found by a domain's SRV records, on a real DNS server.
 #![cfg(feature = "srv")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -39,7 +39,7 @@ async fn an_ensemble_that_moves_is_found_again() {
     .await;
 }
 
-/// The preferred servers are tried first, the others when these give no session.
+/// The preferred servers are tried first, and the others if those give no session.
 #[tokio::test]
 async fn the_next_priority_is_tried() {
     limit(async {
@@ -80,7 +80,7 @@ async fn a_domain_without_servers_is_named() {
     .await;
 }
 
-/// Neither the name server nor the ensemble need be there when a client begins.
+/// Neither the name server nor the ensemble needs to be available when a client is created.
 #[tokio::test]
 async fn a_client_waits_for_the_name_server() {
     limit(async {

@@ -1,4 +1,4 @@
-//! What is in the tree: names, parents, access lists, chroot, watches, and how many requests it takes.
+//! The tree: names, parents, access lists, chroot, watches, and the number of requests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit, zookeeper
 use zlock_zk::{Acl, AuthId, Permission, ZkBackend};
 use zookeeper_client::{Acls, CreateMode};
 
-/// Create, list and delete, in two round trips.
+/// An acquisition and a release are a create, a listing and a delete, in two round trips.
 #[tokio::test]
 async fn acquire_and_release_are_three_requests() {
     limit(async {
@@ -23,7 +23,7 @@ async fn acquire_and_release_are_three_requests() {
             return;
         }
         let server = ZooKeeper::start().await;
-        // Heartbeats count, too: none within the time of this test.
+        // Heartbeats count, too. None is due within the time of this test.
         let long = options(&server.connect_string()).with_session_timeout(Duration::from_secs(100));
         let backend = ZkBackend::connect(long).await.unwrap();
         let path = path("cost");
@@ -40,7 +40,7 @@ async fn acquire_and_release_are_three_requests() {
             backend.delete(&path, &Target::Node(made.node)).await.unwrap();
         }
         assert_eq!(packets().await - before - idle, 3.0 * f64::from(rounds));
-        // A watch that fires is one more, one that is dropped two.
+        // A watch that fires costs one more request, and one that is dropped costs two.
         let before = packets().await;
         drop(backend.exists_with_watch(&path, &first.node).await.unwrap());
         until("removed", async || server.mntr().await["watch_count"] == 0.0).await;
@@ -50,7 +50,7 @@ async fn acquire_and_release_are_three_requests() {
     .await;
 }
 
-/// One round trip: with a link of 300 ms each way, a create is answered after one of them.
+/// On a link with a delay of 300 ms each way, a create is answered after one round trip.
 #[tokio::test]
 async fn a_create_is_one_round_trip() {
     limit(async {
@@ -69,7 +69,7 @@ async fn a_create_is_one_round_trip() {
     .await;
 }
 
-/// T60: their number at the server is flat.
+/// T60: the number of watches at the server stays constant.
 #[tokio::test]
 async fn watches_do_not_pile_up() {
     limit(async {
@@ -88,13 +88,13 @@ async fn watches_do_not_pile_up() {
                 Existence::Watching(watch) => drop(watch),
                 other => panic!("{other:?}"),
             }
-            // Dropped while it is under way.
+            // Dropped while the request is in flight.
             drop(timeout(Duration::ZERO, backend.exists_with_watch(&path, &held.node)).await);
             drop(backend.children_with_watch(&path).await.unwrap());
             drop(timeout(Duration::ZERO, backend.children_with_watch(&path)).await);
             drop(backend.children_with_watch(&LockPath::new("/nowhere/at/all").unwrap()).await.unwrap());
         }
-        // Several on one node are one at the server.
+        // Several watches on one node are a single one at the server.
         until("flat", async || watches().await == 1).await;
         backend.delete(&path, &Target::Node(held.node.clone())).await.unwrap();
         for watch in kept {
@@ -106,7 +106,7 @@ async fn watches_do_not_pile_up() {
     .await;
 }
 
-/// The container reaper, at any moment: each round leaves the parents empty for long enough.
+/// The server's container reaper may run at any moment. Each round leaves the parents empty for long enough.
 #[tokio::test]
 async fn a_parent_that_the_server_removes_costs_no_error() {
     limit(async {
@@ -162,7 +162,7 @@ async fn the_order_holds_across_the_wrap() {
     .await;
 }
 
-/// AC-04, and the chroot: what exists needs no permission of ours but that of the lowest.
+/// AC-04, also with a chroot: of the ancestors that exist, we only need permissions on the lowest.
 #[tokio::test]
 async fn ancestors_need_no_permission() {
     limit(async {
@@ -178,7 +178,7 @@ async fn ancestors_need_no_permission() {
         let lock = LockPath::new("/new/lock").unwrap();
         let made = create(&backend, &lock, Label::Lock).await;
         backend.delete(&lock, &Target::Node(made.node)).await.unwrap();
-        // AC-03: one clear error, at once.
+        // AC-03: a clear error at once.
         let began = Instant::now();
         let barred =
             ZkBackend::connect(options(&server.connect_string()).with_chroot(root.clone())).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_missing_chroot_is_made() {
     .await;
 }
 
-/// AC-01: the access list holds for the parents, too.
+/// AC-01: the access list also applies to the parents.
 #[tokio::test]
 async fn access_lists_are_those_of_the_options() {
     limit(async {
@@ -239,7 +239,7 @@ async fn access_lists_are_those_of_the_options() {
         }
         let node = format!("{path}/{}", now.name);
         assert_eq!(observer.get_data(&node).await.unwrap_err(), zookeeper_client::Error::NoAuth);
-        // Somebody with another password is refused, and told so.
+        // A client with another password gets a clear error.
         let other = ZkBackend::connect(locked("me:wrong")).await.unwrap();
         let errors = [
             other.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await.err(),
@@ -257,7 +257,7 @@ async fn access_lists_are_those_of_the_options() {
     .await;
 }
 
-/// A scheme that the server does not know, and a list of nobody.
+/// An auth scheme that the server does not know, and an access list for authenticated clients from a client that is not.
 #[tokio::test]
 async fn refused_credentials_are_final() {
     limit(async {
@@ -279,7 +279,7 @@ async fn refused_credentials_are_final() {
     .await;
 }
 
-/// The server begins to refuse the credentials when the session is begun anew: no endless retry.
+/// The server refuses the credentials when the next session begins. The client does not retry forever.
 #[tokio::test]
 async fn credentials_that_are_refused_later_close_the_backend() {
     limit(async {
@@ -304,7 +304,7 @@ async fn credentials_that_are_refused_later_close_the_backend() {
     .await;
 }
 
-/// A listing that is refused: the node that was made for it is deleted, by the one name that is known.
+/// If the listing is refused, the node that was created before it is deleted under its known name.
 #[tokio::test]
 async fn a_node_whose_queue_cannot_be_read_is_deleted() {
     limit(async {
@@ -318,7 +318,7 @@ async fn a_node_whose_queue_cannot_be_read_is_deleted() {
         let backend = backend(&server.connect_string()).await;
         let error = backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
-        // From 3.8.4 and 3.9.2 on nobody may look at it without the right to read it (ZOOKEEPER-2590).
+        // From 3.8.4 and 3.9.2 on, a client cannot check the node without read permission (ZOOKEEPER-2590).
         observer.set_acl(path.as_str(), &Acls::anyone_all(), None).await.unwrap();
         let stat = observer.check_stat(path.as_str()).await.unwrap().unwrap();
         assert_eq!((stat.num_children, stat.cversion), (0, 2), "made, and deleted");
@@ -326,7 +326,7 @@ async fn a_node_whose_queue_cannot_be_read_is_deleted() {
     .await;
 }
 
-/// Curator revokes by writing into the node: whoever watches it looks again.
+/// Curator requests a revocation by writing data to the node, which fires a watch on it.
 #[tokio::test]
 async fn written_data_is_a_change() {
     limit(async {
@@ -345,7 +345,7 @@ async fn written_data_is_a_change() {
     .await;
 }
 
-/// ZooKeeper tells when a node was made; a foreign node is no session's.
+/// ZooKeeper reports when a node was created. A foreign node belongs to no session.
 #[tokio::test]
 async fn time_of_the_create_is_reported() {
     limit(async {
@@ -368,7 +368,7 @@ async fn time_of_the_create_is_reported() {
     .await;
 }
 
-/// A rename takes what was written along, and what the rename itself wrote is known.
+/// A rename keeps the data that was written to the node. The contents that a rename wrote itself are known without a read.
 #[tokio::test]
 async fn written_data_survives_a_relabel() {
     limit(async {
@@ -395,7 +395,7 @@ async fn written_data_survives_a_relabel() {
     .await;
 }
 
-/// Refused before it makes the server cut the connection.
+/// Refused before it is sent, since the server would close the connection.
 #[tokio::test]
 async fn too_much_data_is_refused() {
     limit(async {
@@ -415,7 +415,7 @@ async fn too_much_data_is_refused() {
     .await;
 }
 
-/// A path that we take is one that the server takes.
+/// Every path that we accept is accepted by the server.
 #[tokio::test]
 async fn every_path_that_we_take_works() {
     limit(async {

@@ -1,4 +1,4 @@
-//! Links that break all the time: every create is one node, and none is left.
+//! Links that break all the time. Every create makes at most one node, and none is left.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -20,7 +20,7 @@ const TIME: Duration = Duration::from_secs(6);
 const ANY: &[i32] =
     &[zk_op::CREATE2, zk_op::GET_CHILDREN, zk_op::DELETE, zk_op::SYNC, zk_op::MULTI, zk_op::CREATE_CONTAINER];
 
-/// Creates, renames and deletes until told to stop. Some creates are dropped half way, and deleted by token.
+/// Creates, renames and deletes until `stop` is set. Some creates are dropped half way, and deleted by node ID.
 async fn work(
     backend: Arc<ZkBackend>,
     path: LockPath,
@@ -102,7 +102,7 @@ async fn broken_links_leave_nothing() {
     .await;
 }
 
-/// Members of an ensemble go and come; sessions move from one to another.
+/// Members of an ensemble stop and start, and sessions move from one to another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_go_and_come_leave_nothing() {
     limit_to(Duration::from_secs(240), async {

@@ -1,4 +1,4 @@
-//! A connect that cannot succeed: the error says why, host by host, and comes early where no wait helps.
+//! A connect that cannot succeed. The error states the reason for each host, and comes early where waiting does not help.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -16,13 +16,13 @@ use zlock_testkit::{
 };
 use zlock_zk::{ZkBackend, ZkOptions};
 
-/// Far beyond the limit of a test: what ends with it has ended by itself.
+/// Far beyond the time limit of a test: a connect with this timeout that fails has not waited for it.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Time for a look at each host.
+/// Long enough to probe each host.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// Time for two of them: a server's TLS may be slow to answer at first.
+/// Long enough for two probes. A server's first TLS handshake may be slow.
 #[cfg(feature = "tls")]
 const LONGER: Duration = Duration::from_secs(15);
 
@@ -65,7 +65,7 @@ async fn a_host_that_may_come_up_is_waited_for_and_named() {
 #[tokio::test]
 async fn a_name_that_does_not_resolve_ends_the_connect() {
     limit(async {
-        // Once is not enough: a lookup may fail for the moment.
+        // One failed lookup is not enough, since it may be temporary.
         let error = refused(options(NO_NAME).with_connect_timeout(SHORT)).await;
         assert_says(&error, &["no session within", NO_NAME, "the name does not resolve"]);
         let error = refused(options(NO_NAME).with_connect_timeout(HOUR)).await;
@@ -74,7 +74,7 @@ async fn a_name_that_does_not_resolve_ends_the_connect() {
     .await;
 }
 
-/// It may be a server of a kind that the probe does not know.
+/// The host may be a server that the probe does not recognize.
 #[tokio::test]
 async fn an_unknown_answer_is_waited_for_and_reported() {
     limit(async {
@@ -102,7 +102,7 @@ async fn a_tls_port_is_refused_at_once() {
         let secure = server.tls().0.to_string();
         let error = refused(options(&secure).with_connect_timeout(HOUR)).await;
         assert_says(&error, &[&format!("{secure}: answers with TLS, but this client speaks plain text")]);
-        // Nor does a name help that does not resolve; a server that serves does.
+        // A name that does not resolve does not help either, but a working server does.
         let error = refused(options(&format!("{secure},{NO_NAME}")).with_connect_timeout(HOUR)).await;
         assert_says(&error, &[&format!("{secure}: answers with TLS"), "the name does not resolve"]);
         let hosts = format!("{secure},{NO_NAME},{}", server.addr());
@@ -123,7 +123,7 @@ async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
         let plain = server.connect_string();
         let error = refused(options(&plain).with_tls(certificate).with_connect_timeout(HOUR)).await;
         assert_says(&error, &[&format!("{plain}: answers in plain text, but this client speaks TLS")]);
-        // The right port, with the right certificate and with one that does not fit.
+        // The right port, with the right certificate and with a wrong one.
         let other = ZooKeeper::builder().tls().start().await;
         let secure = server.tls().0.to_string();
         ZkBackend::connect(options(&secure).with_tls(certificate)).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_server_without_a_quorum_is_named() {
     .await;
 }
 
-/// One host that may come up keeps the wait going.
+/// The connect keeps waiting while one of the hosts may still come up.
 #[tokio::test]
 async fn a_server_that_comes_up_is_found() {
     limit(async {
@@ -197,7 +197,7 @@ async fn a_server_that_comes_up_is_found() {
         server.stop();
         let hosts = format!("{NO_NAME},{}", server.addr());
         let connecting = tokio::spawn(ZkBackend::connect(options(&hosts).with_connect_timeout(HOUR)));
-        // Time for a look at both.
+        // Long enough to probe both.
         sleep(SHORT).await;
         assert!(!connecting.is_finished());
         server.restart().await;
@@ -206,7 +206,7 @@ async fn a_server_that_comes_up_is_found() {
     .await;
 }
 
-/// Once there was a session no cause ends the backend.
+/// After the first session, no such cause ends the backend.
 #[tokio::test]
 async fn a_backend_that_was_connected_never_gives_up() {
     limit(async {
@@ -220,7 +220,7 @@ async fn a_backend_that_was_connected_never_gives_up() {
         proxy.set_upstream(etcd.addr());
         proxy.cut(Cut::Fin);
         events.over(1).await;
-        // Time to see that another server is there.
+        // Long enough to notice the other server.
         sleep(SHORT).await;
         assert_eq!(events.current().state, SessionState::Lost);
         proxy.set_upstream(server.addr());

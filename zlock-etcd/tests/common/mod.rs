@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -31,7 +31,7 @@ pub async fn backend(hosts: &str) -> EtcdBackend {
     EtcdBackend::connect(options(hosts)).await.unwrap()
 }
 
-/// A client of its own, to look and to meddle with.
+/// A separate client, to inspect and change the store.
 pub async fn observer(hosts: &str) -> Client {
     Client::connect(hosts.split(',').collect::<Vec<_>>(), None).await.unwrap()
 }
@@ -50,7 +50,7 @@ pub async fn create(backend: &EtcdBackend, path: &LockPath, label: Label) -> Cre
     backend.create_ephemeral_sequential(path, label, &token(), b"data").await.unwrap()
 }
 
-/// Begins a create and gives it up, as an acquisition that is cancelled does.
+/// Starts a create and gives it up, as a cancelled acquisition does.
 pub async fn give_up(backend: &EtcdBackend, path: &LockPath) {
     let token = token();
     let create = backend.create_ephemeral_sequential(path, Label::Lock, &token, b"");
@@ -65,7 +65,7 @@ pub async fn watch(backend: &EtcdBackend, path: &LockPath, node: &Node) -> Watch
     }
 }
 
-/// The direct children as the server has them.
+/// Returns the direct children as stored at the server.
 pub async fn names(observer: &Client, path: &LockPath) -> Vec<String> {
     let prefix = format!("{path}/");
     let options = GetOptions::new().with_prefix().with_keys_only();
@@ -74,7 +74,7 @@ pub async fn names(observer: &Client, path: &LockPath) -> Vec<String> {
     names.filter(|name| !name.contains('/')).collect()
 }
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 pub async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !is().await {
@@ -92,13 +92,13 @@ pub async fn connected(backend: &EtcdBackend, epoch: u64) {
     .await;
 }
 
-/// Ends a session at the server as an operator would.
+/// Ends a session at the server, as an operator would.
 pub async fn revoke(observer: &Client, backend: &dyn CoordinationBackend) {
     let id = backend.session_events().current().id.get().cast_signed();
     observer.lease_client().revoke(id).await.unwrap();
 }
 
-/// A backend behind a proxy, and a view past it.
+/// A backend behind a proxy, and an observer with a direct connection.
 pub struct Linked {
     pub proxy: FaultProxy,
     pub backend: EtcdBackend,

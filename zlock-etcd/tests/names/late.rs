@@ -1,4 +1,4 @@
-//! Requests that arrive when the name that they are about is used again.
+//! Requests that arrive after their node's name was reused.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use zlock_testkit::{Etcd, FaultProxy, Flow, etcd_or_skip, limit};
 use crate::common::{self, create, names, observer, path, token, until};
 use crate::{delete, key, lease, value};
 
-/// A backend that goes on to another server when the first one, which is in its use, gets everything late.
+/// A backend that uses one server and moves to another when requests to the first are delayed.
 struct Late {
     slow: FaultProxy,
     _fast: FaultProxy,
@@ -21,7 +21,7 @@ struct Late {
     sent: u64,
 }
 
-/// Longer than a server may take to answer, before the next one is asked.
+/// Longer than a client waits for a server's answer before it asks the next one.
 const LATE: Duration = Duration::from_millis(2500);
 
 impl Late {
@@ -33,13 +33,13 @@ impl Late {
         Late { slow, _fast: fast, backend, observer, path: path("late"), sent: 0 }
     }
 
-    /// What is sent from now on comes late, and the client does not wait for it.
+    /// From now on, requests arrive late, and the client does not wait for them.
     fn slow_down(&mut self) {
         self.slow.to_server(Flow::Delay(LATE));
         self.sent = self.slow.bytes_to_server();
     }
 
-    /// Waits until what was sent to the slow server has arrived and has been served.
+    /// Waits until the requests sent to the slow server have arrived and have been served.
     async fn arrived(&self) {
         assert_eq!(self.slow.bytes_to_server(), self.sent, "it has arrived too early");
         until("it arrives", async || self.slow.bytes_to_server() > self.sent).await;
@@ -51,7 +51,7 @@ impl Late {
     }
 }
 
-/// Two deletes of the same node: the second is answered, and the first arrives when the name is used again.
+/// Two deletes of the same node. The second is answered, and the first arrives after the name was reused.
 #[tokio::test]
 async fn a_delete_that_comes_late_spares_the_next_node_of_the_name() {
     limit(async {
@@ -69,7 +69,7 @@ async fn a_delete_that_comes_late_spares_the_next_node_of_the_name() {
     .await;
 }
 
-/// A create is given up, and so is the first attempt to make it void: both arrive when the name is used again.
+/// A create is given up, and so is the first attempt to void it. Both arrive after the name was reused.
 #[tokio::test]
 async fn a_create_given_up_and_its_delete_that_come_late_spare_the_next_node_of_the_name() {
     limit(async {
@@ -91,7 +91,7 @@ async fn a_create_given_up_and_its_delete_that_come_late_spare_the_next_node_of_
     .await;
 }
 
-/// The same when the name is free again, also of its next use: nothing is made.
+/// The same when even the next use of the name is over. Nothing is created.
 #[tokio::test]
 async fn a_create_that_comes_late_makes_nothing_of_a_name_that_is_free_again() {
     limit(async {
@@ -110,7 +110,7 @@ async fn a_create_that_comes_late_makes_nothing_of_a_name_that_is_free_again() {
     .await;
 }
 
-/// A relabel that comes late finds another node, and so does a write.
+/// A late relabel and a late write find another node.
 #[tokio::test]
 async fn a_relabel_and_a_write_that_come_late_spare_the_next_node_of_the_name() {
     limit(async {

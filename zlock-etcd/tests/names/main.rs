@@ -1,4 +1,4 @@
-//! Names of nodes are used again: what comes late, or is overwritten, or is somebody else's.
+//! Reused names of nodes: late requests, overwritten values, and keys of other clients.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../common/mod.rs"]
@@ -37,7 +37,7 @@ async fn value(observer: &Observer, key: &str) -> Vec<u8> {
     observer.kv_client().get(key, None).await.unwrap().kvs()[0].value().to_owned()
 }
 
-/// The keys below the path that were ever written after this revision.
+/// Returns the keys below the path that were written after this revision.
 async fn ever_written(observer: &mut Observer, path: &LockPath, after: i64) -> BTreeSet<String> {
     let last = observer.put("/end", "", None).await.unwrap().header().unwrap().revision();
     let prefix = format!("{path}/");
@@ -46,7 +46,7 @@ async fn ever_written(observer: &mut Observer, path: &LockPath, after: i64) -> B
     let (mut keys, mut seen) = (BTreeSet::new(), 0);
     while seen < last {
         let answer = timeout(Duration::from_millis(500), watch.message()).await;
-        // Nothing else comes: the last one was about another key.
+        // There are no more events, since the last write was to another key.
         let Ok(answer) = answer else { break };
         let answer = answer.unwrap().unwrap();
         for event in answer.events() {
@@ -58,7 +58,7 @@ async fn ever_written(observer: &mut Observer, path: &LockPath, after: i64) -> B
     keys
 }
 
-/// Acquisitions, some at the same time, some of which give up.
+/// Concurrent acquisitions, some of which give up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_are_as_many_as_places_at_the_same_time() {
     limit(async {
@@ -86,10 +86,10 @@ async fn names_are_as_many_as_places_at_the_same_time() {
         until("cleaned up", async || client.pending_cleanups() == 0).await;
         let keys = ever_written(&mut observer, &path, before).await;
         println!("{} keys: {keys:?}", keys.len());
-        // Each of four tasks may have one, and what it gave up before may still be on its way out.
+        // Each of the four tasks may have one, and the removal of those that it gave up may still be in flight.
         assert!((2..=12).contains(&keys.len()), "{keys:?}");
         assert!(keys.contains(&format!("{path}/{lease:x}")), "{keys:?}");
-        // One at a time is one name.
+        // Consecutive acquisitions use a single name.
         let path = path.join("alone").unwrap();
         let mutex = InterProcessMutex::new(&client, path.as_str()).unwrap();
         for _ in 0..50 {
@@ -100,7 +100,7 @@ async fn names_are_as_many_as_places_at_the_same_time() {
     .await;
 }
 
-/// Nobody knows whether a delete that was given up has taken effect: the name is used again when another is answered.
+/// It is unknown whether a delete that was given up has taken effect. The name is reused only after another delete is answered.
 #[tokio::test]
 async fn a_name_whose_delete_was_given_up_is_not_used_until_another_is_answered() {
     limit(async {
@@ -122,8 +122,7 @@ async fn a_name_whose_delete_was_given_up_is_not_used_until_another_is_answered(
     .await;
 }
 
-/// Several deletes of one create at the same time: when the first is answered the name is used again, and the others are
-/// still at it.
+/// Concurrent deletes of one create. When the first is answered, the name is reused while the others are in flight.
 #[tokio::test]
 async fn deletes_of_one_create_at_the_same_time_spare_the_next_node_of_the_name() {
     limit(async {
@@ -151,7 +150,8 @@ async fn deletes_of_one_create_at_the_same_time_spare_the_next_node_of_the_name(
     .await;
 }
 
-/// A node that is gone is relabelled, read and watched when the next one has its name: only the first is reported.
+/// A deleted node is relabelled, read and watched while the next node has its name. Only the deleted node is reported as
+/// deleted.
 #[tokio::test]
 async fn the_next_node_of_a_name_is_not_reported_deleted() {
     limit(async {
@@ -182,7 +182,7 @@ async fn the_next_node_of_a_name_is_not_reported_deleted() {
     .await;
 }
 
-/// Somebody deleted a node, and somebody has a key of its name: the owner hears that its own is gone.
+/// A node was deleted, and another client has created a key with its name. The owner learns that its own node is gone.
 #[tokio::test]
 async fn a_key_of_the_name_is_not_taken_for_the_node() {
     limit(async {
@@ -207,7 +207,7 @@ async fn a_key_of_the_name_is_not_taken_for_the_node() {
     .await;
 }
 
-/// A node goes and the next one has its name: whoever watches the first hears of its end.
+/// A node is deleted, and the next one has its name. A client that watches the first is notified of the deletion.
 #[tokio::test]
 async fn a_watch_is_on_one_node_and_not_on_its_name() {
     limit(async {
@@ -217,7 +217,7 @@ async fn a_watch_is_on_one_node_and_not_on_its_name() {
             common::backend(&server.connect_string()).await,
         ];
         let path = path("watched");
-        // The second round is at the pace of short waits.
+        // The second round takes the code path for short waits.
         for _ in 0..2 {
             let first = create(&a, &path, Label::Lock).await;
             b.children(&path).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_watch_is_on_one_node_and_not_on_its_name() {
     .await;
 }
 
-/// An operator overwrites a node's value: the node stays its owner's.
+/// An operator overwrites a node's value. The node still belongs to its owner.
 #[tokio::test]
 async fn an_overwritten_value_is_the_same_node() {
     limit(async {
@@ -257,7 +257,7 @@ async fn an_overwritten_value_is_the_same_node() {
             assert_eq!((&theirs[place].name, theirs[place].sequence), (&node.name, node.sequence));
             assert!(!deletion.is_deleted());
         }
-        // Written by one who does not know the ID, and then by one who does.
+        // Written by a client that does not know the ID, and then by one that does.
         b.set_data(&path, &theirs[0], b"written").await.unwrap();
         assert_eq!(value(&observer, &key(&path, &first.node)).await, b"written");
         a.relabel(&path, &first.node, Label::Read).await.unwrap();
@@ -272,7 +272,7 @@ async fn an_overwritten_value_is_the_same_node() {
     .await;
 }
 
-/// The answer to a create is lost, and the value overwritten before the client looks for it.
+/// The answer to a create is lost, and the value is overwritten before the client looks for its node.
 #[tokio::test]
 async fn a_create_whose_value_was_overwritten_is_found_by_its_name() {
     limit(async {
@@ -284,7 +284,7 @@ async fn a_create_whose_value_was_overwritten_is_found_by_its_name() {
         let staged = l.proxy.lose_next(Lose::Answer, about, Cut::Mute);
         let overwrite = async {
             staged.happened().await;
-            // What was lost may have been the answer to a keep-alive that was on its way.
+            // The lost message may instead be the answer to a keep-alive that was in flight.
             until("made", async || names(&l.observer, &path).await.len() == 1).await;
             let key = format!("{path}/{}", names(&l.observer, &path).await[0]);
             l.observer.put(key, "", Some(PutOptions::new().with_ignore_lease())).await.unwrap();
@@ -303,7 +303,7 @@ async fn mutex(server: &Etcd, path: &LockPath) -> (InterProcessMutex, i64) {
     (InterProcessMutex::new(&Client::new(backend), path.as_str()).unwrap(), lease)
 }
 
-/// An operator's plain `put` takes a holder's key away from its lease. It counts as long as the lease lives.
+/// An operator's plain `put` detaches a holder's key from its lease. The key counts as long as the lease is live.
 #[tokio::test]
 async fn a_place_that_lost_its_lease_counts_as_long_as_its_session() {
     limit(async {
@@ -318,7 +318,7 @@ async fn a_place_that_lost_its_lease_counts_as_long_as_its_session() {
                 let mutex = mutex.clone();
                 tokio::spawn(async move { mutex.acquire().await.unwrap() })
             };
-            // One waits already, and one comes later.
+            // One client already waits, and another comes later.
             let first = wait(&waiter);
             until("it waits", async || names(&observer, &path).await.len() == 2).await;
             sleep(Duration::from_millis(100)).await;
@@ -339,7 +339,7 @@ async fn a_place_that_lost_its_lease_counts_as_long_as_its_session() {
     .await;
 }
 
-/// Its owner releases it like any other; and a try finds out, too, that the owner is gone.
+/// The owner releases such a place like any other. A `try_acquire` also notices when the owner is gone.
 #[tokio::test]
 async fn a_place_that_lost_its_lease_goes_with_its_release_and_not_with_its_session() {
     limit(async {
@@ -389,7 +389,7 @@ async fn a_permit_that_lost_its_lease_counts_as_long_as_its_session() {
     .await;
 }
 
-/// Keys that only look like a lease are nobody's lock, and stay.
+/// Keys that only look like a lease ID are not locks, and are not removed.
 #[tokio::test]
 async fn a_key_that_looks_like_a_place_and_is_none_stays() {
     limit(async {
@@ -410,7 +410,7 @@ async fn a_key_that_looks_like_a_place_and_is_none_stays() {
     .await;
 }
 
-/// Somebody else uses our lease, for a lock of Go's, say: the next name is taken.
+/// Another client uses our lease, for example for a lock of the Go client. Our node gets the next name.
 #[tokio::test]
 async fn a_name_of_another_client_is_not_used() {
     limit(async {
@@ -435,7 +435,7 @@ async fn a_name_of_another_client_is_not_used() {
     .await;
 }
 
-/// Earlier versions named a node by its ID, and wrote no line for it.
+/// Earlier versions named a node after its ID, and wrote no `id` line.
 #[tokio::test]
 async fn a_node_of_an_earlier_version_is_read_as_before() {
     limit(async {
@@ -454,7 +454,7 @@ async fn a_node_of_an_earlier_version_is_read_as_before() {
         assert_eq!(value(&observer, &key).await, b"zlock1 read\nrevoke");
         let made = create(&backend, &path, Label::Read).await;
         assert_eq!(made.queue.unwrap().position(&made.node.id), Some(1));
-        // It takes what it does not know for data.
+        // An earlier version takes the unknown line for data.
         let ours = value(&observer, &self::key(&path, &made.node)).await;
         assert!(ours.starts_with(b"zlock1 read\nid "));
         observer.lease_client().revoke(lease).await.unwrap();

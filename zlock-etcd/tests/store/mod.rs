@@ -1,4 +1,4 @@
-//! A real etcd as the suites take it.
+//! A real etcd as a store under test.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -19,25 +19,25 @@ use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_testkit::{Cut, Etcd, FaultProxy, Flow, etcd_or_skip, have_etcd};
 
 use crate::common;
-/// Leaves time for a busy machine.
+/// Long enough for a busy machine.
 const TTL: Duration = Duration::from_secs(3);
 
 pub struct EtcdStore {
     server: Etcd,
-    /// Nobody else uses the server.
+    /// Whether no other test uses the server.
     alone: bool,
     observer: Client,
     /// One proxy for each connection; their order gives the keys.
     links: Mutex<Vec<Arc<FaultProxy>>>,
 }
 
-/// On the server that all tests of this process share.
+/// Returns a store on the server that all tests of this process share.
 pub async fn store() -> Option<EtcdStore> {
     let server = etcd_or_skip().await?;
     Some(EtcdStore::new(server.clone(), false).await)
 }
 
-/// On a server of its own, whose watches can be counted.
+/// Returns a store on a separate server, whose watches can be counted.
 pub async fn store_alone() -> Option<EtcdStore> {
     if !have_etcd() {
         return None;
@@ -105,7 +105,7 @@ impl Store for EtcdStore {
         if self.alone { Some(self.server.metrics().await.watches() as usize) } else { None }
     }
 
-    /// Where waits are short a waiter has two, and those of one that waits no more may still be on their way out.
+    /// When waits are short, a waiter has two, and the removal of those of a finished waiter may still be in flight.
     fn most_watches(&self, processes: usize) -> usize {
         2 * processes
     }

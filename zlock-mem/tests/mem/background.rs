@@ -1,4 +1,4 @@
-//! The list of jobs: how they are run, and what it keeps.
+//! The list of background jobs: how they are run, and what the list keeps alive.
 
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Writes down when it begins and when it is done, some time later.
+/// A job that takes some time, and logs its start and its end.
 #[derive(Debug)]
 struct Logged {
     name: &'static str,
@@ -66,7 +66,7 @@ async fn jobs_begin_in_order_and_run_beside_each_other() {
     .await;
 }
 
-/// A job that panics does not take the others along, and does not keep the runtime busy.
+/// A job that panics does not stop the others, and does not keep the runtime busy.
 #[tokio::test(start_paused = true)]
 async fn job_that_panics_is_run_again_after_a_pause() {
     limit(async {
@@ -83,7 +83,7 @@ async fn job_that_panics_is_run_again_after_a_pause() {
     .await;
 }
 
-/// The pause after a panic is that of the job which panicked.
+/// Only the job that panicked is paused.
 #[tokio::test(start_paused = true)]
 async fn job_that_panics_delays_no_other() {
     limit(async {
@@ -99,7 +99,7 @@ async fn job_that_panics_delays_no_other() {
     .await;
 }
 
-/// A backend that was made outside of any runtime, and whose jobs were begun on a runtime that has ended.
+/// A backend that was created outside any runtime, and whose jobs were started on a runtime that has ended.
 #[test]
 fn jobs_that_are_cut_off_are_run_again() {
     let server = MemServer::new();
@@ -123,7 +123,7 @@ fn jobs_that_are_cut_off_are_run_again() {
     assert_eq!(said(&log), ["cut off", "late", "late done", "cut off done"]);
 }
 
-/// A job keeps its backend, but not for longer than there is a runtime to run it.
+/// A job keeps its backend alive, but only while there is a runtime to run the job.
 #[test]
 fn job_that_nobody_runs_keeps_no_backend() {
     let server = MemServer::new();
@@ -147,8 +147,8 @@ fn job_that_nobody_runs_keeps_no_backend() {
     }
 }
 
-/// A removal that can no longer be done, by a handle that was dropped after its runtime had ended, is done by the end
-/// of the session when another handle uses the backend again.
+/// A handle that was dropped after the end of its runtime can no longer run its pending removal. When another handle uses the
+/// backend again, the session ends, which removes the node.
 #[test]
 fn orphaned_job_ends_the_session() {
     let server = MemServer::new();
@@ -170,7 +170,7 @@ fn orphaned_job_ends_the_session() {
     assert!(shared.background().is_empty() && said(&log).is_empty());
 }
 
-/// A handle is dropped while another one begins to run the jobs: the job is run, or the session is lost.
+/// A handle is dropped while another starts to run the jobs. Its job is run, or the session is lost.
 #[test]
 fn job_that_is_orphaned_meanwhile_ends_the_session() {
     for round in 0..50 {
@@ -179,7 +179,7 @@ fn job_that_is_orphaned_meanwhile_ends_the_session() {
         let handle: Arc<dyn CoordinationBackend> = Arc::new(shared.clone());
         runtime().block_on(shared.children(&path())).unwrap();
         push(&handle, &log, "pending", Duration::ZERO);
-        // Many others, so that looking at all of them takes a while.
+        // Many other jobs, so that going through all of them takes a while.
         for _ in 0..1000 {
             push(&other, &Log::default(), "other", Duration::ZERO);
         }
@@ -187,7 +187,7 @@ fn job_that_is_orphaned_meanwhile_ends_the_session() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 start.wait();
-                // Each round at another moment.
+                // At another moment in each round.
                 (0..round * 50).for_each(|_| std::hint::spin_loop());
                 drop(handle);
             });
@@ -204,7 +204,7 @@ fn job_that_is_orphaned_meanwhile_ends_the_session() {
     }
 }
 
-/// A backend whose runtime lives on, and is not driven, runs no jobs. Calls from another runtime do not keep its session.
+/// A backend runs no jobs if its runtime exists but is not driven. Calls from another runtime do not keep its session alive.
 #[test]
 fn session_of_a_runtime_that_is_not_driven_ends() {
     let (server, log, idle) = (MemServer::new(), Log::default(), runtime());
@@ -226,7 +226,7 @@ fn session_of_a_runtime_that_is_not_driven_ends() {
     });
 }
 
-/// Jobs that the end of a runtime cuts off are not begun there again and again: that would keep the end from coming.
+/// Jobs that are cut off by the end of a runtime are not restarted on it again and again, which would prevent its end.
 #[test]
 fn runtime_with_pending_jobs_ends() {
     let (ended, all_ended) = std::sync::mpsc::channel();

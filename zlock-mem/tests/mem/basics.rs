@@ -1,4 +1,4 @@
-//! The basic path, and what one test sees of many clients.
+//! The basic operations, and the view of many clients in one test.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) async fn until(backend: &MemBackend, epoch: u64, state: SessionState)
     session
 }
 
-/// Ends a test that hangs, in paused time at once.
+/// Fails a test that hangs. In paused time, that takes no real time.
 pub(crate) async fn limit(body: impl Future<Output = ()>) {
     let limit = Duration::from_secs(3 * 60 * 60);
     assert!(tokio::time::timeout(limit, body).await.is_ok(), "not done after {limit:?}");

@@ -1,4 +1,4 @@
-//! Links that break, fall silent or lose answers; servers that stop.
+//! Links that break, fall silent or lose answers, and servers that stop.
 
 use crate::common::{MS, T, create, limit, path, until};
 use tokio::time::{Instant, sleep, timeout};
@@ -65,7 +65,7 @@ async fn operations_wait_for_the_link_within_their_budget() {
             a.link().heal();
         });
         assert!(queue.unwrap().is_empty());
-        // Waiting for the link is no retry.
+        // Waiting for the link is not a retry.
         let b = server.connect_with(MemOptions::default().with_retry(RetryPolicy::never()));
         b.link().suspend();
         until(&b, 1, SessionState::Suspended).await;
@@ -78,7 +78,7 @@ async fn operations_wait_for_the_link_within_their_budget() {
     .await;
 }
 
-/// FR-17: what comes late cannot bring a lost session back.
+/// FR-17: late messages cannot revive a lost session.
 #[tokio::test(start_paused = true)]
 async fn a_silent_link_is_noticed_by_silence_then_by_the_deadline() {
     limit(async {
@@ -100,7 +100,7 @@ async fn a_silent_link_is_noticed_by_silence_then_by_the_deadline() {
             1,
             "the server still has the node when its client gave it up"
         );
-        // Healed before the server has ended the session: it must go with the epoch all the same.
+        // The link is healed before the server has ended the session. The session must still end when the next epoch begins.
         a.link().heal();
         let session = until(&a, 2, SessionState::Connected).await;
         assert!(began.elapsed() < T);
@@ -222,7 +222,7 @@ async fn a_reset_costs_the_requests_on_their_way_and_nothing_more() {
     .await;
 }
 
-/// MX-02, as far as the backend goes.
+/// MX-02, for the backend's part.
 #[tokio::test(start_paused = true)]
 async fn mx02_a_stopped_server_ends_no_session() {
     limit(async {
@@ -247,7 +247,7 @@ async fn mx02_a_stopped_server_ends_no_session() {
                 a.delete(&path(), &Target::Node(created.node)).await.unwrap();
                 assert_eq!(watch.await, WatchEvent::Deleted);
             } else {
-                // Given up by its client in the meantime: closed as soon as the client is back.
+                // The client has given up the session in the meantime, and closes it as soon as it is back.
                 assert!(server.names(&path()).is_empty());
                 watch.await;
             }
@@ -272,7 +272,7 @@ async fn a_client_of_a_stopped_server_connects_when_it_starts() {
     .await;
 }
 
-/// T9, as far as the backend goes.
+/// T9, for the backend's part.
 #[tokio::test(start_paused = true)]
 async fn t9_an_unreachable_server_costs_little() {
     limit(async {

@@ -1,4 +1,4 @@
-//! Requests that are lost, answers that are lost, delays and hooks.
+//! Lost requests, lost answers, delays and hooks.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -71,7 +71,7 @@ async fn the_node_of_a_lost_answer_keeps_its_fencing_token() {
     .await;
 }
 
-/// T1, as far as the backend goes.
+/// T1, for the backend's part.
 #[tokio::test(start_paused = true)]
 async fn t1_a_create_that_fails_for_good_says_that_it_may_be_there() {
     limit(async {
@@ -93,7 +93,7 @@ async fn t1_a_create_that_fails_for_good_says_that_it_may_be_there() {
     .await;
 }
 
-/// Found by the simulation, seed 133: a waiter that nobody polled while its time ran out left its node.
+/// Found by the simulation, seed 133: a waiter that was not polled while its time ran out left its node.
 #[tokio::test(start_paused = true)]
 async fn a_create_whose_time_ends_before_its_listing_comes_says_that_it_may_be_there() {
     limit(async {
@@ -114,8 +114,8 @@ async fn a_create_whose_time_ends_before_its_listing_comes_says_that_it_may_be_t
     .await;
 }
 
-/// Found by the simulation, seed 100622: a create that went on in the next session left its token at another
-/// place, and who watched the first place asked for it for ever.
+/// Found by the simulation, seed 100622: a create that continued in the next session left its node ID at another place, and a
+/// client that watched the first place repeated its requests forever.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_made_again_at_another_place_is_gone() {
     limit(async {
@@ -225,7 +225,7 @@ async fn a_parent_that_always_vanishes_uses_up_the_time_not_the_processor() {
     .await;
 }
 
-/// On the real clock: no time passes on a paused one while every answer is there at once.
+/// On the real clock, since no time passes on a paused one while all answers are immediate.
 #[tokio::test]
 async fn a_label_that_changes_before_each_look_uses_up_the_time() {
     let server = MemServer::new();
@@ -283,7 +283,7 @@ async fn delays_keep_the_order_and_add_up() {
         assert_eq!(watch.await, WatchEvent::Deleted);
         assert_eq!(began.elapsed(), 160 * MS, "events are delayed as answers are");
 
-        // A request that is sent after the delay has become less does not get ahead.
+        // A request that is sent after the delay was reduced does not overtake earlier ones.
         let slow = async {
             create(&a).await;
             Instant::now()
@@ -299,8 +299,8 @@ async fn delays_keep_the_order_and_add_up() {
     .await;
 }
 
-/// Dropped after any poll, over a link with a fault: whatever the create left, the delete that follows finds
-/// it, and nothing comes later.
+/// A create is dropped after any poll, on a faulty link. The delete that follows finds whatever it left, and nothing appears
+/// later.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_create_leaves_nothing_whatever_is_lost() {
     limit(async {
@@ -352,7 +352,7 @@ async fn an_abandoned_create_leaves_nothing_whatever_is_lost() {
     .await;
 }
 
-/// Any operation can be dropped at any poll, and no watch is left.
+/// Any operation can be dropped at any poll, without leaving a watch.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_watch_leaves_none() {
     limit(async {

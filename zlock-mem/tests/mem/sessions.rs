@@ -47,7 +47,7 @@ async fn a_session_has_a_deadline_only_while_it_owns_a_node() {
     .await;
 }
 
-/// It hears of the end with its first request, and that is no grant in the session that is over.
+/// The client learns of the end of its session from its first request. That does not create a node in the session that is over.
 #[tokio::test(start_paused = true)]
 async fn the_first_create_after_a_rest_is_made_in_a_session_that_lives() {
     limit(async {
@@ -110,8 +110,7 @@ async fn a_deleted_node_is_reported_within_a_heartbeat() {
     .await;
 }
 
-/// Harms the link after a while; the moments at which the client takes its session for lost, and at which the
-/// server ends it.
+/// Harms the link after a while. Returns when the client considers its session lost, and when the server ends it.
 async fn ends(after: Duration, delays: (u64, u64), harm: fn(&MemLink)) -> (Instant, Instant) {
     let server = MemServer::new();
     let a = server.connect();
@@ -137,11 +136,11 @@ async fn ends(after: Duration, delays: (u64, u64), harm: fn(&MemLink)) -> (Insta
     )
 }
 
-/// Rule 2: swept over the moments between heartbeats, all ways to break a link, and slow links.
+/// Rule 2, for all moments between heartbeats, all ways to break a link, and slow links.
 #[tokio::test(start_paused = true)]
 async fn the_deadline_is_never_later_than_the_end() {
     limit(async {
-        // Over a mute link the client's next epoch closes the session; else the server ends it by itself.
+        // On a mute link, the client's next epoch closes the session. Otherwise the server ends it by itself.
         let mut shortest = T;
         for delays in [(0, 0), (900, 900), (1800, 0), (0, 1800)] {
             for (mute, harm) in
@@ -167,7 +166,7 @@ async fn a_frozen_process_finds_its_session_lost_and_the_server_closes_it() {
         let server = MemServer::new();
         let a = server.connect();
         let created = create(&a).await;
-        // Nobody runs meanwhile: the deadline alone tells.
+        // No task runs meanwhile, so only the deadline shows the loss.
         advance(T * 4 / 5).await;
         assert!(!a.session_events().is_live(created.epoch));
         assert_eq!(server.sessions().len(), 1);
@@ -318,7 +317,7 @@ fn a_client_goes_on_when_its_runtime_has_ended() {
     let server = MemServer::new();
     let a = runtime().block_on(async { server.connect() });
     runtime().block_on(create(&a));
-    // A third runtime keeps the session that the first one opened, for many timeouts.
+    // A third runtime keeps the session that was opened on the first, for many timeouts.
     let epoch = runtime().block_on(async {
         let created = create(&a).await;
         sleep(5 * T).await;
@@ -375,7 +374,7 @@ fn a_session_expires_although_its_runtime_has_ended() {
     runtime().block_on(async {
         let b = server.connect();
         let Existence::Watching(gone) = b.exists_with_watch(&path(), &node).await.unwrap() else { panic!() };
-        // Nobody asks anything of the server until b's next heartbeat.
+        // The server gets no request until the next heartbeat of `b`.
         sleep(MS).await;
         let began = Instant::now();
         gone.await;
@@ -389,7 +388,7 @@ fn threads_with_runtimes_of_their_own_share_a_server() {
     let server = MemServer::new();
     let looked = Arc::new(AtomicUsize::new(0));
     let count = looked.clone();
-    // A hook that asks the server, while the other threads do.
+    // A hook that calls the server while other threads do.
     server.on_request(move |server, _| {
         count.fetch_add(server.sessions().len().min(1), Ordering::Relaxed);
         Fate::Pass

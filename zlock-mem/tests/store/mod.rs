@@ -8,7 +8,7 @@ use zlock_core::LockPath;
 use zlock_core::conformance::{Connection, Links, Store};
 use zlock_mem::{MemLink, MemServer};
 
-/// One server a test.
+/// One server per test.
 #[derive(Default)]
 pub(crate) struct MemStore {
     pub(crate) server: MemServer,

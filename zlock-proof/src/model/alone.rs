@@ -1,42 +1,42 @@
-//! A client that is alone with a lock, and takes it without a listing, as `zlock-zk` does (the table in its `alone.rs`):
-//! the parent may be removed and made again, and others come and go, at any moment.
+//! A client that is the only user of a lock acquires it without a listing, as in `zlock-zk` (see the table in its `alone.rs`).
+//! The parent may be removed and created again, and other clients may come and go, at any moment.
 //!
-//! Here nothing of the real code runs: what is checked is that the rules are enough, and that each is needed. The tests in
-//! `tests/zk_alone.rs` hold the real code to them.
+//! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The tests in
+//! `tests/zk_alone.rs` check that the real code follows them.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::alone_rules::AloneRule;
 
-/// How often things happen.
+/// The numbers of events in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
-    /// How often the client's two tasks use the lock, together.
+    /// How often the client's two tasks use the lock in total.
     pub(crate) uses: u8,
-    /// How many nodes others create.
+    /// The number of nodes that other clients create.
     pub(crate) theirs: u8,
-    /// How many nodes of the client an operator deletes.
+    /// The number of the client's nodes that an operator deletes.
     pub(crate) deletes: u8,
-    /// How often the client's connection is interrupted.
+    /// The number of interruptions of the client's connection.
     pub(crate) interruptions: u8,
 }
 
 type Task = usize;
 type Number = u8;
 
-/// Whose node it is: that of a use, or of somebody else.
+/// The owner of a node: a use by the client, or another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Of {
     Use(u8),
     Others,
 }
 
-/// The path, with its nodes in the order of their numbers.
+/// The parent, with its nodes in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Parent {
     counter: Number,
     nodes: Vec<(Number, Of)>,
-    /// Whether the client's watch is on it.
+    /// Whether the client watches the parent.
     is_watched: bool,
 }
 
@@ -50,11 +50,11 @@ enum Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Answer {
-    /// The number; none if there is no parent.
+    /// The number, or `None` if there is no parent.
     Created(Task, Option<Number>),
     Listed(Task, Listing),
     Pinned(Task, bool),
-    /// Whether the node was there.
+    /// Whether the node existed.
     Deleted(Task, bool),
     /// An event: the watched parent was removed.
     ParentRemoved,
@@ -77,7 +77,7 @@ enum Plan {
 enum Phase {
     #[default]
     Idle,
-    /// Waits for so many answers.
+    /// Waits for this number of answers.
     Creating(u8),
     Holding,
     Deleting,
@@ -90,11 +90,11 @@ struct Place {
     plan: Plan,
     number: Option<Number>,
     listing: Option<Listing>,
-    /// The number of the pin that it has armed.
+    /// The number of the pin that this place has armed.
     pin: Option<u8>,
 }
 
-/// The node of ours that the next create may rely on.
+/// The client's node that the next create may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Last {
     of: u8,
@@ -112,12 +112,12 @@ struct Pin {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     parent: Option<Parent>,
-    /// On the wire, in order.
+    /// In flight, in order.
     requests: Vec<Request>,
     answers: Vec<Answer>,
     places: [Place; 2],
     last: Option<Last>,
-    /// All that were armed on the present connection, and the one that is kept.
+    /// All pins that were armed on the current connection, and the one that is kept.
     pins: Vec<Pin>,
     pin: Option<Pin>,
     connection: u8,
@@ -137,22 +137,22 @@ pub(crate) enum Action {
     Serve,
     /// The next answer arrives.
     Hear,
-    /// A task that has all its answers goes on.
+    /// A task that has all its answers continues.
     Judge(Task),
     Release(Task),
-    /// Others make a node, and the parent if there is none.
+    /// Another client creates a node, and the parent if there is none.
     TheirCreate,
     TheirDelete(usize),
     /// An operator deletes a node of the client.
     Operator(usize),
     RemoveParent,
-    /// What is under way is lost, or its answer is; the watch is lost as well, which is worse than what happens.
+    /// Requests in flight are lost, or their answers are. The watch is lost as well, which is worse than in reality.
     Interrupt,
     /// A node that a lost create left behind is removed.
     CleanUp(usize),
 }
 
-/// The rules, but one.
+/// The model with all rules, or without one.
 #[derive(Debug)]
 pub(crate) struct Alone {
     run: Run,
@@ -164,7 +164,7 @@ impl Alone {
         self.left_out != Some(rule)
     }
 
-    /// The pin that holds.
+    /// Returns the pin that is still valid.
     fn pin(&self, state: &State) -> Option<u8> {
         let holds = |pin: &Pin| {
             let is_asked = self.has(AloneRule::PinAsked);
@@ -187,11 +187,11 @@ impl Alone {
         create(state, task, plan);
     }
 
-    /// All its answers are there.
+    /// The task has all its answers, and decides.
     fn judge(&self, state: &mut State, task: Task) {
         let Place { plan, of, number, listing, pin, .. } = state.places[task];
         let Some(number) = number else {
-            // It makes the parent, and tries again.
+            // Creates the parent, and tries again.
             state.parent.get_or_insert_default();
             create(state, task, Plan::List);
             return;
@@ -293,7 +293,7 @@ fn delete(state: &mut State, task: Task) {
     state.requests.push(Request::Delete(task));
 }
 
-/// The task believes that it holds. If its node is there, nobody's may be before it.
+/// The task assumes that it holds the lock. If its node exists, no other node may be before it.
 fn grant(state: &mut State, task: Task) {
     let of = Of::Use(state.places[task].of);
     state.places[task].phase = Phase::Holding;
@@ -457,14 +457,14 @@ impl Model for Alone {
     }
 }
 
-/// What came of a search: how many states, and a shortest way to two holders.
+/// Runs a search. Returns the number of states, and a shortest trace to two holders.
 pub(crate) fn explore(run: Run, left_out: Option<AloneRule>) -> (usize, Option<Vec<Action>>) {
     let search = Alone { run, left_out }.checker().finish_when(HasDiscoveries::Any).spawn_bfs().join();
     let found = search.discoveries().into_values().next().map(|path| path.into_actions());
     (search.unique_state_count(), found)
 }
 
-/// The runs with all rules; fewer and smaller ones for CI.
+/// Returns the runs with all rules, fewer and smaller ones for CI.
 pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
     let run = |uses, theirs, deletes, interruptions| Run { uses, theirs, deletes, interruptions };
     let small = [run(3, 2, 0, 0), run(3, 1, 1, 0), run(3, 1, 0, 1)];
@@ -472,7 +472,7 @@ pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
     small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).collect()
 }
 
-/// The smallest run in which two hold without the rule.
+/// Returns the smallest run that leads to two holders without the rule.
 pub(crate) fn without(rule: AloneRule) -> (Run, usize, Option<Vec<Action>>) {
     let mut last = None;
     for (uses, theirs, deletes, interruptions) in

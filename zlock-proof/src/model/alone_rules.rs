@@ -1,4 +1,4 @@
-//! The rules about a client that is alone with a lock, and what is done without one.
+//! The rules about a client that is the only user of a lock, and the behaviour without each of them.
 
 /// A rule of `zlock-zk/src/alone.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl AloneRule {
         AloneRule::PinnedBefore,
     ];
 
-    /// The rule, and after the colon what is done without it.
+    /// Returns the rule, and after the colon the behaviour without it.
     pub(crate) fn text(self) -> &'static str {
         match self {
             AloneRule::NextNumber => "the number is the next one: any number suffices",

@@ -1,4 +1,4 @@
-//! Searches: all states, or the first that is wrong.
+//! Searches of all states, or for the first violation.
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -8,27 +8,27 @@ use super::recipe::Recipe;
 use super::rules::Rule;
 use super::state::ANY;
 
-/// What a search is about.
+/// The parameters of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) recipe: Recipe,
     pub(crate) clients: u8,
-    /// Which of them are places of one process, with one session: a bit for each.
+    /// Which clients are places of one process with one session, with a bit for each.
     pub(crate) together: u8,
-    /// Whether the servers that clients ask may be behind.
+    /// Whether the servers that answer the clients may be behind.
     pub(crate) is_behind: bool,
     pub(crate) faults: u8,
     pub(crate) delivery: Delivery,
 }
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Debug)]
 pub(crate) struct Explored {
     pub(crate) states: usize,
     pub(crate) found: Option<Found>,
 }
 
-/// A wrong state, and a shortest way to it.
+/// A violation, and a shortest trace to it.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) violation: Violation,
@@ -36,7 +36,7 @@ pub(crate) struct Found {
 }
 
 impl Run {
-    /// No two clients of one process, and no server that is behind.
+    /// A run without clients that share a process, and without servers that are behind.
     fn plain(recipe: Recipe, clients: u8, faults: u8, delivery: Delivery) -> Self {
         Run { recipe, clients, together: 0, is_behind: false, faults, delivery }
     }
@@ -53,7 +53,7 @@ impl Run {
     pub(crate) fn explore(self) -> Explored {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let search = LockModel::new(self, None).checker().threads(threads);
-        // Depth first needs less memory, but finds long ways.
+        // Depth-first search needs less memory, but finds long traces.
         let states = search.finish_when(HasDiscoveries::Any).spawn_dfs().join();
         match states.discoveries().is_empty() {
             true => Explored { states: states.unique_state_count(), found: None },
@@ -61,7 +61,7 @@ impl Run {
         }
     }
 
-    /// Visits states, the nearest first, until one is wrong.
+    /// Visits states, nearest first, until there is a violation.
     fn first_violation(self, left_out: Option<Rule>) -> Explored {
         let search = LockModel::new(self, left_out).checker().finish_when(HasDiscoveries::Any);
         let states = search.spawn_bfs().join();
@@ -73,8 +73,8 @@ impl Run {
     }
 }
 
-/// Looks for what goes wrong when a rule is left out: with two clients before three, and with no fault before
-/// one. Gives the last run, and the states of all.
+/// Searches for a violation without a rule: two clients before three, and no fault before one. Returns the last run, and the
+/// number of states of all runs.
 pub(crate) fn without(rule: Rule, delivery: Delivery) -> (Run, Explored) {
     let mut before = 0;
     let mut last = None;
@@ -93,12 +93,12 @@ pub(crate) fn without(rule: Rule, delivery: Delivery) -> (Run, Explored) {
 }
 
 const RECIPES: [Recipe; 3] = [Recipe::Mutex, Recipe::ReadWrite, Recipe::Semaphore { max: 2 }];
-/// All of one process, or one before, between or behind them.
+/// All places belong to one process, or all but the first, the middle or the last.
 const TOGETHER: [u8; 4] = [0b111, 0b110, 0b101, 0b011];
 
 const DELIVERIES: [Delivery; 2] = [Delivery::Ordered, Delivery::Unordered];
 
-/// What CI explores: seconds, also where nothing is optimized.
+/// The runs of CI, which take seconds even without optimization.
 pub(crate) fn quick() -> Vec<Run> {
     let mut runs = Vec::new();
     for delivery in DELIVERIES {
@@ -110,7 +110,7 @@ pub(crate) fn quick() -> Vec<Run> {
     runs
 }
 
-/// What the command explores: minutes. Four clients only hear in any order, which is any order they could keep.
+/// The runs of the command, which take minutes. Runs of four clients are unordered only, which includes all ordered deliveries.
 pub(crate) fn thorough() -> Vec<Run> {
     let mut runs = Vec::new();
     for delivery in DELIVERIES {

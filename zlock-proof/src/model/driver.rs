@@ -1,5 +1,5 @@
-//! The driver around the real state machine, as in `zlock_recipes::queue`: what a client does with what it
-//! hears. Where a rule is left out, it is left out here or in the store, never in the state machine.
+//! The driver around the real state machine, as in `zlock_recipes::queue`: a client's reactions to messages. A rule is left out
+//! here or in the store, never in the state machine.
 
 use zlock_core::Label;
 use zlock_recipes::queue::{Acquisition, Discipline, Event, Status, Step};
@@ -9,22 +9,22 @@ use super::recipe::promoted;
 use super::rules::Rule;
 use super::state::{Answer, Ask, Client, Message, Phase, Place, Session, State};
 
-/// What a waiting client hears.
+/// The messages that a waiting client handles.
 #[derive(Clone, Debug)]
 enum Heard {
     Answer(Answer),
-    /// The watch.
+    /// The watch has fired.
     Fired,
-    /// The session or the own node is gone.
+    /// The session or the client's own node is lost.
     Lost,
-    /// It is linked to the place before.
+    /// The client is linked to the previous place.
     Linked,
-    /// The place before has handed over.
+    /// The previous place has handed over.
     Succeeded,
 }
 
 impl LockModel {
-    /// The client makes its node, and waits for the answer, with a listing or without.
+    /// The client creates its node, and waits for the answer, with or without a listing.
     pub(crate) fn acquire(&self, state: &mut State, me: u8, create: Ask) {
         super::store::append(state, me, self.counts());
         let client = state.client_mut(me);
@@ -81,12 +81,12 @@ impl LockModel {
         }
     }
 
-    /// The client sees that its session is over.
+    /// The client notices that its session is over.
     pub(crate) fn notice(&self, state: &mut State, me: u8) {
         self.hear(state, me, Heard::Lost, Status::Live);
     }
 
-    /// Tells the state machine, and does what it says.
+    /// Passes a message to the state machine, and executes the step that it returns.
     fn hear(&self, state: &mut State, me: u8, heard: Heard, node_status: Status) {
         let status = match state.client(me).session {
             Session::Live => node_status,
@@ -125,8 +125,7 @@ impl LockModel {
         }
     }
 
-    /// The guard is lost, or the acquisition has ended: the node is removed in the background, and the lock handed over to
-    /// nobody.
+    /// The guard is lost, or the acquisition has ended. The node is removed in the background, without a hand-over.
     pub(crate) fn leave(&self, state: &mut State, me: u8) {
         release(state, me);
         if let Some(next) = state.client_mut(me).handing_to.take()
@@ -136,7 +135,7 @@ impl LockModel {
         }
     }
 
-    /// Whether the client may wait for the place before to hand over.
+    /// Returns `true` if the client may wait for a hand-over by the previous place.
     fn can_follow(&self, state: &State, me: u8, before: Place) -> bool {
         let predecessor = state.client(before.client);
         self.are_together(me, before.client)
@@ -145,8 +144,8 @@ impl LockModel {
             && predecessor.phase != Phase::Done
     }
 
-    /// The client has a node and no listing. It waits for the place with the number right before its own, if that is of its
-    /// process, or lists.
+    /// The client has a node and no listing. If the place with the number directly before its own belongs to its process, the
+    /// client waits for that. Otherwise it lists.
     fn look_at_the_number(&self, state: &mut State, me: u8) {
         let number = state.client(me).number;
         let is_before = |client: &Client| {
@@ -154,7 +153,7 @@ impl LockModel {
         };
         let is_queued = |client: &Client| match client.phase {
             Phase::Idle => false,
-            // Its place is known when the create is answered, and no more when its removal begins.
+            // Its place is known from the answer to the create until its removal begins.
             Phase::Done => client.removing,
             ref phase => !is_creating(phase),
         };
@@ -179,18 +178,18 @@ impl LockModel {
         (client.predecessor, client.followed) = (Some(before), true);
     }
 
-    /// The client waits for its predecessor no longer.
+    /// The client stops waiting for its predecessor, because of a message.
     fn unlink(&self, state: &mut State, me: u8, heard: Heard) {
         forget_predecessor(state, me);
         self.hear(state, me, heard, Status::Live);
     }
 
-    /// The client stops waiting for its predecessor.
+    /// The client stops waiting for its predecessor, and checks the queue itself.
     pub(crate) fn look_for_itself(&self, state: &mut State, me: u8) {
         self.unlink(state, me, Heard::Fired);
     }
 
-    /// The next step of the real state machine, bent where a rule is left out.
+    /// Returns the next step of the real state machine, altered if a rule is left out.
     fn next(&self, state: &mut State, me: u8, heard: &Heard, status: Status) -> Step {
         let client = state.client(me);
         let acquisition = Acquisition::new(self.nodes.token(me), Discipline::of(client.label));
@@ -232,7 +231,7 @@ impl LockModel {
         }
     }
 
-    /// What is made of the verdict on a listing where a rule about verdicts is left out.
+    /// Alters the decision on a listing if a rule about decisions is left out.
     fn bend(&self, rule: Rule, step: Step, listed: &[Place], me: u8, phase: &Phase) -> Step {
         let Some(place) = listed.iter().position(|p| p.client == me) else { return step };
         let arm = |place: Option<&Place>| place.map(|&p| Step::Arm(self.nodes.node(p)));
@@ -254,7 +253,7 @@ impl LockModel {
     }
 }
 
-/// The guard is gone: the node is removed in the background, and the lock handed over.
+/// The guard is released or dropped. The node is removed in the background, and the lock is handed over.
 pub(crate) fn release(state: &mut State, me: u8) {
     let client = state.client_mut(me);
     client.phase = Phase::Done;

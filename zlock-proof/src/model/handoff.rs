@@ -1,23 +1,23 @@
-//! Hand-off inside a client (`cohort.rs` and `handoff.rs` of `zlock-recipes`): one place in the store's queue goes from task to
-//! task, beside another client that takes the lock without.
+//! Hand-off inside a client (`cohort.rs` and `handoff.rs` of `zlock-recipes`): a place in the store's queue passes from task to
+//! task, while another client acquires the lock without hand-off.
 //!
-//! Here nothing of the real code runs: what is checked is that the rules are enough, and that each is needed. The suite's group
-//! `handoff` and the simulation hold the real code to them. How a place is waited for in the store is the other model's: here
-//! it is granted in one step when it is the first.
+//! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The suite's group
+//! `handoff` and the simulation check that the real code follows them. Waiting for a place in the store is covered by the other
+//! model: here, a place is granted in one step when it is the first.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::handoff_rules::{HandoffRule, Wrong};
 use super::handoff_state::{Action, Batch, Driver, Grant, Link, Place, Remote, State, Task};
 
-/// So many tasks of one client, each of which takes the lock once; and so many times that a session or a node is lost.
+/// The number of tasks of one client, each of which acquires the lock once, and the number of losses of a session or a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) tasks: u8,
     pub(crate) losses: u8,
 }
 
-/// The rules, but one.
+/// The model with all rules, or without one.
 #[derive(Debug)]
 pub(crate) struct Handoffs {
     run: Run,
@@ -37,12 +37,12 @@ impl Handoffs {
         }
     }
 
-    /// Removes a node that nobody needs any more.
+    /// Starts the removal of a node that is no longer needed.
     fn give_up(&self, state: &mut State, place: Place) {
         state.removals.push(place.number);
     }
 
-    /// The turn of a batch is free: the next waiter has it, or the batch ends.
+    /// The turn of a batch is free. The next waiter gets it, or the batch ends.
     fn offer(&self, state: &mut State, is_first: bool) {
         let Some(mut batch) = state.batch.take() else { return };
         batch.in_use = false;
@@ -86,7 +86,7 @@ impl Handoffs {
         state.batch.as_ref().is_some_and(is_it)
     }
 
-    /// The turn ends without a clock: the driver passes it on, if there are waiters.
+    /// A turn ends where there is no clock. If there are waiters, the driver passes the turn on.
     fn leave(&self, state: &mut State, grant: Grant) {
         if !self.is_of(state, grant) {
             return;
@@ -192,7 +192,7 @@ impl Handoffs {
         true
     }
 
-    /// What must happen some time, and what may.
+    /// Adds the actions that must happen eventually.
     fn forced(&self, state: &State, actions: &mut Vec<Action>) {
         for (i, task) in (0..).zip(&state.tasks) {
             if matches!(task, Task::Sent(_)) {
@@ -308,7 +308,7 @@ impl Model for Handoffs {
             Action::RemoteReleases => state.release_remote(),
             Action::TimeIsOver => {
                 let batch = state.batch.as_mut()?;
-                // The time of a later turn began when that did.
+                // Without the rule, the time of a later turn starts with that turn.
                 let is_seen = batch.turn == 0 || self.has(HandoffRule::TimeOfThePlace);
                 (batch.time_over, batch.time_seen) = (true, is_seen);
             }
@@ -333,7 +333,7 @@ impl Model for Handoffs {
                 state.gone.push(number);
             }
         }
-        // The order on the wire means nothing.
+        // The order of the removals in flight does not matter.
         state.removals.sort_unstable();
         Some(next)
     }
@@ -343,7 +343,7 @@ impl Model for Handoffs {
     }
 }
 
-/// What came of a search: how many states, and what was wrong with the first that was.
+/// Runs a search. Returns the number of states, and the first violation with its trace.
 pub(crate) fn explore(run: Run, left_out: Option<HandoffRule>) -> (usize, Option<(Wrong, Vec<Action>)>) {
     let search = Handoffs { run, left_out }.checker().finish_when(HasDiscoveries::Any).spawn_bfs().join();
     let found = search.discoveries().into_values().next().map(|path| {
@@ -353,7 +353,7 @@ pub(crate) fn explore(run: Run, left_out: Option<HandoffRule>) -> (usize, Option
     (search.unique_state_count(), found)
 }
 
-/// The runs with all rules; fewer and smaller ones for CI.
+/// Returns the runs with all rules, fewer and smaller ones for CI.
 pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
     let small = [(2, 1), (2, 2), (3, 1)];
     let large = [(3, 2), (4, 1)];
@@ -361,7 +361,7 @@ pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
     runs.map(|(tasks, losses)| Run { tasks, losses }).collect()
 }
 
-/// The smallest run in which something is wrong without the rule.
+/// Returns the smallest run with a violation without the rule.
 pub(crate) fn without(rule: HandoffRule) -> (Run, usize, Option<(Wrong, Vec<Action>)>) {
     let mut last = None;
     for (tasks, losses) in [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1)] {

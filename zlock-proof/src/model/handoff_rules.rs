@@ -1,4 +1,4 @@
-//! The rules of hand-off inside a client, what is done without one, and what can go wrong.
+//! The rules of hand-off inside a client, the behaviour without each of them, and the possible violations.
 
 /// A rule about places that are handed from task to task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl HandoffRule {
         HandoffRule::NotWhileSuspended,
     ];
 
-    /// The rule, and after the colon what is done without it.
+    /// Returns the rule, and after the colon the behaviour without it.
     pub(crate) fn text(self) -> &'static str {
         match self {
             HandoffRule::TokenGrows => "each turn of a place has a larger token: all have the same",
@@ -78,7 +78,7 @@ impl HandoffRule {
     }
 }
 
-/// What is wrong with a state.
+/// A violation in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wrong {
     TwoHolders,

@@ -1,9 +1,8 @@
-//! The state of the model of hand-off, and what may happen to it: a client with its tasks, another client, and the store's
-//! queue.
+//! The state of the hand-off model, and its actions: a client with its tasks, another client, and the store's queue.
 
 use super::handoff_rules::Wrong;
 
-/// A node's number in the store's queue; from 1.
+/// A node's number in the store's queue, starting at 1.
 pub(crate) type Number = u8;
 
 /// A place of the client, and the session that its node belongs to.
@@ -13,19 +12,19 @@ pub(crate) struct Place {
     pub(crate) epoch: u8,
 }
 
-/// The turns that follow each other in one place.
+/// A series of turns in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Batch {
     pub(crate) number: u8,
     pub(crate) place: Place,
     pub(crate) turn: u8,
-    /// A task has been sent the turn, or holds.
+    /// The turn was sent to a task, or a task holds the lock.
     pub(crate) in_use: bool,
-    /// The time since the place was granted is over; and that it is, as the client takes it.
+    /// Whether the batch's time, which starts when the place is granted, is over; and whether the client notices it.
     pub(crate) time_over: bool,
     pub(crate) time_seen: bool,
     pub(crate) revoked: bool,
-    /// Its place is being removed. Only without a rule is there such a batch.
+    /// Whether the place is being removed. Such batches only exist when a rule is left out.
     pub(crate) given_up: bool,
 }
 
@@ -36,13 +35,13 @@ impl Batch {
     }
 }
 
-/// A turn.
+/// A turn of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) place: Place,
     pub(crate) turn: u8,
     pub(crate) batch: u8,
-    /// When it was sent, the place was known to live.
+    /// Whether the place was known to be live when the turn was sent.
     pub(crate) lived: bool,
 }
 
@@ -51,25 +50,25 @@ pub(crate) enum Task {
     Idle,
     /// In the local queue.
     Waiting,
-    /// The turn is there, and the task has not been polled since.
+    /// The turn was sent, and the task has not been polled since.
     Sent(Grant),
     Holding(Grant),
-    /// It has released, was cancelled, or got an error.
+    /// The task has released, was cancelled, or got an error.
     Done,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Driver {
     None,
-    /// Its next step is to look at what it has to do.
+    /// Its next step is to check for work.
     Looks,
     /// Its place is in the store's queue.
     Queued(Place),
-    /// It has seen that there is nothing to do.
+    /// It has found no work.
     Ends,
 }
 
-/// The session as the client sees it.
+/// The client's view of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Link {
     Connected,
@@ -89,13 +88,13 @@ pub(crate) enum Remote {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// The store: the nodes of the lock in their order, and whether it has the client's session.
+    /// The store: the nodes of the lock in order, and whether the client's session exists there.
     pub(crate) queue: Vec<Number>,
     pub(crate) lives_there: bool,
     made: Number,
-    /// Removals on their way.
+    /// Removals in flight.
     pub(crate) removals: Vec<Number>,
-    /// Nodes that an operator has deleted, before and after the client has heard of it.
+    /// Nodes that an operator has deleted, before and after the client learns of it.
     pub(crate) taken: Vec<Number>,
     pub(crate) gone: Vec<Number>,
     pub(crate) link: Link,
@@ -106,7 +105,7 @@ pub(crate) struct State {
     pub(crate) driver: Driver,
     pub(crate) batch: Option<Batch>,
     pub(crate) batches: u8,
-    /// The place of the batch before.
+    /// The place of the previous batch.
     pub(crate) leftover: Option<Place>,
     pub(crate) remote: Remote,
     remotes: Number,
@@ -151,12 +150,12 @@ impl State {
         Place { number: self.make(), epoch: self.epoch }
     }
 
-    /// What the client knows of a place.
+    /// Returns `true` if the client knows the place to be live.
     pub(crate) fn knows_to_live(&self, place: Place) -> bool {
         place.epoch == self.epoch && self.link != Link::Over && !self.gone.contains(&place.number)
     }
 
-    /// A guard was handed out. An operator's deletion that the client has not heard of is nobody's fault.
+    /// A guard is handed out. An operator's deletion that the client has not learned of is not a violation.
     pub(crate) fn granted(&mut self, token: (Number, u8)) {
         if self.taken.contains(&token.0) {
             return;
@@ -167,7 +166,7 @@ impl State {
         self.last = token;
     }
 
-    /// Guards that say that they are held.
+    /// Returns the number of guards that report to be held.
     pub(crate) fn holders(&self) -> usize {
         let is_held = |task: &&Task| match task {
             Task::Holding(grant) => {
@@ -198,19 +197,19 @@ impl State {
         self.queue.retain(|node| *node != number);
     }
 
-    /// The store removes the client's nodes.
+    /// The session ends, and the store removes the client's nodes.
     pub(crate) fn end_session(&mut self) {
         let remotes = self.remotes;
         self.queue.retain(|node| *node == remotes);
         self.lives_there = false;
     }
 
-    /// The first of the client's nodes.
+    /// Returns the first of the client's nodes.
     pub(crate) fn own_node(&self) -> Option<Number> {
         self.queue.iter().copied().find(|node| *node != self.remotes)
     }
 
-    /// Whether there is a node of the client that is no holder's and no waiter's.
+    /// Returns `true` if a node of the client belongs to no holder and no waiter.
     pub(crate) fn is_one_left(&self) -> bool {
         let is_used = |number: Number| {
             let is_held = |task: &Task| matches!(task, Task::Holding(grant) if grant.place.number == number);
@@ -227,9 +226,9 @@ pub(crate) enum Action {
     Join(u8),
     /// The future of the task's acquisition is dropped.
     Cancel(u8),
-    /// The task is polled, and finds its turn.
+    /// The task is polled and finds its turn.
     Poll(u8),
-    /// The guard is released, or dropped: then the driver passes the turn on.
+    /// The guard is released, or dropped. After a drop, the driver passes the turn on.
     Release(u8),
     Drop(u8),
     /// The driver's next step.
@@ -243,11 +242,11 @@ pub(crate) enum Action {
     Revoke,
     Suspend,
     Resume,
-    /// The deadline passes here, later the session ends there, and the next one begins.
+    /// The deadline passes at the client, later the session ends at the store, and then the next one begins.
     LoseSession,
     SessionEnds,
     NextSession,
-    /// An operator deletes the client's node, of which the client hears later.
+    /// An operator deletes the client's node, and the client learns of it later.
     DeleteNode,
     HearOfIt(u8),
 }

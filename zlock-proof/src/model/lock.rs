@@ -1,4 +1,4 @@
-//! The model: which steps are possible, and what each does.
+//! The model: the possible actions in a state, and their effects.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::rules::Rule;
 use super::state::{Ask, Message, Phase, Replica, Session, State};
 use super::{driver, store};
 
-/// Some clients of one lock, and all that can happen to them.
+/// Some clients of one lock, and everything that can happen to them.
 #[derive(Debug)]
 pub(crate) struct LockModel {
     run: Run,
@@ -19,12 +19,12 @@ pub(crate) struct LockModel {
     pub(crate) nodes: Nodes,
 }
 
-/// In which order a client hears what the store sends it.
+/// The order in which a client receives the store's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// As it was sent.
+    /// As sent.
     Ordered,
-    /// In any.
+    /// Any order.
     Unordered,
 }
 
@@ -37,12 +37,12 @@ impl fmt::Display for Delivery {
     }
 }
 
-/// One step of a client, of the store, or of somebody else. The number is the client's.
+/// One step of a client, of the store, or of a third party. The number is the client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Its create takes effect.
+    /// The client's create takes effect.
     Acquire(u8),
-    /// The same, of a create without a listing.
+    /// The same for a create without a listing.
     AcquireUnlisted(u8),
     /// Its acquisition is dropped.
     Cancel(u8),
@@ -52,33 +52,33 @@ pub(crate) enum Action {
     Downgrade(u8),
     /// The store carries out its request.
     Serve(u8),
-    /// The server that it asks learns what the others know.
+    /// The server that it reads from catches up with the others.
     CatchUp(u8),
-    /// It hears what stands at this place of its inbox.
+    /// It receives the message at this position of its inbox.
     Hear(u8, u8),
-    /// The store deletes its node for it.
+    /// The store carries out the deletion of its node.
     Delete(u8),
     /// The same, and the answer is lost.
     DeleteUnanswered(u8),
-    /// It no longer waits for the place before to hand over.
+    /// It stops waiting for a hand-over by the previous place.
     LookForItself(u8),
-    /// The store relabels its node for it.
+    /// The store carries out the relabel of its node.
     Relabel(u8),
     /// Its local deadline passes.
     PassDeadline(u8),
-    /// It sees that its session is over.
+    /// It notices that its session is over.
     NoticeLoss(u8),
     /// It begins the next session.
     Reconnect(u8),
     /// The store ends its session.
     Expire(u8),
-    /// Its watch fires with no change that matters: somebody wrote data, or a connection was lost.
+    /// Its watch fires without a relevant change, since data was written or a connection was lost.
     FireInVain(u8),
     /// An operator deletes its node.
     OperatorDeletes(u8),
     /// An operator ends its session.
     OperatorEnds(u8),
-    /// It hears that its node is removed; only where a rule is left out that makes it matter.
+    /// It learns that its node is removed. Only used when the left-out rule makes that relevant.
     HearRemoval(u8),
     /// The store removes the empty parent. The next one counts from 0.
     RemoveParent,
@@ -89,23 +89,23 @@ impl LockModel {
         LockModel { run, left_out, nodes: Nodes::new(run.recipe, run.clients) }
     }
 
-    /// Whether these are places of one process, with one session.
+    /// Returns `true` if these are places of one process, with one session.
     pub(crate) fn are_together(&self, one: u8, other: u8) -> bool {
         let together = |i: u8| self.run.together >> i & 1 == 1;
         one == other || together(one) && together(other)
     }
 
-    /// Whether the store counts every create under a parent, and clients make use of that.
+    /// Returns `true` if the store counts every create under a parent and clients rely on it.
     pub(crate) fn counts(&self) -> bool {
         self.run.together != 0 && !self.run.is_behind
     }
 
-    /// The places whose session is that of this one.
+    /// Returns the places that share this one's session.
     fn of_session(&self, me: u8) -> impl Iterator<Item = u8> + '_ {
         (0..self.run.clients).filter(move |&i| self.are_together(me, i))
     }
 
-    /// What is sure to happen, sooner or later.
+    /// Adds the actions that must happen eventually.
     pub(crate) fn pending(&self, state: &State, actions: &mut Vec<Action>) {
         for (i, client) in (0..).zip(&state.clients) {
             if client.is_asking() {
@@ -118,7 +118,7 @@ impl LockModel {
                 if !is_audible {
                     continue;
                 }
-                // The driver looks at a watch when it has it.
+                // The driver reads a watch's event only once it waits for the watch.
                 if *message != Message::Fired || client.phase == Phase::Waiting {
                     actions.push(Action::Hear(i, at));
                 }
@@ -140,14 +140,14 @@ impl LockModel {
         }
     }
 
-    /// What may happen, or not.
+    /// Adds the actions that may happen.
     fn possible(&self, state: &State, actions: &mut Vec<Action>) {
         if state.queue.is_empty() && state.next_number > 0 {
             actions.push(Action::RemoveParent);
         }
         for (i, client) in (0..).zip(&state.clients) {
             match client.phase {
-                // Clients that have not begun are alike: they begin in the order of their numbers.
+                // Idle clients are interchangeable, so they start in the order of their numbers.
                 Phase::Idle => {
                     actions.push(Action::Acquire(i));
                     if self.counts() && self.of_session(i).count() > 1 {
@@ -162,7 +162,7 @@ impl LockModel {
                             actions.push(Action::LookForItself(i));
                         }
                     }
-                    // With the rule the next session is the same to an acquisition as none.
+                    // With the rule, the next session makes no difference to an acquisition.
                     if client.session == Session::Over && self.left_out == Some(Rule::SessionAtGrant) {
                         actions.push(Action::Reconnect(i));
                     }
@@ -313,7 +313,7 @@ impl Model for LockModel {
         Some(next)
     }
 
-    // One property: a search stops at once when it is violated, and the count of states is exact.
+    // A single property, so that a search stops at its first violation and the number of states is exact.
     fn properties(&self) -> Vec<Property<Self>> {
         vec![Property::always("all", |model, state| Violation::of(model, state).is_none())]
     }

@@ -1,12 +1,10 @@
 //! The waiting state machine under a model checker.
 //!
-//! What is real: `Acquisition` and `judge` of `zlock_recipes::queue`, with real nodes and queues. What is
-//! modelled: the store (`store`), the driver around the state machine (`driver`), and all that can happen to
-//! both (`lock`). `properties` says what must hold. The model checker visits every order in which it can
-//! happen.
+//! Real code: `Acquisition` and `judge` of `zlock_recipes::queue`, with real nodes and queues. Modelled: the store (`store`),
+//! the driver around the state machine (`driver`), and everything that can happen to both (`lock`). `properties` defines what
+//! must hold. The model checker visits every possible order of events.
 //!
-//! A rule is left out by the model's driver or store (`rules`): the real functions are called all the same,
-//! and what they say is bent.
+//! The model's driver or store leaves out a rule (`rules`). The real functions are still called, and their results are altered.
 
 mod alone;
 mod alone_rules;
@@ -27,7 +25,8 @@ mod table;
 
 use std::process::ExitCode;
 
-/// `model [--quick] [--traces]`: what CI explores, and the ways to what goes wrong without a rule.
+/// Runs `model [--quick] [--traces]`. The options select the runs of CI, and print the traces to the violations without each
+/// rule.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     let has = |option| args.iter().any(|arg| arg == option);
     let is_right = table::all_rules(has("--quick"));
@@ -145,7 +144,7 @@ mod tests {
 
     fn expected(rule: Rule, delivery: Delivery) -> Violation {
         match (rule, delivery) {
-            // Out of order, the notice may be lost before the listing comes that grants.
+            // In any order, the notice may be lost before the listing arrives that grants the lock.
             (Rule::OwnNode, Delivery::Unordered) => Violation::TwoHolders,
             (Rule::ListedAgain | Rule::WholeListing | Rule::SessionAtGrant, _)
             | (Rule::LocalDeadline | Rule::WriteEndsFirst, _) => Violation::TwoHolders,

@@ -1,4 +1,4 @@
-//! The rules about names that are used again, what is done without one, and what can go wrong.
+//! The rules about reused names, the behaviour without each of them, and the possible violations.
 
 /// A rule about reused names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl NameRule {
         NameRule::JudgedByWhatItCarried,
     ];
 
-    /// The rule, and after the colon what is done without it.
+    /// Returns the rule, and after the colon the behaviour without it.
     pub(crate) fn text(self) -> &'static str {
         match self {
             NameRule::CreateComparesFence => "a create compares the fence: only whether the name is free",
@@ -44,7 +44,7 @@ impl NameRule {
     }
 }
 
-/// What is wrong with a state.
+/// A violation in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wrong {
     LateCreate,

@@ -1,27 +1,27 @@
-//! Names that are used again, as `zlock-etcd` does (the table in its `key.rs`): requests that take effect long after
-//! their client has stopped waiting for them must not touch what has the name by then.
+//! Reused names, as in `zlock-etcd` (see the table in its `key.rs`): a request that takes effect long after its client has
+//! stopped waiting for it must not affect the node that has the name by then.
 //!
-//! Here nothing of the real code runs: what is checked is that the rules are enough, and that each is needed. The tests in
-//! `zlock-etcd/tests/names.rs` hold the real code to them.
+//! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The tests in
+//! `zlock-etcd/tests/names` check that the real code follows them.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::name_rules::{NameRule, Wrong};
 
-/// Some places of one session, each used so many times, one after the other.
+/// Some places of one session, each of which is used several times in succession.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) places: u8,
     pub(crate) uses: u8,
-    /// Whether all names share a fence, as those do whose hashes are alike.
+    /// Whether all names share a fence, as names with equal hashes do.
     pub(crate) one_fence: bool,
-    /// How often a client stops waiting for an answer: the request takes effect at any later time, or never.
+    /// How often a client stops waiting for an answer. The request takes effect at any later time, or never.
     pub(crate) given_up: u8,
 }
 
-/// One use of a place: a number of its own.
+/// The unique number of one use of a place.
 type Use = u8;
-/// A revision; 0 is none.
+/// A revision, or 0 for none.
 type Revision = u8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,13 +32,13 @@ struct Key {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Request {
-    /// Makes the node, if there is none of the name and the fence is as it is carried.
+    /// Creates the node, if none has the name and the fence is the one in the request.
     Create {
         fence: Revision,
     },
-    /// Raises the fence, so that earlier creates do nothing, and says what one of them has made.
+    /// Raises the fence, so that earlier creates have no effect, and returns the node that one of them has created.
     LookUp,
-    /// If the fence is as it is carried: raises it, and deletes what there is.
+    /// If the fence is the one in the request, raises it and deletes the node, if any.
     Void {
         fence: Revision,
     },
@@ -52,7 +52,7 @@ enum Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Sent {
-    /// The place that waits for the answer; none, if it has given up.
+    /// The place that waits for the answer, or `None` if it has given up.
     by: Option<u8>,
     of: Use,
     name: u8,
@@ -62,7 +62,7 @@ struct Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Answer {
     Made(Revision),
-    /// The fence is now this, and the create carried that.
+    /// The current fence, and the one in the create.
     Refused {
         now: Revision,
         carried: Revision,
@@ -102,10 +102,10 @@ struct Place {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// By name.
+    /// The keys, indexed by name.
     keys: Vec<Option<Key>>,
     revision: Revision,
-    /// At the server, and as the client knows them.
+    /// The fences at the server, and as known to the client.
     fences: Vec<Revision>,
     known: Vec<Revision>,
     places: Vec<Place>,
@@ -118,23 +118,23 @@ pub(crate) struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// The place is used: it takes the first name that is free, and sends the create.
+    /// The place is used. It takes the first free name and sends the create.
     Begin(u8),
     /// The server carries out a request.
     Serve(usize),
-    /// A request that nobody waits for never arrives.
+    /// A request whose answer is no longer awaited never arrives.
     Lose(usize),
     /// The answer arrives.
     Hear(u8),
-    /// Its client waits for an answer no longer, and tries again.
+    /// The client stops waiting for an answer, and tries again.
     GiveUp(u8),
-    /// Its client gives up the place while the create is under way.
+    /// The client gives up the place while the create is in flight.
     Cancel(u8),
     Release(u8),
     Relabel(u8),
 }
 
-/// The rules, but one.
+/// The model with all rules, or without one.
 #[derive(Debug)]
 pub(crate) struct Names {
     run: Run,
@@ -262,7 +262,7 @@ impl Names {
                 let judged_by =
                     if self.has(NameRule::JudgedByWhatItCarried) { carried } else { state.known[fence] };
                 if judged_by == now {
-                    // Not the fence, so the name: its client would go on with another one for ever.
+                    // It was not the fence, so the name must be taken: the client would move on to other names forever.
                     state.wrong = Some(Wrong::NameTaken);
                     return;
                 }
@@ -300,7 +300,7 @@ impl Names {
         }
     }
 
-    /// Whether nothing is sure to happen any more.
+    /// Returns `true` if no event is certain to follow.
     fn is_at_rest(state: &State) -> bool {
         state.wire.is_empty() && state.places.iter().all(|place| place.answer.is_none())
     }
@@ -317,7 +317,7 @@ impl Names {
     }
 }
 
-/// The client waits for no answer of this place any more. What was sent may still arrive.
+/// The client stops waiting for answers to this place's requests, which may still arrive.
 fn abandon(state: &mut State, place: u8) {
     for sent in state.wire.iter_mut().filter(|sent| sent.by == Some(place)) {
         sent.by = None;
@@ -325,13 +325,13 @@ fn abandon(state: &mut State, place: u8) {
     state.places[usize::from(place)].answer = None;
 }
 
-/// The use is over, and its name is free.
+/// The use is over, and its name is free again.
 fn end(state: &mut State, place: u8) {
     let place = &mut state.places[usize::from(place)];
     (place.phase, place.created, place.answer) = (Phase::Idle, 0, None);
 }
 
-/// A request of this use deletes what has the name.
+/// A request of this use deletes the node that has the name.
 fn delete(state: &mut State, name: u8, of: Use) {
     if state.keys[usize::from(name)].take().is_some_and(|key| key.of != of) {
         state.wrong = Some(Wrong::OthersNodeDeleted);
@@ -427,11 +427,11 @@ impl Model for Names {
             Action::Relabel(i) => {
                 state.relabelled = true;
                 let Place { of, name, created, .. } = state.places[usize::from(i)];
-                // Nobody waits for it: it is late at once.
+                // Its answer is not awaited, so the request may arrive at any time.
                 state.wire.push(Sent { by: None, of, name, request: Request::Relabel { created } });
             }
         }
-        // The order on the wire means nothing.
+        // The order of the requests in flight does not matter.
         state.wire.sort_unstable();
         Some(next)
     }
@@ -441,7 +441,7 @@ impl Model for Names {
     }
 }
 
-/// What came of a search: how many states, and what was wrong with the first that was.
+/// Runs a search. Returns the number of states, and the first violation with its trace.
 pub(crate) fn explore(run: Run, left_out: Option<NameRule>) -> (usize, Option<(Wrong, Vec<Action>)>) {
     let search = Names { run, left_out }.checker().finish_when(HasDiscoveries::Any).spawn_bfs().join();
     let found = search.discoveries().into_values().next().map(|path| {
@@ -451,7 +451,7 @@ pub(crate) fn explore(run: Run, left_out: Option<NameRule>) -> (usize, Option<(W
     (search.unique_state_count(), found)
 }
 
-/// The runs with all rules; fewer and smaller ones for CI.
+/// Returns the runs with all rules, fewer and smaller ones for CI.
 pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
     let run =
         |places, uses, given_up| [false, true].map(|one_fence| Run { places, uses, one_fence, given_up });
@@ -460,7 +460,7 @@ pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
     small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).flatten().collect()
 }
 
-/// The smallest run in which something is wrong without the rule.
+/// Returns the smallest run with a violation without the rule.
 pub(crate) fn without(rule: NameRule) -> (Run, usize, Option<(Wrong, Vec<Action>)>) {
     let mut last = None;
     for (places, given_up) in [(1, 0), (1, 1), (1, 2), (2, 1), (2, 2)] {

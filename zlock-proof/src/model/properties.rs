@@ -1,4 +1,4 @@
-//! What must hold in every state. Nothing here uses the real decision: this is the other opinion.
+//! What must hold in every state. Nothing here uses the real decision, so this is an independent check.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use zlock_core::Label;
 use super::lock::LockModel;
 use super::state::{Client, Phase, Place, Replica, State};
 
-/// So many requests of one client while the queue stays as it is are no progress. A listing that was old when it
-/// came costs a watch that is not armed, and then come a listing and the watch. From a server that is behind such a listing
-/// may even come when it was asked for later.
+/// The number of a client's requests without a change of the queue that counts as a lack of progress. A listing that is out of
+/// date when it arrives costs a watch that is not armed, followed by another listing and the watch. From a server that is
+/// behind, even a listing that was requested later may be out of date.
 fn fruitless(client: &Client) -> u8 {
     if client.replica == Replica::Latest { 4 } else { 5 }
 }
 
-/// What is wrong with a state.
+/// A violation in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// Two users believe that they hold what excludes each other, and nobody interfered.
+    /// Two users believe that they hold locks that exclude each other, without interference by an operator.
     TwoHolders,
-    /// A client waits and nothing will wake it, or it asks without end.
+    /// A client waits and nothing will wake it, or it sends requests endlessly.
     StuckWaiter,
-    /// Permits are free, and the first in line that they are enough for waits.
+    /// A waiter whose turn it is waits although enough permits are free.
     IdlePermits,
-    /// A node stays of which nobody knows.
+    /// A node remains that no client knows of.
     NodeLeft,
-    /// An acquisition ends because its node is gone, and it is not.
+    /// An acquisition ends for lack of its node, which still exists.
     NeedlessEnd,
 }
 
@@ -52,14 +52,14 @@ impl Violation {
         if state.clients.iter().any(|c| c.asked >= fruitless(c)) {
             return Some(Violation::StuckWaiter);
         }
-        // The rest is about states in which nothing is under way.
+        // The remaining checks are for states in which nothing is in flight.
         let mut pending = Vec::new();
         model.pending(state, &mut pending);
         if pending.is_empty() { at_rest(state) } else { None }
     }
 }
 
-/// Whether those who believe that they hold exclude each other. Who was misled by an operator is not counted.
+/// Returns `true` if clients hold locks that exclude each other. Clients that were misled by an operator are not counted.
 fn excludes_badly(state: &State) -> bool {
     let (mut holders, mut alone, mut permits, mut max) = (0, 0, 0, u32::MAX);
     for client in state.clients.iter().filter(|c| !c.is_misled()) {
@@ -74,7 +74,7 @@ fn excludes_badly(state: &State) -> bool {
     alone > 0 && holders > 1 || permits > max
 }
 
-/// What is wrong while nothing is under way: nothing will change by itself any more.
+/// Returns the violation in a state where nothing is in flight, so that nothing will change by itself.
 fn at_rest(state: &State) -> Option<Violation> {
     for place in &state.queue {
         if state.client(place.client).phase == Phase::Done {

@@ -1,4 +1,4 @@
-//! What the clients of a run ask for, and the real nodes for it.
+//! The requests of the clients of a run, and the real nodes for them.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use zlock_core::{Label, Node, NodeId, NodeName, Queue, Sequence};
 
 use super::state::Place;
 
-/// What all clients of a run use.
+/// The recipe that all clients of a run use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recipe {
     Mutex,
-    /// Each client reads or writes, and who writes may go on to read.
+    /// Each client reads or writes, and a writer may downgrade.
     ReadWrite,
-    /// Each client takes some of the permits.
+    /// Each client acquires some of the permits.
     Semaphore {
         max: u32,
     },
 }
 
 impl Recipe {
-    /// What one client may ask for.
+    /// Returns the labels that one client may request.
     fn choices(self) -> Vec<Label> {
         match self {
             Recipe::Mutex => vec![Label::Lock],
@@ -30,7 +30,7 @@ impl Recipe {
         }
     }
 
-    /// All that so many clients may ask for, in the order of their places.
+    /// Returns all combinations of labels for this number of clients, in the order of their places.
     pub(crate) fn assignments(self, clients: u8) -> Vec<Vec<Label>> {
         let mut all = vec![Vec::new()];
         for _ in 0..clients {
@@ -53,7 +53,7 @@ impl fmt::Display for Recipe {
     }
 }
 
-/// The label that notifies the node behind that this one was granted.
+/// Returns the label that notifies the next node that this one was granted.
 pub(crate) fn promoted(label: Label) -> Label {
     match label {
         Label::Permits { weight, max, .. } => Label::Permits { weight, max, granted: true },
@@ -61,7 +61,7 @@ pub(crate) fn promoted(label: Label) -> Label {
     }
 }
 
-/// The nodes that there can be, made once. A client's number is its id and its sequence.
+/// All possible nodes, created once. A client's number is its ID and its sequence number.
 #[derive(Debug)]
 pub(crate) struct Nodes(Vec<Vec<Node>>);
 

@@ -1,4 +1,4 @@
-//! The rules that can be left out, and what a driver does that lacks one.
+//! The rules that can be left out, and the behaviour of a driver without each of them.
 
 use super::recipe::Recipe;
 
@@ -61,7 +61,7 @@ impl Rule {
         Rule::NotOlderThanSeen,
     ];
 
-    /// The rule, and after the colon what is done without it.
+    /// Returns the rule, and after the colon the behaviour without it.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Rule::ListedAgain => "list again after a wake-up: the deletion of the awaited node grants",
@@ -100,7 +100,7 @@ impl Rule {
         }
     }
 
-    /// Which of the places are of one process, a bit for each, to show it.
+    /// Returns which places must belong to one process to show the violation, with a bit for each.
     pub(crate) fn together(self) -> u8 {
         match self {
             Rule::PredecessorHeld => 0b110,
@@ -110,12 +110,12 @@ impl Rule {
         }
     }
 
-    /// Whether servers that are behind show it.
+    /// Returns `true` if servers must be behind to show the violation.
     pub(crate) fn is_behind(self) -> bool {
         self == Rule::NotOlderThanSeen
     }
 
-    /// The recipe that shows it.
+    /// Returns the recipe that shows the violation.
     pub(crate) fn recipe(self) -> Recipe {
         match self {
             Rule::WholeListing

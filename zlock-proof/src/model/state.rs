@@ -2,80 +2,80 @@
 
 use zlock_core::Label;
 
-/// A node in the queue. Each client makes one, in the order of the clients' numbers.
+/// A node in the queue. Each client creates one, in the order of the clients' numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) client: u8,
     pub(crate) label: Label,
 }
 
-/// The store and everything that is under way.
+/// The store, the clients, and everything that is in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// At the store, first in line first.
+    /// The queue at the store, in order.
     pub(crate) queue: Vec<Place>,
     pub(crate) clients: Vec<Client>,
-    /// The number of the next node, where the store counts every create since it made the parent.
+    /// The number of the next node, if the store counts the creates under a parent.
     pub(crate) next_number: u8,
-    /// An acquisition has ended for lack of a node that was there.
+    /// Whether an acquisition has ended for lack of its node, which existed.
     pub(crate) is_needless_end: bool,
-    /// How many faults may still come: acquisitions that are cancelled, sessions that are lost, watches that
-    /// fire in vain, nodes that an operator deletes and sessions that an operator ends.
+    /// The number of faults that may still occur: cancelled acquisitions, lost sessions, watches that fire in vain, nodes
+    /// deleted by an operator, and sessions ended by an operator.
     pub(crate) faults: u8,
 }
 
-/// No limit to the number of faults. It is not counted then, so that it makes no states.
+/// An unlimited number of faults. They are not counted, which would add states.
 pub(crate) const ANY: u8 = u8::MAX;
 
 /// A client, its link to the store, and its watch and its background jobs there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    /// What it asks for.
+    /// What it requests.
     pub(crate) label: Label,
     pub(crate) phase: Phase,
-    /// The number of its node, where the store counts.
+    /// The number of its node, if the store counts.
     pub(crate) number: u8,
     pub(crate) session: Session,
-    /// At the store.
+    /// Its watch at the store.
     pub(crate) watch: Option<Watch>,
-    /// On the way from the store.
+    /// Messages in flight to the client.
     pub(crate) inbox: Vec<Message>,
-    /// The node is to be removed in the background.
+    /// Whether the node is to be removed in the background.
     pub(crate) delete: bool,
-    /// The node is to get this label in the background.
+    /// The label that the node is to get in the background.
     pub(crate) relabel: Option<Label>,
-    /// Its guard is released, and the answer to the removal has not come. Only remembered where a rule is left out that
-    /// makes it matter.
+    /// Whether its guard is released and the removal is not answered yet. Only recorded when the left-out rule makes it
+    /// relevant.
     pub(crate) removing: bool,
-    /// The place of the same process that is to tell it that it holds.
+    /// The place of the same process that is to hand the lock over to this one.
     pub(crate) predecessor: Option<u8>,
-    /// It had one before: there is no other.
+    /// Whether it has had a predecessor. It never gets another.
     pub(crate) followed: bool,
-    /// The place of the same process that it tells.
+    /// The place of the same process that this one is to hand the lock over to.
     pub(crate) successor: Option<u8>,
-    /// The removal of the node hands over to this one.
+    /// The place that the removal of the node hands the lock over to.
     pub(crate) handing_to: Option<u8>,
-    /// It was handed the lock when it had no node any more. Only where a rule is left out.
+    /// Whether the lock was handed to it when its node was gone. Only possible when a rule is left out.
     pub(crate) is_unfounded: bool,
     pub(crate) replica: Replica,
     /// Requests since the queue last changed.
     pub(crate) asked: u8,
-    /// The last listing, or what is left of it; only remembered where a rule is left out that forbids it.
+    /// The last listing, or what is left of it. Only recorded when the rule that forbids its use is left out.
     pub(crate) last: Vec<Place>,
 }
 
-/// The queue as the server has it that the client asks when it was woken.
+/// The queue at the server that the client reads from after a wake-up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Replica {
-    /// As all servers have it.
+    /// The same as at all servers.
     Latest,
     /// The server may be behind, but not behind what the client has seen.
     Behind(Vec<Place>),
-    /// It may be behind even that. Only where a rule is left out.
+    /// The server may be behind even that. Only possible when a rule is left out.
     Anywhere(Vec<Place>),
 }
 
-/// Whether a lock with this label excludes all others.
+/// Returns `true` if a lock with this label excludes all others.
 pub(crate) fn is_exclusive(label: Label) -> bool {
     matches!(label, Label::Lock | Label::Write)
 }
@@ -84,30 +84,30 @@ pub(crate) fn is_exclusive(label: Label) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     Idle,
-    /// A request is under way, or its answer.
+    /// A request or its answer is in flight.
     Asking(Ask),
-    /// For a watch.
+    /// It waits for a watch.
     Waiting,
-    /// Its user has a guard of this kind that says that it is held.
+    /// Its user has a guard of this kind that reports to be held.
     Holding(Label),
-    /// No guard, and nobody waits for one.
+    /// There is no guard, and no user waits for one.
     Done,
 }
 
 /// A request to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
-    /// The listing that comes with the create. The node is there.
+    /// The listing that comes with the create. The node exists.
     Create,
-    /// The answer to a create without a listing. The node is there.
+    /// The answer to a create without a listing. The node exists.
     CreateUnlisted,
     List,
     /// Watch this node, as it was listed.
     Arm(Place),
     ListAndArm,
-    /// Watch this node, there or not: the second half of `Arm`, where the two are not one.
+    /// Watch this node, whether or not it exists: the second half of `Arm`, if that is not atomic.
     ArmBlindly(Place),
-    /// Watch the queue: the second half of `ListAndArm`, where the two are not one.
+    /// Watch the queue: the second half of `ListAndArm`, if that is not atomic.
     ArmQueueBlindly(Vec<Place>),
 }
 
@@ -118,39 +118,39 @@ pub(crate) enum Watch {
     Queue,
 }
 
-/// The session, as its client sees it.
+/// The client's view of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Session {
-    /// The one that the node belongs to.
+    /// The session that the node belongs to is live.
     Live,
-    /// Over: the local deadline has passed, or the store told.
+    /// The session is over, by the local deadline or by a message from the store.
     Over,
-    /// The next one has begun.
+    /// The next session has begun.
     Next,
 }
 
-/// From the store to a client.
+/// A message to a client, from the store or from a place of the same process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
-    /// To the request under way.
+    /// The answer to the request in flight.
     Answer(Answer),
-    /// The watch.
+    /// The watch has fired.
     Fired,
-    /// Somebody deleted the client's node.
+    /// An operator has deleted the client's node.
     Gone,
-    /// Somebody ended the client's session.
+    /// An operator has ended the client's session.
     Ended,
-    /// The session has expired. Never comes before the local deadline.
+    /// The session has expired. Never arrives before the local deadline.
     Expired,
-    /// The relabel is done; only told where a rule is left out that makes it matter.
+    /// The relabel is done. Only sent when the left-out rule makes it relevant.
     Relabelled,
     /// From the predecessor: the lock was handed over.
     Succeeded,
-    /// From the predecessor: it was not.
+    /// From the predecessor: the lock was not handed over.
     LinkEnded,
 }
 
-/// An answer. The states of the queue in it may be old when it arrives.
+/// An answer. The state of the queue in it may be out of date when it arrives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
     Unlisted,
@@ -161,7 +161,7 @@ pub(crate) enum Answer {
 }
 
 impl Message {
-    /// It comes from a place of the same process: its way has nothing to do with that of the store's messages.
+    /// Returns `true` for a message from a place of the same process, which is delivered independently of the store's messages.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Message::Succeeded | Message::LinkEnded)
     }
@@ -203,19 +203,19 @@ impl Client {
         }
     }
 
-    /// The client sees how the queue is now: the server that it asks is not behind that.
+    /// The client sees the current queue. The server that it reads from is not behind that.
     pub(crate) fn saw(&mut self, queue: &[Place]) {
         if let Replica::Behind(replica) = &mut self.replica {
             queue.clone_into(replica);
         }
     }
 
-    /// Whether the server that the client asks has not got the latest queue.
+    /// Returns `true` if the server that the client reads from does not have the latest queue.
     pub(crate) fn is_behind(&self, queue: &[Place]) -> bool {
         matches!(&self.replica, Replica::Behind(replica) | Replica::Anywhere(replica) if replica != queue)
     }
 
-    /// The server that the client asks learns what the others know.
+    /// The server that the client reads from catches up with the others.
     pub(crate) fn catch_up(&mut self, queue: &[Place]) {
         if let Replica::Behind(replica) | Replica::Anywhere(replica) = &mut self.replica {
             queue.clone_into(replica);
@@ -226,13 +226,13 @@ impl Client {
         matches!(self.phase, Phase::Asking(_) | Phase::Waiting)
     }
 
-    /// Whether a request is on its way to the store.
+    /// Returns `true` if a request is in flight to the store.
     pub(crate) fn is_asking(&self) -> bool {
         matches!(self.phase, Phase::Asking(_)) && !self.inbox.iter().any(|m| matches!(m, Message::Answer(_)))
     }
 
-    /// Whether an operator took the node or the session and the client has not been told yet. No rule can keep
-    /// it from believing that it holds.
+    /// Returns `true` if an operator has removed the node or the session and the client does not know it yet. No rule can
+    /// prevent the client from believing that it holds the lock.
     pub(crate) fn is_misled(&self) -> bool {
         !self.is_unfounded && self.inbox.iter().any(|m| matches!(m, Message::Gone | Message::Ended))
     }
@@ -260,15 +260,15 @@ impl State {
         &mut self.clients[usize::from(i)]
     }
 
-    /// A fault comes.
+    /// A fault occurs.
     pub(crate) fn take_fault(&mut self) {
         if self.faults != ANY {
             self.faults -= 1;
         }
     }
 
-    /// Forgets what can have no effect any more, and the order of messages if none is kept: fewer states, the
-    /// same behaviour.
+    /// Forgets what can no longer have an effect, and the order of messages if delivery is unordered. That reduces the number
+    /// of states without changing the behaviour.
     pub(crate) fn simplify(&mut self, keeps_order: bool) {
         for i in 0..self.clients.len() {
             let has_place = self.queue.iter().any(|p| usize::from(p.client) == i);

@@ -1,10 +1,10 @@
-//! What the store does: each function is one atomic step of it.
+//! The store. Each function is one atomic step.
 
 use super::rules::Rule;
 use super::state::{Answer, Ask, Message, Phase, Place, Replica, Session, State, Watch, is_exclusive};
 use zlock_core::Label;
 
-/// Appends the client's node. The store may count.
+/// Appends the client's node. The store may count creates.
 pub(crate) fn append(state: &mut State, me: u8, counts: bool) {
     let label = state.client(me).label;
     state.queue.push(Place { client: me, label });
@@ -15,7 +15,7 @@ pub(crate) fn append(state: &mut State, me: u8, counts: bool) {
     changed(state, me);
 }
 
-/// Removes the client's node, if it is there.
+/// Removes the client's node, if it exists.
 pub(crate) fn remove(state: &mut State, me: u8) {
     if let Some(place) = state.place(me) {
         state.queue.remove(place);
@@ -23,7 +23,7 @@ pub(crate) fn remove(state: &mut State, me: u8) {
     }
 }
 
-/// Removes the client's node for it, and hands the lock over if it is to.
+/// Carries out the client's removal of its node, with a hand-over if requested.
 pub(crate) fn release(state: &mut State, me: u8, is_answered: bool, left_out: Option<Rule>) {
     let client = state.client_mut(me);
     client.delete = false;
@@ -39,7 +39,7 @@ pub(crate) fn release(state: &mut State, me: u8, is_answered: bool, left_out: Op
     next.inbox.push(if is_confirmed { Message::Succeeded } else { Message::LinkEnded });
 }
 
-/// Gives the client's node another label, if it is there.
+/// Changes the label of the client's node, if it exists.
 pub(crate) fn relabel(state: &mut State, me: u8, label: Label) {
     if let Some(place) = state.place(me) {
         state.queue[place].label = label;
@@ -47,7 +47,7 @@ pub(crate) fn relabel(state: &mut State, me: u8, label: Label) {
     }
 }
 
-/// Ends the client's session, with its node and its watch, and says so.
+/// Ends the client's session, with its node and its watch, and sends `message` to the client.
 pub(crate) fn end_session(state: &mut State, me: u8, message: Message) {
     let client = state.client_mut(me);
     client.watch = None;
@@ -57,7 +57,7 @@ pub(crate) fn end_session(state: &mut State, me: u8, message: Message) {
     remove(state, me);
 }
 
-/// The client's node has come, gone, or got another label: fires the watches.
+/// Fires the watches after the client's node was created, removed or relabelled.
 fn changed(state: &mut State, me: u8) {
     for client in &mut state.clients {
         client.asked = 0;
@@ -69,8 +69,8 @@ fn changed(state: &mut State, me: u8) {
     }
 }
 
-/// As much of a queue as etcd's listing has for the client: a client that excludes all others gets its node and the one
-/// before.
+/// Returns the part of a queue that etcd's listing returns to the client. For an exclusive lock, that is the client's node and
+/// the one before.
 fn up_to(queue: &[Place], me: u8, label: Label) -> Vec<Place> {
     match queue.iter().position(|place| place.client == me) {
         Some(place) if is_exclusive(label) => queue[place.saturating_sub(1)..=place].to_vec(),
@@ -115,7 +115,7 @@ pub(crate) fn serve(state: &mut State, me: u8, left_out: Option<Rule>) {
     };
     let State { queue, clients, .. } = state;
     let client = &mut clients[usize::from(me)];
-    // These say how the queue is now.
+    // These answers show the current queue.
     if is_create || answer == Answer::NotArmed {
         client.saw(queue);
     }

@@ -1,4 +1,4 @@
-//! `zlock-proof model`: the two tables, in Markdown.
+//! The tables of `zlock-proof model`, in Markdown.
 
 use super::alone;
 use super::alone_rules::AloneRule;
@@ -11,7 +11,7 @@ use super::names;
 use super::rules::Rule;
 use super::state::ANY;
 
-/// Explores with all rules, a line for each run. Gives whether no state is wrong.
+/// Explores with all rules and prints a line for each run. Returns `true` if there is no violation.
 pub(crate) fn all_rules(is_quick: bool) -> bool {
     println!("| all rules | clients | of one process | servers | faults | messages | states | violations |");
     println!("|---|---|---|---|---|---|---|---|");
@@ -36,7 +36,7 @@ pub(crate) fn all_rules(is_quick: bool) -> bool {
     is_right
 }
 
-/// Leaves out each rule in turn. Gives whether each was missed.
+/// Leaves out each rule in turn. Returns `true` if that always leads to a violation.
 pub(crate) fn each_left_out(with_traces: bool) -> bool {
     println!(
         "| rule, and what is done without it | recipe | clients | faults | found | states, ordered | unordered |"
@@ -64,7 +64,7 @@ pub(crate) fn each_left_out(with_traces: bool) -> bool {
     is_missed
 }
 
-/// The same two tables about names that are used again.
+/// The same two tables for reused names.
 pub(crate) fn names(is_quick: bool, with_traces: bool) -> bool {
     println!("| all rules about names | uses of each place | fences | given up | states | wrong |");
     println!("|---|---|---|---|---|---|");
@@ -104,7 +104,7 @@ pub(crate) fn names(is_quick: bool, with_traces: bool) -> bool {
     is_right
 }
 
-/// The same two tables about hand-off inside a client.
+/// The same two tables for hand-off inside a client.
 pub(crate) fn handoff(is_quick: bool, with_traces: bool) -> bool {
     println!("| all rules about hand-off | losses | states | wrong |");
     println!("|---|---|---|---|");
@@ -130,7 +130,7 @@ pub(crate) fn handoff(is_quick: bool, with_traces: bool) -> bool {
     is_right
 }
 
-/// The same two tables about a client that is alone with a lock.
+/// The same two tables for a client that is the only user of a lock.
 pub(crate) fn alone(is_quick: bool, with_traces: bool) -> bool {
     println!(
         "| all rules about being alone | others' nodes | operator's deletes | interruptions | states | wrong |"
@@ -171,7 +171,7 @@ fn fences(run: names::Run) -> &'static str {
     if run.one_fence { "one for all" } else { "one a name" }
 }
 
-/// The numbers of the places that are of one process.
+/// Returns the numbers of the places that belong to one process.
 fn together(run: Run) -> String {
     let numbers = (0..run.clients).filter(|i| run.together >> i & 1 == 1).map(|i| (i + 1).to_string());
     numbers.collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -18,7 +18,7 @@ use zlock_testkit::FaultProxy;
 use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-/// The session timeout of these tests: after 0.8 s of silence a link counts as dead.
+/// The session timeout of these tests. A link counts as dead after 0.8 s of silence.
 pub const SESSION: Duration = Duration::from_secs(4);
 
 pub fn options(hosts: &str) -> ZkOptions {
@@ -29,7 +29,7 @@ pub async fn backend(hosts: &str) -> ZkBackend {
     ZkBackend::connect(options(hosts)).await.unwrap()
 }
 
-/// A client of its own, to look and to meddle with.
+/// A separate client, to inspect and change the tree.
 pub async fn observer(hosts: &str) -> Client {
     Client::connector().with_session_timeout(Duration::from_secs(60)).connect(hosts).await.unwrap()
 }
@@ -48,18 +48,18 @@ pub async fn create(backend: &ZkBackend, path: &LockPath, label: Label) -> Creat
     backend.create_ephemeral_sequential(path, label, &token(), b"data").await.unwrap()
 }
 
-/// The children as the server has them.
+/// Returns the children as stored at the server.
 pub async fn names(observer: &Client, path: &LockPath) -> Vec<String> {
     observer.sync("/").await.unwrap();
     observer.list_children(path.as_str()).await.unwrap_or_default()
 }
 
-/// Makes a path and what is above it, by hand.
+/// Creates a path and its ancestors.
 pub async fn mkdir(observer: &Client, path: &LockPath) {
     observer.mkdir(path.as_str(), &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
 }
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 pub async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !is().await {
@@ -77,7 +77,7 @@ pub async fn connected(backend: &ZkBackend, epoch: u64) {
     .await;
 }
 
-/// A backend behind a proxy, and a view past it.
+/// A backend behind a proxy, and an observer with a direct connection.
 pub struct Linked {
     pub proxy: FaultProxy,
     pub backend: ZkBackend,

@@ -12,13 +12,13 @@ use zlock_testkit::{Cut, FaultProxy, Flow, ZooKeeper, have_zookeeper, zookeeper_
 use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-/// The shortest that leaves time for a busy machine.
+/// The shortest session timeout that works on a busy machine.
 const SESSION: Duration = Duration::from_secs(5);
 
 /// A real server, and a proxy in front of it for each connection.
 pub struct ZkStore {
     server: ZooKeeper,
-    /// Nobody else uses the server.
+    /// Whether no other test uses the server.
     alone: bool,
     observer: Client,
     /// One proxy for each connection; their order gives the keys.
@@ -26,13 +26,13 @@ pub struct ZkStore {
 }
 
 impl ZkStore {
-    /// On the server that all tests of this process share; `None` to skip.
+    /// Uses the server that all tests of this process share. Returns `None` to skip the test.
     pub async fn shared() -> Option<Self> {
         let server = zookeeper_or_skip().await?;
         Some(ZkStore::new(server.clone(), false).await)
     }
 
-    /// On a server of its own; `None` to skip.
+    /// Starts a separate server. Returns `None` to skip the test.
     pub async fn alone() -> Option<Self> {
         if !have_zookeeper() {
             return None;
@@ -109,7 +109,7 @@ impl Store for ZkStore {
         }
     }
 
-    /// By silence: there is no other way for somebody who has not the session's password.
+    /// By silence, which is the only way without the session's password.
     async fn expire(&self, connection: &Connection) {
         let id = format!("{:#x}", connection.session_events().current().id.get());
         let link = self.link(connection);
@@ -121,7 +121,7 @@ impl Store for ZkStore {
         link.heal().await;
     }
 
-    /// The server's list has no watches on children; its counter has all watches of all clients.
+    /// The server's list of watches omits those on children, and its counter includes the watches of all clients.
     async fn watches(&self, parent: &LockPath) -> Option<usize> {
         if self.alone {
             return Some(self.server.mntr().await["watch_count"] as usize);

@@ -340,7 +340,7 @@ async fn a_process_ends_while_its_threads_hold_and_wait() {
     .await;
 }
 
-/// In a process of its own: forks while it holds a lock. The forked child gets errors, drops what it has, and connects anew.
+/// Runs in a separate process, which forks while it holds a lock. The child gets errors, drops what it has, and connects again.
 #[test]
 #[ignore = "run by another test in a process of its own"]
 fn child_that_forks() {
@@ -367,7 +367,7 @@ fn child_that_forks() {
             drop((guard, mutex, client));
             let own = blocking::connect("mem://").unwrap();
             let acquired = own.mutex(PATH).unwrap().acquire().and_then(Guard::release);
-            // Not by a panic: the test harness of the child has no thread that would hear of it.
+            // Not by a panic: no thread of the child's test harness would notice it.
             std::process::exit(if are_refused && acquired.is_ok() { 0 } else { 1 });
         }
         fork::Fork::Parent(child) => {

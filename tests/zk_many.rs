@@ -164,7 +164,7 @@ async fn a_thousand_waits_survive_a_cut_link() {
 /// One client has more nodes than a single answer lists. An operator deletes some of them. Only the holders of the deleted
 /// nodes notice a loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_loses_one_of_thousands_of_nodes_learns_it() {
+async fn the_loss_of_one_of_thousands_of_nodes_is_noticed() {
     const HELD: usize = 2500;
     const WAITING: usize = 1500;
     const SESSION: Duration = Duration::from_secs(5);

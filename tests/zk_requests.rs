@@ -118,7 +118,7 @@ async fn listings_of_waiters_of_one_session(threads: &str) -> u64 {
             }
         });
     }
-    // They all came at once, and each has listed: the first one could not tell that it was right behind anybody.
+    // They all came at once, and each has listed: the first one did not know what was right ahead of it.
     let mut before = meter.counts().await;
     loop {
         sleep(Duration::from_millis(5)).await;
@@ -189,10 +189,10 @@ async fn permits_cost_two_requests_and_nine_when_one_waits() {
         let after = meter.counts().await;
         report(format!("100 uncontended permits: {:?} requests and writes", cost(before, after)));
         assert_eq!(cost(before, after), (200 + 3, 200));
-        // The one that tells when the parent is removed.
+        // The one that reports when the parent is removed.
         assert_eq!(after.watches, 1);
 
-        // Always one in the middle: it waits for both, is let in with one behind it, and tells that one.
+        // Always one in the middle: it waits for both, is granted with one behind it, and notifies that one.
         let before = after;
         for _ in 0..20 {
             let both = a.acquire(2).await.unwrap();
@@ -203,7 +203,7 @@ async fn permits_cost_two_requests_and_nine_when_one_waits() {
             meter.wait_for_watches(3).await;
             release(both).await;
             let (middle, last) = (middle.await.unwrap(), last.await.unwrap());
-            // The one in the middle has told the last by now.
+            // The one in the middle has notified the last by now.
             release(last).await;
             release(middle).await;
         }
@@ -216,8 +216,8 @@ async fn permits_cost_two_requests_and_nine_when_one_waits() {
     .await;
 }
 
-/// Many more than there are permits, each coming back at once: who comes and who is let in is a change that the
-/// first in line looks at, too.
+/// There are many more tasks than permits, and each comes back at once. Every arrival and every grant is a change that
+/// the first in line also looks at.
 #[tokio::test]
 async fn busy_permits_cost_at_most_nine_requests() {
     const TASKS: u64 = 32;

@@ -89,7 +89,7 @@ async fn elsewhere<T: Send + 'static>(
 }
 
 /// User code that blocks its runtime stops the heartbeats. The lock is lost then, and the guard knows it before
-/// anybody else holds: by its deadline, for which nothing has to run.
+/// another client holds the lock: by its deadline, for which nothing has to run.
 async fn blocked(store: Store) {
     let session = store.shortest();
     let (blocks, blocked) = tokio::sync::oneshot::channel();
@@ -130,7 +130,7 @@ async fn ended(store: Store) {
     assert_eq!(store.expect_free().await.release().await.unwrap(), Release::Released);
 }
 
-/// A runtime whose end drops guards, and a release under way.
+/// A runtime whose end drops guards, and a release in progress.
 async fn shut_down(store: Store) {
     elsewhere(&store, |runtime, guard| {
         runtime.block_on(async {

@@ -46,7 +46,7 @@ pub async fn wait_behind(mutex: &InterProcessMutex, observer: &Observer, before:
     waiting
 }
 
-/// A server with these parents, whose counters stand as if so many children had been made.
+/// A server with these parents, whose counters are set as if that number of children had been created.
 pub async fn server_that_counted_to(counters: &[(&str, i32)]) -> ZooKeeper {
     let server = ZooKeeper::builder().without_digests().start().await;
     let observer = Observer::connect(server.connect_string()).await;

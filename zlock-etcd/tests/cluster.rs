@@ -197,7 +197,7 @@ async fn one_endpoint_dead_or_frozen() {
 
 /// A leader change restarts the time of every lease, so no lock is lost, and none is granted to another client.
 #[tokio::test]
-async fn the_leader_dies_or_stands_still() {
+async fn the_leader_dies_or_hangs() {
     limit_to(LIMIT, async {
         if !have_etcd() {
             return;

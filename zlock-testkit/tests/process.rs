@@ -38,7 +38,7 @@ async fn a_killed_child_is_dead_and_may_be_killed_again() {
 }
 
 #[tokio::test]
-async fn a_paused_child_stands_still() {
+async fn a_paused_child_does_not_run() {
     limit(async {
         let child = Process::spawn("sleep", &["1000"], &[]);
         child.pause();

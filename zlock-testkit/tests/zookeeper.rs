@@ -108,7 +108,7 @@ async fn an_ensemble_elects_another_leader() {
 
 /// A server with threads at work: those go on until the one that takes the signal has told them.
 #[tokio::test]
-async fn a_frozen_server_stands_still_at_once() {
+async fn a_frozen_server_stops_at_once() {
     if !have_zookeeper() {
         return;
     }

@@ -136,7 +136,7 @@ fn close_does_not_wait_for_an_idle_runtime() {
 
 /// Without a server, connecting fails with a clear error within the connect timeout.
 #[tokio::test]
-async fn connecting_to_nobody_fails_in_time() {
+async fn connecting_without_a_server_fails_in_time() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
         let wait = Duration::from_millis(700);

@@ -195,7 +195,7 @@ mod sasl {
 
     /// The password is changed while the server restarts.
     #[tokio::test]
-    async fn whoever_waits_in_a_session_that_is_refused_sees_why() {
+    async fn waiters_in_a_refused_session_get_the_reason() {
         limit(async {
             if !have_zookeeper() {
                 return;

@@ -73,7 +73,8 @@ pub(crate) fn test(args: &[String]) -> Result {
     let mut docs = cargo(&["test", "--doc", "--no-fail-fast"]);
     docs.args(&everything).arg("--").args(&filter);
     let source = "doc".to_owned();
-    jobs.push((Program { source, ..Program::default() }, docs));
+    // First: most of its time is the compiler's, which needs every core and would have one at the end.
+    jobs.insert(0, (Program { source, ..Program::default() }, docs));
     let (heavy, light) = jobs.into_iter().partition(|(program, _)| is_heavy(program));
 
     let mut done = side_by_side(heavy, light, run).into_iter().collect::<Result<Vec<_>>>()?;

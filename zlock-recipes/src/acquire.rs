@@ -487,7 +487,6 @@ pub(crate) fn timed_out(
 ///
 /// Returns at once if the session is over, because its end removes the nodes. Returns after the operation timeout at the
 /// latest: from then on, the backend's own limit applies, with its own error.
-/// a limit of its own, and the error for it.
 async fn time_to_create(client: &ClientInner, path: &LockPath) {
     if obstacle(client).is_none() {
         return;

@@ -20,7 +20,6 @@ use crate::session::Shared;
 /// each round begins with 0.1 s and doubles without a limit. A round of this length takes some seconds, with pauses of less
 /// than a second between attempts, so a server is found soon after it is back. Several hosts are passed once each, because
 /// two attempts in a row at the same silent host would waste time.
-/// when it is silent.
 const TRIES: usize = 12;
 
 /// The pause between two lookups of the servers in DNS.
@@ -85,7 +84,7 @@ impl ZkOptions {
         let groups = self.servers().await.map_err(unavailable)?;
         let mut failure = unavailable("no server answers".into());
         for group in &groups {
-            let connector = read(self).map_err(unavailable)?;
+            let connector = connector(self).await.map_err(unavailable)?;
             match timeout(turn(self.kit.connect_timeout, groups.len()), dial(connector, self, group)).await {
                 Ok(Ok(client)) => {
                     let Some(chroot) = &self.chroot else { return Ok(client) };
@@ -138,7 +137,7 @@ async fn establish(
         // The library itself gives up after a session timeout.
         for group in servers.iter().cycle() {
             let connector =
-                connector(shared).await.map_err(|why| failed(ErrorKind::Unavailable).with_message(why))?;
+                connector(options).await.map_err(|why| failed(ErrorKind::Unavailable).with_message(why))?;
             let dialed = Instant::now();
             let dialing = at_home(shared, dial(connector, options, group));
             match timeout(turn(options.kit.connect_timeout, servers.len()), dialing).await {
@@ -207,8 +206,7 @@ async fn dial(connector: Connector, options: &ZkOptions, hosts: &[String]) -> Re
 
 /// Returns the options of a new session, with the current contents of the files. The error names the file that cannot be
 /// used.
-async fn connector(shared: &Shared) -> Result<Connector, String> {
-    let options = &shared.options;
+async fn connector(options: &ZkOptions) -> Result<Connector, String> {
     if !options.has_files() {
         return read(options);
     }

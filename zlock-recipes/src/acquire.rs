@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -44,7 +43,7 @@ pub(crate) enum Progress {
 
 /// Waits until the lock is held.
 pub(crate) async fn acquire(request: Request<'_>) -> Result<Guard> {
-    Box::pin(drive(request, &|_| {})).await.map(|grant| grant.guard(request))
+    drive(request, &|_| {}).await.map(|grant| grant.guard(request))
 }
 
 /// Waits until a mutex is held. The caller registers the holder.
@@ -62,7 +61,7 @@ pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Resu
     let Some(deadline) = Instant::now().checked_add(time) else { return acquire(request).await };
     let (queued, last) = (AtomicBool::default(), LastFailure::default());
     let progress = |_| queued.store(true, Ordering::Relaxed);
-    match timeout_at(deadline, last.observe(Box::pin(drive(request, &progress)))).await {
+    match timeout_at(deadline, last.observe(drive(request, &progress))).await {
         Ok(result) => result.map(|grant| grant.guard(request)),
         Err(_) => Err(timed_out(request, "acquire", queued.load(Ordering::Relaxed), last.get())),
     }
@@ -113,14 +112,14 @@ fn same_max(request: Request<'_>, queue: &Queue) -> Result<()> {
 
 /// Waits until the lock is held.
 ///
-/// Its callers box it, because it is large and waiting futures should be small.
+/// Large, so it is boxed: in [`granted`], and by `LockHandle`.
 async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Grant> {
     let Request { path, label, .. } = request;
     let mut place = Place::create(request, Listing::IfNeeded).await?;
     progress(Progress::Queued);
     LastFailure::overcome();
     let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
-    let mut loss = place.loss();
+    let mut loss = Loss::default();
     let (mut waited, mut followed) = (false, false);
     let (mut event, mut awaited) = match place.created.queue.take() {
         Some(queue) => {
@@ -160,7 +159,7 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
                     (event, awaited) = (Event::Armed, Some(Awaited::Predecessor(before.clone(), link)));
                     continue;
                 }
-                (event, awaited) = unless_lost(place.ask(asking), &mut loss).await?;
+                (event, awaited) = place.ask_unless_lost(asking, &mut loss).await?;
                 LastFailure::overcome();
             }
         }
@@ -250,6 +249,16 @@ impl<'a> Place<'a> {
         status(self.client.session.current(), self.created.epoch, &self.created.deletion)
     }
 
+    /// Carries out a step that asks the store, or wakes up if the place is lost meanwhile. A request that hangs on a silent
+    /// connection must not hide the loss.
+    async fn ask_unless_lost(&self, step: Step, loss: &mut Loss) -> Result<(Event, Option<Awaited>)> {
+        tokio::select! {
+            biased;
+            () = self.lost(loss) => Ok((Event::Woken, None)),
+            asked = self.ask(step) => asked,
+        }
+    }
+
     /// Carries out a step that asks the store.
     async fn ask(&self, step: Step) -> Result<(Event, Option<Awaited>)> {
         let (backend, path, me) = (&self.client.backend, self.cleanup.path, &self.created.node);
@@ -277,7 +286,7 @@ impl<'a> Place<'a> {
                 let heard = Box::pin(async {
                     tokio::select! {
                         biased;
-                        () = loss => {}
+                        () = self.lost(loss) => {}
                         // Ends when the sender is dropped, which is an error, or at the time limit.
                         _ = timeout(LONG_WAIT, told) => {}
                     }
@@ -312,7 +321,7 @@ impl<'a> Place<'a> {
         };
         tokio::select! {
             biased;
-            () = loss => Ok(Event::Woken),
+            () = self.lost(loss) => Ok(Event::Woken),
             event = woken => event,
         }
     }
@@ -361,16 +370,21 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn loss(&self) -> Loss {
-        let (mut session, mut deletion) = (self.client.session.clone(), self.created.deletion.clone());
-        let epoch = self.created.epoch;
-        Loss(Some(Box::pin(async move {
-            tokio::select! {
-                biased;
-                _ = session.over(epoch) => {}
-                () = deletion.deleted() => {}
-            }
-        })))
+    /// Waits until the session has ended or the node was deleted. Completes at once from then on.
+    async fn lost(&self, loss: &mut Loss) {
+        let subscribe = || -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            let (mut session, mut deletion) = (self.client.session.clone(), self.created.deletion.clone());
+            let epoch = self.created.epoch;
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    _ = session.over(epoch) => {}
+                    () = deletion.deleted() => {}
+                }
+            })
+        };
+        loss.0.get_or_insert_with(subscribe).await;
+        loss.0 = None;
     }
 
     fn grant(mut self, promote: bool) -> Grant {
@@ -381,35 +395,10 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The loss of a place: its session has ended, or its node was deleted. Resolves at once from then on.
-///
-/// Created once for each acquisition and not for each of its steps, because subscribing costs more than listening.
+/// The subscription to the loss of a place. Made at the first wait, because most acquisitions never wait, and kept for all
+/// later waits, because subscribing costs more than listening.
+#[derive(Default)]
 struct Loss(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
-
-impl Future for Loss {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(loss) = &mut self.0 {
-            ready!(loss.as_mut().poll(cx));
-            self.0 = None;
-        }
-        Poll::Ready(())
-    }
-}
-
-/// Returns the result of the request, or a wake-up if the place is lost meanwhile. A request that hangs on a silent
-/// connection must not hide the loss.
-async fn unless_lost(
-    asked: impl Future<Output = Result<(Event, Option<Awaited>)>>,
-    loss: &mut Loss,
-) -> Result<(Event, Option<Awaited>)> {
-    tokio::select! {
-        biased;
-        () = loss => Ok((Event::Woken, None)),
-        asked = asked => asked,
-    }
-}
 
 /// A held lock whose holder is not registered yet.
 struct Grant {

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::Id as TaskId;
@@ -86,19 +89,22 @@ impl ClientInner {
     pub(crate) async fn unless_shut_down<T>(
         &self,
         path: &LockPath,
-        acquisition: impl Future<Output = Result<T>>,
+        mut acquisition: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>,
     ) -> Result<T> {
         let refused = || Error::new(ErrorKind::ShuttingDown, "acquire").with_path(path);
         if self.shutdown.has_begun() {
             return Err(refused());
         }
-        tokio::select! {
-            biased;
-            acquired = acquisition => {
-                // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
-                if self.shutdown.has_begun() { Err(refused()) } else { acquired }
-            }
-            () = self.shutdown.begun() => Err(refused()),
+        let mut begun = pin!(self.shutdown.begun());
+        // By hand: `select!` costs several times as much.
+        let acquired = poll_fn(|cx| match acquisition.as_mut().poll(cx) {
+            Poll::Ready(acquired) => Poll::Ready(Some(acquired)),
+            Poll::Pending => begun.as_mut().poll(cx).map(|()| None),
+        });
+        match acquired.await {
+            // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
+            Some(acquired) if !self.shutdown.has_begun() => acquired,
+            _ => Err(refused()),
         }
     }
 

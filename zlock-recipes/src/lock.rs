@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -395,13 +394,13 @@ impl<K: Kind> LockHandle<K> {
         Some(entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)))
     }
 
-    /// Waits for the grant of an acquisition, unless the client is shut down. Boxed, because users' futures contain this one,
-    /// and futures that nest locks contain several.
+    /// Waits for the grant of an acquisition, unless the client is shut down. Boxes the acquisition, because users' futures
+    /// contain this one, and futures that nest locks contain several.
     fn granted<'a, T: 'a>(
         &'a self,
         acquisition: impl Future<Output = Result<T>> + Send + 'a,
-    ) -> Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>> {
-        Box::pin(self.client.inner().unless_shut_down(&self.path, acquisition))
+    ) -> impl Future<Output = Result<T>> + Send + 'a {
+        self.client.inner().unless_shut_down(&self.path, Box::pin(acquisition))
     }
 
     fn request(&self) -> Request<'_> {

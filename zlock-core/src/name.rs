@@ -58,18 +58,28 @@ impl NodeName {
     /// and overlooking a holder is worse than waiting for a stray node.
     #[must_use]
     pub fn parse(name: &str) -> Option<ParsedName> {
+        let (id, label, sequence) = Self::split(name)?;
+        Some(ParsedName { id: NodeId::new(id), label, sequence })
+    }
+
+    /// Returns `true` for the name of a place in a lock's queue, as [`parse`](Self::parse) describes it.
+    pub(crate) fn is_place(name: &str) -> bool {
+        Self::split(name).is_some()
+    }
+
+    fn split(name: &str) -> Option<(&str, Label, Sequence)> {
         let (rest, sequence) = Sequence::split(name)?;
         let (before, label) = Label::split(rest)?;
         let node_id = if before.is_empty() {
-            NodeId::new(name)
+            name
         } else if let Some(protected) = before.strip_prefix(PROTECTED) {
-            NodeId::new(protected.strip_suffix('-').filter(|t| is_uuid(t))?)
+            protected.strip_suffix('-').filter(|t| is_uuid(t))?
         } else if rest.ends_with("lock__") && before.len() == 32 && is_hex(before) {
-            NodeId::new(before)
+            before
         } else {
             return None;
         };
-        Some(ParsedName { id: node_id, label, sequence })
+        Some((node_id, label, sequence))
     }
 
     /// Returns the name from the ID of a protected create on.

@@ -100,7 +100,7 @@ impl Queue {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self.unparsed() {
-            Some(names) => !all(names).any(is_place),
+            Some(names) => !all(names).any(NodeName::is_place),
             None => self.nodes().is_empty(),
         }
     }
@@ -122,9 +122,10 @@ impl Queue {
     #[must_use]
     pub fn names_of(&self, node_id: &NodeId) -> Vec<NodeName> {
         match self.unparsed() {
-            Some(names) => {
-                all(names).filter(|name| is_of(name, node_id) && is_place(name)).map(NodeName::new).collect()
-            }
+            Some(names) => all(names)
+                .filter(|name| is_of(name, node_id) && NodeName::is_place(name))
+                .map(NodeName::new)
+                .collect(),
             None => self.nodes().iter().filter(|n| n.id == *node_id).map(|n| n.name.clone()).collect(),
         }
     }
@@ -170,10 +171,6 @@ fn all(names: &dyn Names) -> impl Iterator<Item = &str> {
     (0..names.count()).map(|i| names.at(i))
 }
 
-fn is_place(name: &str) -> bool {
-    NodeName::parse(name).is_some()
-}
-
 /// Returns `true` if a node with this name was created with this ID. The result means nothing for other names.
 fn is_of(name: &str, node_id: &NodeId) -> bool {
     NodeName::from_id_on(name)
@@ -181,16 +178,16 @@ fn is_of(name: &str, node_id: &NodeId) -> bool {
         .is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// Finds the predecessor without parsing more than a few names. Returns `None` if that needs the whole order, because the
-/// numbers span half of the ring or a number occurs twice.
+/// Finds the predecessor without parsing more than a few names. Returns `None` if that needs the whole order: if the
+/// numbers span half of the ring, if the ID occurs twice, or if the name ahead is not that of a place.
 fn among(names: &dyn Names, node_id: &NodeId) -> Option<Predecessor> {
-    let numbers = all(names).filter_map(|name| Some((Sequence::split(name)?.1, name)));
-    let numbers: Vec<(Sequence, &str)> = numbers.collect();
+    let mut numbers: Vec<(Sequence, &str)> = Vec::with_capacity(names.count());
+    numbers.extend(all(names).filter_map(|name| Some((Sequence::split(name)?.1, name))));
     let mut own = None;
     let (mut first, mut last) = (i64::MAX, i64::MIN);
     for &(sequence, name) in &numbers {
         (first, last) = (first.min(sequence.get()), last.max(sequence.get()));
-        if is_of(name, node_id) && is_place(name) {
+        if is_of(name, node_id) && NodeName::is_place(name) {
             if own.is_some() {
                 return None;
             }
@@ -201,18 +198,11 @@ fn among(names: &dyn Names, node_id: &NodeId) -> Option<Predecessor> {
         return None;
     }
     let own = own?;
-    let mut before: Option<(Sequence, &str)> = None;
-    let mut followed = false;
-    for &place in &numbers {
-        if place < own && before.is_none_or(|before| place > before) && is_place(place.1) {
-            before = Some(place);
-        } else if place > own && !followed {
-            followed = is_place(place.1);
-        }
-    }
+    let before = numbers.iter().filter(|place| **place < own).max();
+    let followed = numbers.iter().any(|place| *place > own && NodeName::is_place(place.1));
     Some(match before {
         None => Predecessor::Head { followed },
-        Some((_, name)) => Predecessor::Node(Node::listed(name)?),
+        Some((_, name)) => Predecessor::Node(Node::listed(*name)?),
     })
 }
 

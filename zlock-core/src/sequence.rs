@@ -36,7 +36,7 @@ impl Sequence {
                     *digit += (number % 10) as u8;
                     number /= 10;
                 }
-                name.extend(digits.map(char::from));
+                name.push_str(std::str::from_utf8(&digits).unwrap_or_default());
             }
             Err(_) => name.push_str(&self.to_string()),
         }
@@ -70,12 +70,10 @@ impl Sequence {
     /// may belong to the number.
     fn split_common(name: &str) -> Option<(&str, Sequence)> {
         let (rest, digits) = name.as_bytes().split_last_chunk::<10>()?;
-        let mut number = 0;
+        let (mut number, mut are_digits) = (0, true);
         for digit in digits {
             let digit = digit.wrapping_sub(b'0');
-            if digit > 9 {
-                return None;
-            }
+            are_digits &= digit <= 9;
             number = number * 10 + i64::from(digit);
         }
         let is_common = match rest {
@@ -83,7 +81,8 @@ impl Sequence {
             [.., last] => !last.is_ascii_digit(),
             [] => true,
         };
-        (is_common && number <= i64::from(i32::MAX)).then(|| (&name[..rest.len()], Sequence(number)))
+        (are_digits && is_common && number <= i64::from(i32::MAX))
+            .then(|| (&name[..rest.len()], Sequence(number)))
     }
 }
 

@@ -300,8 +300,11 @@ impl ZkOptions {
     }
 
     /// Returns the path at the server.
-    pub(crate) fn server_path(&self, path: &LockPath) -> String {
-        self.chroot.as_ref().map_or_else(|| path.to_string(), |chroot| format!("{chroot}{path}"))
+    pub(crate) fn server_path(&self, path: &LockPath) -> Arc<str> {
+        match &self.chroot {
+            None => path.as_str().into(),
+            Some(chroot) => [chroot.as_str(), path.as_str()].concat().into(),
+        }
     }
 
     /// Returns the current servers in groups, the preferred group first.

@@ -168,7 +168,7 @@ async fn append(
     let Wanted { label, node_id, data, .. } = *wanted;
     let began = Instant::now();
     let parent = operation.server_path();
-    let prefix = format!("{parent}/{}", NodeName::prefix(node_id, label));
+    let prefix = [&parent, "/", NodeName::prefix(node_id, label).as_str()].concat();
     let (data, acls) = (data.to_owned(), operation.shared.options.acls.clone());
     let shared = operation.shared;
     let live = shared.sessions.get(session).ok_or_else(|| shared.sessions.interrupted())?;
@@ -176,7 +176,7 @@ async fn append(
     let room = match plan {
         // If the create is abandoned, the room is free a little before the watch is removed. That is only one path, and a
         // short one.
-        Plan::Pin if lists => live.watchers.reserve_own(Watched::Node(parent.as_str().into())),
+        Plan::Pin if lists => live.watchers.reserve_own(Watched::Node(parent.clone())),
         _ => None,
     };
     drop(live);

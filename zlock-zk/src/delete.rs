@@ -141,7 +141,7 @@ async fn listed_together(
     operation: &Operation<'_>,
     session: SessionKey,
 ) -> Result<Arc<Queue>, Failure> {
-    let path = shared.listings.of(operation.server_path());
+    let path = shared.listings.of(&operation.server_path());
     let mut listed = path.join_next(session, || list_next(shared, path.clone(), operation, session));
     let listed = listed.wait_for(Option::is_some);
     let listed = shared.sessions.run_until_ended(session, operation.budget.deadline(), listed).await?;

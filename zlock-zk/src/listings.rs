@@ -27,14 +27,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Listings {
-    pub(crate) fn of(&self, path: String) -> Arc<Path> {
+    pub(crate) fn of(&self, path: &str) -> Arc<Path> {
         let mut all = lock(&self.0);
-        if let Some(path) = all.get(&path).and_then(Weak::upgrade) {
+        if let Some(path) = all.get(path).and_then(Weak::upgrade) {
             return path;
         }
         all.retain(|_, path| path.strong_count() > 0);
         let new = Arc::<Path>::default();
-        all.insert(path, Arc::downgrade(&new));
+        all.insert(path.to_owned(), Arc::downgrade(&new));
         new
     }
 }

@@ -17,29 +17,31 @@ pub(crate) const ANY_VERSION: i32 = -1;
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
     pub(crate) shared: &'a Shared,
+    /// The queue's path at the server.
+    server_path: Arc<str>,
     pub(crate) budget: Budget<'a, Live>,
 }
 
 impl<'a> Operation<'a> {
     pub(crate) fn new(shared: &'a Shared, name: &'static str, path: &'a LockPath) -> Self {
         let budget = Budget::new(&shared.sessions, &shared.options.kit, name, path);
-        Operation { shared, budget }
+        Operation { shared, server_path: shared.options.server_path(path), budget }
     }
 
     /// Returns the path at the server. The chroot is prepended here and not by the client library, which would not create a
     /// missing chroot.
-    pub(crate) fn server_path(&self) -> String {
-        self.shared.options.server_path(self.budget.path())
+    pub(crate) fn server_path(&self) -> Arc<str> {
+        self.server_path.clone()
     }
 
     /// Returns the path at the server of a node in the queue.
     pub(crate) fn node_path(&self, name: &NodeName) -> String {
-        self.shared.options.node_path(self.budget.path(), name)
+        [&self.server_path, "/", name.as_str()].concat()
     }
 
     /// Returns the ID by which the session knows the node with this ID.
     pub(crate) fn own_id(&self, node_id: &NodeId) -> NodeId {
-        own_id(&self.server_path(), node_id)
+        own_id(&self.server_path, node_id)
     }
 
     /// Sends the request of `call`, and waits for the answer.

@@ -58,7 +58,7 @@ impl Staleness {
 /// Returns the ID of an own node: the beginning of the node's path at the server, which no relabel changes. So the order of
 /// the IDs is that of the paths.
 pub(crate) fn own_id(parent: &str, node_id: &NodeId) -> NodeId {
-    NodeId::new(format!("{parent}/_c_{node_id}"))
+    NodeId::new([parent, "/_c_", node_id.as_str()].concat())
 }
 
 impl Live {

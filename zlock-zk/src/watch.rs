@@ -118,7 +118,7 @@ async fn list_and_watch(
     shared: &Arc<Shared>,
     session: SessionKey,
 ) -> Result<Option<(Queue, Watch)>, Failure> {
-    let path: Arc<str> = operation.server_path().into();
+    let path = operation.server_path();
     let listed = read_armed(operation, session, Watched::Children(path.clone()), |client, path| {
         Box::pin(client.list_and_watch_children(path))
     });

@@ -19,8 +19,8 @@ fn with(variables: Variables<'_>, args: &[&str]) -> Command {
     command
 }
 
-/// Everything works with the variables, and nothing without them.
-async fn all_subcommands(variables: Variables<'_>) {
+/// Everything works with the variables, and nothing without them. Returns what zlock says without them.
+async fn all_subcommands(variables: Variables<'_>) -> String {
     let (code, stdout, stderr) = outcome(&mut with(variables, &["run", "jobs/a", "--", "echo", "ran"])).await;
     assert_eq!((code, &*stdout, &*stderr), (0, "ran\n", ""));
     for args in [&["ls", "--json"][..], &["who", "--json", "jobs/a"], &["doctor", "jobs"]] {
@@ -28,7 +28,7 @@ async fn all_subcommands(variables: Variables<'_>) {
         assert_eq!((code, &*stderr), (0, ""), "{args:?}: {stdout}");
     }
     let url = [variables[0], ("ZLOCK_PASSWORD", "")];
-    refused(&url, &["run", "other/a", "--", "echo", "ran"]).await;
+    refused(&url, &["run", "other/a", "--", "echo", "ran"]).await
 }
 
 /// zlock fails, and starts nothing. Returns what it says, on one line.
@@ -93,7 +93,8 @@ async fn etcd_over_tls() {
         let (folder, server) = (folder(), Etcd::start_tls().await);
         let ca = write(folder.path(), "ca.pem", &server.certificate());
         let url = format!("etcd://{}?connect_timeout=5s", server.addr());
-        all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_CA_FILE", &ca)]).await;
+        let said = all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_CA_FILE", &ca)]).await;
+        assert!(said.contains("switch TLS on (`with_tls` or ZLOCK_CA_FILE)"), "{said}");
     })
     .await;
 }
@@ -170,7 +171,8 @@ async fn zookeeper_over_tls() {
         let (addr, tls) = server.tls();
         let ca = write(folder.path(), "ca.pem", tls.certificate());
         let url = format!("zk://{addr}?connect_timeout=5s");
-        all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_CA_FILE", &ca)]).await;
+        let said = all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_CA_FILE", &ca)]).await;
+        assert!(said.contains("switch TLS on (`with_tls` or ZLOCK_CA_FILE)"), "{said}");
         let down = Port::reserve();
         let url = format!("zk://{addr},{}", down.addr());
         let (code, stdout, _) =

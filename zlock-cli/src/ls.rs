@@ -12,10 +12,10 @@ use crate::store::Target;
 
 pub(crate) async fn ls(args: Below) -> Result<ExitCode, Failure> {
     let target = Target::of(&args.store)?;
-    let mut paths =
-        target.locks_below(args.store.url.as_deref().unwrap_or_default(), args.prefix.as_ref()).await?;
-    paths.sort();
+    // Connecting first: its errors say what is wrong with each server.
     let store = target.connect().await?;
+    let mut paths = target.locks_below(args.prefix.as_ref()).await?;
+    paths.sort();
     let client = Client::new(store.backend.clone());
     let mut rows = Vec::new();
     for path in paths {

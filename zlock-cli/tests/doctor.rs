@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::Value;
 use tokio::process::Command;
-use zlock_testkit::{Etcd, Port, ZooKeeper, etcdctl, have_etcd, have_zookeeper, limit};
+use zlock_testkit::{Ensemble, Etcd, Port, ZooKeeper, etcdctl, have_etcd, have_zookeeper, limit};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{outcome, zlock};
@@ -70,6 +70,32 @@ async fn zookeeper() {
                 "foreign nodes: 1: /app/lock/config",
             ]
         );
+    })
+    .await;
+}
+
+/// Locks work, but one server has lost the others.
+#[tokio::test]
+async fn a_server_that_is_cut_off_is_a_finding() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let ensemble = Ensemble::start_linked(3, ZooKeeper::builder()).await;
+        let follower = ensemble.followers().await[0];
+        let member = &ensemble.members()[follower];
+        ensemble.cut_off(follower);
+        let is_alone = async || {
+            let answer = member.four_letter_word("srvr").await.unwrap_or_default();
+            answer.contains("not currently serving requests")
+        };
+        while !is_alone().await {
+            tokio::time::sleep(support::POLL).await;
+        }
+        let (_, findings) = doctor(&format!("zk://{}", ensemble.connect_string()), &[]).await;
+        let text = "This ZooKeeper instance is not currently serving requests";
+        let expected = format!("server: {}: {text}", member.addr());
+        assert!(bad(&findings).contains(&expected), "{findings:?}");
     })
     .await;
 }

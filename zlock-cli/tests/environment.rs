@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use tokio::process::Command;
-use zlock_testkit::{Etcd, ZooKeeper, have_etcd, have_zookeeper, limit};
+use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit};
 use zookeeper_client::{AuthId, CreateMode, Permission};
 
 use crate::support::{folder, outcome, zlock};
@@ -19,8 +19,8 @@ fn with(variables: Variables<'_>, args: &[&str]) -> Command {
     command
 }
 
-/// Everything works with the variables, and nothing without them.
-async fn all_subcommands(variables: Variables<'_>) {
+/// Everything works with the variables, and nothing without them. Returns what zlock says without them.
+async fn all_subcommands(variables: Variables<'_>) -> String {
     let (code, stdout, stderr) = outcome(&mut with(variables, &["run", "jobs/a", "--", "echo", "ran"])).await;
     assert_eq!((code, &*stdout, &*stderr), (0, "ran\n", ""));
     for args in [&["ls", "--json"][..], &["who", "--json", "jobs/a"], &["doctor", "jobs"]] {
@@ -28,8 +28,15 @@ async fn all_subcommands(variables: Variables<'_>) {
         assert_eq!((code, &*stderr), (0, ""), "{args:?}: {stdout}");
     }
     let url = [variables[0], ("ZLOCK_PASSWORD", "")];
-    let (code, stdout, stderr) = outcome(&mut with(&url, &["run", "other/a", "--", "echo", "ran"])).await;
-    assert_eq!((code, &*stdout, stderr.lines().count()), (125, "", 1), "{stderr}");
+    refused(&url, &["run", "other/a", "--", "echo", "ran"]).await
+}
+
+/// zlock fails, and starts nothing. Returns what it says, on one line.
+async fn refused(variables: Variables<'_>, args: &[&str]) -> String {
+    let (code, stdout, stderr) = outcome(&mut with(variables, args)).await;
+    assert_eq!((code, &*stdout, stderr.lines().count()), (125, "", 1), "{variables:?} {args:?}: {stderr}");
+    assert!(stderr.starts_with("zlock: ") && !stderr.contains("s3cret"), "{stderr}");
+    stderr
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> String {
@@ -38,6 +45,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// The user may read and write nothing but the keys below the prefix.
 #[tokio::test]
 async fn a_user_of_etcd() {
     limit(async {
@@ -48,6 +56,10 @@ async fn a_user_of_etcd() {
         for args in [
             &["user", "add", "root:s3cret"][..],
             &["user", "grant-role", "root", "root"],
+            &["role", "add", "orders"],
+            &["role", "grant-permission", "--prefix=true", "orders", "readwrite", "/app/"],
+            &["user", "add", "orders:s3cret"],
+            &["user", "grant-role", "orders", "orders"],
             &["auth", "enable"],
         ] {
             let command = server.etcdctl(args);
@@ -56,7 +68,17 @@ async fn a_user_of_etcd() {
         }
         let (folder, url) = (folder(), format!("etcd://{}/app?connect_timeout=5s", server.addr()));
         let file = write(folder.path(), "password", "s3cret\n");
-        all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_USER", "root"), ("ZLOCK_PASSWORD_FILE", &file)]).await;
+        let credentials = [("ZLOCK_USER", "orders"), ("ZLOCK_PASSWORD_FILE", &*file)];
+        all_subcommands(&[("ZLOCK_URL", &url), credentials[0], credentials[1]]).await;
+        // The user is authenticated by another server if the first one is not there.
+        let down = Port::reserve();
+        let url = format!("etcd://{},{}/app", down.addr(), server.addr());
+        let variables = [("ZLOCK_URL", &*url), credentials[0], credentials[1]];
+        let (code, stdout, stderr) = outcome(&mut with(&variables, &["ls", "--json"])).await;
+        assert_eq!((code, &*stdout, &*stderr), (0, "{\"locks\":[]}\n", ""));
+        let (code, stdout, _) = outcome(&mut with(&variables, &["doctor", "jobs"])).await;
+        let bad: Vec<_> = stdout.lines().filter(|line| line.starts_with("BAD")).collect();
+        assert!(code == 1 && bad.len() == 1 && bad[0].contains(&down.addr().to_string()), "{stdout}");
     })
     .await;
 }
@@ -71,7 +93,8 @@ async fn etcd_over_tls() {
         let (folder, server) = (folder(), Etcd::start_tls().await);
         let ca = write(folder.path(), "ca.pem", &server.certificate());
         let url = format!("etcd://{}?connect_timeout=5s", server.addr());
-        all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_CA_FILE", &ca)]).await;
+        let said = all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_CA_FILE", &ca)]).await;
+        assert!(said.contains("switch TLS on (`with_tls` or ZLOCK_CA_FILE)"), "{said}");
     })
     .await;
 }
@@ -91,6 +114,48 @@ async fn a_user_of_zookeeper() {
         raw.create("/app", b"", &mode).await.unwrap();
         let url = format!("zk://{}/app", server.addr());
         all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_USER", "orders"), ("ZLOCK_PASSWORD", "s3cret")]).await;
+        let said = refused(&[("ZLOCK_URL", &format!("zk://{}", server.addr()))], &["ls"]).await;
+        assert!(said.starts_with("zlock: /app: ZooKeeper: "), "{said}");
+    })
+    .await;
+}
+
+#[cfg(feature = "zk-sasl")]
+#[tokio::test]
+async fn a_sasl_user_of_zookeeper() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let folder = folder();
+        let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
+        let users = format!("Server {{ {module} required user_orders=\"s3cret\"; }};");
+        let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+        let server = ZooKeeper::builder()
+            .property("java.security.auth.login.config", write(folder.path(), "jaas.conf", &users))
+            .property("zookeeper.authProvider.1", provider)
+            .start()
+            .await;
+        let sasl = zookeeper_client::SaslOptions::digest_md5("orders", "s3cret");
+        let raw = zookeeper_client::Client::connector().with_sasl(sasl);
+        let raw = raw.connect(&server.connect_string()).await.unwrap();
+        let acl = [zookeeper_client::Acl::new(Permission::ALL, AuthId::new("sasl", "orders"))];
+        let mode = CreateMode::Persistent.with_acls(zookeeper_client::Acls::new(&acl));
+        raw.create("/app", b"", &mode).await.unwrap();
+        let url = format!("zk://{}/app", server.addr());
+        let user = [("ZLOCK_URL", &*url), ("ZLOCK_USER", "orders"), ("ZLOCK_AUTH", "sasl")];
+        all_subcommands(&[user[0], user[1], user[2], ("ZLOCK_PASSWORD", "s3cret")]).await;
+        // Without SASL, the user has another name.
+        let digest = [user[0], user[1], ("ZLOCK_PASSWORD", "s3cret")];
+        refused(&digest, &["run", "other/a", "--", "echo", "ran"]).await;
+        let wrong = [user[0], user[1], user[2], ("ZLOCK_PASSWORD", "s3cret-not")];
+        for args in [&["run", "jobs/a", "--", "echo", "ran"][..], &["ls"]] {
+            let said = refused(&wrong, args).await;
+            assert!(said.contains("not authorized"), "{said}");
+        }
+        let (code, stdout, _) = outcome(&mut with(&wrong, &["doctor"])).await;
+        assert_eq!(code, 1);
+        assert!(stdout.contains("check ZLOCK_USER") && !stdout.contains("s3cret"), "{stdout}");
     })
     .await;
 }
@@ -106,7 +171,15 @@ async fn zookeeper_over_tls() {
         let (addr, tls) = server.tls();
         let ca = write(folder.path(), "ca.pem", tls.certificate());
         let url = format!("zk://{addr}?connect_timeout=5s");
-        all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_CA_FILE", &ca)]).await;
+        let said = all_subcommands(&[("ZLOCK_URL", &url), ("ZLOCK_CA_FILE", &ca)]).await;
+        assert!(said.contains("switch TLS on (`with_tls` or ZLOCK_CA_FILE)"), "{said}");
+        let down = Port::reserve();
+        let url = format!("zk://{addr},{}", down.addr());
+        let (code, stdout, _) =
+            outcome(&mut with(&[("ZLOCK_URL", &url), ("ZLOCK_CA_FILE", &ca)], &["doctor"])).await;
+        let bad: Vec<_> = stdout.lines().filter(|line| line.starts_with("BAD")).collect();
+        let expected = format!("BAD  server: {} does not respond", down.addr());
+        assert_eq!((code, bad), (1, vec![&*expected]), "{stdout}");
     })
     .await;
 }
@@ -118,6 +191,10 @@ async fn a_bad_value_is_one_line_that_names_the_variable_or_the_file() {
         for (variables, says) in [
             (&[][..], "ZLOCK_URL"),
             (&[("ZLOCK_URL", "")], "ZLOCK_URL"),
+            (
+                &[("ZLOCK_URL", "zk://me:s3cret@h")],
+                "\"zk://***\": invalid url: user info ('@') is not accepted: set ZLOCK_USER",
+            ),
             (
                 &[("ZLOCK_URL", "zk://h"), ("ZLOCK_USER", "me")],
                 "ZLOCK_USER: invalid argument: needs ZLOCK_PASSWORD",
@@ -148,15 +225,18 @@ async fn a_bad_value_is_one_line_that_names_the_variable_or_the_file() {
                 "ZLOCK_USER: invalid argument: is set, and mem",
             ),
         ] {
-            let (code, stdout, stderr) = outcome(&mut with(variables, &["run", "a", "--", "echo"])).await;
-            assert_eq!((code, &*stdout), (125, ""), "{variables:?}: {stderr}");
-            assert!(stderr.starts_with("zlock: ") && stderr.contains(says), "{variables:?}: {stderr}");
-            assert!(stderr.lines().count() == 1 && !stderr.contains("s3cret"), "{stderr}");
+            for args in [&["run", "a", "--", "echo"][..], &["ls"], &["who", "a"], &["doctor"]] {
+                let said = refused(variables, args).await;
+                assert!(said.contains(says), "{variables:?} {args:?}: {said}");
+            }
         }
         // A flag comes first.
         let wrong = [("ZLOCK_URL", "zk://h?x=y")];
-        let (code, ..) = outcome(&mut with(&wrong, &["run", "--url", "mem://t", "a", "--", "true"])).await;
-        assert_eq!(code, 0);
+        // As in the library, a scheme may be in capitals.
+        for url in ["mem://t", "MEM://t"] {
+            let args = ["run", "--url", url, "a", "--", "true"];
+            assert_eq!(outcome(&mut with(&wrong, &args)).await, (0, String::new(), String::new()));
+        }
         let (_, help, _) = outcome(&mut zlock(&["--help"])).await;
         let (_, page, _) = outcome(&mut zlock(&["man"])).await;
         for name in ["URL", "USER", "PASSWORD", "PASSWORD_FILE", "AUTH", "CA_FILE", "CERT_FILE", "KEY_FILE"] {
@@ -167,17 +247,20 @@ async fn a_bad_value_is_one_line_that_names_the_variable_or_the_file() {
     .await;
 }
 
-/// The domain does not exist, or no name server can be reached.
-#[cfg(feature = "srv")]
+/// A pipe without a writer is a file that hangs.
 #[tokio::test]
-async fn servers_are_looked_up_in_dns() {
+async fn a_file_that_cannot_be_read_in_time_ends_each_subcommand() {
     limit(async {
+        let folder = folder();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().await.unwrap().success());
         for scheme in ["zk", "etcd"] {
-            let url = format!("{scheme}+srv://zlock.invalid/app?connect_timeout=200ms");
-            for args in [&["run", "--url", &url, "a", "--", "echo"][..], &["ls", "--url", &url]] {
-                let (code, stdout, stderr) = outcome(&mut zlock(args)).await;
-                assert_eq!((code, &*stdout, stderr.lines().count()), (125, "", 1), "{stderr}");
-                assert!(stderr.contains("zlock.invalid (SRV)"), "{stderr}");
+            let url = format!("{scheme}://127.0.0.1:1?connect_timeout=200ms");
+            let variables =
+                [("ZLOCK_URL", &*url), ("ZLOCK_USER", "me"), ("ZLOCK_PASSWORD_FILE", pipe.to_str().unwrap())];
+            for args in [&["run", "a", "--", "echo"][..], &["ls"], &["who", "a"]] {
+                let said = refused(&variables, args).await;
+                assert!(said.contains("cannot be read in time"), "{scheme} {args:?}: {said}");
             }
         }
     })

@@ -50,12 +50,15 @@ async fn a_command_that_does_not_start_has_codes_of_its_own() {
 const BAD: [(&[&str], &str); 22] = [
     (&["run", "a", "--", "touch"], "no store: use --url or set ZLOCK_URL"),
     (&["run", "--url", "", "a", "--", "touch"], "--url"),
-    (&["run", "--url", "etcd", "a", "--", "touch"], "\"etcd\" is not the URL of a store"),
-    (&["run", "--url", "redis://h", "a", "--", "touch"], "unknown scheme \"redis\""),
+    (&["run", "--url", "etcd", "a", "--", "touch"], "no scheme: expected one as in mem:// or zk://host"),
+    (
+        &["run", "--url", "redis://h", "a", "--", "touch"],
+        "redis://h: invalid url: unknown scheme: expected zk or etcd",
+    ),
     (&["run", "--url", "zk://h?sesion_timeout=4s", "a", "--", "touch"], "\"sesion_timeout\""),
     (&["run", "--url", "etcd://h?ttl=1s", "a", "--", "touch"], "(ttl) of 1s"),
     (&["run", "--url", "mem://", "a", "--", "touch"], "mem:// locks nothing outside this process: use zk://"),
-    (&["run", "--url", "mem://a/b", "a", "--", "touch"], "\"mem://a/b\": expected mem://NAME"),
+    (&["run", "--url", "mem://a/b", "a", "--", "touch"], "mem://a/b: invalid url: expected mem://NAME"),
     (&["run", "--url", "mem://t", "", "--", "touch"], "the root cannot be a lock"),
     (&["run", "--url", "mem://t", "a//b", "--", "touch"], "\"/a//b\""),
     (&["run", "--url", "mem://t", "a", "b", "--", "touch"], "unexpected argument 'b' found"),

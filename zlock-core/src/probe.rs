@@ -236,8 +236,8 @@ impl Finding {
             Finding::Silent => "accepts connections but does not respond".into(),
             Finding::HungUp => "accepts connections and closes them without a response".into(),
             Finding::Speaks(Voice::Tls) if !tls => {
-                "answers with TLS, but this client speaks plain text: switch TLS on (`with_tls`) or use the plain \
-                    port"
+                "answers with TLS, but this client speaks plain text: switch TLS on (`with_tls` or \
+                 ZLOCK_CA_FILE) or use the plain port"
                     .into()
             }
             Finding::Speaks(Voice::Tls) => {

@@ -104,7 +104,9 @@ impl ConnectUrl {
         let bad = |why: String| Err(invalid(&ConnectUrl::excerpt(url), why));
         if url.contains('@') {
             // Not examined any further: the end of a password cannot be determined with certainty.
-            return bad("user info ('@') is not accepted: set credentials by the backend's options".into());
+            return bad("user info ('@') is not accepted: set ZLOCK_USER for connect_env or the command, \
+                 or credentials in the backend's options"
+                .into());
         }
         let Some((scheme, rest)) = url.split_once("://") else {
             return bad("no scheme: expected one as in mem:// or zk://host".into());

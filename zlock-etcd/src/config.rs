@@ -57,8 +57,10 @@ pub struct EtcdOptions {
 }
 
 impl EtcdOptions {
-    /// Returns the prefix of all keys.
-    pub(crate) fn prefix(&self) -> &str {
+    /// Returns the prefix of all keys, for the command `zlock`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn prefix(&self) -> &str {
         self.prefix.as_ref().map_or("", LockPath::as_str)
     }
 

@@ -42,7 +42,7 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
         shared.options.kit.check_files(until, move || options.check_contents()).await?;
     }
     let servers = loop {
-        match timeout_at(until, servers(shared)).await {
+        match timeout_at(until, servers(&shared.options)).await {
             Ok(Ok(servers)) => break servers,
             // A name server may be reachable a little later, like any other server.
             Ok(Err(error)) if Instant::now() + LOOK_UP_AGAIN >= until => return Err(error),
@@ -61,7 +61,7 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
 /// not fail earlier, but calls `hopeless` as soon as waiting seems pointless.
 pub(crate) async fn reconnect(shared: &Arc<Shared>, hopeless: impl Fn(Error)) -> Result<Established> {
     let until = Instant::now() + shared.options.kit.connect_timeout;
-    let servers = servers(shared).await?;
+    let servers = servers(&shared.options).await?;
     let probe = shared.options.probe(servers.iter().flatten());
     let watch = async {
         probe.hopeless().await;
@@ -74,29 +74,35 @@ pub(crate) async fn reconnect(shared: &Arc<Shared>, hopeless: impl Fn(Error)) ->
 
 /// For the command `zlock`, which asks servers for what a lock does not need.
 impl ZkOptions {
-    /// Connects a client of the client library with these options, in a session of its own, below the chroot.
+    /// Connects a client of the client library with these options, in a session of its own, below the chroot. Fails after the
+    /// connect timeout.
     ///
     /// # Errors
     /// Those of [`ZkBackend::connect`](crate::ZkBackend::connect).
     #[doc(hidden)]
     pub async fn connect_client(&self) -> Result<Client> {
         let unavailable = |why: String| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
-        let groups = self.servers().await.map_err(unavailable)?;
-        let mut failure = unavailable("no server answers".into());
-        for group in &groups {
-            let connector = connector(self).await.map_err(unavailable)?;
-            match timeout(turn(self.kit.connect_timeout, groups.len()), dial(connector, self, group)).await {
-                Ok(Ok(client)) => {
-                    let Some(chroot) = &self.chroot else { return Ok(client) };
-                    return client.chroot(chroot.as_str()).map_err(|_| unavailable("bad chroot".into()));
+        let connect = async {
+            let groups = servers(self).await?;
+            let mut failure = unavailable("no server answers".into());
+            for group in &groups {
+                let connector = connector(self).await.map_err(unavailable)?;
+                let dialing = dial(connector, self, group);
+                match timeout(turn(self.kit.connect_timeout, groups.len()), dialing).await {
+                    Ok(Ok(client)) => {
+                        let Some(chroot) = &self.chroot else { return Ok(client) };
+                        return client.chroot(chroot.as_str()).map_err(|_| unavailable("bad chroot".into()));
+                    }
+                    Ok(Err(error)) => {
+                        failure = self.kit.connect_error(classify(&error).kind).with_source(error);
+                    }
+                    Err(_) => {}
                 }
-                Ok(Err(error)) => {
-                    failure = self.kit.connect_error(classify(&error).kind).with_source(error);
-                }
-                Err(_) => {}
             }
-        }
-        Err(failure)
+            Err(failure)
+        };
+        let silent = |_| Err(unavailable("no server answers".into()));
+        timeout(self.kit.connect_timeout, connect).await.unwrap_or_else(silent)
     }
 
     /// Returns the servers of now, each with its port.
@@ -105,8 +111,7 @@ impl ZkOptions {
     /// The servers are not found in DNS.
     #[doc(hidden)]
     pub async fn server_addresses(&self) -> Result<Vec<String>> {
-        let unavailable = |why| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
-        Ok(self.servers().await.map_err(unavailable)?.concat())
+        Ok(servers(self).await?.concat())
     }
 
     /// Returns whether connections are made by TLS.
@@ -117,9 +122,9 @@ impl ZkOptions {
     }
 }
 
-async fn servers(shared: &Shared) -> Result<Vec<Vec<String>>> {
-    let unknown = |why| shared.options.kit.connect_error(ErrorKind::Unavailable).with_message(why);
-    shared.options.servers().await.map_err(unknown)
+async fn servers(options: &ZkOptions) -> Result<Vec<Vec<String>>> {
+    let unknown = |why| options.kit.connect_error(ErrorKind::Unavailable).with_message(why);
+    options.servers().await.map_err(unknown)
 }
 
 /// Establishes a session, unless that turns out to be hopeless. The groups of servers take turns.

@@ -1,14 +1,13 @@
 //! The doctor's checks of etcd members.
 
-use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
-use tokio::time::timeout;
+use etcd_client::{AlarmAction, AlarmType, Client, GetOptions, StatusResponse};
 use zlock::LockPath;
 use zlock::etcd::EtcdOptions;
 
 use super::finding::Finding;
 use super::version;
 use crate::exit::Failure;
-use crate::store::etcd::{PATIENCE, connect, each_key, failed, is_place};
+use crate::store::etcd::{connect_to, each_key, failed, is_place, no_server};
 
 /// A store with this many revisions should have been compacted.
 const MANY_REVISIONS: i64 = 10_000;
@@ -18,60 +17,57 @@ const LARGE: i64 = 3 << 29;
 
 pub(super) async fn examine(
     options: &EtcdOptions,
-    url: &str,
     prefix: Option<&LockPath>,
-) -> Result<Vec<Finding>, Failure> {
-    let mut findings = members(options).await?;
-    let mut client = connect(options).await?;
-    findings.push(compaction(&mut client).await?);
-    findings.push(alarms(&mut client).await?);
-    findings.extend(keys(options, url, prefix).await?);
-    Ok(findings)
-}
-
-/// Checks the version, role and database size of each member.
-async fn members(options: &EtcdOptions) -> Result<Vec<Finding>, Failure> {
-    let mut findings = Vec::new();
-    for host in options.server_addresses().await? {
-        let status = async {
-            let mut client = options.connect_client(&host).await?;
-            let silent = |_| Failure::failed("etcd: the server does not answer");
-            timeout(PATIENCE, client.status()).await.map_err(silent)?.map_err(failed)
-        };
-        findings.push(match status.await {
-            Err(failure) => Finding::bad(
-                "server",
-                format!("{host}: {failure}"),
-                "check that the server runs; the other servers in the URL are used meanwhile",
-            ),
-            Ok(status) => {
-                let id = status.header().map_or(0, etcd_client::ResponseHeader::member_id);
-                let role = if status.leader() == id { "leader" } else { "follower" };
-                let size = status.db_size();
-                let message = format!("{host}: etcd {}, {role}, {} kB", status.version(), size / 1024);
-                match version::parse(status.version()).and_then(version::etcd) {
-                    Some(advice) => Finding::bad("server", message, advice),
-                    None if status.leader() == 0 => {
-                        Finding::bad("server", message, "the cluster has no leader: start more members")
-                    }
-                    None if size > LARGE => Finding::bad(
-                        "server",
-                        message,
-                        "compact and defragment the store, or raise --quota-backend-bytes",
-                    ),
-                    None => Finding::good("server", message),
-                }
+    findings: &mut Vec<Finding>,
+) -> Result<(), Failure> {
+    let mut first = None;
+    for server in options.server_addresses().await? {
+        match connect_to(options, &server).await {
+            Ok((client, status)) => {
+                findings.push(member(&server, &status));
+                first.get_or_insert(client);
             }
-        });
+            Err(failure) => findings.push(Finding::bad(
+                "server",
+                format!("{server}: {failure}"),
+                "check that the server runs; the other servers in the URL are used meanwhile",
+            )),
+        }
     }
-    Ok(findings)
+    let mut client = first.ok_or_else(no_server)?;
+    findings.push(compaction(&mut client, options.prefix()).await?);
+    findings.extend(keys(&mut client, options.prefix(), prefix).await?);
+    findings.push(alarms(&mut client).await?);
+    Ok(())
 }
 
-/// Checks that old revisions are compacted. A server does not report its options, so this requests the first revision.
-async fn compaction(client: &mut Client) -> Result<Finding, Failure> {
-    let now = client.get("/", Some(GetOptions::new().with_count_only())).await.map_err(failed)?;
+/// Checks the version, role and database size of a member.
+fn member(server: &str, status: &StatusResponse) -> Finding {
+    let id = status.header().map_or(0, etcd_client::ResponseHeader::member_id);
+    let role = if status.leader() == id { "leader" } else { "follower" };
+    let size = status.db_size();
+    let message = format!("{server}: etcd {}, {role}, {} kB", status.version(), size / 1024);
+    match version::parse(status.version()).and_then(version::etcd) {
+        Some(advice) => Finding::bad("server", message, advice),
+        None if status.leader() == 0 => {
+            Finding::bad("server", message, "the cluster has no leader: start more members")
+        }
+        None if size > LARGE => Finding::bad(
+            "server",
+            message,
+            "compact and defragment the store, or raise --quota-backend-bytes",
+        ),
+        None => Finding::good("server", message),
+    }
+}
+
+/// Checks that old revisions are compacted. A server does not report its options, so this requests the first revision. A user
+/// may be permitted to read nothing but keys below the prefix.
+async fn compaction(client: &mut Client, root: &str) -> Result<Finding, Failure> {
+    let key = format!("{root}/");
+    let now = client.get(&*key, Some(GetOptions::new().with_count_only())).await.map_err(failed)?;
     let revision = now.header().map_or(0, etcd_client::ResponseHeader::revision);
-    let first = client.get("/", Some(GetOptions::new().with_count_only().with_revision(1))).await;
+    let first = client.get(key, Some(GetOptions::new().with_count_only().with_revision(1))).await;
     let was_compacted = first.is_err_and(|error| error.to_string().contains("compacted"));
     let message =
         format!("revision {revision}, {}", if was_compacted { "compacted" } else { "never compacted" });
@@ -95,10 +91,10 @@ async fn alarms(client: &mut Client) -> Result<Finding, Failure> {
 }
 
 /// Finds keys below the path that have no lease, or that do not belong to a queue.
-async fn keys(options: &EtcdOptions, url: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
+async fn keys(client: &mut Client, root: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
     let (mut ownerless, mut foreign) = (Vec::new(), Vec::new());
     let mut locks = std::collections::BTreeSet::new();
-    each_key(options, url, prefix, |path, name, key| {
+    each_key(client, root, prefix, |path, name, key| {
         let is_hexadecimal = name.len() >= 12 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         if is_place(name, key) {
             locks.insert(path.to_owned());

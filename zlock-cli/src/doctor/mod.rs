@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 use zlock::backend::CoordinationBackend as _;
-use zlock::{Client, Close, ErrorKind, LockPath};
+use zlock::{Client, Close, Error, ErrorKind, LockPath};
 
 use self::finding::Finding;
 use crate::args::Below;
@@ -43,11 +43,9 @@ pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
     };
     let mut findings = Vec::new();
     match target.connect().await {
-        Err(failure) => findings.push(Finding::bad(
-            "reachable",
-            failure.message,
-            "check the hosts in the URL, the servers, and the firewall between them and this machine",
-        )),
+        // A file that cannot be read, for example. No server was contacted.
+        Err(error) if error.kind() == ErrorKind::InvalidArgument => return Err(error.into()),
+        Err(error) => findings.push(unreachable(&error)),
         Ok(store) => {
             findings.push(Finding::good("reachable", "a session was established"));
             examine(&store, &url, args.prefix.as_ref(), &probe, &mut findings).await?;
@@ -63,6 +61,14 @@ pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn unreachable(error: &Error) -> Finding {
+    let remedy = match error.kind() {
+        ErrorKind::NotAuthorized => "check ZLOCK_USER, its password, and ZLOCK_AUTH",
+        _ => "check the hosts in the URL, the servers, and the firewall between them and this machine",
+    };
+    Finding::bad("reachable", error.to_string(), remedy)
+}
+
 async fn examine(
     store: &Store,
     url: &str,
@@ -74,24 +80,23 @@ async fn examine(
     findings.push(round_trip(store, probe).await);
     let client = Client::new(store.backend.clone());
     findings.push(permission(&client, probe).await?);
-    let server: Result<Vec<Finding>, Failure> = match &store.target {
+    let examined: Result<(), Failure> = match &store.target {
         #[cfg(feature = "zk")]
-        Target::Zk(options) => zk::examine(options, prefix).await,
+        Target::Zk(options) => zk::examine(options, prefix, findings).await,
         #[cfg(feature = "etcd")]
-        Target::Etcd(options) => etcd::examine(options, url, prefix).await,
+        Target::Etcd(options) => etcd::examine(options, prefix, findings).await,
         #[cfg(feature = "mem")]
         Target::Mem(_) => {
             let _ = prefix;
-            Ok(Vec::new())
+            Ok(())
         }
     };
-    match server {
-        Ok(more) => findings.extend(more),
-        Err(failure) => findings.push(Finding::bad(
+    if let Err(failure) = examined {
+        findings.push(Finding::bad(
             "server",
             failure.message,
             "locks work if the checks above pass; check that this client may read the server's status",
-        )),
+        ));
     }
     if !matches!(client.close().await, Ok(Close::Ended)) {
         findings.push(Finding::bad(
@@ -116,7 +121,8 @@ fn session(store: &Store, url: &str) -> Finding {
         "session timeout",
         format!("{granted:?} instead of {asked}"),
         format!(
-            "use ?session_timeout={}ms, or change minSessionTimeout or maxSessionTimeout on the servers",
+            "use ?session_timeout={}ms, or change the servers' limits \
+             (ZooKeeper: minSessionTimeout and maxSessionTimeout; etcd: --election-timeout)",
             granted.as_millis()
         ),
     )

@@ -13,57 +13,77 @@ use zookeeper_client::{Client, Error};
 use super::finding::Finding;
 use super::version;
 use crate::exit::Failure;
+use crate::output::printable;
 use crate::store::zk::failed;
 
 /// The time limit for a server's reply to a four-letter command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) async fn examine(options: &ZkOptions, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
-    let client = options.connect_client().await?;
-    let mut findings = servers(options).await?;
-    findings.extend(children(&client, prefix).await?);
-    Ok(findings)
-}
-
-/// Checks the version and role of each server.
-async fn servers(options: &ZkOptions) -> Result<Vec<Finding>, Failure> {
-    let mut findings = Vec::new();
+pub(super) async fn examine(
+    options: &ZkOptions,
+    prefix: Option<&LockPath>,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Failure> {
     for addr in options.server_addresses().await? {
         if options.is_secured() {
-            findings.push(Finding::good("server", format!("{addr} is not asked for its version over TLS")));
-            continue;
+            findings.push(secured(&addr).await);
+        } else {
+            server(&addr, findings).await;
         }
-        let answer = timeout(PATIENCE, four_letters(&addr, "srvr")).await.ok().flatten().unwrap_or_default();
-        let field = |name: &str| {
-            answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
-        };
-        let (found, mode) = (field("Zookeeper version"), field("Mode"));
-        let server = match (found, mode) {
-            (Some(found), Some(mode)) => {
-                let number = found.split(['-', ',']).next().unwrap_or_default();
-                let version = version::parse(number);
-                findings.extend(version.map(|version| containers(&addr, version)));
-                let advice = version.and_then(version::zookeeper);
-                let message = format!("{addr}: ZooKeeper {number}, {mode}");
-                match advice.filter(|_| mode != "standalone") {
-                    Some(advice) => Finding::bad("server", message, advice),
-                    None => Finding::good("server", message),
-                }
-            }
-            _ if answer.is_empty() => Finding::bad(
-                "server",
-                format!("{addr} does not respond"),
-                "check that the server runs; the other servers in the URL are used meanwhile",
-            ),
-            // It responds, but this four-letter command is disabled.
-            _ => Finding::good(
-                "server",
-                format!("{addr} does not report its version (4lw.commands.whitelist)"),
-            ),
-        };
-        findings.push(server);
     }
-    Ok(findings)
+    let client = options.connect_client().await?;
+    findings.extend(children(&client, prefix).await?);
+    Ok(())
+}
+
+/// Checks that a server accepts connections. Its version is not checked over TLS.
+async fn secured(addr: &str) -> Finding {
+    match timeout(PATIENCE, TcpStream::connect(addr)).await {
+        Ok(Ok(_)) => {
+            Finding::good("server", format!("{addr} accepts connections; with TLS, no version is checked"))
+        }
+        _ => silent(addr),
+    }
+}
+
+/// Checks the version and role of a server.
+async fn server(addr: &str, findings: &mut Vec<Finding>) {
+    let answer = timeout(PATIENCE, four_letters(addr, "srvr")).await.ok().flatten().unwrap_or_default();
+    let field = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let server = match (field("Zookeeper version"), field("Mode")) {
+        (Some(found), Some(mode)) => {
+            let number = found.split(['-', ',']).next().unwrap_or_default();
+            let version = version::parse(number);
+            findings.extend(version.map(|version| containers(addr, version)));
+            let advice = version.and_then(version::zookeeper);
+            let message = format!("{addr}: ZooKeeper {number}, {mode}");
+            match advice.filter(|_| mode != "standalone") {
+                Some(advice) => Finding::bad("server", message, advice),
+                None => Finding::good("server", message),
+            }
+        }
+        _ if answer.is_empty() => silent(addr),
+        // This four-letter command is disabled.
+        _ if answer.contains("whitelist") => Finding::good(
+            "server",
+            format!("{addr} responds, but does not report its version (4lw.commands.whitelist)"),
+        ),
+        // Without a quorum, a server says so instead.
+        _ => Finding::bad(
+            "server",
+            format!("{addr}: {}", printable(answer.trim().as_bytes())),
+            "start more servers of the ensemble: a majority of them must run and reach each other",
+        ),
+    };
+    findings.push(server);
+}
+
+fn silent(addr: &str) -> Finding {
+    Finding::bad(
+        "server",
+        format!("{addr} does not respond"),
+        "check that the server runs; the other servers in the URL are used meanwhile",
+    )
 }
 
 /// Checks that the server removes the paths of unused locks.
@@ -91,13 +111,14 @@ async fn children(client: &Client, prefix: Option<&LockPath>) -> Result<Vec<Find
         let names = match client.list_children(if path.is_empty() { "/" } else { &path }).await {
             Ok(names) => names,
             Err(Error::NoNode) => continue,
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(failed(&path, error)),
         };
         let (places, others): (Vec<_>, Vec<_>) =
             names.into_iter().partition(|name| NodeName::parse(name).is_some());
         for name in &places {
             let node = format!("{path}/{name}");
-            if client.check_stat(&node).await.map_err(failed)?.is_some_and(|stat| stat.ephemeral_owner == 0) {
+            let stat = client.check_stat(&node).await.map_err(|error| failed(&node, error))?;
+            if stat.is_some_and(|stat| stat.ephemeral_owner == 0) {
                 ownerless.push(node);
             }
         }
@@ -126,6 +147,6 @@ async fn children(client: &Client, prefix: Option<&LockPath>) -> Result<Vec<Find
 /// Returns `true` if a node is not the path of a lock. The server does not report which nodes are containers; zlock's
 /// containers have no data.
 async fn is_data(client: &Client, node: &str) -> Result<bool, Failure> {
-    let stat = client.check_stat(node).await.map_err(failed)?;
+    let stat = client.check_stat(node).await.map_err(|error| failed(node, error))?;
     Ok(stat.is_some_and(|stat| stat.num_children == 0 && (stat.data_length > 0 || stat.ephemeral_owner != 0)))
 }

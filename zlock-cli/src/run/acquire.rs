@@ -12,10 +12,11 @@ use crate::store::{Store, Target};
 /// Connects within the time limit for the lock.
 pub(super) async fn connect(args: &Run, target: &Target) -> Result<Store, Failure> {
     match args.wait.filter(|wait| !wait.is_zero()) {
-        None => target.connect().await,
-        Some(wait) => timeout(wait, target.connect()).await.unwrap_or_else(|_| {
-            Err(Failure::failed(format!("the store did not respond within --wait {wait:?}")))
-        }),
+        None => Ok(target.connect().await?),
+        Some(wait) => match timeout(wait, target.connect()).await {
+            Ok(connected) => Ok(connected?),
+            Err(_) => Err(Failure::failed(format!("the store did not respond within --wait {wait:?}"))),
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use etcd_client::{Client, Error, GetOptions, KeyValue};
+use etcd_client::{Client, Error, GetOptions, KeyValue, StatusResponse};
 use tokio::time::timeout;
 use zlock::LockPath;
 use zlock::etcd::EtcdOptions;
@@ -14,41 +14,45 @@ use crate::exit::Failure;
 const PAGE: i64 = 1000;
 
 /// The time limit for a server's response.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// gRPC's code for a server that cannot be reached.
-const UNAVAILABLE: i32 = 14;
-
-/// Connects to the first server that responds, even with a refusal.
-pub(crate) async fn connect(options: &EtcdOptions) -> Result<Client, Failure> {
-    let mut failure = Failure::failed("etcd: no server responds");
+/// Connects to the first server that responds.
+async fn connect(options: &EtcdOptions) -> Result<Client, Failure> {
+    let mut failure = no_server();
     for server in options.server_addresses().await? {
-        let mut client = options.connect_client(&server).await?;
-        match timeout(PATIENCE, client.status()).await {
-            Ok(Ok(_)) => return Ok(client),
-            Ok(Err(Error::GRpcStatus(status))) if status.code() as i32 != UNAVAILABLE => return Ok(client),
-            Ok(Err(error)) => failure = failed(error),
-            Err(_) => {}
+        match connect_to(options, &server).await {
+            Ok((client, _)) => return Ok(client),
+            Err(error) => failure = error,
         }
     }
     Err(failure)
 }
 
-/// Returns the prefix in a URL.
-fn prefix_of(url: &str) -> &str {
-    let (_, rest) = url.split_once("://").unwrap_or_default();
-    let rest = rest.split('?').next().unwrap_or_default().trim_end_matches('/');
-    rest.find('/').map_or("", |slash| &rest[slash..])
+/// Connects to a server, and requests its status.
+pub(crate) async fn connect_to(
+    options: &EtcdOptions,
+    server: &str,
+) -> Result<(Client, StatusResponse), Failure> {
+    let connect = async {
+        let mut client = options.connect_client(server).await?;
+        let status = client.status().await.map_err(failed)?;
+        Ok((client, status))
+    };
+    let silent = |_| Err(Failure::failed("etcd: the server does not answer"));
+    timeout(PATIENCE, connect).await.unwrap_or_else(silent)
+}
+
+pub(crate) fn no_server() -> Failure {
+    Failure::failed("etcd: no server responds")
 }
 
 /// Returns the locks below a path: the paths of keys that are named after their lease.
 pub(crate) async fn locks_below(
     options: &EtcdOptions,
-    url: &str,
     prefix: Option<&LockPath>,
 ) -> Result<Vec<LockPath>, Failure> {
     let mut found = BTreeSet::new();
-    each_key(options, url, prefix, |path, name, key| {
+    each_key(&mut connect(options).await?, options.prefix(), prefix, |path, name, key| {
         if is_place(name, key) {
             found.insert(path.to_owned());
         }
@@ -57,15 +61,13 @@ pub(crate) async fn locks_below(
     Ok(found.iter().filter_map(|path| LockPath::new(path).ok()).collect())
 }
 
-/// Calls `look` with each key below the path: its path below the URL's prefix, its name there, and the key itself.
+/// Calls `look` with each key below the path: its path below `root`, its name there, and the key itself.
 pub(crate) async fn each_key(
-    options: &EtcdOptions,
-    url: &str,
+    client: &mut Client,
+    root: &str,
     prefix: Option<&LockPath>,
     mut look: impl FnMut(&str, &str, &KeyValue),
 ) -> Result<(), Failure> {
-    let mut client = connect(options).await?;
-    let root = prefix_of(url);
     let start = format!("{root}{}/", prefix.map_or("", LockPath::as_str));
     // '0' comes right after '/'.
     let end = format!("{}0", &start[..start.len() - 1]);
@@ -92,22 +94,4 @@ pub(crate) fn is_place(name: &str, key: &KeyValue) -> bool {
 
 pub(crate) fn failed(error: Error) -> Failure {
     Failure::failed(format!("etcd: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_may_have_a_prefix() {
-        for (url, prefix) in [
-            ("etcd://h1:1,h2/app/x?ttl=5s", "/app/x"),
-            ("etcd://h", ""),
-            ("etcd://h/", ""),
-            ("etcd://[::1]:2379/a", "/a"),
-            ("etcd+srv://h/a/", "/a"),
-        ] {
-            assert_eq!(prefix_of(url), prefix, "{url}");
-        }
-    }
 }

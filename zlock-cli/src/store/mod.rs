@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use zlock::backend::{ConnectUrl, CoordinationBackend};
-use zlock::{Client, Environment, LockPath, NodeName, SessionEvents, SessionTerms};
+use zlock::{Client, Environment, Error, ErrorKind, LockPath, NodeName, SessionEvents, SessionTerms};
 
 use crate::args;
 use crate::exit::Failure;
@@ -37,45 +37,38 @@ impl Target {
 
     /// Parses a URL. Credentials and TLS settings come from the environment.
     pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
-        let Some((scheme, _rest)) = url.split_once("://") else {
-            return Err(Failure::failed(format!(
-                "{} is not the URL of a store: expected zk://HOST:2181/PATH or etcd://HOST:2379/PATH",
-                ConnectUrl::excerpt(url)
-            )));
-        };
+        let url = ConnectUrl::parse(url)?;
         let without = |feature: &str| {
             Err(Failure::failed(format!(
-                "{}: this zlock was built without {feature}: install it with --features {feature}",
-                ConnectUrl::excerpt(url)
+                "{}://: this zlock was built without {feature}: install it with --features {feature}",
+                url.scheme()
             )))
         };
         let environment = Environment::of_process()?;
-        let store = scheme.trim_end_matches("+srv");
-        match scheme {
+        let store = url.scheme().trim_end_matches("+srv");
+        match url.scheme() {
             "zk" | "zk+srv" if cfg!(not(feature = "zk")) => without(store),
             "etcd" | "etcd+srv" if cfg!(not(feature = "etcd")) => without(store),
             "mem" if cfg!(not(feature = "mem")) => without(store),
             "zk+srv" | "etcd+srv" if cfg!(not(feature = "srv")) => without("srv"),
             #[cfg(feature = "zk")]
             "zk" | "zk+srv" => {
-                let options = zlock::zk::ZkOptions::from_url(url)?.with_environment(&environment)?;
+                let options = zlock::zk::ZkOptions::from_connect_url(&url)?.with_environment(&environment)?;
                 Ok(Target::Zk(Box::new(options)))
             }
             #[cfg(feature = "etcd")]
             "etcd" | "etcd+srv" => {
-                let options = zlock::etcd::EtcdOptions::from_url(url)?.with_environment(&environment)?;
+                let options =
+                    zlock::etcd::EtcdOptions::from_connect_url(&url)?.with_environment(&environment)?;
                 Ok(Target::Etcd(Box::new(options)))
             }
             #[cfg(feature = "mem")]
             "mem" => {
-                let target = mem(url, _rest)?;
+                let target = mem(&url)?;
                 environment.refuse_credentials("mem")?;
                 Ok(target)
             }
-            _ => {
-                let (url, scheme) = (ConnectUrl::excerpt(url), ConnectUrl::excerpt(scheme));
-                Err(Failure::failed(format!("{url}: unknown scheme {scheme}: expected zk or etcd")))
-            }
+            _ => Err(url.refuse("unknown scheme: expected zk or etcd").into()),
         }
     }
 
@@ -91,31 +84,27 @@ impl Target {
     }
 
     /// Returns the locks below a path that have holders or waiters. Creates nothing.
-    pub(crate) async fn locks_below(
-        &self,
-        url: &str,
-        prefix: Option<&LockPath>,
-    ) -> Result<Vec<LockPath>, Failure> {
+    pub(crate) async fn locks_below(&self, prefix: Option<&LockPath>) -> Result<Vec<LockPath>, Failure> {
         match self {
             #[cfg(feature = "zk")]
-            Target::Zk(options) => {
-                let _ = url;
-                zk::locks_below(options, prefix).await
-            }
+            Target::Zk(options) => zk::locks_below(options, prefix).await,
             #[cfg(feature = "etcd")]
-            Target::Etcd(options) => etcd::locks_below(options, url, prefix).await,
+            Target::Etcd(options) => etcd::locks_below(options, prefix).await,
             // No other client shares this process.
             #[cfg(feature = "mem")]
             Target::Mem(_) => {
-                let _ = (url, prefix);
+                let _ = prefix;
                 Ok(Vec::new())
             }
         }
     }
 
     /// Connects and establishes a session.
-    pub(crate) async fn connect(&self) -> Result<Store, Failure> {
-        let gone = || Failure::failed("the session ended as soon as it was established; try again");
+    pub(crate) async fn connect(&self) -> Result<Store, Error> {
+        let gone = || {
+            let message = "the session ended as soon as it was established; try again";
+            Error::new(ErrorKind::SessionLost, "connect").with_message(message)
+        };
         match self {
             #[cfg(feature = "zk")]
             Target::Zk(options) => {
@@ -147,15 +136,15 @@ impl Target {
 }
 
 #[cfg(feature = "mem")]
-fn mem(url: &str, name: &str) -> Result<Target, Failure> {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if !name.chars().all(is_name) {
-        return Err(Failure::failed(format!(
-            "{}: expected mem://NAME without port, path and parameters",
-            ConnectUrl::excerpt(url)
-        )));
+fn mem(url: &ConnectUrl) -> Result<Target, Failure> {
+    url.refuse_params_but(&[])?;
+    match url.hosts() {
+        [] if url.path().is_none() => Ok(Target::Mem(None)),
+        [host] if url.path().is_none() && host.port().is_none() => {
+            Ok(Target::Mem(Some(host.name().to_owned())))
+        }
+        _ => Err(url.refuse("expected mem://NAME without port and path").into()),
     }
-    Ok(Target::Mem(Some(name.to_owned()).filter(|name| !name.is_empty())))
 }
 
 /// A connection to a store, with its own session.

@@ -6,6 +6,7 @@ use zlock::zk::ZkOptions;
 use zookeeper_client::Error;
 
 use crate::exit::Failure;
+use crate::output::printable;
 
 /// Returns the locks below a path: nodes with a child that is named like a queue's node.
 pub(crate) async fn locks_below(
@@ -20,7 +21,7 @@ pub(crate) async fn locks_below(
             Ok(children) => children,
             // Deleted meanwhile, or never created.
             Err(Error::NoNode) => continue,
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(failed(&path, error)),
         };
         let (places, others): (Vec<_>, Vec<_>) =
             children.into_iter().partition(|name| NodeName::parse(name).is_some());
@@ -33,6 +34,8 @@ pub(crate) async fn locks_below(
     Ok(found)
 }
 
-pub(crate) fn failed(error: Error) -> Failure {
-    Failure::failed(format!("ZooKeeper: {error}"))
+/// Returns the failure of a request about a node, with its path below the chroot.
+pub(crate) fn failed(path: &str, error: Error) -> Failure {
+    let path = if path.is_empty() { "/" } else { path };
+    Failure::failed(format!("{}: ZooKeeper: {error}", printable(path.as_bytes())))
 }

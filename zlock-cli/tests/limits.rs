@@ -1,4 +1,4 @@
-//! `zlock run` for a user who may not do everything: what other users' processes do is hidden.
+//! `zlock run` for a user who may not do everything: what other users' processes do is hidden, or no thread can be started.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
-use zlock_testkit::{have, limit};
+use zlock_testkit::{have, have_strace, limit};
 
 use crate::support::{at_a_prompt, outcome};
 
@@ -61,6 +61,36 @@ async fn a_command_that_proc_hides_ends() {
         let mut run = as_user(&["unshare", "--mount", "sh", "-c", hide]);
         run.arg(command).args(["run", "--url", "mem://t", "a", "--"]).arg(program);
         assert_eq!(outcome(&mut run).await, (1, String::new(), String::new()));
+    })
+    .await;
+}
+
+/// A thread writes the messages. Without it they are lost, and the command runs.
+#[tokio::test]
+async fn a_command_runs_if_no_thread_can_be_started() {
+    limit(async {
+        if !have_strace() {
+            return;
+        }
+        let folder = support::folder();
+        let trace = folder.path().join("trace");
+        let mut run = at_a_prompt("strace");
+        // Threads are started by this system call, and processes by `clone`.
+        run.args(["-f", "-qq", "-e", "trace=clone3", "-e", "inject=clone3:error=EAGAIN", "-o"]).arg(&trace);
+        run.args([
+            env!("CARGO_BIN_EXE_zlock"),
+            "run",
+            "--verbose",
+            "--url",
+            "mem://t",
+            "a",
+            "--",
+            "echo",
+            "ran",
+        ]);
+        assert_eq!(outcome(run.kill_on_drop(true)).await, (0, "ran\n".to_owned(), String::new()));
+        let trace = std::fs::read_to_string(trace).unwrap();
+        assert!(trace.contains("EAGAIN"), "no thread was needed: {trace}");
     })
     .await;
 }

@@ -17,7 +17,7 @@ use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use zlock::{Client, Guard};
-use zlock_testkit::Flow;
+use zlock_testkit::{Flow, have_strace};
 
 use crate::support::{
     BEATS, SESSION, Site, beating, eventually, is_alive, keeper_of, last_beat, nanos, pid_of, send, state,
@@ -239,13 +239,15 @@ async fn a_keeper_that_is_stopped_starts_nothing_later(site: &Site) {
     let file_name = file.to_str().unwrap();
     let args = ["run", "--url", &url, "--kill-after", "200ms", "lost/late", "--", "touch", file_name];
     let child = zlock(&args).spawn().unwrap();
+    let front = pid_of(&child);
     let waiting = async |count: usize| {
         while mutex(&one).participants().await.unwrap().len() < count {
+            assert!(!file.exists(), "started while another client holds the lock");
+            assert!(is_alive(front), "ended instead of waiting again");
             sleep(support::POLL).await;
         }
     };
     waiting(2).await;
-    let front = pid_of(&child);
     let keeper = eventually("a keeper", || support::children(front).first().copied()).await;
     send(keeper, Signal::STOP);
     let mutex_of_other = mutex(&other);
@@ -262,22 +264,75 @@ async fn a_keeper_that_is_stopped_starts_nothing_later(site: &Site) {
     assert!(file.exists());
 }
 
-/// A pause of the keeper that ends before the deadline does not kill the command.
-async fn a_keeper_that_is_stopped_for_a_moment_loses_nothing(site: &Site) {
-    let other = site.other().await;
-    let round = Round::begin(site, &other, "lost/moment", &[]).await;
-    let command = command_of(&round).await;
-    let front = pid_of(&round.zlock);
-    let keeper = keeper_of(front).await;
-    for _ in 0..3 {
-        send(keeper, Signal::STOP);
-        sleep(SESSION / 10).await;
-        send(keeper, Signal::CONT);
-        sleep(SESSION / 2).await;
+/// The keeper is stopped once it has the lock, right before it checks that it still has it, or right after that. It continues
+/// when another client holds the lock. The front, which would kill it meanwhile, is stopped too.
+async fn a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it(site: &Site) {
+    if !have_strace() {
+        return;
     }
-    assert!(is_alive(command));
-    send(front, Signal::KILL);
-    round.end().await;
+    // The alarm is created before the check, and the pipe or socket on which the new process reports an error after it.
+    let spots = [
+        ("timerfd_create", "zlock: /lost/start: lost before the command was started"),
+        ("pipe2,socketpair", "zlock: the lock was lost before the command was started"),
+    ];
+    for (call, why) in spots {
+        let other = site.other().await;
+        let mutex = other.mutex("/lost/start").unwrap();
+        let held = mutex.acquire().await.unwrap();
+        let url = site.url(site.proxy.addr(), SESSION);
+        let mut command = zlock(&["run", "--url", &url, "--kill-after", "200ms", "lost/start", "--", "true"]);
+        let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        while mutex.participants().await.unwrap().len() < 2 {
+            sleep(support::POLL).await;
+        }
+        let front = pid_of(&child);
+        let keeper = support::children(front)[0];
+        let _strace = stop_at(keeper, call).await;
+        held.release().await.unwrap();
+        eventually("a keeper that is stopped", || matches!(state(keeper), Some('T' | 't')).then_some(()))
+            .await;
+        send(front, Signal::STOP);
+        let next = mutex.acquire().await.unwrap();
+        send(keeper, Signal::CONT);
+        support::is_dead(keeper).await;
+        send(front, Signal::CONT);
+        let output = child.wait_with_output().await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(125) && said.contains(why), "{call}: {said}");
+        next.release().await.unwrap();
+        other.close().await.unwrap();
+    }
+}
+
+/// Makes a process stop, as by SIGSTOP, when it next makes this system call.
+async fn stop_at(pid: i32, call: &str) -> Child {
+    let mut strace = support::at_a_prompt("strace");
+    strace.args(["-qq", "-o", "/dev/null", "-p", &pid.to_string(), "-e", &format!("trace={call}")]);
+    strace.args(["-e", &format!("inject={call}:signal=STOP:when=1")]);
+    let strace = strace.kill_on_drop(true).spawn().unwrap();
+    let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    eventually("a tracer", || (!status().contains("TracerPid:\t0\n")).then_some(())).await;
+    strace
+}
+
+/// A pause of the keeper that ends before the deadline does not kill the command. The front asks the keeper for the time to kill
+/// after a quarter of the time that is left, so it asks during the pause, and waits for the reply.
+async fn a_keeper_that_is_stopped_for_a_moment_loses_nothing(site: &Site) {
+    let session = 3 * SESSION;
+    let url = site.url(site.proxy.addr(), session);
+    let args = ["run", "--url", &url, "--kill-after", "200ms", "lost/moment", "--", "sleep", "1000"];
+    let child = zlock(&args).spawn().unwrap();
+    let front = pid_of(&child);
+    let keeper = keeper_of(front).await;
+    let command = support::children(keeper)[0];
+    send(keeper, Signal::STOP);
+    sleep(session / 4).await;
+    send(keeper, Signal::CONT);
+    // By then, all times that the keeper announced before the pause have passed.
+    sleep(session * 3 / 4).await;
+    assert!(is_alive(command), "killed after a pause");
+    send(front, Signal::TERM);
+    assert_eq!(support::exit_code(child).await, 143);
 }
 
 async fn keeper_killed(site: &Site) {
@@ -381,6 +436,7 @@ on_each_store! {
     keeper_stopped_and_a_descendant_left,
     one_of_two_that_were_stopped_goes_on,
     a_keeper_that_is_stopped_starts_nothing_later,
+    a_keeper_that_is_stopped_before_it_starts_the_command_does_not_start_it,
     a_keeper_that_is_stopped_for_a_moment_loses_nothing,
     keeper_killed,
     front_killed,

@@ -27,10 +27,7 @@ pub(crate) fn fork() -> io::Result<Fork> {
     // SAFETY: no other thread exists, so the child's copy of the memory is consistent.
     match unsafe { libc::fork() } {
         0 => Ok(Fork::Child),
-        pid => Pid::from_raw(pid)
-            .filter(|pid| pid.as_raw_nonzero().get() > 0)
-            .map(Fork::Parent)
-            .ok_or_else(io::Error::last_os_error),
+        pid => Pid::from_raw(pid.max(0)).map(Fork::Parent).ok_or_else(io::Error::last_os_error),
     }
 }
 

@@ -1,4 +1,5 @@
-//! `zlock run` for a user who may not do everything: what other users' processes do is hidden, or no thread can be started.
+//! `zlock run` for a user who may not do everything: what other users' processes do is hidden, or the system has no
+//! room for another thread or process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -39,11 +40,11 @@ fn chmod(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A program that runs another one, given by the arguments that follow, as that user.
-fn as_user(before: &[&str]) -> Command {
+/// A program that runs another one, given by the arguments that follow, as this user.
+fn as_user(user: &str, before: &[&str]) -> Command {
     let mut command = at_a_prompt(before.first().unwrap_or(&"setpriv"));
     command.args(before.iter().skip(1)).args(before.first().map(|_| "setpriv"));
-    command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).kill_on_drop(true);
+    command.args(["--reuid", user, "--regid", user, "--clear-groups"]).kill_on_drop(true);
     command
 }
 
@@ -58,14 +59,15 @@ async fn a_command_that_proc_hides_ends() {
         let (folder, command) = folder();
         let program = copy(Path::new("/bin/false"), folder.path(), "false", 0o4755);
         let hide = "mount -t proc -o hidepid=1 proc /proc && exec \"$0\" \"$@\"";
-        let mut run = as_user(&["unshare", "--mount", "sh", "-c", hide]);
+        let mut run = as_user(USER, &["unshare", "--mount", "sh", "-c", hide]);
         run.arg(command).args(["run", "--url", "mem://t", "a", "--"]).arg(program);
         assert_eq!(outcome(&mut run).await, (1, String::new(), String::new()));
     })
     .await;
 }
 
-/// A thread writes the messages. Without it they are lost, and the command runs.
+/// Threads are started by `clone3`, and processes by `clone`. A thread writes the messages. Without it only the last one is
+/// written, and the command runs.
 #[tokio::test]
 async fn a_command_runs_if_no_thread_can_be_started() {
     limit(async {
@@ -75,22 +77,34 @@ async fn a_command_runs_if_no_thread_can_be_started() {
         let folder = support::folder();
         let trace = folder.path().join("trace");
         let mut run = at_a_prompt("strace");
-        // Threads are started by this system call, and processes by `clone`.
         run.args(["-f", "-qq", "-e", "trace=clone3", "-e", "inject=clone3:error=EAGAIN", "-o"]).arg(&trace);
-        run.args([
-            env!("CARGO_BIN_EXE_zlock"),
-            "run",
-            "--verbose",
-            "--url",
-            "mem://t",
-            "a",
-            "--",
-            "echo",
-            "ran",
-        ]);
-        assert_eq!(outcome(run.kill_on_drop(true)).await, (0, "ran\n".to_owned(), String::new()));
+        run.args([env!("CARGO_BIN_EXE_zlock"), "run", "-v", "--url", "mem://t", "a", "--", "echo", "ran"]);
+        let expected = (0, "ran\n".to_owned(), "zlock: /a: released\n".to_owned());
+        assert_eq!(outcome(run.kill_on_drop(true)).await, expected);
         let trace = std::fs::read_to_string(trace).unwrap();
         assert!(trace.contains("EAGAIN"), "no thread was needed: {trace}");
+    })
+    .await;
+}
+
+/// With room for the front only, for front and keeper, and for these and the thread that writes messages.
+#[tokio::test]
+async fn a_process_that_the_system_refuses_is_no_fault_of_the_command() {
+    limit(async {
+        if !have_root() {
+            return;
+        }
+        let (_folder, command) = folder();
+        for room in 1..=3 {
+            // Processes of an earlier run may not be reaped yet.
+            let user = (100_000 + 3 * std::process::id() + room).to_string();
+            let mut run = as_user(&user, &["prlimit", &format!("--nproc={room}")]);
+            run.arg(&command).args(["run", "-v", "--url", "mem://t", "a", "--", "echo", "ran"]);
+            let (code, output, message) = outcome(&mut run).await;
+            assert_eq!((code, &*output), (125, ""), "{room}: {message}");
+            let last = message.lines().last().unwrap_or_default();
+            assert!(last.contains("Resource temporarily unavailable"), "{room}: {message}");
+        }
     })
     .await;
 }

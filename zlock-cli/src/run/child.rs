@@ -42,7 +42,8 @@ impl Start {
     /// The command is killed when the calling *thread* ends, so that thread must outlive the command.
     ///
     /// # Errors
-    /// Fails with exit code 127 if the command was not found, 126 if it cannot be executed, and 125 after `not_after`.
+    /// Fails with exit code 127 if the command was not found, 126 if it cannot be executed, and 125 after
+    /// `not_after` or if the system has no room for another process.
     pub(super) fn spawn(self, not_after: Boot) -> Result<Child, Failure> {
         let Start { command, shell, environment, terminal, ignored } = self;
         let program = command.first().cloned().unwrap_or_default();
@@ -92,6 +93,9 @@ fn failure(program: &OsString, error: &io::Error) -> Failure {
         return Failure::failed("the lock was lost before the command was started");
     }
     let (code, advice) = match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => {
+            (exit::FAILED, "check the limits of processes and memory")
+        }
         io::ErrorKind::NotFound => (exit::NOT_FOUND, "check the name and PATH"),
         io::ErrorKind::PermissionDenied => (exit::NOT_EXECUTABLE, "check that it may be executed"),
         _ => (exit::NOT_EXECUTABLE, "check that it is a program"),

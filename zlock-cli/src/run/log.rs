@@ -17,11 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Log {
     is_verbose: bool,
     writer: Option<(Sender<String>, Receiver<()>)>,
+    /// The last message that no thread writes, because the system refused to start one.
+    unwritten: Option<String>,
 }
 
 impl Log {
     pub(super) fn new(is_verbose: bool) -> Self {
-        Log { is_verbose, writer: None }
+        Log { is_verbose, writer: None, unwritten: None }
     }
 
     /// Writes a message.
@@ -29,14 +31,16 @@ impl Log {
         let (messages, _) = self.writer.get_or_insert_with(|| {
             let (messages, written) = channel::<String>();
             let (done, end) = channel();
-            // If the thread cannot be started, messages are dropped. That must not end the process.
+            // Without the thread, only the last message is written, at the end. That must not end the process.
             let _ = thread::Builder::new().spawn(move || {
                 written.iter().for_each(|message| say(&message));
                 drop(done);
             });
             (messages, end)
         });
-        let _ = messages.send(message.into());
+        if let Err(unwritten) = messages.send(message.into()) {
+            self.unwritten = Some(unwritten.0);
+        }
     }
 
     /// Writes a message if `--verbose` is set.
@@ -52,6 +56,9 @@ impl Log {
             drop(messages);
             // Nothing is ever sent: this waits for the channel to close.
             let _: Result<(), RecvTimeoutError> = end.recv_timeout(PATIENCE);
+        }
+        if let Some(message) = self.unwritten.take() {
+            say(&message);
         }
     }
 }

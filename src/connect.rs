@@ -4,7 +4,7 @@ use zlock_core::{ConnectUrl, Environment, Result};
 use zlock_recipes::Client;
 
 /// The schemes of this version, for the error about any other scheme.
-const KNOWN: &str = "known are mem://, zk:// and etcd://, with +srv also zk and etcd";
+const KNOWN: &str = "use mem://, zk://, etcd://, zk+srv:// or etcd+srv://";
 
 /// Connects to the store in the URL, with the settings in the URL and defaults for all others.
 ///
@@ -243,8 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn refuses_and_says_why() {
-        for (url, part) in
-            [("mem", "no scheme"), ("redis://h", "unknown scheme; known are mem://, zk:// and etcd://")]
+        for (url, part) in [("mem", "no scheme"), ("redis://h", "unknown scheme; use mem://, zk://, etcd://")]
         {
             let e = connect(url).await.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidUrl, "{url}");

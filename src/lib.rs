@@ -32,12 +32,12 @@ pub mod backend {
         kit,
     };
 }
-/// What a client measures, and the trait to receive it with.
+/// The measurements of a client, and the trait that receives them.
 pub mod observer {
     #[doc(inline)]
     pub use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
 }
-/// etcd.
+/// The etcd backend.
 #[cfg(feature = "etcd")]
 #[doc(no_inline)]
 pub use zlock_etcd as etcd;
@@ -45,7 +45,7 @@ pub use zlock_etcd as etcd;
 #[cfg(feature = "mem")]
 #[doc(no_inline)]
 pub use zlock_mem as mem;
-/// ZooKeeper.
+/// The ZooKeeper backend.
 #[cfg(feature = "zk")]
 #[doc(no_inline)]
 pub use zlock_zk as zk;

@@ -34,7 +34,7 @@ async fn what_cannot_run_says_why_and_fails_with_2() {
     limit(async {
         for (args, part) in [
             (&["--processes", "2"][..], "mem:// lives inside one process"),
-            (&["--url", "redis://h"], "unknown scheme; known are mem://, zk:// and etcd://"),
+            (&["--url", "redis://h"], "unknown scheme; use mem://, zk://, etcd://"),
             (&["--frob"], "unknown argument \"--frob\"; see --help"),
         ] {
             let (code, text) = run(args);

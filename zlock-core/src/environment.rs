@@ -27,7 +27,7 @@ const KEY_FILE: &str = "ZLOCK_KEY_FILE";
 /// | `ZLOCK_PASSWORD` | the user's password |
 /// | `ZLOCK_PASSWORD_FILE` | a file with the password, which is read for each new connection; trailing line endings are ignored |
 /// | `ZLOCK_AUTH` | ZooKeeper only: `digest` (the default) or `sasl` |
-/// | `ZLOCK_CA_FILE` | a PEM file with the certificates to trust; switches TLS on |
+/// | `ZLOCK_CA_FILE` | a PEM file with the certificates to trust; enables TLS |
 /// | `ZLOCK_CERT_FILE`, `ZLOCK_KEY_FILE` | PEM files with the client's own certificate and key |
 ///
 /// An empty variable counts as not set. The TLS files are read again for each new connection; on ZooKeeper, all files are

@@ -45,8 +45,8 @@ pub enum ErrorKind {
     /// left behind. The phase says what the time was spent on. The source is the store's last failure, if it was still
     /// failing.
     Timeout(Phase),
-    /// The time given for an acquisition ended, and other clients held the lock for all of it. Nothing is held and
-    /// nothing is left behind. Try again later.
+    /// The time given for an acquisition ended while it waited for its turn in the queue. Nothing is held and nothing
+    /// is left behind. Try again later.
     Busy,
     /// A write lock was requested in the scope of a read lock of the same path, where it would deadlock. Nothing was
     /// sent. Release the read lock first, or acquire the write lock instead.
@@ -102,7 +102,7 @@ impl fmt::Display for Phase {
 }
 
 impl ErrorKind {
-    /// Returns a stable name in lower case, such as `session_lost`, as a label of a metric or a field of a log.
+    /// Returns a stable name in lower case, such as `session_lost`, for the label of a metric or a field of a log.
     ///
     /// # Examples
     /// ```

@@ -143,7 +143,8 @@ impl<'a> LockLabels<'a> {
 pub enum Outcome {
     /// The lock was granted.
     Granted,
-    /// Another client held the lock until the time limit, or was ahead in the queue during a single attempt.
+    /// The time limit passed while the acquisition waited for its turn in the queue, or a single attempt found the
+    /// lock taken.
     Busy,
     /// The time limit passed before the acquisition had a place in the queue.
     Timeout,

@@ -50,7 +50,7 @@ impl LockPath {
             return bad("the root cannot be a lock".into());
         }
         if path.len() > Self::MAX_BYTES {
-            return bad(format!("{} bytes long, the limit is {}", path.len(), Self::MAX_BYTES));
+            return bad(format!("{} bytes long; the limit is {}", path.len(), Self::MAX_BYTES));
         }
         for (i, segment) in relative.split('/').enumerate() {
             if let Err(why) = check_segment(segment) {

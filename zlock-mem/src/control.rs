@@ -99,8 +99,8 @@ impl MemServer {
         });
     }
 
-    /// Deletes a node and everything below it, whoever owns it, as an operator would. Returns `false` if the node does
-    /// not exist.
+    /// Deletes a node and everything below it, whichever session owns it, as an operator would. Returns `false` if the
+    /// node does not exist.
     ///
     /// # Examples
     /// ```

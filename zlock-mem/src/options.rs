@@ -39,8 +39,8 @@ impl Default for MemOptions {
 }
 
 impl MemOptions {
-    /// Sets how long the server keeps the session of a client that it does not hear from: at least 1 millisecond, at most a
-    /// year. Defaults to 10 seconds.
+    /// Sets how long the server keeps the session of a silent client: at least 1 millisecond, at most a year. Defaults to
+    /// 10 seconds.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout.clamp(Duration::from_millis(1), LONGEST);

@@ -224,7 +224,7 @@ impl ClientBuilder {
     /// ```
     pub fn with_operation_timeout(mut self, timeout: Duration) -> Result<Self> {
         if timeout.is_zero() {
-            let message = "the operation timeout is 0, it must be greater";
+            let message = "the operation timeout is 0; it must be greater";
             return Err(Error::new(ErrorKind::InvalidArgument, "client").with_message(message));
         }
         self.operation_timeout = timeout;
@@ -254,7 +254,7 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// Makes the client create the same node names for the same seed. Only for tests on mem: on a shared store, names must be
+    /// Makes the client create the same node IDs for the same seed. Only for tests on mem: on a shared store, IDs must be
     /// unique.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.node_ids = NodeIds::seeded(seed);
@@ -287,7 +287,7 @@ pub const MAX_NODE_DATA: usize = 512 * 1024;
 
 pub(crate) fn check_node_data(data: Vec<u8>) -> Result<Arc<[u8]>> {
     if data.len() > MAX_NODE_DATA {
-        let message = format!("{} bytes of node data, the limit is {MAX_NODE_DATA}", data.len());
+        let message = format!("{} bytes of node data; the limit is {MAX_NODE_DATA}", data.len());
         return Err(Error::new(ErrorKind::InvalidArgument, "node data").with_message(message));
     }
     if data == REVOKE {

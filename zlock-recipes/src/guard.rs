@@ -13,11 +13,13 @@ use crate::scope::Scope;
 /// A held lock. The lock is released when the last guard of the hold is dropped.
 ///
 /// # Safety of the lock
-/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) report every loss before the store gives the lock to another client,
-/// with one exception: an operator deletes the node or ends the session at the server. Then two clients believe that they
-/// hold the lock, until this one learns of it by a heartbeat or when it reconnects. On ZooKeeper, every third heartbeat looks
-/// for the session's nodes, and a client with more than 1,000 of them looks for each one less often. No lock service can
-/// prevent that. Storage that checks the [`fencing_token`](Guard::fencing_token) is protected even then.
+/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) report every loss before the store gives the lock to another
+/// client, as long as the clocks of client and server run at about the same speed, the machine does not sleep, and the
+/// store keeps the session for its whole timeout. An exception is an operator who deletes the node or ends the session at
+/// the server. Then two clients believe that they hold the lock, until this one learns of it by a heartbeat or when it
+/// reconnects. On ZooKeeper, every third heartbeat looks for the session's nodes, and a client with more than 1,000 of them
+/// looks for each one less often. No lock service can prevent that. Storage that checks the
+/// [`fencing_token`](Guard::fencing_token) is protected even then.
 ///
 /// # Drop
 /// Dropping the last guard does not release at once: it hands the node to the backend's task, which removes it on the
@@ -117,11 +119,11 @@ impl Guard {
 
     /// Returns the name of the lock's node under its path, as the store last reported it.
     ///
-    /// The node exists as long as the lock is held. So a write into the store itself can depend on the node, in one
-    /// transaction. Then the store refuses the write of a holder that has not noticed the loss of the lock. The options
+    /// The node exists as long as the lock is held. So a write into the store itself can check the node in the same
+    /// transaction. The store then refuses the write of a holder that has not noticed the loss of the lock. The options
     /// of each backend return the node's full name: `ZkOptions::node_path`, `EtcdOptions::node_key`.
     ///
-    /// On etcd a later node of the same session has the same name: the transaction must compare the key's create
+    /// On etcd, a later node of the same session may have the same name: the transaction must compare the key's create
     /// revision with the number of the [`fencing_token`](Self::fencing_token). Checking only that the key exists is not
     /// enough.
     ///
@@ -186,7 +188,7 @@ impl Guard {
         self.hold.is_held(self.entry)
     }
 
-    /// Returns an error if the lock is lost: for code that does not await anything between its steps. Performs no I/O.
+    /// Returns an error if the lock is lost. For code that does not await anything between its steps. Performs no I/O.
     ///
     /// # Errors
     /// The loss of the lock, as [`lost`](Guard::lost) returns it.

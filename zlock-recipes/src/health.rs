@@ -17,8 +17,8 @@ const REQUIRED_PART: u32 = 4;
 pub struct Health {
     /// The state of the session.
     pub state: SessionState,
-    /// The time left until the session's deadline, when all locks are lost unless the store responds before. Zero if the
-    /// session is over. `None` while the session is at rest: it owns no node and has no deadline.
+    /// The time left until the session's deadline. All locks are lost then, unless the store responds first. Zero if
+    /// the session is over. `None` while the session is at rest: it owns no node and has no deadline.
     pub slack: Option<Duration>,
     /// The minimum slack of a ready client: a quarter of the session's longest slack so far.
     pub required_slack: Duration,

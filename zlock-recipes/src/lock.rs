@@ -73,7 +73,7 @@ impl<K: Kind> LockHandle<K> {
         self.path == other.path && self.client.inner().session.is_same(&other.client.inner().session)
     }
 
-    /// Replaces the client's node data for nodes that this handle creates.
+    /// Sets the data of the nodes that this handle creates, instead of the client's node data.
     ///
     /// # Errors
     /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than
@@ -132,8 +132,8 @@ impl<K: Kind> LockHandle<K> {
         &self.path
     }
 
-    /// Acquires the lock, waiting for its turn without a time limit. Inside the lock's own [`Scope`](crate::Scope)
-    /// it is entered again at once.
+    /// Acquires the lock, waiting for its turn without a time limit. Inside the lock's own [`Scope`](crate::Scope),
+    /// enters it again at once.
     ///
     /// Only the wait for the turn has no limit. While no server answers, each operation on the store fails after the
     /// backend's operation timeout, 15 seconds by default, and the acquisition fails with `Unavailable`. An acquisition that
@@ -188,9 +188,9 @@ impl<K: Kind> LockHandle<K> {
     /// A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// - [`Busy`](zlock_core::ErrorKind::Busy) if another client held the lock until the end of `time`;
-    ///   [`Timeout`](zlock_core::ErrorKind::Timeout) if `time` passed before the acquisition had its place in the queue. The
-    ///   source is the store's last failure, if it was still failing.
+    /// - [`Busy`](zlock_core::ErrorKind::Busy) if `time` passed while the acquisition waited for its turn in the queue;
+    ///   [`Timeout`](zlock_core::ErrorKind::Timeout) if it passed before the acquisition had its place there. The source is
+    ///   the store's last failure, if it was still failing.
     /// - Those of [`acquire`](Self::acquire): `Unavailable` if no server answers and the backend's operation timeout
     ///   is shorter than `time`.
     ///

@@ -123,7 +123,8 @@ impl MultiGuard {
         first(self.guards.iter().map(Guard::revocation_requested)).await
     }
 
-    /// Returns another guard of the same holds. The locks are released when both are dropped or released. Performs no I/O.
+    /// Returns another guard of the same holds. The locks are released when all of them are dropped or released. Performs
+    /// no I/O.
     ///
     /// # Errors
     /// Those of [`Guard::reenter`], if one of the locks is lost.

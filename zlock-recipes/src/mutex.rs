@@ -7,7 +7,7 @@ use crate::cohort::Handoff;
 use crate::kind::Mutex;
 use crate::lock::LockHandle;
 
-/// A mutex between processes: one client at a time holds a path of the store. It is first come, first served.
+/// A mutex between processes: each path of the store has one holder at a time. It is first come, first served.
 ///
 /// The recipe is ZooKeeper's lock: a sequential node that belongs to the session, and a watch on the node right before it. So
 /// a release wakes only one waiter. Nodes have the names of Curator's `InterProcessMutex`, so that processes that use either
@@ -94,15 +94,15 @@ impl LockHandle<Mutex> {
     ///   [fencing tokens](crate::Guard::fencing_token) have the same number, and differ in the turn. So storage must
     ///   compare the whole token. A store transaction that checks only the node cannot distinguish two such holders.
     /// - [`release`](crate::Guard::release) returns [`Released`](crate::Release::Released) without a request if other users
-    ///   of the client wait for the lock. If the batch is over or the connection is interrupted, the client removes the node
-    ///   in the background. Dropping a guard hands the lock over as well, a little later.
+    ///   of the client wait for the lock. If the place is not passed on any more, or the connection is interrupted, the
+    ///   client removes the node in the background. Dropping a guard hands the lock over as well, a little later.
     /// - [`try_acquire`](Self::try_acquire) returns `None` without a request while another user of the same path and
     ///   `Handoff` has the place or waits for it. A lock that it acquires is not handed over.
     /// - [`participants`](Self::participants) has one entry for all these waiters, and two while the place changes. The
     ///   node data is that of the waiter that was first when the place was requested.
     /// - A request for revocation stays in the node: if its holder does not await it, the next holder of the same place
     ///   sees it at once.
-    /// - In a [`MultiLock`](crate::MultiLock), the time of `within` includes the wait for the next lock.
+    /// - In a [`MultiLock`](crate::MultiLock), the time of [`Handoff::within`] includes the wait for the next lock.
     /// - If an operator deletes the node, the client continues to hand the lock over until its next heartbeat notices.
     ///   Without hand-off, only the current holder is affected.
     /// - If the place cannot be acquired, or is lost during the wait, all waiters of the client receive the error.

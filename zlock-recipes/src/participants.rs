@@ -20,7 +20,7 @@ pub struct Participant {
     pub is_holder: bool,
     /// `true` if it was created in the current session of the calling client, by any of its locks.
     pub is_ours: bool,
-    /// The data that its creator wrote. zlock writes the host name and the process ID by default, and Curator an
+    /// The data that its creator wrote. By default, zlock writes the host name and the process ID, and Curator an
     /// address. A request for revocation overwrites it.
     pub data: Vec<u8>,
     /// The time at which it was created, by the server's clock. Only ZooKeeper reports it, and a relabel creates a new

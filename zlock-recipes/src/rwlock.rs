@@ -16,8 +16,8 @@ use crate::participants::Participant;
 /// on the same path counts as a writer that is never entered again. Use one kind of lock for a path.
 ///
 /// # Entering again
-/// Inside the [`Scope`](crate::Scope) of a write lock, writers and readers enter again. Inside that of a read lock, readers
-/// enter again, even while a writer waits. A writer is refused at once with
+/// Inside the [`Scope`](crate::Scope) of a write lock, both sides can be acquired again. Inside that of a read lock, the
+/// read lock can be, even while a writer waits. The write lock is refused at once with
 /// [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused), because it would wait for itself.
 ///
 /// # Examples

@@ -15,12 +15,12 @@ use crate::participants::Participant;
 /// served in the order in which they were made, so large requests are not starved by smaller ones.
 ///
 /// The permits are returned when the guard is dropped or released, or when the session of a killed process ends. A
-/// guard may be moved to another task and released there. A semaphore is never entered again: an acquisition inside the
-/// scope of held permits takes more of them, and waits for itself if there are not enough.
+/// guard may be moved to another task and released there. A semaphore is not reentrant: an acquisition inside the scope
+/// of held permits takes further permits, and waits for itself if there are not enough.
 ///
-/// All clients must use the same maximum for a path. Curator's semaphore arranges its nodes differently, so the two must not
-/// share a path. Do not use a mutex or a read/write lock on a semaphore's path either: it excludes everything behind it and
-/// waits for everything ahead of it, which is safe but useless.
+/// All clients must use the same maximum for a path. Curator's semaphore arranges its nodes differently, so the two must
+/// not share a path. Do not use a mutex or a read/write lock on a semaphore's path either: it waits for all nodes ahead of
+/// it and blocks all nodes behind it, which is safe but useless.
 ///
 /// # Examples
 /// ```
@@ -95,12 +95,12 @@ impl Semaphore {
     pub fn new(client: &Client, path: impl AsRef<str>, max: u32) -> Result<Self> {
         let all = LockHandle::of_kind(client, path, Permits { n: max, max })?;
         if max == 0 {
-            return Err(invalid(all.path(), "the maximum is 0 permits, it must be at least 1".into()));
+            return Err(invalid(all.path(), "the maximum is 0 permits; it must be at least 1".into()));
         }
         Ok(Semaphore { all, max })
     }
 
-    /// Replaces the client's node data for nodes that this semaphore creates.
+    /// Sets the data of the nodes that this semaphore creates, instead of the client's node data.
     ///
     /// # Errors
     /// As [`LockHandle::with_node_data`].
@@ -230,8 +230,8 @@ impl Semaphore {
     /// [`permits(n)?.try_acquire()`](LockHandle::try_acquire).
     ///
     /// # Errors
-    /// As [`permits`](Self::permits) and [`LockHandle::try_acquire`]. A different maximum is noticed before anything is
-    /// written.
+    /// As [`permits`](Self::permits) and [`LockHandle::try_acquire`]. A different maximum is detected before anything
+    /// is written.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -337,7 +337,7 @@ fn invalid(path: &LockPath, message: String) -> Error {
 /// Returns a request for `n` of `max` permits, or the reason why there is none.
 pub(crate) fn permits(n: u32, max: u32) -> Result<Permits, String> {
     match n {
-        0 => Err(format!("0 of {max} permits, it must be at least 1")),
+        0 => Err(format!("0 of {max} permits; it must be at least 1")),
         _ if n > max => Err(format!("{n} permits, more than the maximum of {max}")),
         _ => Ok(Permits { n, max }),
     }

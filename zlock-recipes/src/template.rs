@@ -113,7 +113,8 @@ impl Client {
 
 impl LockTemplate {
     /// Creates a template for locks below `root`, such as `/app/locks`. A trailing slash is allowed, and so is `/` alone.
-    /// Waits for 2 seconds twice by default. Performs no I/O.
+    /// By default, the template waits for the lock for 2 seconds, twice; see [`with_wait`](Self::with_wait). Performs no
+    /// I/O.
     ///
     /// # Errors
     /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message.
@@ -152,8 +153,8 @@ impl LockTemplate {
     /// for writing, share their names: one reads what the other writes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits, for more permits than there are, and for any kind but a
-    /// mutex if the template has a hand-off.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits, for more permits than the maximum, and for any kind
+    /// but a mutex if the template has a hand-off.
     ///
     /// # Examples
     /// ```
@@ -216,8 +217,8 @@ impl LockTemplate {
         Ok(self)
     }
 
-    /// Sets how long to wait, and how many times: `wait * attempts` in all, in one place of the queue. Each elapsed wait is
-    /// logged. Defaults to 2 seconds, twice. A zero duration makes a single attempt.
+    /// Sets how long to wait, and how many times: `wait * attempts` in all. The place in the queue is kept meanwhile. Each
+    /// elapsed wait is logged. Defaults to 2 seconds, twice. A zero duration makes a single attempt.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 attempts.
@@ -237,7 +238,7 @@ impl LockTemplate {
     /// ```
     pub fn with_wait(mut self, wait: Duration, attempts: u32) -> Result<Self> {
         if attempts == 0 {
-            return Err(invalid("the number of attempts is 0, it must be at least 1".into()));
+            return Err(invalid("the number of attempts is 0; it must be at least 1".into()));
         }
         (self.wait, self.attempts) = (wait, attempts);
         Ok(self)
@@ -279,10 +280,11 @@ impl LockTemplate {
     ///
     /// # Errors
     /// - [`InvalidPath`](ErrorKind::InvalidPath) for the name, before anything is sent.
-    /// - [`Busy`](ErrorKind::Busy) if another client held the lock during all waits; [`Timeout`](ErrorKind::Timeout) if the
-    ///   waits ended before the acquisition had its place in the queue. The source is the store's last failure, if requests
-    ///   were still failing. If no server answers and the backend's operation timeout is shorter than all waits together,
-    ///   the error is [`Unavailable`](ErrorKind::Unavailable), after that timeout.
+    /// - [`Busy`](ErrorKind::Busy) if all waits ended while the acquisition waited for its turn;
+    ///   [`Timeout`](ErrorKind::Timeout) if the waits ended before the acquisition had its place in the queue. The source
+    ///   is the store's last failure, if requests were still failing. If no server answers and the backend's operation
+    ///   timeout is shorter than all waits together, the error is [`Unavailable`](ErrorKind::Unavailable), after that
+    ///   timeout.
     /// - [`SessionLost`](ErrorKind::SessionLost), [`NodeDeleted`](ErrorKind::NodeDeleted) or [`Closed`](ErrorKind::Closed) if
     ///   the lock is lost while the closure runs. The closure is cancelled at its current await point. If it blocked its
     ///   thread past the loss, it runs to completion, and the error is returned nevertheless, because the lock may have had
@@ -320,8 +322,8 @@ impl LockTemplate {
         output
     }
 
-    /// Does what [`execute`](Self::execute) does, for a closure that returns a `Result`. Merges the closure's error with that
-    /// of the lock.
+    /// Does the same as [`execute`](Self::execute), for a closure that returns a `Result`. Errors of the closure and of the
+    /// lock are returned alike.
     ///
     /// # Errors
     /// The closure's error, or that of [`execute`](Self::execute).
@@ -376,7 +378,7 @@ impl LockTemplate {
         LockPath::new(format!("{}/{name}", self.root))
     }
 
-    /// Acquires the lock of this name, within all waits.
+    /// Acquires the lock of this name within `wait * attempts`.
     pub(crate) async fn acquire_named(&self, name: &str) -> Result<Guard> {
         let mut lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
         lock.set_handoff(self.handoff);

@@ -23,8 +23,8 @@ impl WriteGuard {
         WriteGuard(guard)
     }
 
-    /// Converts the write lock into a read lock, with no writer in between. A waiting writer goes on waiting, and readers
-    /// behind the lock are let in. The fencing token stays the same.
+    /// Converts the write lock into a read lock, with no writer in between. Waiting writers keep waiting, and the readers
+    /// directly behind the lock are let in. The fencing token stays the same.
     ///
     /// The lock counts as a read lock from the moment when the request is sent, whether or not the store has answered. If the
     /// store does not answer, this returns after the client's operation timeout, or at once while the session is suspended.

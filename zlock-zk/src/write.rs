@@ -16,7 +16,7 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
     if data.len() <= MAX_DATA {
         return Ok(());
     }
-    let message = format!("{} bytes of node data, the limit is {MAX_DATA}", data.len());
+    let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
     Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
 }
 

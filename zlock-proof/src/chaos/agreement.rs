@@ -100,7 +100,7 @@ async fn zookeeper_nodes(server: &str) -> Result<Contents, Error> {
                     0 => String::new(),
                     owner => format!(" of session {owner:#x}"),
                 };
-                nodes.insert(child.clone(), format!("made by {:#x}{owner}", stat.czxid));
+                nodes.insert(child.clone(), format!("created by {:#x}{owner}", stat.czxid));
             }
             paths.push(child);
         }
@@ -141,7 +141,7 @@ fn differences(servers: &[Contents]) -> BTreeSet<Difference> {
     found.filter(|(_, values)| values.windows(2).any(|two| two[0] != two[1])).collect()
 }
 
-/// Formats a difference: `/l/n: made by 0x7 of session 0x1 on server 2, missing on servers 0 and 1`.
+/// Formats a difference: `/l/n: created by 0x7 of session 0x1 on server 2, missing on servers 0 and 1`.
 fn show((name, values): &Difference) -> String {
     let mut by_value: BTreeMap<Option<&str>, Vec<String>> = BTreeMap::new();
     for (server, value) in values.iter().enumerate() {
@@ -187,7 +187,7 @@ mod tests {
             let client = make(&servers[1].connect_string(), "/node").await;
             let lines = steady(async || look(&servers, zookeeper).await).await;
             let session = client.session_id().0;
-            assert!(lines[0].starts_with("/node: made by 0x"), "{lines:?}");
+            assert!(lines[0].starts_with("/node: created by 0x"), "{lines:?}");
             assert!(lines[0].ends_with(&format!("of session {session:#x} on server 1, missing on server 0")));
             assert_eq!(lines[1..], [format!("session {session:#x}: known on server 1, missing on server 0")]);
         })
@@ -227,7 +227,7 @@ mod tests {
             let servers = [Etcd::start().await, Etcd::start().await];
             make_key(&servers[0], "/key");
             let lines = steady(async || look(&servers, etcd).await).await;
-            assert_eq!(lines[0], "/key: made by 2 of lease 0 on server 0, missing on server 1");
+            assert_eq!(lines[0], "/key: created by 2 under lease 0 on server 0, missing on server 1");
             assert!(lines[1].starts_with("the hash of all keys: "), "{lines:?}");
         })
         .await;

@@ -81,7 +81,7 @@ fn fields(listing: &str) -> BTreeMap<String, String> {
             "\"Key\"" => key = value.trim_matches('"').to_owned(),
             "\"CreateRevision\"" => made = value.to_owned(),
             "\"Lease\"" => {
-                keys.insert(key.clone(), format!("made by {made} of lease {value}"));
+                keys.insert(key.clone(), format!("created by {made} under lease {value}"));
             }
             _ => {}
         }
@@ -121,7 +121,7 @@ mod tests {
         let listing = "\"Revision\" : 9\n\"Key\" : \"/l/a\"\n\"CreateRevision\" : 2\n\"ModRevision\" : 3\n\
                        \"Value\" : \"x\"\n\"Lease\" : 7\n\"Key\" : \"/l/b\"\n\"CreateRevision\" : 5\n\"Lease\" : 0\n\
                        \"More\" : false\n\"Count\" : 2\n";
-        let expected = [("/l/a", "made by 2 of lease 7"), ("/l/b", "made by 5 of lease 0")];
+        let expected = [("/l/a", "created by 2 under lease 7"), ("/l/b", "created by 5 under lease 0")];
         assert_eq!(fields(listing), expected.map(|(key, what)| (key.to_owned(), what.to_owned())).into());
     }
 }

@@ -163,7 +163,7 @@ async fn stop(world: &World, slots: Vec<Slot>) -> Vec<History> {
     }
     for (name, well) in ends.join_all().await {
         if !well {
-            world.violation(format!("{name} did not end well within {STOP_WITHIN:?}"));
+            world.violation(format!("{name} did not exit successfully within {STOP_WITHIN:?}"));
         }
     }
     world.say("all clients have ended");

@@ -76,7 +76,7 @@ impl Slot {
     /// Carries out a fault until it is over.
     pub(crate) async fn suffer(&mut self, fault: ClientFault) {
         if !self.process().is_running() {
-            self.world.violation(format!("{} ended by itself", self.name()));
+            self.world.violation(format!("{} exited unexpectedly", self.name()));
             self.spawn();
         }
         self.world.say(format!("{}: {fault}", self.name()));

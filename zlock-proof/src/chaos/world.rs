@@ -193,7 +193,7 @@ impl World {
             let before = now();
             sleep(Duration::from_millis(20)).await;
             if Duration::from_nanos(now() - before) > STALL {
-                self.say(format!("the machine stood still for {:?}", Duration::from_nanos(now() - before)));
+                self.say(format!("the machine was paused for {:?}", Duration::from_nanos(now() - before)));
                 self.log().disturbances.push(Disturbance { from: before, until: now(), client: None });
             }
         }

@@ -83,8 +83,10 @@ pub(crate) fn storage(lock: &str, accepted: &[Write]) -> Findings {
     let mut before = Write { token: 0, value: 0 };
     for write in accepted {
         if write.token < before.token {
-            findings
-                .violation(format!("{lock}: the storage took token {} after {}", write.token, before.token));
+            findings.violation(format!(
+                "{lock}: the storage accepted token {} after {}",
+                write.token, before.token
+            ));
         }
         if write.value != before.value + 1 {
             findings.violation(format!("{lock}: a write was lost: {} after {}", write.value, before.value));

@@ -20,7 +20,7 @@ pub(crate) fn liveness(histories: &[History], holds: &[Hold], alive: &[Alive], h
     let mut slowest = 0;
     for (client, locks) in alive {
         if !histories.iter().any(|history| history.client == *client) {
-            findings.violation(format!("{client} lives and has recorded nothing"));
+            findings.violation(format!("{client} is alive but has recorded nothing"));
         }
         for lock in *locks {
             // Asked for before or after: what counts is that it came.

@@ -15,7 +15,7 @@ pub(crate) fn overlap(holds: &[Hold], endings: &[Ending]) -> Findings {
         beside.retain(|earlier| earlier.until > hold.from);
         let certain: Vec<&Hold> = beside.iter().filter(|b| !ended(b, hold.from, endings)).copied().collect();
         if let Some(why) = clash(hold, &certain) {
-            findings.violation(format!("two at a time: {}, and {why}", hold.show()));
+            findings.violation(format!("two holders at a time: {}, and {why}", hold.show()));
         } else if clash(hold, beside).is_some() {
             excused += 1;
             let together = beside.iter().map(|other| other.until.min(hold.until) - hold.from).max();

@@ -54,7 +54,7 @@ pub(crate) fn signal(
                 latest = latest.max(late);
                 if late > LATE {
                     findings.violation(format!(
-                        "{client} was told {} after the deadline of {session}",
+                        "{client} reported the loss {} after the deadline of {session}",
                         seconds(late)
                     ));
                 }
@@ -66,9 +66,9 @@ pub(crate) fn signal(
     findings.figure(format!(
         "{lost} sessions lost by faults, none of them for an outage below 0.55 of its timeout"
     ));
-    findings.figure(format!("told at most {} after the deadline", seconds(latest)));
+    findings.figure(format!("losses reported at most {} after the deadline", seconds(latest)));
     findings.figure(format!(
-        "{} sessions ended before their time: told after {} (median), {} (at most)",
+        "{} sessions ended before their time: reported after {} (median), {} (at most)",
         by_hand.len(),
         seconds(*median.unwrap_or(&0)),
         seconds(*most.unwrap_or(&0))
@@ -91,7 +91,7 @@ fn silent(history: &History, findings: &mut Findings) {
             What::Release { op } => {
                 if let Some(at) = unheld.remove(&op) {
                     findings.violation(format!(
-                        "{} op {op} was not held at {at}, and not told so",
+                        "{} op {op} was not held at {at}, and the loss was not reported",
                         history.client
                     ));
                 }

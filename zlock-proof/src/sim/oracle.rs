@@ -171,7 +171,7 @@ impl World {
             return;
         }
         if self.places(&self.paths[path]).iter().any(|p| p.number == number) {
-            self.fail("release", || format!("#{number} is released, and its node is there"));
+            self.fail("release", || format!("#{number} is released, but its node still exists"));
         }
     }
 
@@ -195,7 +195,7 @@ impl World {
             let number = token.number();
             let is_held = hold.held.is_held();
             if is_held && hold.lost {
-                self.fail("lost for good", || format!("#{token} was lost and is held"));
+                self.fail("held after a loss", || format!("#{token} was lost, and is held again"));
             }
             if !is_held {
                 self.note_loss(*token);
@@ -214,7 +214,7 @@ impl World {
                 beside.extend_from_slice(behind);
                 let modes: Vec<_> = beside.iter().map(|(_, mode)| *mode).collect();
                 if !mode.fits(&modes) {
-                    self.fail("exclusion", || format!("#{token} {mode:?} holds beside {beside:?}"));
+                    self.fail("exclusion", || format!("#{token} {mode:?} is held beside {beside:?}"));
                 }
             }
         }
@@ -236,7 +236,7 @@ impl World {
         };
         let heartbeat = self.plan.session / 3 + Duration::from_secs(1);
         if self.calm_since(client, taken).is_some_and(|calm| calm > heartbeat) {
-            self.fail("told too late", || format!("#{number} was taken {:?} ago", taken.elapsed()));
+            self.fail("loss noticed too late", || format!("#{number} was deleted {:?} ago", taken.elapsed()));
         }
     }
 }

@@ -52,7 +52,7 @@ impl Process {
         let before =
             std::mem::replace(&mut *self.present.lock().unwrap_or_else(PoisonError::into_inner), next);
         if random.once_in(4) {
-            self.world.note(|| format!("c{} is let go", before.number));
+            self.world.note(|| format!("c{} is dropped", before.number));
             return;
         }
         self.world.note(|| format!("FAULT c{} is closed", before.number));

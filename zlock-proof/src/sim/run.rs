@@ -90,7 +90,7 @@ async fn to_the_end(world: &Arc<World>, processes: &[Arc<Process>], workers: &mu
         }
     };
     if timeout(END, all).await.is_err() {
-        world.fail("hang", || format!("{} do not end", workers.len()));
+        world.fail("hang", || format!("{} workers do not end", workers.len()));
     }
     settle(world, processes).await;
 }
@@ -100,7 +100,7 @@ async fn settle(world: &World, processes: &[Arc<Process>]) {
     let limit = Instant::now() + recovery(world.plan.session);
     let pending = || processes.iter().map(|p| p.present().client.pending_cleanups()).sum::<usize>();
     let connected = || processes.iter().filter_map(|p| p.session()).collect::<BTreeSet<_>>();
-    // A client that was let go while the server could not be told leaves its session to time out, and one
+    // The session of a client that was dropped while the server could not be reached has to time out, and a client
     // whose session an operator ended may not know it yet.
     let sessions = || world.server.sessions().into_iter().collect::<BTreeSet<_>>();
     let is_settled = || connected().len() == processes.len() && connected() == sessions();
@@ -115,7 +115,9 @@ async fn settle(world: &World, processes: &[Arc<Process>]) {
     }
     if !is_settled() {
         let (clients, connected, sessions) = (processes.len(), connected(), sessions());
-        world.fail("session", || format!("{clients} clients with {connected:?}, and there are {sessions:?}"));
+        world.fail("session", || {
+            format!("{clients} clients with {connected:?}, but the server has {sessions:?}")
+        });
     }
     if watches > 0 {
         world.fail("watch left", || format!("{watches} watches at the end"));

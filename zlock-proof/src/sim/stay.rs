@@ -126,7 +126,7 @@ impl Worker {
         } else {
             match holding.release().await {
                 Ok(Release::StillHeld) => {}
-                other => world.fail("reentry", || format!("the release of one of two said {other:?}")),
+                other => world.fail("reentry", || format!("releasing one of two guards returned {other:?}")),
             }
         }
         sleep(self.time()).await;
@@ -184,7 +184,9 @@ impl Worker {
                         world.released(*path, client, kind.handoff().is_some(), token);
                     }
                 }
-                Ok(Release::StillHeld) => world.fail("release", || format!("{tokens:?} were the last")),
+                Ok(Release::StillHeld) => {
+                    world.fail("release", || format!("other guards exist after the release of {tokens:?}"))
+                }
                 Ok(release) => world.note(|| format!("{tokens:?} {release:?}")),
                 Err(e) => self.check_error(round.present.number, &e),
             },

@@ -77,7 +77,7 @@ impl World {
         let before = std::mem::take(&mut self.lock().late.0);
         let mut late = BTreeMap::new();
         for (key, depends_on) in dues {
-            // Who was waited for and is gone has told the next only now.
+            // A predecessor that is gone has notified the next place only now.
             let known = before.get(&key).filter(|(_, others)| *others == depends_on);
             let since = known.map_or(now, |(since, _)| *since);
             let is_calm = |client: &usize| self.calm_since(*client, since) > Some(GRACE);
@@ -94,12 +94,13 @@ impl World {
             Due::Grant(number) => ("lost wake-up", format!("#{number} of c{client} is first")),
             Due::Removal(number) => ("orphan", format!("#{number} of c{client} is left")),
             Due::Relabel(number) => {
-                ("stale label", format!("#{number} of c{client} reads, and stands as a writer"))
+                ("stale label", format!("#{number} of c{client} is a reader, but is labelled as a writer"))
             }
-            Due::Refusal(number, first) => {
-                ("not told", format!("#{number} of c{client} disagrees with #{first}, which is first,"))
-            }
-            Due::Leftover(path) => ("orphan", format!("c{client} has no use for a node of {path}")),
+            Due::Refusal(number, first) => (
+                "mismatch not reported",
+                format!("#{number} of c{client} disagrees with #{first}, which is first,"),
+            ),
+            Due::Leftover(path) => ("orphan", format!("c{client} keeps an unused node of {path}")),
         };
         self.fail(check, || format!("{what} for {:?}", since.elapsed()));
     }

@@ -37,8 +37,8 @@ pub struct LockTemplate {
 }
 
 impl LockTemplate {
-    /// Creates a template for locks below `root`, such as `/app/locks`. Performs no I/O. By default, the template waits twice
-    /// for 2 seconds; see [`with_wait`](Self::with_wait).
+    /// Creates a template for locks below `root`, such as `/app/locks`. Performs no I/O. By default, the template waits for
+    /// the lock for 2 seconds, twice; see [`with_wait`](Self::with_wait).
     ///
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
@@ -172,8 +172,8 @@ impl LockTemplate {
         self.driver.acquire("acquire", self.template.acquire_named(name))?.run_and_release(closure)
     }
 
-    /// The version of [`execute`](Self::execute) for a closure that returns a `Result`. Errors of the closure and of the lock
-    /// are returned alike.
+    /// Does the same as [`execute`](Self::execute), for a closure that returns a `Result`. Errors of the closure and of the
+    /// lock are returned alike.
     ///
     /// # Errors
     /// Those of the closure and of [`execute`](Self::execute).

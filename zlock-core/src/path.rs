@@ -10,8 +10,8 @@ use crate::name::NodeName;
 /// The path of a lock: absolute, separated by `/`, with at least one segment (`/app/orders`).
 ///
 /// The rules are ZooKeeper's, on every store, so that a lock can move from one to another: no empty segment, no `.` or
-/// `..`, no control character and none of the code points that ZooKeeper refuses. In addition, a segment may not look like a
-/// place in a queue (`lock-0000000001`), because the lock above would take it for a holder.
+/// `..`, no control character and none of the code points that ZooKeeper refuses. In addition, a segment may not look like
+/// a place in a queue (`lock-0000000001`), because the lock above would treat it as a holder.
 ///
 /// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

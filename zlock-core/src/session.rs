@@ -39,12 +39,12 @@ impl fmt::Debug for SessionId {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionState {
-    /// The store answers.
+    /// The store responds.
     Connected,
-    /// The store does not answer. It keeps the session and its nodes until the deadline.
+    /// The store does not respond. It keeps the session and its nodes until the deadline.
     Suspended,
-    /// The session is over: the store said so, or the deadline has passed. The backend is connecting with a new session.
-    /// Epoch 0, before the first session, is also in this state.
+    /// The session is over: the store has ended it, or the deadline has passed. The backend is connecting with a new
+    /// session. Epoch 0, before the first session, is also in this state.
     Lost,
     /// The session is over, and there will be no new one.
     Closed(CloseReason),
@@ -73,8 +73,8 @@ pub struct Session {
     pub state: SessionState,
     /// The instant until which the session's nodes are guaranteed to exist. It is counted from the sending of the last
     /// request whose response proves that the store keeps the session: that instant, plus the session's timeout, less a
-    /// margin. It is extended while the store answers. `None` while the session is at rest: it owns no node, so nothing
-    /// depends on a deadline.
+    /// margin. It is extended while the store responds. `None` while the session is at rest: it owns no node, so
+    /// nothing depends on a deadline.
     pub deadline: Option<Instant>,
 }
 

@@ -190,7 +190,7 @@ impl SessionEvents {
         }
     }
 
-    /// Completes when the view is closed. Needs neither a timer nor a clock.
+    /// Completes when the view is closed: there will be no further session. Needs neither a timer nor a clock.
     ///
     /// # Cancel safety
     /// Safe.

@@ -31,7 +31,7 @@ enum Source {
 }
 
 impl TextOrFile {
-    /// Returns the file, if it is one.
+    /// Returns the path of the file, or `None` for a text.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         match &self.0 {

@@ -40,7 +40,7 @@ impl Host {
     /// Parses `name` or `name:port`, with an IPv6 address in brackets.
     ///
     /// # Errors
-    /// The reason why it cannot be parsed, in words that follow "host 1".
+    /// The reason why it cannot be parsed, worded to follow "host 1".
     pub fn parse(host: &str) -> Result<Self, String> {
         let shown = Excerpt::of(host);
         let (name, port) = if let Some(rest) = host.strip_prefix('[') {

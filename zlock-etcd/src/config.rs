@@ -172,9 +172,9 @@ impl EtcdOptions {
         self
     }
 
-    /// Sets the TTL of the session's lease: how long the cluster keeps the locks of a client that it does not hear
-    /// from, in whole seconds, at least 2. Defaults to 10 seconds. The server may grant more. A short TTL frees the
-    /// locks of a dead process sooner, but a shorter outage costs a live process its locks.
+    /// Sets the TTL of the session's lease: how long the cluster keeps the locks of a silent client, in whole
+    /// seconds, at least 2. Defaults to 10 seconds. The server may grant more. A short TTL frees the locks of a dead
+    /// process sooner, but a shorter outage costs a live process its locks.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -212,7 +212,8 @@ impl EtcdOptions {
         self
     }
 
-    /// Connects by TLS. A server is trusted if its certificate is signed by one of these authorities and has its name.
+    /// Enables TLS. A server is trusted if its certificate is signed by one of these authorities and is valid for its
+    /// name.
     ///
     /// A string is the certificates as PEM. A path is a file that is read for each new connection, even within a session.
     #[cfg(feature = "tls")]

@@ -14,12 +14,12 @@ use crate::scope::Scope;
 ///
 /// # Safety of the lock
 /// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) report every loss before the store gives the lock to another
-/// client, as long as the clocks of client and server run at about the same speed, the machine does not sleep, and the
-/// store keeps the session for its whole timeout. An exception is an operator who deletes the node or ends the session at
-/// the server. Then two clients believe that they hold the lock, until this one learns of it by a heartbeat or when it
-/// reconnects. On ZooKeeper, every third heartbeat looks for the session's nodes, and a client with more than 1,000 of them
-/// looks for each one less often. No lock service can prevent that. Storage that checks the
-/// [`fencing_token`](Guard::fencing_token) is protected even then.
+/// client. That relies on clocks that run at about the same speed, a machine that does not sleep, and a store that keeps
+/// the session for its whole timeout. The exception is an operator who deletes the node or ends the session at the server.
+/// Then two clients believe that they hold the lock, until this one learns of it by a heartbeat or when it reconnects. On
+/// ZooKeeper, every third heartbeat looks for the session's nodes, and a client with more than 1,000 of them looks for each
+/// one less often. No lock service can prevent that. Storage that checks the [`fencing_token`](Guard::fencing_token) is
+/// protected even then.
 ///
 /// # Drop
 /// Dropping the last guard does not release at once: it hands the node to the backend's task, which removes it on the
@@ -188,7 +188,8 @@ impl Guard {
         self.hold.is_held(self.entry)
     }
 
-    /// Returns an error if the lock is lost. For code that does not await anything between its steps. Performs no I/O.
+    /// Returns an error if the lock is lost. Call it between the steps of code that does not await anything. Performs
+    /// no I/O.
     ///
     /// # Errors
     /// The loss of the lock, as [`lost`](Guard::lost) returns it.

@@ -171,10 +171,10 @@ impl ZkOptions {
         self
     }
 
-    /// Sets how long the server keeps the session, and its locks, of a client that it does not hear from. Defaults to
-    /// 10 seconds, and must be at least 100 milliseconds. The server may grant another timeout: by default 2 to 20 of
-    /// its ticks, which is 4 s to 40 s with the default tick. A short timeout frees the locks of a dead process sooner,
-    /// but a shorter outage costs a live process its locks.
+    /// Sets how long the server keeps the session of a silent client, and with it the client's locks. Defaults to 10
+    /// seconds, and must be at least 100 milliseconds. The server may grant another timeout: by default 2 to 20 of its
+    /// ticks, which is 4 s to 40 s with the default tick. A short timeout frees the locks of a dead process sooner, but
+    /// a shorter outage costs a live process its locks.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
@@ -241,7 +241,8 @@ impl ZkOptions {
         self
     }
 
-    /// Connects by TLS. A server is trusted if its certificate is signed by one of these authorities and has its name.
+    /// Enables TLS. A server is trusted if its certificate is signed by one of these authorities and is valid for its
+    /// name.
     ///
     /// A string is the certificates as PEM; a path is a file that is read for each new session. A session that reconnects
     /// uses the text that was read when the session began, because the client library allows nothing else. So keep both the

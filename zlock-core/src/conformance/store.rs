@@ -73,7 +73,7 @@ pub trait Links: Send + Sync {
     /// notices.
     async fn mute(&self, connection: &Connection);
 
-    /// Mends the link.
+    /// Repairs the link.
     async fn heal(&self, connection: &Connection);
 }
 

@@ -153,8 +153,8 @@ impl<'a, T> Budget<'a, T> {
 
     /// Waits before the next attempt, or returns the error if there is none.
     ///
-    /// Returns at once if the session was lost, and takes no retry: [`session`](Self::session) waits for the next one. A
-    /// backend that learns of the loss from an answer must publish it first, with
+    /// If the session was lost, returns at once and uses up no retry: [`session`](Self::session) waits for the next one.
+    /// A backend that learns of the loss from an answer must publish it first, with
     /// [`SessionPublisher::lose`](crate::SessionPublisher::lose); otherwise the next attempt is made in the same session
     /// without a pause.
     ///

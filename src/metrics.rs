@@ -25,7 +25,7 @@ use std::time::Duration;
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::Instant;
 use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
-use zlock_core::{ErrorKind, Session, SessionState};
+use zlock_core::{CloseReason, ErrorKind, Session, SessionState};
 
 /// Upper bounds of histogram buckets in seconds, for exporters that need them. They range from a request to a fast store to a
 /// wait of minutes.
@@ -38,7 +38,7 @@ pub const BUCKETS: [f64; 18] = [
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// The values of the label `state`.
-const STATES: [&str; 4] = ["connected", "suspended", "lost", "closed"];
+const STATES: [&str; 5] = ["connected", "suspended", "lost", "closed", "not_authorized"];
 
 /// Records the measurements of a client with the global or local recorder of the crate [`metrics`](https://docs.rs/metrics).
 ///
@@ -153,7 +153,7 @@ impl Observer for MetricsObserver {
     fn hold_started(&self, lock: LockLabels<'_>) {
         of_lock!(gauge, "zlock.lock.held", self, lock).increment(1.0);
         // A counter that first appears with a loss would show no increase.
-        for reason in [ErrorKind::SessionLost, ErrorKind::NodeDeleted] {
+        for reason in [ErrorKind::SessionLost, ErrorKind::NodeDeleted, ErrorKind::NotAuthorized] {
             of_lock!(counter, "zlock.lock.losses", self, lock, "reason" => reason.as_str()).increment(0);
         }
     }
@@ -171,6 +171,8 @@ impl Observer for MetricsObserver {
         let present = match session.state {
             SessionState::Connected => "connected",
             SessionState::Suspended => "suspended",
+            // The client does not try again, so this is not the end that the user asked for.
+            SessionState::Closed(CloseReason::AuthFailed) => "not_authorized",
             SessionState::Closed(_) => "closed",
             _ => "lost",
         };
@@ -181,16 +183,12 @@ impl Observer for MetricsObserver {
     }
 
     fn session_slack(&self, slack: Option<Duration>) {
-        let least = {
+        let least = |slack| {
             let mut least = self.slack.lock().unwrap_or_else(PoisonError::into_inner);
-            match slack {
-                Some(slack) => least.of(Instant::now(), slack).as_secs_f64(),
-                None => {
-                    *least = Least::default();
-                    f64::NAN
-                }
-            }
+            least.of(Instant::now(), slack).as_secs_f64()
         };
+        // A rest does not clear the minimum: otherwise, it would hide a dip right before it.
+        let least = slack.map_or(f64::NAN, least);
         gauge!("zlock.session.slack", "store" => self.store()).set(least);
     }
 
@@ -235,6 +233,9 @@ impl Least {
 
 #[cfg(test)]
 mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+    use tokio::time::advance;
+
     use super::*;
 
     const fn seconds(seconds: u64) -> Duration {
@@ -253,5 +254,24 @@ mod tests {
         assert_eq!(least.of(began + seconds(61), seconds(6)), seconds(6));
         // Values older than the window do not count, even after a long gap.
         assert_eq!(least.of(began + seconds(300), seconds(7)), seconds(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_slack_is_shown_again_after_a_rest() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let (metrics, observer) = (recorder.handle(), MetricsObserver::new("test"));
+        let shown = |slack| {
+            ::metrics::with_local_recorder(&recorder, || observer.session_slack(slack));
+            let text = metrics.render();
+            let line = text.lines().find(|line| line.starts_with("zlock_session_slack{")).unwrap();
+            line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
+        };
+        assert_eq!(shown(Some(seconds(1))), 1.0);
+        assert!(shown(None).is_nan());
+        advance(seconds(10)).await;
+        assert_eq!(shown(Some(seconds(6))), 1.0);
+        assert!(shown(None).is_nan());
+        advance(seconds(120)).await;
+        assert_eq!(shown(Some(seconds(6))), 6.0);
     }
 }

@@ -1,8 +1,8 @@
 //! A service that runs numbered jobs under a lock: job 1, job 2 and so on, each once, on any replica.
 //!
-//! `GET /live` returns `200` while the process works. `GET /ready` returns `200` while the service can rely on its locks. It
-//! returns `503` before locks are lost, and during a shutdown. On SIGTERM the service acquires no more locks, finishes its job
-//! and exits.
+//! `GET /live` returns `503` if only a restart can help: the store has refused the credentials, from which a client does not
+//! recover. `GET /ready` returns `200` while the service can rely on its locks. It returns `503` before locks are lost, and
+//! during a shutdown. On SIGTERM the service acquires no more locks, finishes its job and exits.
 
 mod jobs;
 
@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use tokio::net::TcpListener;
-use zlock::{Client, ErrorKind, InterProcessMutex, Result, Shutdown};
+use zlock::{Client, ErrorKind, InterProcessMutex, Result, SessionState, Shutdown};
 
 pub use self::jobs::Jobs;
 
@@ -30,7 +30,7 @@ pub struct Settings {
 /// Serves until `stop` completes, then shuts down. Returns the outcome of the client's shutdown.
 ///
 /// # Errors
-/// The listener or the client fails.
+/// The listener or the client fails, or the jobs' task has panicked, which also shuts the service down.
 pub async fn serve(
     listener: TcpListener,
     client: Client,
@@ -39,23 +39,34 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<Shutdown, Box<dyn std::error::Error + Send + Sync>> {
     let mutex = client.mutex("/service/jobs")?;
-    let worker = tokio::spawn(work(mutex, jobs, settings.every));
+    let mut worker = tokio::spawn(work(mutex, jobs, settings.every));
     let router =
         Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state(client.clone());
     let (stopped, outcome) = tokio::sync::oneshot::channel();
     let shut_down = async move {
-        stop.await;
+        // The worker ends by itself only if it panics. Without it, the service would do nothing, and look healthy.
+        let panicked = tokio::select! {
+            biased;
+            ended = &mut worker => Some(ended),
+            () = stop => None,
+        };
         // Probes are still answered meanwhile, so that the load balancer stops sending requests.
-        let _ = stopped.send(client.shutdown(settings.grace).await);
+        let closed = client.shutdown(settings.grace).await;
+        let ended = if let Some(ended) = panicked { ended } else { worker.await };
+        let _ = stopped.send((closed, ended));
     };
     axum::serve(listener, router).with_graceful_shutdown(shut_down).await?;
-    worker.await?;
-    Ok(outcome.await??)
+    let (closed, worker) = outcome.await?;
+    worker?;
+    Ok(closed?)
 }
 
-/// The liveness probe: the process works. A lost connection is no reason to restart it.
-async fn live() -> StatusCode {
-    StatusCode::OK
+/// The liveness probe. A lost connection is no reason for a restart, because the client reconnects. A client that was closed
+/// does not.
+async fn live(State(client): State<Client>) -> StatusCode {
+    let health = client.health();
+    let is_over = matches!(health.state, SessionState::Closed(_)) && !health.is_shutting_down;
+    if is_over { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
 }
 
 /// The readiness probe: this replica may receive requests that need a lock.
@@ -72,7 +83,7 @@ async fn work(mutex: InterProcessMutex, jobs: Jobs, every: Duration) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::ShuttingDown => return,
             Err(error) if error.is_timeout() => {} // another replica runs it, or the store is slow
-            Err(error) => eprintln!("the job did not run: {error}"),
+            Err(error) => eprintln!("the job or its lock failed: {error}"),
         }
         tokio::time::sleep(every).await;
     }
@@ -82,9 +93,9 @@ async fn job(mutex: &InterProcessMutex, jobs: &Jobs, wait: Duration) -> Result<(
     let guard = mutex.acquire_timeout(wait).await?;
     // The job is cancelled if the lock is lost. If it writes too late, the storage rejects its token.
     let done = guard.run(jobs.run_next(guard.fencing_token())).await;
-    guard.release().await?;
+    let released = guard.release().await;
     if let Err(error) = done? {
         eprintln!("the job failed: {error}");
     }
-    Ok(())
+    released.map(drop)
 }

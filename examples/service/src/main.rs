@@ -2,7 +2,7 @@
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `ZLOCK_URL` | the store | `mem://` |
+//! | `ZLOCK_URL` | the store; credentials and TLS are in the variables of [`zlock::Environment`] | `mem://` |
 //! | `LISTEN` | the address to listen on | `127.0.0.1:8080` |
 //! | `JOBS` | the folder that the replicas share | `jobs` |
 
@@ -30,9 +30,15 @@ async fn run() -> Result<bool> {
             _ = interrupted.recv() => {}
         }
     };
-    let url = setting("ZLOCK_URL", "mem://");
-    // A request that blocks the runtime must not lose the lock.
-    let client = zlock::with_dedicated_thread(async move { zlock::connect(&url).await }).await?;
+    // On a thread of its own: a request that blocks the runtime must not lose the lock. At once: the probes and signals are
+    // served while the store is not there yet.
+    let client = zlock::with_dedicated_thread(async {
+        match env::var_os("ZLOCK_URL") {
+            Some(_) => zlock::connect_env_lazy(),
+            None => zlock::connect_lazy("mem://"),
+        }
+    })
+    .await?;
     let listener = TcpListener::bind(setting("LISTEN", "127.0.0.1:8080")).await?;
     println!("listening on {}", listener.local_addr()?);
     let jobs = Jobs::new(setting("JOBS", "jobs"), Duration::from_millis(20));

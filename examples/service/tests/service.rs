@@ -109,6 +109,20 @@ async fn an_outage_makes_it_unready_and_not_dead() {
     .await;
 }
 
+/// A client that was closed does not connect again, so only a restart helps.
+#[tokio::test]
+async fn the_end_of_the_client_makes_it_dead() {
+    limit(async {
+        let service = start(Duration::from_millis(5)).await;
+        assert_eq!(status(service.address, "/live").await, 200);
+        service.client.close().await.unwrap();
+        assert_eq!(status(service.address, "/live").await, 503);
+        service.stop.send(()).unwrap();
+        service.ended.await.unwrap();
+    })
+    .await;
+}
+
 /// What a holder writes after its lock was lost is refused, and changes nothing.
 #[tokio::test]
 async fn a_late_writer_is_refused() {

@@ -313,6 +313,47 @@ fn a_thread_that_ends_may_drop_everything_and_wait_for_nothing() {
     }
 }
 
+/// Whatever was used first, no call panics. The thread wakes a task of a runtime before it uses a lock, so tokio's thread-locals
+/// are destroyed at different times: some before the program's, and some after.
+#[test]
+fn a_thread_that_ends_may_call_anything() {
+    let client = connect(&MemServer::new());
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for turn in 0..3 {
+        let (mine, handle) = (client.clone(), runtime.handle().clone());
+        let ended = thread::spawn(move || {
+            let use_when = |now| {
+                if turn == now {
+                    KEPT.with_borrow(|_| ());
+                }
+            };
+            use_when(0);
+            drop(handle.spawn(async {}));
+            use_when(1);
+            let mutex = mine.mutex(PATH).unwrap();
+            let mut guard = Some(mutex.acquire_timeout(LONG).unwrap());
+            use_when(2);
+            let calls = AtTheEnd(move || {
+                let guard = guard.take().unwrap();
+                let results = [
+                    guard.revocation_requested_timeout(MOMENT).map(drop),
+                    mutex.participants().map(drop),
+                    mutex.request_revocation().map(drop),
+                    guard.release().map(drop),
+                    mutex.acquire_timeout(LONG).map(drop),
+                ];
+                for error in results.into_iter().filter_map(Result::err) {
+                    assert_eq!(error.kind(), ErrorKind::BlockingRefused, "{error}");
+                }
+            });
+            KEPT.with_borrow_mut(|kept| kept.push(Box::new(calls)));
+        });
+        ended.join().unwrap();
+        let guard = client.mutex(PATH).unwrap().acquire_timeout(LONG).unwrap();
+        assert_eq!(guard.release().unwrap(), Release::Released);
+    }
+}
+
 /// Runs in a separate process, which ends while it holds locks and waits for others.
 #[test]
 #[ignore = "run by another test in a process of its own"]

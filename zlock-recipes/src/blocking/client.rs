@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zlock_core::{Close, Result, RuntimeThread};
 
-use super::driver::{Driver, may_block};
+use super::driver::{Driver, block_on, may_block};
 use super::lock::{InterProcessMutex, LockHandle, MultiLock};
 use super::rwlock::ReadWriteLock;
 use super::semaphore::Semaphore;
@@ -63,7 +63,7 @@ impl Client {
     pub fn new(connect: impl Future<Output = Result<crate::Client>> + Send + 'static) -> Result<Self> {
         may_block("connect", std::process::id())?;
         let thread = RuntimeThread::start()?;
-        let client = thread.runtime_handle().block_on(thread.run(connect))?;
+        let client = block_on(&thread, thread.run(connect))?;
         Ok(Client::of(client, thread))
     }
 

@@ -1,6 +1,6 @@
 //! The thread behind a blocking client, and the conditions under which a call may wait for it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::sync::{Arc, Weak};
 
@@ -15,6 +15,22 @@ use crate::scope::Scope;
 thread_local! {
     /// The locks that this thread holds, each once for every guard that the thread has of it.
     static HELD: RefCell<Vec<Weak<Hold>>> = const { RefCell::new(Vec::new()) };
+
+    /// Used after tokio's own thread-locals, and so destroyed before them.
+    static WAITED: Waited = const { Waited };
+
+    /// `true` once [`WAITED`] is destroyed. Needs no destructor itself, so it can always be read.
+    static IS_ENDING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes when a thread that has waited comes to its end. Tokio panics if a thread waits after some of tokio's thread-locals
+/// are destroyed, even if those that tell whether there is a runtime are not.
+struct Waited;
+
+impl Drop for Waited {
+    fn drop(&mut self) {
+        IS_ENDING.set(true);
+    }
 }
 
 /// Runs the futures of a blocking client. Cheap to clone.
@@ -52,7 +68,7 @@ impl Driver {
 
     /// Waits for the future where the calling thread [may block](may_block).
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.0.runtime_handle().block_on(future)
+        block_on(&self.0, future)
     }
 
     /// Waits for an acquisition. It may enter locks that the thread holds again; the new lock is one of them from then on.
@@ -74,6 +90,14 @@ impl Driver {
         let guard = self.run(operation, held(operation)?.scope(attempt))?;
         Ok(guard.map(|guard| BlockingGuard::entered(guard, self)))
     }
+}
+
+/// Waits for a future where the calling thread [may block](may_block).
+pub(crate) fn block_on<F: Future>(thread: &RuntimeThread, future: F) -> F::Output {
+    thread.runtime_handle().block_on(async {
+        WAITED.with(|_| ());
+        future.await
+    })
 }
 
 /// Returns the locks that the thread holds, as the scope of a call.
@@ -120,6 +144,7 @@ pub(crate) fn may_block(operation: &'static str, process: u32) -> Result<()> {
         _ if process != std::process::id() => {
             "this process was forked, and the thread that keeps the session exists only in the parent: connect in the child"
         }
+        _ if IS_ENDING.get() => ENDING,
         Ok(_) => "the call would block a thread of a tokio runtime: use the async client",
         Err(error) if error.is_thread_local_destroyed() => ENDING,
         Err(_) => return Ok(()),

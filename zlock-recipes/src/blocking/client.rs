@@ -209,11 +209,11 @@ impl Client {
     /// ```
     #[must_use]
     pub fn pending_cleanups(&self) -> usize {
-        self.client.pending_cleanups()
+        if self.driver.is_forked() { 0 } else { self.client.pending_cleanups() }
     }
 
     /// Returns a snapshot of the client's health, as [`zlock::Client::health`](crate::Client::health) does. Performs no I/O,
-    /// and may be called from any thread.
+    /// and may be called from any thread. In a forked child, which has no session, the state is `Closed`.
     ///
     /// # Examples
     /// ```
@@ -225,7 +225,8 @@ impl Client {
     /// ```
     #[must_use]
     pub fn health(&self) -> Health {
-        self.client.health()
+        // In a forked child, a mutex that another thread held during the fork stays locked forever.
+        if self.driver.is_forked() { Health::CLOSED } else { self.client.health() }
     }
 
     /// Shuts the client down, as [`zlock::Client::shutdown`](crate::Client::shutdown) does: acquires no more locks, asks the

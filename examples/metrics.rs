@@ -67,6 +67,14 @@ async fn service(url: &str) -> Result<bool> {
         PrometheusBuilder::new().with_recommended_naming(true).set_buckets(&BUCKETS)?.install_recorder()?;
     let client = zlock::connect(url).await?;
     client.observe(Arc::new(MetricsObserver::new("locks")))?;
+    // Without it, the exporter's samples pile up while nobody reads the metrics.
+    let upkeep = metrics.clone();
+    tokio::spawn(async move {
+        loop {
+            sleep(Duration::from_secs(5)).await;
+            upkeep.run_upkeep();
+        }
+    });
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("metrics: http://{}/metrics", listener.local_addr()?);
     tokio::select! {

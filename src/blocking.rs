@@ -67,6 +67,29 @@ pub fn connect(url: &str) -> crate::Result<Client> {
     Client::new(async move { crate::connect(&url).await })
 }
 
+/// Returns a client at once, as [`zlock::connect_lazy`](crate::connect_lazy()) does, and keeps the session on a separate
+/// thread.
+///
+/// # Errors
+/// Those errors of [`connect`] that can be detected without a connection.
+///
+/// # Examples
+/// ```
+/// # fn main() -> zlock::Result<()> {
+/// # if cfg!(not(feature = "mem")) { return Ok(()); }
+/// use std::time::Duration;
+///
+/// let client = zlock::blocking::connect_lazy("mem://")?;
+/// client.mutex("/app/orders/42")?.acquire_timeout(Duration::from_secs(2))?.release()?;
+/// client.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn connect_lazy(url: &str) -> crate::Result<Client> {
+    let url = url.to_owned();
+    Client::new(async move { crate::connect_lazy(&url) })
+}
+
 /// Connects with the settings in environment variables, as [`zlock::connect_env`](crate::connect_env()) does, and keeps the
 /// session on a separate thread.
 ///
@@ -84,4 +107,21 @@ pub fn connect(url: &str) -> crate::Result<Client> {
 /// ```
 pub fn connect_env() -> crate::Result<Client> {
     Client::new(crate::connect_env())
+}
+
+/// Returns a client at once, as [`connect_lazy`] does, with the settings in environment variables, as [`connect_env`] does.
+///
+/// # Errors
+/// Those errors of [`connect_env`] that can be detected without a connection.
+///
+/// # Examples
+/// ```no_run
+/// # fn main() -> zlock::Result<()> {
+/// let client = zlock::blocking::connect_env_lazy()?;
+/// client.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn connect_env_lazy() -> crate::Result<Client> {
+    Client::new(async { crate::connect_env_lazy() })
 }

@@ -42,6 +42,10 @@ impl Host {
     /// # Errors
     /// The reason why it cannot be parsed, worded to follow "host 1".
     pub fn parse(host: &str) -> Result<Self, String> {
+        if host.contains('@') {
+            // Not shown, because it may be a password.
+            return Err("has user info ('@'): set credentials in the backend's options".into());
+        }
         let shown = Excerpt::of(host);
         let (name, port) = if let Some(rest) = host.strip_prefix('[') {
             let Some((address, port)) = rest.split_once(']') else {

@@ -50,7 +50,7 @@ pub async fn serve(
             ended = &mut worker => Some(ended),
             () = stop => None,
         };
-        // Probes are still answered meanwhile, so that the load balancer stops sending requests.
+        // Probes are answered until the job has ended, so that the load balancer stops sending requests.
         let closed = client.shutdown(settings.grace).await;
         let ended = if let Some(ended) = panicked { ended } else { worker.await };
         let _ = stopped.send((closed, ended));

@@ -13,10 +13,14 @@
 //! [`check`](BlockingGuard::check) between its steps. It returns an error as soon as the lock may have another holder.
 //!
 //! # Where calls are refused
-//! A call that may have to wait returns [`ErrorKind::BlockingRefused`](crate::ErrorKind::BlockingRefused) in three places:
-//! inside a tokio runtime (including threads of `spawn_blocking`), in a forked child process, and in the destructor of a
-//! thread-local if what the call needs is destroyed by then. That depends on what the thread used first. Dropping a guard or a
-//! client never waits and is allowed everywhere. In a forked child it has no effect, because the locks belong to the parent.
+//! A call that may have to wait returns [`ErrorKind::BlockingRefused`](crate::ErrorKind::BlockingRefused):
+//! - inside a tokio runtime, including threads of `spawn_blocking`;
+//! - in a forked child process;
+//! - in the destructor of a thread-local, if what the call needs is destroyed by then. That depends on what the thread used
+//!   first.
+//!
+//! Dropping a guard or a client never waits and is allowed everywhere. In a forked child it has no effect, because the locks
+//! belong to the parent.
 //!
 //! A process that exits while guards or clients are alive does not release its locks: they become free one session timeout
 //! later. To free them at once, call [`Client::shutdown`] or [`Client::close`] at the end of the program.

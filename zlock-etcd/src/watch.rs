@@ -9,7 +9,7 @@
 //! *A watch that is set during a write may still end up in that loop*: the server determines the current revision, and
 //! a write follows before the watch is in place. In a queue that moves fast, that happens to one watch in thirty and
 //! delays all waiters. After at most one turn of the loop, the watch is as fast as any other. So where waits are
-//! shorter than half a turn (see [`Pace`](crate::pace::Pace)), a second watch is set: both are hardly ever affected. A
+//! shorter than two turns (see [`Pace`](crate::pace::Pace)), a second watch is set: both are hardly ever affected. A
 //! read that shows no later write proves that the first was not.
 //!
 //! | waits are | written in between | the node is | messages |

@@ -278,7 +278,7 @@ impl Endpoints {
 
     /// Records a failure at the endpoint of this number, and returns its class.
     pub(crate) fn noted(self: &Arc<Self>, number: u64, failure: Failure) -> Failure {
-        // There is a user, but authentication was disabled when the connection was made.
+        // There is a user, but authentication was disabled when the connection was made, or the password was another one.
         let failure = match failure {
             failure if self.options.user.is_some() && failure.asks_for_a_user() => Failure::Unauthenticated,
             failure => failure,

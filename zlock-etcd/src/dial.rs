@@ -7,7 +7,7 @@ use zlock_core::kit::Failure as _;
 use zlock_core::{ErrorKind, Result as CoreResult};
 
 use crate::config::EtcdOptions;
-use crate::error::{Failure, is_without_auth};
+use crate::error::{Failure, is_refused, is_without_auth};
 
 /// Longer than the servers' minimum time between two pings (5 s), because they close a connection that sends more. Only
 /// needed for connections without a request in flight: a request has its own limit.
@@ -29,6 +29,7 @@ pub(crate) async fn dial(options: EtcdOptions, server: String) -> Result<Client,
         match Client::connect([&url], Some(user)).await {
             // Like the Go client, so that the same settings work with authentication disabled.
             Err(error) if is_without_auth(&error) => {}
+            Err(error) if is_refused(&error) => return Err(Failure::WrongCredentials(error)),
             connected => return connected.map_err(Failure::Etcd),
         }
     }

@@ -23,6 +23,9 @@ mod code {
 /// The message of a server with authentication for a request without a user.
 const NO_USER: &str = "user name is empty";
 
+/// The message of a server for a user that does not exist, or a wrong password.
+const REFUSED: &str = "authentication failed";
+
 /// The reason why a request has no usable answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -30,8 +33,11 @@ pub(crate) enum Failure {
     Etcd(etcd::Error),
     /// The server did not answer in time; the next one may.
     Silent,
-    /// Authentication was enabled after the connection was made. The next connection will authenticate our user.
+    /// The connection's authentication is no longer valid: authentication was enabled after the connection was made, or the
+    /// user's password was changed. The next connection authenticates with the current password.
     Unauthenticated,
+    /// The server refuses the credentials of a new connection.
+    WrongCredentials(etcd::Error),
     /// The server does not serve the watch.
     Unwatched(String),
     /// The server's state is older than one that was seen before.
@@ -47,7 +53,7 @@ pub(crate) enum Failure {
 impl kit::Failure for Failure {
     fn classify(&self) -> FailureClass {
         let (kind, ambiguous, retryable) = match self {
-            Failure::Etcd(error) => return classify(error),
+            Failure::Etcd(error) | Failure::WrongCredentials(error) => return classify(error),
             Failure::Interrupted(interrupted) => return interrupted.classify(),
             Failure::Silent => (ErrorKind::Unavailable, true, true),
             Failure::Unwatched(why)
@@ -65,9 +71,11 @@ impl kit::Failure for Failure {
 
     fn explain(self, error: Error) -> Error {
         match self {
-            Failure::Etcd(source) => error.with_source(source),
+            Failure::Etcd(source) | Failure::WrongCredentials(source) => error.with_source(source),
             Failure::Silent => error.with_message("no response"),
-            Failure::Unauthenticated => error.with_message("authentication was switched on"),
+            Failure::Unauthenticated => {
+                error.with_message("the connection's authentication is no longer valid")
+            }
             Failure::Unwatched(why) => error.with_message(format!("the watch was refused: {why}")),
             Failure::Behind => error.with_message("the server is behind, or was restored to an older state"),
             Failure::NoWay(why) => error.with_message(why),
@@ -84,10 +92,13 @@ impl Failure {
         kind == ErrorKind::Unavailable && ambiguous && retryable
     }
 
-    /// Returns `true` if the server requires a user and the request had none.
+    /// Returns `true` if the server requires a user and the request had none, or if the library's request for a new token
+    /// was refused, which has the password from when the connection was made.
     pub(crate) fn asks_for_a_user(&self) -> bool {
         match self {
-            Failure::Etcd(etcd::Error::GRpcStatus(status)) => status.message().contains(NO_USER),
+            Failure::Etcd(error @ etcd::Error::GRpcStatus(status)) => {
+                status.message().contains(NO_USER) || is_refused(error)
+            }
             Failure::Unwatched(why) => why.contains(NO_USER),
             _ => false,
         }
@@ -148,9 +159,7 @@ fn classify_status(code: i32, message: &str) -> FailureClass {
         code::INVALID_ARGUMENT if says("revision of auth store is old") => {
             (ErrorKind::Unavailable, false, true)
         }
-        code::INVALID_ARGUMENT if says("authentication failed") || says(NO_USER) => {
-            (ErrorKind::NotAuthorized, false, false)
-        }
+        code::INVALID_ARGUMENT if says(REFUSED) || says(NO_USER) => (ErrorKind::NotAuthorized, false, false),
         code::INVALID_ARGUMENT if says("request is too large") => (ErrorKind::InvalidArgument, false, false),
         // Load, or a full disk: definite, but temporary or correctable.
         code::RESOURCE_EXHAUSTED => (ErrorKind::Unavailable, false, true),
@@ -160,6 +169,11 @@ fn classify_status(code: i32, message: &str) -> FailureClass {
         _ => (ErrorKind::Unexpected, true, false),
     };
     FailureClass { kind, ambiguous, retryable }
+}
+
+/// Returns `true` if the server does not accept a user and a password.
+pub(crate) fn is_refused(error: &etcd::Error) -> bool {
+    matches!(error, etcd::Error::GRpcStatus(status) if status.message().contains(REFUSED))
 }
 
 /// Returns `true` if authentication is not enabled on the server.

@@ -301,6 +301,83 @@ async fn a_new_certificate_is_read_within_the_session() {
     .await;
 }
 
+/// Replacing a password, at the server and in the client's file, costs a connection but not the session.
+#[tokio::test]
+async fn a_new_password_is_read_within_the_session() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
+        let file = folder.path().join("password");
+        std::fs::write(&file, "secret\n").unwrap();
+        let prod = options(&server.connect_string())
+            .with_user("orders", &*file)
+            .with_prefix(LockPath::new("/prod").unwrap())
+            // A busy machine may need more than the other tests' TTL to start the commands.
+            .with_ttl(Duration::from_secs(30));
+        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("password"));
+        let made = create(&backend, &path, Label::Lock).await;
+        std::fs::write(&file, "new\n").unwrap();
+        for args in [
+            &["user", "delete", "orders"][..],
+            &["user", "add", "orders:new"],
+            &["user", "grant-role", "orders", "prod"],
+        ] {
+            etcdctl(&server, &[&["--user=root:toor"][..], args].concat()).await;
+        }
+        let before = backend.session_events().current().deadline;
+        assert!(backend.children(&path).await.unwrap().find(&made.node.id).is_some());
+        // The lease is also kept alive.
+        common::until("the deadline moves", async || backend.session_events().current().deadline > before)
+            .await;
+        assert_eq!(backend.session_events().current().epoch, 1);
+        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+    })
+    .await;
+}
+
+/// The file may also be late, as long as the session has not reached its deadline.
+#[tokio::test]
+async fn a_new_password_may_reach_the_file_after_the_server() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
+        let file = folder.path().join("password");
+        std::fs::write(&file, "secret\n").unwrap();
+        let prod = options(&server.connect_string())
+            .with_user("orders", &*file)
+            .with_prefix(LockPath::new("/prod").unwrap())
+            // A busy machine may need more than the other tests' TTL to start the commands.
+            .with_ttl(Duration::from_secs(30));
+        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("late"));
+        let made = create(&backend, &path, Label::Lock).await;
+        for args in [
+            &["user", "delete", "orders"][..],
+            &["user", "add", "orders:new"],
+            &["user", "grant-role", "orders", "prod"],
+        ] {
+            etcdctl(&server, &[&["--user=root:toor"][..], args].concat()).await;
+        }
+        common::until("suspended", async || {
+            backend.session_events().current().state == SessionState::Suspended
+        })
+        .await;
+        // No path extends the deadline, or resumes the session, without the server.
+        let suspended = backend.session_events().current();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let later = backend.session_events().current();
+        assert_eq!((later.state, later.deadline), (SessionState::Suspended, suspended.deadline));
+        std::fs::write(&file, "new\n").unwrap();
+        common::connected(&backend, 1).await;
+        assert!(backend.children(&path).await.unwrap().find(&made.node.id).is_some());
+        backend.delete(&path, &Target::Node(made.node)).await.unwrap();
+    })
+    .await;
+}
+
 /// Reads the environment from a list of variables.
 fn environment(variables: &[(&str, &str)]) -> Environment {
     Environment::read(|name| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into()))

@@ -315,12 +315,17 @@ impl ZkOptions {
 
     /// Returns `true` if a file must be read before a connection is made.
     pub(crate) fn has_files(&self) -> bool {
-        #[cfg(feature = "sasl")]
-        if self.sasl.as_ref().is_some_and(|(_, password)| password.file().is_some()) {
-            return true;
-        }
         #[cfg(feature = "tls")]
         if self.tls.as_ref().is_some_and(crate::tls::Tls::has_files) {
+            return true;
+        }
+        self.has_password_file()
+    }
+
+    /// Returns `true` if a password is in a file, which may have changed since the session began.
+    pub(crate) fn has_password_file(&self) -> bool {
+        #[cfg(feature = "sasl")]
+        if self.sasl.as_ref().is_some_and(|(_, password)| password.file().is_some()) {
             return true;
         }
         self.auth.iter().any(|(_, credentials)| credentials.has_file())

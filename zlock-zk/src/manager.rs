@@ -155,6 +155,9 @@ impl Manager {
                             }
                             next = Instant::now();
                         }
+                        // The session reconnected with the password from its beginning. The next one reads the file, and
+                        // if that is refused, too, it is the last.
+                        SessionState::AuthFailed if shared.options.has_password_file() => return End::Lost,
                         SessionState::AuthFailed => return End::AuthFailed,
                         state if state.is_terminated() => return End::Lost,
                         _ => {

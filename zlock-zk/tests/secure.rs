@@ -225,4 +225,35 @@ mod sasl {
         })
         .await;
     }
+
+    /// A session does not survive a new password, but its client does if the password is in a file.
+    #[tokio::test]
+    async fn a_new_password_is_read_for_the_next_session() {
+        limit(async {
+            if !have_zookeeper() {
+                return;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let (jaas, file) = (folder.path().join("jaas.conf"), folder.path().join("password"));
+            write_jaas(&jaas, "secret");
+            std::fs::write(&file, "secret\n").unwrap();
+            let server = server_with_users(&jaas).await;
+            let options = options(&server.connect_string())
+                .with_sasl_digest("me", &*file)
+                .with_session_timeout(Duration::from_secs(60));
+            let backend = ZkBackend::connect(options).await.unwrap();
+            let mut events = backend.session_events();
+            server.stop();
+            write_jaas(&jaas, "changed");
+            std::fs::write(&file, "changed\n").unwrap();
+            server.restart().await;
+            let over = events.over(1).await;
+            assert!(over.epoch > 1 || over.state == SessionState::Lost, "{over:?}");
+            while events.current().epoch < 2 {
+                events.changed().await;
+            }
+            lock_and_unlock(&backend).await;
+        })
+        .await;
+    }
 }

@@ -78,7 +78,13 @@ fn usage(error: &clap::Error) -> ExitCode {
             let text = error.render().to_string();
             let first = text.split("\n\n").next().unwrap_or_default();
             let lines: Vec<_> = first.lines().map(str::trim).collect();
-            say(&format!("{}; try --help", lines.join(" ").trim_start_matches("error: ")));
+            // The most likely first mistake.
+            let is_command = error.kind() == ErrorKind::UnknownArgument
+                && text.contains("zlock run")
+                && !first.contains("'-")
+                && std::env::args_os().all(|argument| argument != "--");
+            let advice = if is_command { "put -- before the command" } else { "try --help" };
+            say(&format!("{}; {advice}", lines.join(" ").trim_start_matches("error: ")));
             ExitCode::from(exit::FAILED)
         }
     }

@@ -47,7 +47,7 @@ async fn a_command_that_does_not_start_has_codes_of_its_own() {
 }
 
 /// Wrong command lines, and a part of the error message for each.
-const BAD: [(&[&str], &str); 22] = [
+const BAD: [(&[&str], &str); 23] = [
     (&["run", "a", "--", "touch"], "no store: use --url or set ZLOCK_URL"),
     (&["run", "--url", "", "a", "--", "touch"], "--url"),
     (&["run", "--url", "etcd", "a", "--", "touch"], "no scheme: expected one as in mem:// or zk://host"),
@@ -61,7 +61,11 @@ const BAD: [(&[&str], &str); 22] = [
     (&["run", "--url", "mem://a/b", "a", "--", "touch"], "mem://a/b: invalid url: expected mem://NAME"),
     (&["run", "--url", "mem://t", "", "--", "touch"], "the root cannot be a lock"),
     (&["run", "--url", "mem://t", "a//b", "--", "touch"], "\"/a//b\""),
-    (&["run", "--url", "mem://t", "a", "b", "--", "touch"], "unexpected argument 'b' found"),
+    (&["run", "--url", "mem://t", "a", "b", "--", "touch"], "unexpected argument 'b' found; try --help"),
+    (
+        &["run", "--url", "mem://t", "a", "touch"],
+        "unexpected argument 'touch' found; put -- before the command",
+    ),
     (&["run", "--url", "mem://t", "a"], "<COMMAND>..."),
     (&["run", "--url", "mem://t", "--wait", "5", "a", "--", "touch"], "'5' for '--wait <TIME>'"),
     (&["run", "--url", "mem://t", "--wait", "5s", "--no-wait", "a", "--", "touch"], "cannot be used with"),

@@ -130,8 +130,9 @@ impl Slot {
         let asked = now();
         if self.world.cluster.end_session(session).await {
             let done = now();
-            // The client notices with its next heartbeat, or at its deadline without a response.
-            let until = asked + nanos(self.world.session);
+            // The client notices with its next heartbeat, or at its deadline without a response. A server that does not respond
+            // delays the end: until it is confirmed, heartbeats may still extend the deadline.
+            let until = done + nanos(self.world.session);
             self.world.ended(Ending { session, asked, done, until });
         } else {
             self.world.say(format!("{}: session {session:#x} had ended before", self.name()));

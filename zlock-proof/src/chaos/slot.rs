@@ -133,6 +133,8 @@ impl Slot {
             // The client notices with its next heartbeat, or at its deadline without a response. A server that does not respond
             // delays the end: until it is confirmed, heartbeats may still extend the deadline.
             let until = done + nanos(self.world.session);
+            let took = Duration::from_nanos(done - asked);
+            self.world.say(format!("{}: session {session:#x} was ended after {took:?}", self.name()));
             self.world.ended(Ending { session, asked, done, until });
         } else {
             self.world.say(format!("{}: session {session:#x} had ended before", self.name()));

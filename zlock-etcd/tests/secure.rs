@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::path::Path;
 use std::time::Duration;
 
 use common::{create, options, path};
@@ -301,6 +302,28 @@ async fn a_new_certificate_is_read_within_the_session() {
     .await;
 }
 
+/// Connects as a user whose password is read from this file, which is written first.
+async fn with_password_file(server: &Etcd, file: &Path) -> EtcdBackend {
+    std::fs::write(file, "secret\n").unwrap();
+    let prod = options(&server.connect_string())
+        .with_user("orders", file)
+        .with_prefix(LockPath::new("/prod").unwrap())
+        // A busy machine may need more than the other tests' TTL to start the commands.
+        .with_ttl(Duration::from_secs(30));
+    EtcdBackend::connect(prod).await.unwrap()
+}
+
+/// Changes that user's password to `new`.
+async fn change_password(server: &Etcd) {
+    for args in [
+        &["user", "delete", "orders"][..],
+        &["user", "add", "orders:new"],
+        &["user", "grant-role", "orders", "prod"],
+    ] {
+        etcdctl(server, &[&["--user=root:toor"][..], args].concat()).await;
+    }
+}
+
 /// Replacing a password, at the server and in the client's file, costs a connection but not the session.
 #[tokio::test]
 async fn a_new_password_is_read_within_the_session() {
@@ -310,22 +333,10 @@ async fn a_new_password_is_read_within_the_session() {
     limit(async {
         let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
-        std::fs::write(&file, "secret\n").unwrap();
-        let prod = options(&server.connect_string())
-            .with_user("orders", &*file)
-            .with_prefix(LockPath::new("/prod").unwrap())
-            // A busy machine may need more than the other tests' TTL to start the commands.
-            .with_ttl(Duration::from_secs(30));
-        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("password"));
+        let (backend, path) = (with_password_file(&server, &file).await, path("password"));
         let made = create(&backend, &path, Label::Lock).await;
         std::fs::write(&file, "new\n").unwrap();
-        for args in [
-            &["user", "delete", "orders"][..],
-            &["user", "add", "orders:new"],
-            &["user", "grant-role", "orders", "prod"],
-        ] {
-            etcdctl(&server, &[&["--user=root:toor"][..], args].concat()).await;
-        }
+        change_password(&server).await;
         let before = backend.session_events().current().deadline;
         assert!(backend.children(&path).await.unwrap().find(&made.node.id).is_some());
         // The lease is also kept alive.
@@ -346,21 +357,9 @@ async fn a_new_password_may_reach_the_file_after_the_server() {
     limit(async {
         let (server, folder) = (server_with_users().await, tempfile::tempdir().unwrap());
         let file = folder.path().join("password");
-        std::fs::write(&file, "secret\n").unwrap();
-        let prod = options(&server.connect_string())
-            .with_user("orders", &*file)
-            .with_prefix(LockPath::new("/prod").unwrap())
-            // A busy machine may need more than the other tests' TTL to start the commands.
-            .with_ttl(Duration::from_secs(30));
-        let (backend, path) = (EtcdBackend::connect(prod).await.unwrap(), path("late"));
+        let (backend, path) = (with_password_file(&server, &file).await, path("late"));
         let made = create(&backend, &path, Label::Lock).await;
-        for args in [
-            &["user", "delete", "orders"][..],
-            &["user", "add", "orders:new"],
-            &["user", "grant-role", "orders", "prod"],
-        ] {
-            etcdctl(&server, &[&["--user=root:toor"][..], args].concat()).await;
-        }
+        change_password(&server).await;
         common::until("suspended", async || {
             backend.session_events().current().state == SessionState::Suspended
         })

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use crate::kind::Kind;
 use crate::participants::{Participant, participants};
 use crate::report::{self, Wait};
 use crate::scope::Scope;
+
+/// An acquisition under way. Boxed, because users' futures contain it, and futures that nest locks contain several.
+type Acquiring<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// A lock of one kind on one path. [`InterProcessMutex`](crate::InterProcessMutex), [`ReadLock`](crate::ReadLock),
 /// [`WriteLock`](crate::WriteLock) and [`PermitRequest`](crate::PermitRequest) are aliases of it.
@@ -175,13 +179,11 @@ impl<K: Kind> LockHandle<K> {
         if let Some(guard) = self.reenter() {
             return guard.map(K::guard);
         }
-        let (wait, span) = (self.wait(), self.span());
-        let guard = match self.handoff {
-            None => self.granted(acquire(self.request())).instrument(span).await,
-            Some(handoff) => self.granted(handoff::acquire(self.request(), handoff)).instrument(span).await,
+        let acquisition: Acquiring<'_, _> = match self.handoff {
+            None => Box::pin(acquire(self.request())),
+            Some(handoff) => Box::pin(handoff::acquire(self.request(), handoff)),
         };
-        Wait::end(wait, &guard, |_| true);
-        guard.map(K::guard)
+        self.granted(acquisition, |_| true).await.map(K::guard)
     }
 
     /// Acquires the lock, waiting for at most `time`, which covers connecting, retries and the wait for its turn.
@@ -222,15 +224,11 @@ impl<K: Kind> LockHandle<K> {
         if let Some(guard) = self.reenter() {
             return guard.map(K::guard);
         }
-        let (wait, span) = (self.wait(), self.span());
-        let guard = match self.handoff {
-            None => self.granted(acquire_within(self.request(), time)).instrument(span).await,
-            Some(handoff) => {
-                self.granted(handoff::acquire_within(self.request(), handoff, time)).instrument(span).await
-            }
+        let acquisition: Acquiring<'_, _> = match self.handoff {
+            None => Box::pin(acquire_within(self.request(), time)),
+            Some(handoff) => Box::pin(handoff::acquire_within(self.request(), handoff, time)),
         };
-        Wait::end(wait, &guard, |_| true);
-        guard.map(K::guard)
+        self.granted(acquisition, |_| true).await.map(K::guard)
     }
 
     /// Acquires the lock if it is free, without waiting for a turn. Returns `None` if another client holds it or is ahead in
@@ -264,15 +262,11 @@ impl<K: Kind> LockHandle<K> {
         if let Some(guard) = self.reenter() {
             return guard.map(|guard| Some(K::guard(guard)));
         }
-        let (wait, span) = (self.wait(), self.span());
-        let guard = match self.handoff {
-            None => self.granted(try_acquire(self.request())).instrument(span).await,
-            Some(handoff) => {
-                self.granted(handoff::try_acquire(self.request(), handoff)).instrument(span).await
-            }
+        let acquisition: Acquiring<'_, _> = match self.handoff {
+            None => Box::pin(try_acquire(self.request())),
+            Some(handoff) => Box::pin(handoff::try_acquire(self.request(), handoff)),
         };
-        Wait::end(wait, &guard, Option::is_some);
-        Ok(guard?.map(K::guard))
+        Ok(self.granted(acquisition, Option::is_some).await?.map(K::guard))
     }
 
     /// Acquires the lock, runs the future inside the lock's scope, and releases the lock. If the lock is lost, the
@@ -394,13 +388,13 @@ impl<K: Kind> LockHandle<K> {
         Some(entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)))
     }
 
-    /// Waits for the grant of an acquisition, unless the client is shut down. Boxes the acquisition, because users' futures
-    /// contain this one, and futures that nest locks contain several.
-    fn granted<'a, T: 'a>(
-        &'a self,
-        acquisition: impl Future<Output = Result<T>> + Send + 'a,
-    ) -> impl Future<Output = Result<T>> + Send + 'a {
-        self.client.inner().unless_shut_down(&self.path, Box::pin(acquisition))
+    /// Waits for the grant of an acquisition, unless the client is shut down, and reports how it ended.
+    async fn granted<T>(&self, acquisition: Acquiring<'_, T>, is_granted: fn(&T) -> bool) -> Result<T> {
+        let (wait, span) = (self.wait(), self.span());
+        let acquired = self.client.inner().unless_shut_down(&self.path, acquisition);
+        let result = acquired.instrument(span).await;
+        Wait::end(wait, &result, is_granted);
+        result
     }
 
     fn request(&self) -> Request<'_> {

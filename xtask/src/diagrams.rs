@@ -223,9 +223,10 @@ fn svg(diagram: &Diagram) -> String {
         }
         y += ROW;
     }
+    // A bar that has not ended reaches the end of its lane.
     for (lane, open) in open.into_iter().enumerate() {
         if let Some((since, class)) = open {
-            bar(&mut bars, x[lane], since, y + ROW / 2, class);
+            bar(&mut bars, x[lane], since, y + ROW, class);
         }
     }
     format!("{head}{bars}{body}</svg>\n")

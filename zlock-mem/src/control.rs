@@ -171,7 +171,7 @@ impl MemServer {
         self.0.lock().sessions.keys().copied().collect()
     }
 
-    /// Ends a session with its nodes and watches, as if it had timed out. Returns `false` if there is no such session.
+    /// Ends a session with its nodes and watches, as [`MemLink::expire`] does. Returns `false` if there is no such session.
     ///
     /// # Examples
     /// ```

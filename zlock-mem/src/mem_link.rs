@@ -61,7 +61,9 @@ impl MemLink {
         state.sessions.contains_key(&session).then_some(session)
     }
 
-    /// Ends the client's session at the server, as if it had timed out.
+    /// Ends the client's session at the server, without waiting for the client's deadline. The client learns of it afterwards;
+    /// until then, its guards may return `true` from `is_held`, even if another client has acquired the lock. With
+    /// [`cut`](Self::cut), the session times out.
     ///
     /// # Examples
     /// ```

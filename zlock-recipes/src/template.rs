@@ -63,8 +63,7 @@ fn invalid(message: String) -> Error {
 /// let mut numbers = vec![1];
 /// let next = template
 ///     .execute("create-order", |lock| {
-/// ///         // may borrow from its surroundings
-///         let numbers = &mut numbers;
+///         let numbers = &mut numbers; // may borrow from its surroundings
 ///         async move {
 ///             numbers.push(lock.fencing_token().number());
 ///             numbers.len()

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zlock::backend::CoordinationBackend;
 use zlock::mem::MemServer;
-use zlock::{Client, FencingToken, Handoff, InterProcessMutex, Release};
+use zlock::{Client, ErrorKind, FencingToken, Handoff, InterProcessMutex, Release};
 
 /// The durations of a batch, of a critical section, and of a message to or from the server.
 const WITHIN: Duration = Duration::from_millis(100);
@@ -95,4 +95,15 @@ async fn a_remote_waiter_waits_for_one_batch_of_each_client() {
 
     let (longest, waits) = remote_waits(None).await;
     println!("without: longest wait {longest:?} of {waits}");
+}
+
+/// A waiter of the local queue computes with the operation timeout.
+#[tokio::test(start_paused = true)]
+async fn no_operation_timeout_is_too_long() {
+    let builder = Client::builder(MemServer::new().connect());
+    let client = builder.with_operation_timeout(Duration::MAX).unwrap().build();
+    let lock = client.mutex("/app/lock").unwrap().with_handoff(Handoff::within(Duration::MAX));
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(lock.acquire_timeout(SECTION).await.unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

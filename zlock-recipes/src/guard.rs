@@ -603,7 +603,8 @@ impl LockContext {
     /// See [`Guard::revocation_requested`]. Also ends when the lock is released, with an error.
     ///
     /// # Errors
-    /// Those of [`Guard::revocation_requested`], and [`Released`](zlock_core::ErrorKind::Released) after the release.
+    /// Those of [`Guard::revocation_requested`], and [`Released`](zlock_core::ErrorKind::Released) after the release while
+    /// the session lives.
     ///
     /// # Cancel safety
     /// Safe.
@@ -614,7 +615,8 @@ impl LockContext {
         crate::revocation::requested(&self.hold, self.lost()).await
     }
 
-    /// See [`Guard::lost`]. Also completes when the lock is released, with [`Released`](zlock_core::ErrorKind::Released).
+    /// See [`Guard::lost`]. Also completes when the lock is released, with [`Released`](zlock_core::ErrorKind::Released), or
+    /// with the end of the session if that is over by then.
     ///
     /// # Cancel safety
     /// Safe.

@@ -131,7 +131,7 @@ impl Drop for Ticket<'_> {
 /// Completes with an error when the backend is closed, or when there has been no session for a long time: the backend's
 /// runtime may have ended then, and the driver with it.
 async fn unattended(client: &ClientInner, cohort: &Cohort) -> Error {
-    let patience = UNATTENDED.max(client.operation_timeout * 2);
+    let patience = UNATTENDED.max(client.operation_timeout.saturating_mul(2));
     loop {
         // A new subscription: a backend whose runtime has ended may continue on this one.
         let mut session = client.backend.session_events();

@@ -212,23 +212,26 @@ impl Hold {
 
     /// Removes an entry.
     pub(crate) fn leave(&self, entry: Entry) -> Remaining {
-        let left = {
+        let (left, is_last_of_kind) = {
             let mut state = self.state();
-            *state.of(entry) -= 1;
-            if state.is_empty() {
+            let guards = state.of(entry);
+            *guards -= 1;
+            let is_last_of_kind = *guards == 0;
+            let left = if state.is_empty() {
                 Remaining::Nobody
             } else if state.owners == 0 && state.label == Label::Write {
                 state.label = Label::Read;
                 Remaining::Readers
             } else {
                 Remaining::Others
-            }
+            };
+            (left, is_last_of_kind)
         };
         if left == Remaining::Nobody {
             self.client.unregister(&self.path, self);
             self.ended();
         }
-        if left != Remaining::Others {
+        if is_last_of_kind {
             self.changed.notify_waiters();
         }
         left

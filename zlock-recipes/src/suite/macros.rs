@@ -433,6 +433,7 @@ macro_rules! recipe_group {
                 a_writer_that_goes_lets_all_readers_in,
                 readers_behind_two_writers_wake_once,
                 entering_again,
+                an_inner_reader_that_goes_first,
                 t18_no_reentry_after_the_loss,
                 a_mutex_on_the_same_path,
             ]

@@ -282,6 +282,33 @@ pub async fn readers_behind_two_writers_wake_once(case: &Case<'_>) {
     assert_eq!((c.faults.count(Call::Exists), c.faults.count(Call::Children)), (3, 3));
 }
 
+/// A context of a reader inside a writer ends with that reader, not with the writer.
+pub async fn an_inner_reader_that_goes_first(case: &Case<'_>) {
+    let a = case.process().await;
+    let mine = lock(case, &a);
+    let write = mine.write().acquire().await.unwrap();
+    for by_drop in [false, true] {
+        let read = write.scope(async { mine.read().acquire().await.unwrap() }).await;
+        let (held, copy) = (read.context(), read.context());
+        let waits = tokio::spawn(async move { copy.lost().await.kind() });
+        let asked = {
+            let copy = held.clone();
+            tokio::spawn(async move { copy.revocation_requested().await.unwrap_err().kind() })
+        };
+        sleep(SHORT).await;
+        assert!(held.is_held() && !waits.is_finished() && !asked.is_finished());
+        if by_drop {
+            drop(read);
+        } else {
+            assert_eq!(read.release().await.unwrap(), Release::StillHeld);
+        }
+        assert!(!held.is_held() && write.is_held());
+        assert_eq!(finished(waits).await, ErrorKind::Released);
+        assert_eq!(finished(asked).await, ErrorKind::Released);
+    }
+    release(write.into()).await;
+}
+
 /// Entering again: in a writer's scope for both, in a reader's for reading, also while a writer waits; without a
 /// request; the last guard releases; `is_acquired_in_this_process` is correct for each kind.
 pub async fn entering_again(case: &Case<'_>) {

@@ -76,11 +76,13 @@ impl Fence<'_> {
     }
 
     /// Records the response to a transaction that read it because it differs from `carried`, or because another condition
-    /// failed. Returns the revision at which it was raised. `None` if it is gone, and its lease with it.
+    /// failed. Returns the revision at which it was raised. `None` if it is gone, and its lease with it, or if it was raised
+    /// before `carried`. Then the cluster was restored to an older state, and no request that carries a revision known from
+    /// before could ever take effect.
     pub(crate) fn read(&self, carried: i64, answer: &TxnResponse) -> Option<i64> {
         let read = gets(answer).first().and_then(|get| Some(get.kvs().first()?.mod_revision())).unwrap_or(0);
         self.saw(read);
-        (read != 0 || carried == 0).then_some(read)
+        (read >= carried).then_some(read)
     }
 
     fn saw(&self, revision: i64) {

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{connected, create, linked_with, names, observer, options, path, until};
+use common::{connected, create, give_up, linked_with, names, observer, options, path, token, until};
 use etcd_client::GetOptions;
 use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
@@ -133,6 +133,37 @@ async fn a_waiter_leaves_a_member_that_is_behind() {
         assert!(seen.is_none_or(|seen| seen == 2), "the member has heard of it");
         assert_eq!(next.release().await.unwrap(), Release::Released);
         drop(hung);
+    })
+    .await;
+}
+
+/// A server that was restored to an older state keeps the session, but its fence was raised again in the meantime. The client
+/// cannot create or remove anything behind that fence any more, so it begins a new session instead of repeating the request.
+#[tokio::test]
+async fn a_fence_from_before_a_restore_ends_the_session() {
+    if !have_etcd() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let server = Etcd::start().await;
+        let backend = EtcdBackend::connect(options(&server.connect_string()).with_ttl(LONG)).await.unwrap();
+        let path = path("restored");
+        give_up(&backend, &path).await;
+        let (folder, data) = (tempfile::tempdir().unwrap(), server.folder().join("data"));
+        server.pause();
+        copy(&data, &folder.path().join("data"));
+        server.resume();
+        give_up(&backend, &path).await;
+        server.stop();
+        std::fs::remove_dir_all(&data).unwrap();
+        copy(&folder.path().join("data"), &data);
+        server.restart().await;
+        connected(&backend, 1).await;
+        let before = server.metrics().await.messages();
+        let created = backend.create_ephemeral_sequential(&path, Label::Lock, &token(), b"").await;
+        let txns = server.metrics().await.messages()["Txn"] - before.get("Txn").copied().unwrap_or(0);
+        println!("{txns} transactions");
+        assert_eq!(created.unwrap().epoch, 2);
     })
     .await;
 }

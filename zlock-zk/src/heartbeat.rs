@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -61,6 +62,14 @@ impl Heartbeat {
         Heartbeat { sent, answered: Box::pin(answered) }
     }
 
+    /// Drops the heartbeat, whose connection is gone, after a last look at what was answered: a server that cannot list nodes
+    /// says so and closes the connection at once.
+    pub(crate) fn abandon(heartbeat: &mut Option<Heartbeat>) {
+        if let Some(mut heartbeat) = heartbeat.take() {
+            let _ = heartbeat.answered.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+
     /// Returns the time at which the heartbeat was sent, or `None` if it was not answered. Waits forever if there is none.
     pub(crate) async fn answer(heartbeat: &mut Option<Heartbeat>) -> Option<Instant> {
         match heartbeat {
@@ -75,23 +84,26 @@ impl Heartbeat {
 async fn search(live: &Live, shared: &Shared) -> Result<(), Error> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());
-    if shared.sessions.own().is_empty() {
+    if shared.sessions.own().is_empty() || !live.can_list() {
         return catch_up(live, Freshness::Latest).await;
     }
     let (pages, end) = pages(&shared.sessions.own().node_ids(), live.listed_up_to().as_ref());
     let synced = catch_up(live, Freshness::Latest);
     // Sent together with the `sync`: the order of the calls is the order on the wire.
     let listings: Vec<_> = pages.iter().map(|page| live.client.list_ephemerals(page.prefix())).collect();
-    synced.await?;
     let mut present = BTreeSet::new();
     for listing in listings {
         match listing.await {
             Ok(paths) => present.extend(paths.iter().filter_map(|path| id_of(path))),
-            // Servers before 3.6 do not have the request, but this is an answer.
-            Err(Error::Unimplemented) => return Ok(()),
+            // Servers before 3.6 do not have the request. They answer it before the `sync`, and close the connection.
+            Err(Error::Unimplemented) => {
+                live.cannot_list();
+                return synced.await;
+            }
             Err(error) => return Err(error),
         }
     }
+    synced.await?;
     shared.sessions.own().compare_part(mark, &present, |id| pages.iter().any(|page| page.lists(id)));
     live.set_listed_up_to(end);
     Ok(())

@@ -142,7 +142,7 @@ impl Manager {
                 biased;
                 () = self.closing.wait() => return End::Closed(Close::Pending),
                 state = changes.changed() => {
-                    heartbeat = None;
+                    Heartbeat::abandon(&mut heartbeat);
                     live.staleness.suspect();
                     match state {
                         SessionState::SyncConnected => {

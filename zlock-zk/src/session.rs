@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
@@ -34,6 +34,8 @@ pub(crate) struct Live {
     pub(crate) watchers: Arc<Watchers>,
     /// The [`own_id`] up to which the last heartbeat listed the own nodes.
     listed_up_to: Mutex<Option<NodeId>>,
+    /// `false` once a server has refused to list the own nodes.
+    can_list: AtomicBool,
     touches: Mutex<Touches>,
     changes: Mutex<Changes>,
 }
@@ -77,6 +79,7 @@ impl Live {
             staleness: Arc::new(staleness),
             watchers,
             listed_up_to: Mutex::default(),
+            can_list: AtomicBool::new(true),
             touches: Mutex::new(touches),
             changes,
         }
@@ -97,6 +100,16 @@ impl Live {
 
     pub(crate) fn set_listed_up_to(&self, id: Option<NodeId>) {
         *self.listed_up_to.lock().unwrap_or_else(PoisonError::into_inner) = id;
+    }
+
+    pub(crate) fn can_list(&self) -> bool {
+        self.can_list.load(Ordering::Relaxed)
+    }
+
+    /// Records that the server cannot list the own nodes. It closes the connection at each attempt, so there is no other in
+    /// this session.
+    pub(crate) fn cannot_list(&self) {
+        self.can_list.store(false, Ordering::Relaxed);
     }
 }
 

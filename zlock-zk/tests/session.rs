@@ -3,9 +3,13 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{SESSION, backend, connected, create, linked, linked_with, names, path, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, ErrorKind, Existence, Label, SessionState, Target, WatchEvent};
 use zlock_testkit::{
@@ -213,6 +217,55 @@ async fn the_first_read_after_an_interruption_catches_up() {
         connected(&l.backend, 1).await;
         assert_eq!(l.backend.children(&path).await.unwrap().len(), 1);
         synced.await;
+    })
+    .await;
+}
+
+/// A relay that turns the requests for a session's nodes into requests that no server knows.
+async fn relay_to_an_old_server(server: std::net::SocketAddr) -> (String, Arc<AtomicUsize>) {
+    const LIST_EPHEMERALS: [u8; 4] = 103_i32.to_be_bytes();
+    const UNKNOWN: [u8; 4] = 9999_i32.to_be_bytes();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (addr, connections) = (listener.local_addr().unwrap().to_string(), Arc::new(AtomicUsize::new(0)));
+    let count = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::Relaxed);
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = TcpStream::connect(server).await.unwrap().into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+            tokio::spawn(async move {
+                let mut is_connected = false;
+                while let Ok(length) = from_client.read_u32().await {
+                    let mut request = vec![0; length as usize];
+                    from_client.read_exact(&mut request).await?;
+                    // The first one is a connect, without a header.
+                    if is_connected && request[4..8] == LIST_EPHEMERALS {
+                        request[4..8].copy_from_slice(&UNKNOWN);
+                    }
+                    is_connected = true;
+                    to_server.write_all(&[&length.to_be_bytes()[..], &request].concat()).await?;
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    (addr, connections)
+}
+
+/// Servers before 3.6 do not know the request that lists a session's nodes, and close the connection on which it arrives, as
+/// later ones do for requests that they do not know. A holder asks such a server once, not again and again.
+#[tokio::test]
+async fn a_server_that_cannot_list_a_sessions_nodes_is_not_asked_again() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let (hosts, connections) = relay_to_an_old_server(server.addr()).await;
+        let backend = backend(&hosts).await;
+        let made = create(&backend, &path("old"), Label::Lock).await;
+        sleep(SESSION * 3).await;
+        assert_eq!(connections.load(Ordering::Relaxed), 2);
+        connected(&backend, 1).await;
+        assert!(!made.deletion.is_deleted());
     })
     .await;
 }

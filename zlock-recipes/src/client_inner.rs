@@ -18,6 +18,9 @@ use crate::cohort::Cohorts;
 use crate::report::{HeldLocks, Observing, Reports};
 use crate::succession::Places;
 
+/// An acquisition under way. Boxed, because users' futures contain it, and futures that nest locks contain several.
+pub(crate) type Acquiring<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
 pub(crate) struct ClientInner {
     pub(crate) backend: Arc<dyn CoordinationBackend>,
     pub(crate) session: SessionEvents,
@@ -89,7 +92,7 @@ impl ClientInner {
     pub(crate) async fn unless_shut_down<T>(
         &self,
         path: &LockPath,
-        mut acquisition: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>,
+        mut acquisition: Acquiring<'_, T>,
     ) -> Result<T> {
         let refused = || Error::new(ErrorKind::ShuttingDown, "acquire").with_path(path);
         if self.shutdown.has_begun() {

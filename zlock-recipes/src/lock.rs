@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use zlock_core::{Label, LockPath, Result};
 
 use crate::acquire::{Request, acquire, acquire_within, try_acquire};
 use crate::client::{Client, check_node_data};
+use crate::client_inner::Acquiring;
 use crate::cohort::Handoff;
 use crate::guard::{Guard, LockGuard, sealed};
 use crate::handoff;
@@ -19,9 +19,6 @@ use crate::kind::Kind;
 use crate::participants::{Participant, participants};
 use crate::report::{self, Wait};
 use crate::scope::Scope;
-
-/// An acquisition under way. Boxed, because users' futures contain it, and futures that nest locks contain several.
-type Acquiring<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// A lock of one kind on one path. [`InterProcessMutex`](crate::InterProcessMutex), [`ReadLock`](crate::ReadLock),
 /// [`WriteLock`](crate::WriteLock) and [`PermitRequest`](crate::PermitRequest) are aliases of it.

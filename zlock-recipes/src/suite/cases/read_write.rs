@@ -289,12 +289,9 @@ pub async fn an_inner_reader_that_goes_first(case: &Case<'_>) {
     let write = mine.write().acquire().await.unwrap();
     for by_drop in [false, true] {
         let read = write.scope(async { mine.read().acquire().await.unwrap() }).await;
-        let (held, copy) = (read.context(), read.context());
-        let waits = tokio::spawn(async move { copy.lost().await.kind() });
-        let asked = {
-            let copy = held.clone();
-            tokio::spawn(async move { copy.revocation_requested().await.unwrap_err().kind() })
-        };
+        let (held, for_loss, for_request) = (read.context(), read.context(), read.context());
+        let waits = tokio::spawn(async move { for_loss.lost().await.kind() });
+        let asked = tokio::spawn(async move { for_request.revocation_requested().await.unwrap_err().kind() });
         sleep(SHORT).await;
         assert!(held.is_held() && !waits.is_finished() && !asked.is_finished());
         if by_drop {

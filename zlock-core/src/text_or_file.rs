@@ -40,6 +40,15 @@ impl TextOrFile {
         }
     }
 
+    /// Returns `what`, followed by the path if it is a file. For messages about invalid contents.
+    #[must_use]
+    pub fn describe(&self, what: &str) -> String {
+        match &self.0 {
+            Source::Text(_) => what.to_owned(),
+            Source::File(file) => format!("{what} in {}", file.display()),
+        }
+    }
+
     /// Returns the text, reading the file if it is one.
     ///
     /// # Errors
@@ -141,6 +150,12 @@ mod tests {
             let error = text.read_secret().unwrap_err();
             assert_eq!(error, format!("{}: {why}", file.display()));
         }
+    }
+
+    #[test]
+    fn a_message_names_the_file_and_no_text() {
+        assert_eq!(TextOrFile::from("SECRET").describe("the key"), "the key");
+        assert_eq!(TextOrFile::from(Path::new("/run/key")).describe("the key"), "the key in /run/key");
     }
 
     #[test]

@@ -265,9 +265,22 @@ async fn tls() {
             let error = EtcdBackend::connect(refused.with_connect_timeout(second)).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
-        for bad in [options(&host).with_tls("x"), options(&host).with_tls_identity("x", "y")] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("bad.pem");
+        std::fs::write(&file, "x").unwrap();
+        let (ca, name) = (server.certificate(), file.display());
+        for (bad, part) in [
+            (options(&host).with_tls("x"), "the TLS authorities: not in PEM format".to_owned()),
+            (options(&host).with_tls(&*file), format!("the TLS authorities in {name}: not in PEM format")),
+            (options(&host).with_tls_identity("x", "y"), "TLS needs the authorities".to_owned()),
+            (
+                options(&host).with_tls(ca.clone()).with_tls_identity(ca, &*file),
+                format!("the TLS key in {name}: not in PEM format"),
+            ),
+        ] {
             let error = EtcdBackend::connect(bad).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.to_string().contains(&part), "{error}");
         }
     })
     .await;

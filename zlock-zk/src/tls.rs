@@ -4,6 +4,8 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use zlock_core::TextOrFile;
 use zookeeper_client::TlsOptions;
 
+const NO_AUTHORITIES: &str = "TLS needs the authorities that sign the servers' certificates";
+
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     pub(crate) ca_pem: Option<TextOrFile>,
@@ -18,14 +20,15 @@ impl Tls {
 
     /// Returns the options for the client library. The error names the invalid part, and shows no key.
     pub(crate) fn options(&self) -> Result<TlsOptions, String> {
-        let ca_pem = self.ca_pem.as_ref().map(TextOrFile::read).transpose()?.unwrap_or_default();
+        let ca_pem = self.ca_pem.as_ref().ok_or(NO_AUTHORITIES)?;
         let mut options = TlsOptions::new()
-            .with_pem_ca(&ca_pem)
-            .map_err(|e| format!("the TLS authorities are invalid: {e}"))?;
+            .with_pem_ca(&ca_pem.read()?)
+            .map_err(|e| format!("{}: {e}", ca_pem.describe("invalid TLS authorities")))?;
         if let Some((certificate, key)) = &self.identity {
+            let what = [certificate.describe("invalid TLS certificate"), key.describe("or key")].join(" ");
             options = options
                 .with_pem_identity(&certificate.read()?, &key.read()?)
-                .map_err(|e| format!("the TLS certificate or key is invalid: {e}"))?;
+                .map_err(|e| format!("{what}: {e}"))?;
         }
         Ok(options)
     }

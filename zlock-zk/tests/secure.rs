@@ -41,6 +41,12 @@ async fn tls_trusts_the_right_server_only() {
             let error = ZkBackend::connect(options.with_connect_timeout(short)).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bad = common::options(&addr.to_string()).with_tls(tls.certificate());
+        let error = ZkBackend::connect(bad.with_tls_identity("x", file.path())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        let part = format!("invalid TLS certificate or key in {}: ", file.path().display());
+        assert!(error.to_string().contains(&part), "{error}");
     })
     .await;
 }
@@ -80,13 +86,17 @@ async fn a_new_certificate_is_read_for_the_next_session() {
 #[tokio::test]
 async fn bad_certificates_are_refused_before_a_packet_goes_out() {
     let options = || zlock_zk::ZkOptions::new(["127.0.0.1:1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.pem");
+    std::fs::write(&file, "no certificate").unwrap();
     for (options, part) in [
-        (options().with_tls("no certificate"), "authorities"),
-        (options().with_tls_identity("x", "y"), "authorities"),
+        (options().with_tls("no certificate"), "invalid TLS authorities: ".to_owned()),
+        (options().with_tls(&*file), format!("invalid TLS authorities in {}: ", file.display())),
+        (options().with_tls_identity("x", "y"), "TLS needs the authorities".to_owned()),
     ] {
         let error = ZkBackend::connect(options).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.to_string().contains(part), "{error}");
+        assert!(error.to_string().contains(&part), "{error}");
     }
 }
 

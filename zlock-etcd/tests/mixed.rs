@@ -1,6 +1,6 @@
 //! Go's `concurrency.Mutex` (which is `etcdctl lock`), the server's lock service and zlock on one path, zlock with and without
-//! hand-off: no two workers hold the lock at the same time, all get turns, and nothing is left, although holders and waiters of
-//! each kind are killed.
+//! hand-off: no two workers hold the lock at the same time, all get turns, each kind after each other, and nothing is left,
+//! although holders and waiters of each kind are killed.
 //!
 //! The evidence is a [`Journal`].
 //!
@@ -23,14 +23,18 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 use zlock_etcd::{EtcdBackend, EtcdOptions};
 use zlock_recipes::{Client, Handoff, InterProcessMutex, Release};
-use zlock_testkit::{Etcd, Journal, Process, etcdctl, have_etcd, limit_to};
+use zlock_testkit::{Etcd, Events, Journal, Process, etcdctl, have_etcd, limit_to};
 
 const PATH: &str = "/mixed/lock";
 /// Short, since a killed holder's lock is not free until its lease ends.
 const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(300);
-/// The minimum number of holds, of all kinds together and of each kind.
-const ROUNDS: (usize, usize) = (1000, 50);
+/// The minimum number of holds.
+const ROUNDS: usize = 1000;
+/// The minimum number of holds of each kind.
+const OF_EACH_KIND: usize = 50;
+/// The minimum number of holds of each kind directly after one of each other kind.
+const OF_EACH_PAIR: usize = 5;
 /// Processes of each kind.
 const PROCESSES: usize = 2;
 const HANDOFF: Handoff = Handoff::within(Duration::from_millis(20));
@@ -116,7 +120,8 @@ async fn child_of_the_fleet() {
         for worker in workers {
             tasks.spawn(work_with_the_service(client.clone(), path.clone(), worker.clone(), journal.clone()));
         }
-        return tasks.join_all().await.into_iter().collect();
+        tasks.join_all().await;
+        return;
     }
     let backend = EtcdBackend::connect(EtcdOptions::new([hosts]).with_ttl(TTL)).await.unwrap();
     let client = Client::new(backend);
@@ -132,10 +137,11 @@ async fn child_of_the_fleet() {
 }
 
 async fn work(mutex: InterProcessMutex, worker: String, journal: Journal) {
-    for round in 0_u32.. {
+    for round in 0.. {
         if journal.is_stopped() {
             return;
         }
+        step_back(round).await;
         journal.note(&format!("ask {worker}"));
         let guard = mutex.acquire().await.unwrap();
         journal.hold(&worker).await;
@@ -145,6 +151,11 @@ async fn work(mutex: InterProcessMutex, worker: String, journal: Journal) {
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         }
     }
+}
+
+/// Lets others join the queue first, for a different time in each round. Otherwise the order of workers would never change.
+async fn step_back(round: u64) {
+    sleep(Duration::from_millis(round * 37 % 50)).await;
 }
 
 /// On the server, a lease is the contender. So each worker has one.
@@ -158,7 +169,11 @@ async fn work_with_the_service(mut client: EtcdClient, path: String, worker: Str
             sleep(TTL / 3).await;
         }
     });
-    while !journal.is_stopped() {
+    for round in 0.. {
+        if journal.is_stopped() {
+            break;
+        }
+        step_back(round).await;
         journal.note(&format!("ask {worker}"));
         let options = LockOptions::new().with_lease(lease);
         let locked = client.lock(path.as_str(), Some(options)).await.unwrap();
@@ -306,10 +321,14 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
             fleet.start(&kinds);
             fleet.everybody_has_a_turn().await;
         }
-        let enough = |rounds: &BTreeMap<&str, usize>| {
-            rounds.values().sum::<usize>() >= ROUNDS.0 && rounds.values().all(|count| *count >= ROUNDS.1)
+        let enough = |events: &Events| {
+            let (rounds, pairs) = (events.rounds(), events.handovers());
+            rounds.values().sum::<usize>() >= ROUNDS
+                && rounds.values().all(|count| *count >= OF_EACH_KIND)
+                && pairs.len() == kinds.len() * (kinds.len() - 1)
+                && pairs.values().all(|count| *count >= OF_EACH_PAIR)
         };
-        while !enough(&journal.read().rounds()) {
+        while !enough(&journal.read()) {
             fleet.sleep(Duration::from_millis(50)).await;
         }
         journal.stop();
@@ -320,9 +339,10 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
         let events = journal.read();
         let ((overlaps, lost), rounds) = (events.wrong(), events.rounds());
         report(&format!(
-            "{} rounds: {rounds:?}; workers killed (while they held, while they waited): {:?}; overlaps: {overlaps}, \
+            "{} rounds: {rounds:?}; at least {} by each kind directly after each other; workers killed (while they held, while they waited): {:?}; overlaps: {overlaps}, \
              counts lost: {lost}",
             rounds.values().sum::<usize>(),
+            events.handovers().values().min().unwrap_or(&0),
             fleet.killed
         ));
         assert_eq!((overlaps, lost), (0, 0));

@@ -114,10 +114,24 @@ impl Events {
     pub fn rounds(&self) -> BTreeMap<&str, usize> {
         let mut rounds = BTreeMap::new();
         for line in self.0.iter().filter(|line| line[0] == "out") {
-            let (kind, _) = line[1].rsplit_once('-').expect("KIND-NUMBER.NUMBER");
-            *rounds.entry(kind).or_default() += 1;
+            *rounds.entry(kind_of(&line[1])).or_default() += 1;
         }
         rounds
+    }
+
+    /// Returns how often a worker of one kind held the lock directly after one of another, for each pair of kinds.
+    ///
+    /// # Panics
+    /// If a worker's name has no kind.
+    #[must_use]
+    pub fn handovers(&self) -> BTreeMap<(&str, &str), usize> {
+        let holders: Vec<_> =
+            self.0.iter().filter(|line| line[0] == "in").map(|line| kind_of(&line[1])).collect();
+        let mut handovers = BTreeMap::new();
+        for pair in holders.windows(2).filter(|pair| pair[0] != pair[1]) {
+            *handovers.entry((pair[0], pair[1])).or_default() += 1;
+        }
+        handovers
     }
 
     /// Returns `true` if a worker has held the lock since the last process was killed.
@@ -168,6 +182,10 @@ fn number(line: &[String]) -> usize {
     line[2].parse().expect("a number")
 }
 
+fn kind_of(worker: &str) -> &str {
+    worker.rsplit_once('-').expect("KIND-NUMBER.NUMBER").0
+}
+
 fn process_of(worker: &str) -> &str {
     worker.rsplit_once('.').map_or(worker, |(process, _)| process)
 }
@@ -206,5 +224,6 @@ mod tests {
         assert_eq!(events.rounds(), [("a-b", 1)].into());
         assert_eq!(["a-b-0.0", "d-2.0"].map(|worker| events.had_a_turn(worker)), [false, true]);
         assert_eq!(events.last("a-b-0.0"), Some("ask"));
+        assert_eq!(events.handovers(), [(("a-b", "d"), 1)].into());
     }
 }

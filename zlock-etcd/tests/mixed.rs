@@ -148,7 +148,9 @@ async fn work(mutex: InterProcessMutex, worker: String, journal: Journal) {
         if round % 3 == 0 {
             drop(guard);
         } else {
-            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            // On a busy machine, a session this short may be suspended. The background removes the node then.
+            let release = guard.release().await.unwrap();
+            assert!(matches!(release, Release::Released | Release::Pending), "{release:?}");
         }
     }
 }

@@ -1,24 +1,19 @@
 //! Curator, kazoo and zlock on one path, zlock with and without hand-off: no two workers hold the lock at the same time, all
 //! get turns, and nothing is left, although holders and waiters of each kind are killed.
 //!
-//! The evidence is a journal. Every process appends a line when it asks for the lock, when it has acquired it, and right before
-//! it releases it. A line is one write at the end of the file, so the lines are in the order of these events. Each holder also
-//! increments a counter in a file; only the lock prevents lost updates.
+//! The evidence is a [`Journal`].
 #![cfg(feature = "zk")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod zk_support;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zlock::{Handoff, InterProcessMutex};
-use zlock_testkit::{Process, ZooKeeper, have, have_zookeeper, limit_to};
+use zlock_testkit::{Journal, Process, ZooKeeper, have, have_zookeeper, limit_to};
 
 use self::zk_support::peers::{self, Peer};
 use self::zk_support::{Observer, connect, release, report};
@@ -69,8 +64,8 @@ enum Runs {
 }
 
 impl Member {
-    async fn start(kind: Kind, number: usize, server: ZooKeeper, folder: PathBuf) -> Self {
-        let (name, folder) = (format!("{kind:?}-{number}"), folder.to_str().unwrap());
+    async fn start(kind: Kind, number: usize, server: ZooKeeper, journal: Journal) -> Self {
+        let (name, folder) = (format!("{kind:?}-{number}"), journal.folder().to_str().unwrap());
         let theirs = match kind {
             Kind::Curator => Some(peers::Kind::Curator),
             Kind::Kazoo => Some(peers::Kind::Kazoo),
@@ -120,7 +115,7 @@ impl Member {
 #[ignore = "run by another test in a process of its own"]
 async fn child_of_the_fleet() {
     let told = |name: &str| std::env::var(name).unwrap();
-    let (folder, name) = (told("ZLOCK_CHILD_FOLDER"), told("ZLOCK_CHILD_NAME"));
+    let (journal, name) = (Journal::open(told("ZLOCK_CHILD_FOLDER")), told("ZLOCK_CHILD_NAME"));
     let client = connect(told("ZLOCK_CHILD_HOSTS"), SESSION).await;
     let mut mutex = InterProcessMutex::new(&client, PATH).unwrap();
     let kind = KINDS.into_iter().find(|kind| name.starts_with(&format!("{kind:?}-"))).unwrap();
@@ -129,105 +124,27 @@ async fn child_of_the_fleet() {
     }
     let mut workers = JoinSet::new();
     for number in 0..kind.workers() {
-        workers.spawn(work(mutex.clone(), format!("{name}.{number}"), folder.clone()));
+        workers.spawn(work(mutex.clone(), format!("{name}.{number}"), journal.clone()));
     }
     while workers.join_next().await.transpose().unwrap().is_some() {}
     client.close().await.unwrap();
 }
 
-async fn work(mutex: InterProcessMutex, worker: String, folder: String) {
-    let folder = Path::new(&folder);
-    let count = folder.join("count");
+async fn work(mutex: InterProcessMutex, worker: String, journal: Journal) {
     for round in 0_u32.. {
-        if folder.join("stop").exists() {
+        if journal.is_stopped() {
             return;
         }
-        note(folder, &format!("ask {worker}"));
+        journal.note(&format!("ask {worker}"));
         let guard = mutex.acquire().await.unwrap();
-        let number: usize = std::fs::read_to_string(&count).unwrap().parse().unwrap();
-        note(folder, &format!("in {worker} {number}"));
-        sleep(Duration::from_millis(1)).await;
-        // Overwritten without truncation: the number never gets shorter, so the file always holds one.
-        File::options()
-            .write(true)
-            .open(&count)
-            .unwrap()
-            .write_all((number + 1).to_string().as_bytes())
-            .unwrap();
-        note(folder, &format!("out {worker} {}", number + 1));
+        journal.hold(&worker).await;
         if round % 3 == 0 { drop(guard) } else { release(guard).await }
     }
 }
 
-fn note(folder: &Path, line: &str) {
-    let mut journal = File::options().append(true).open(folder.join("journal")).unwrap();
-    journal.write_all(format!("{line}\n").as_bytes()).unwrap();
-}
-
-/// The events so far: the words of each line.
-struct Journal(Vec<Vec<String>>);
-
-impl Journal {
-    fn read(folder: &Path) -> Self {
-        let text = std::fs::read_to_string(folder.join("journal")).unwrap();
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        Journal(whole.lines().map(|line| line.split(' ').map(str::to_owned).collect()).collect())
-    }
-
-    /// Returns a worker's last event.
-    fn last(&self, worker: &str) -> Option<&str> {
-        self.0.iter().rev().find(|line| line[1] == worker).map(|line| &*line[0])
-    }
-
-    fn rounds(&self) -> usize {
-        self.0.iter().filter(|line| line[0] == "out").count()
-    }
-
-    /// Returns `true` if a worker has held the lock since the last process was killed.
-    fn had_a_turn(&self, worker: &str) -> bool {
-        self.0
-            .iter()
-            .rev()
-            .take_while(|line| line[0] != "killed")
-            .any(|line| line[0] == "in" && line[1] == worker)
-    }
-
-    /// Returns how often a worker held the lock together with another live one, and how often an update was lost.
-    fn wrong(&self) -> (usize, usize) {
-        let (mut overlaps, mut lost) = (0, 0);
-        let mut inside: Option<&str> = None;
-        // The possible contents of the file: a killed holder may or may not have counted.
-        let mut counts = vec![0];
-        for line in &self.0 {
-            match &*line[0] {
-                "in" => {
-                    overlaps += usize::from(inside.is_some());
-                    let number = line[2].parse().unwrap();
-                    lost += usize::from(!counts.contains(&number));
-                    (inside, counts) = (Some(line[1].as_str()), vec![number + 1]);
-                }
-                "out" => {
-                    overlaps += usize::from(inside != Some(&line[1]));
-                    (inside, counts) = (None, vec![line[2].parse::<usize>().unwrap()]);
-                }
-                "killed" if inside.is_some_and(|worker| process_of(worker) == line[1]) => {
-                    inside = None;
-                    counts.push(counts[0] - 1);
-                }
-                _ => {}
-            }
-        }
-        (overlaps, lost)
-    }
-}
-
-fn process_of(worker: &str) -> &str {
-    worker.rsplit_once('.').unwrap().0
-}
-
 struct Fleet<'a> {
     server: &'a ZooKeeper,
-    folder: &'a Path,
+    journal: &'a Journal,
     members: Vec<Member>,
     started: usize,
     /// By kind: the numbers of workers that were killed while they held, and while they waited.
@@ -236,8 +153,7 @@ struct Fleet<'a> {
 
 impl Fleet<'_> {
     async fn start(&mut self, kinds: &[Kind]) {
-        let start =
-            |(&kind, number)| Member::start(kind, number, self.server.clone(), self.folder.to_owned());
+        let start = |(&kind, number)| Member::start(kind, number, self.server.clone(), self.journal.clone());
         let starts: JoinSet<_> = kinds.iter().zip(self.started..).map(start).collect();
         self.members.extend(starts.join_all().await);
         self.started += kinds.len();
@@ -253,8 +169,8 @@ impl Fleet<'_> {
             let member = &self.members[at];
             // So that nothing happens between reading the journal and killing the process.
             member.process().pause();
-            let journal = Journal::read(self.folder);
-            let count = |what| member.workers().filter(|worker| journal.last(worker) == Some(what)).count();
+            let events = self.journal.read();
+            let count = |what| member.workers().filter(|worker| events.last(worker) == Some(what)).count();
             let (inside, asked) = (count("in"), count("ask"));
             if if holds { inside == 1 } else { inside == 0 && asked > 0 } {
                 let member = self.members.swap_remove(at);
@@ -262,7 +178,7 @@ impl Fleet<'_> {
                 while member.process().is_running() {
                     sleep(Duration::from_millis(1)).await;
                 }
-                note(self.folder, &format!("killed {}", member.name));
+                self.journal.note(&format!("killed {}", member.name));
                 let killed = self.killed.entry(format!("{kind:?}")).or_default();
                 *killed = (killed.0 + inside, killed.1 + asked);
                 return;
@@ -276,8 +192,8 @@ impl Fleet<'_> {
     async fn everybody_has_a_turn(&self) {
         let workers: Vec<_> = self.members.iter().flat_map(Member::workers).collect();
         loop {
-            let journal = Journal::read(self.folder);
-            if workers.iter().all(|worker| journal.had_a_turn(worker)) {
+            let events = self.journal.read();
+            if workers.iter().all(|worker| events.had_a_turn(worker)) {
                 return;
             }
             sleep(Duration::from_millis(50)).await;
@@ -294,10 +210,8 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
     limit_to(LIMIT, async {
         let server = &ZooKeeper::start().await;
         let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        std::fs::write(folder.join("count"), "0").unwrap();
-        std::fs::write(folder.join("journal"), "").unwrap();
-        let mut fleet = Fleet { server, folder, members: Vec::new(), started: 0, killed: BTreeMap::new() };
+        let journal = &Journal::begin(folder.path());
+        let mut fleet = Fleet { server, journal, members: Vec::new(), started: 0, killed: BTreeMap::new() };
         fleet.start(&KINDS.repeat(PROCESSES)).await;
         fleet.everybody_has_a_turn().await;
         for holder in KINDS {
@@ -309,24 +223,19 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
             fleet.start(&KINDS).await;
             fleet.everybody_has_a_turn().await;
         }
-        while Journal::read(folder).rounds() < ROUNDS {
+        while journal.read().rounds().values().sum::<usize>() < ROUNDS {
             sleep(Duration::from_millis(50)).await;
         }
-        std::fs::write(folder.join("stop"), "").unwrap();
+        journal.stop();
         let ends: JoinSet<_> = fleet.members.into_iter().map(Member::end).collect();
         ends.join_all().await;
 
-        let journal = Journal::read(folder);
-        let (overlaps, lost) = journal.wrong();
-        let mut rounds = BTreeMap::new();
-        for line in journal.0.iter().filter(|line| line[0] == "out") {
-            let (kind, _) = line[1].split_once('-').unwrap();
-            *rounds.entry(kind).or_insert(0) += 1;
-        }
+        let events = journal.read();
+        let ((overlaps, lost), rounds) = (events.wrong(), events.rounds());
         report(format!(
             "{} rounds: {rounds:?}; workers killed (while they held, while they waited): {:?}; overlaps: {overlaps}, \
              counts lost: {lost}",
-            journal.rounds(),
+            rounds.values().sum::<usize>(),
             fleet.killed
         ));
         assert_eq!((overlaps, lost), (0, 0));

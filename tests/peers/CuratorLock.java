@@ -96,7 +96,7 @@ public class CuratorLock {
         }
     }
 
-    /** crowd NAME THREADS FOLDER: see tests/zk_mixed.rs. */
+    /** crowd NAME THREADS FOLDER: see tests/zk_mixed.rs, and the docs of Journal in zlock-testkit for the files. */
     private static void crowd(InterProcessMutex mutex, String[] command) throws Exception {
         Path folder = Path.of(command[3]);
         ExecutorService threads = Executors.newCachedThreadPool();

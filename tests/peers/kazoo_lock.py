@@ -18,7 +18,7 @@ def note(folder, line):
 
 
 def crowd(new_lock, worker, folder):
-    """See tests/zk_mixed.rs."""
+    """See tests/zk_mixed.rs, and the docs of Journal in zlock-testkit for the files."""
     while not os.path.exists(os.path.join(folder, "stop")):
         note(folder, f"ask {worker}")
         with new_lock():

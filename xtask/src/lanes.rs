@@ -10,11 +10,12 @@ use crate::programs::Program;
 const LANES: usize = 4;
 
 /// The programs that start clusters or use every core. No two of them run at once.
-const HEAVY: [(&str, &str); 6] = [
+const HEAVY: [(&str, &str); 7] = [
     ("zlock", "tests/zk_ensemble.rs"),
     ("zlock", "tests/zk_mixed.rs"),
     ("zlock-cli", "tests/loss.rs"),
     ("zlock-etcd", "tests/cluster.rs"),
+    ("zlock-etcd", "tests/mixed.rs"),
     ("zlock-proof", "src/main.rs"),
     ("zlock-proof", "tests/chaos.rs"),
 ];

@@ -6,6 +6,7 @@
 //! - [`Dns`] is a real DNS server.
 //! - [`FaultProxy`] sits between a client and a server, and breaks the link in every way that a network can.
 //! - [`Process`] is a child process that a test can kill or freeze.
+//! - [`Journal`] is the evidence that contenders in several processes leave.
 //! - [`limit`] ends a test that hangs.
 //! - [`zookeeper_or_skip`], [`etcd_or_skip`], [`have_zookeeper`], [`have_etcd`], [`have_dns`], [`have_promtool`], [`have_strace`] and [`have`] follow
 //!   `ZLOCK_TEST_SERVERS`: a missing server is never a silent pass.
@@ -14,6 +15,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "used only by tests")]
 
 mod fault;
+mod journal;
 mod limit;
 mod policy;
 mod port;
@@ -21,6 +23,7 @@ mod process;
 mod server;
 
 pub use fault::{Cut, FaultProxy, Flow, Lose, Staged, zk_op, zookeeper_request};
+pub use journal::{Events, Journal};
 pub use limit::{DEFAULT_LIMIT, limit, limit_to};
 pub use policy::{
     SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_promtool, have_strace, have_zookeeper,

@@ -1,7 +1,8 @@
 //! The stream that watches share.
 //!
 //! Nothing is resumed when the stream breaks. All its watches fire instead, and the waiters read again. That also
-//! covers missed events, compaction and a change of leader.
+//! covers missed events, compaction and a change of leader. If streams break in quick succession, the next one is opened
+//! after a pause (see [`Breaks`]).
 //!
 //! A watch that has fired costs no further message: when it was the stream's last, the stream is closed, which ends it
 //! at the server. A stream takes at most [`MAX_ARMED`] watches in its life, so that it drains while the queue moves,
@@ -19,6 +20,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use zlock_core::SessionId;
 
+use crate::breaks::Breaks;
+use crate::config::EtcdOptions;
 use crate::connect::Endpoints;
 use crate::endpoint::Endpoint;
 use crate::error::Failure;
@@ -39,6 +42,7 @@ pub(crate) struct Watches {
     limit: Duration,
     runtime: Handle,
     newest: Newest,
+    breaks: Arc<Breaks>,
     latest: Mutex<Option<Line>>,
 }
 
@@ -116,8 +120,14 @@ impl Drop for Armed {
 }
 
 impl Watches {
-    pub(crate) fn new(endpoints: Arc<Endpoints>, limit: Duration, runtime: Handle, newest: Newest) -> Self {
-        Watches { endpoints, limit, runtime, newest, latest: Mutex::new(None) }
+    pub(crate) fn new(
+        endpoints: Arc<Endpoints>,
+        options: &EtcdOptions,
+        runtime: Handle,
+        newest: Newest,
+    ) -> Self {
+        let breaks = Arc::new(Breaks::new(options.kit.operation_timeout));
+        Watches { endpoints, limit: options.answer_time(), runtime, newest, breaks, latest: Mutex::new(None) }
     }
 
     /// Arms a watch, which reports every change after the returned revision.
@@ -166,6 +176,7 @@ impl Watches {
             endpoints: self.endpoints.clone(),
             limit: self.limit,
             newest: self.newest.clone(),
+            breaks: self.breaks.clone(),
             commands: received,
             watches: BTreeMap::new(),
             unanswered: VecDeque::new(),
@@ -187,6 +198,7 @@ struct Task {
     endpoints: Arc<Endpoints>,
     limit: Duration,
     newest: Newest,
+    breaks: Arc<Breaks>,
     commands: mpsc::UnboundedReceiver<Command>,
     watches: BTreeMap<i64, Entry>,
     /// Watches that the server has not answered yet. It answers in order.
@@ -213,10 +225,15 @@ enum End {
 impl Task {
     async fn run(mut self) {
         let Some(Command::Arm(first)) = self.commands.recv().await else { return };
+        self.breaks.pause().await;
+        // The current one may have failed during the pause.
+        self.endpoint = self.endpoints.current();
+        let opened = Instant::now();
         match self.open(&first).await {
             Ok(stream) => {
                 self.insert(first);
                 if matches!(self.serve(stream).await, End::Broken) {
+                    self.breaks.record(opened);
                     self.endpoints.failed(self.endpoint.number);
                 }
             }

@@ -1,12 +1,13 @@
-//! Streams that a proxy ends.
+//! Streams of watches: a proxy ends them, or nothing polls the watches.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
 
 use std::time::Duration;
 
-use common::{backend, path, until};
-use tokio::time::{Instant, sleep};
+use common::{backend, create, path, until, watch};
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::{CoordinationBackend, Label, Target, WatchEvent};
 use zlock_recipes::{Client, InterProcessMutex, Release};
 use zlock_testkit::{Etcd, FaultProxy, have_etcd, limit};
 
@@ -61,6 +62,50 @@ async fn a_waiter_whose_watches_end_at_once_does_not_spin() {
         println!("acquired {:?} after the release", released.elapsed());
         assert!(released.elapsed() < PROMPT);
         assert_eq!(next.release().await.unwrap(), Release::Released);
+    })
+    .await;
+}
+
+/// More changes than a watch keeps.
+const CHANGES: usize = 100;
+
+/// Watches that are not polled are removed at the server when they have received too many changes, and fire when they are
+/// polled. One that has received its event before reports that event.
+#[tokio::test]
+async fn a_watch_that_is_not_polled_keeps_few_changes() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let (backend, path) = (backend(&server.connect_string()).await, path("unpolled"));
+        let [first, second] =
+            [create(&backend, &path, Label::Lock).await, create(&backend, &path, Label::Lock).await];
+        let relabelled = create(&backend, &path, Label::Write).await.node;
+        let kept = [
+            backend.children_with_watch(&path).await.unwrap().1,
+            backend.data_with_watch(&path, &first.node).await.unwrap().unwrap().1,
+            watch(&backend, &path, &first.node).await,
+        ];
+        let (deleted, relabel) =
+            (watch(&backend, &path, &second.node).await, watch(&backend, &path, &relabelled).await);
+        assert_eq!(server.metrics().await.watches(), 5);
+        backend.delete(&path, &Target::Node(second.node)).await.unwrap();
+        let relabelled = backend.relabel(&path, &relabelled, Label::Read).await.unwrap();
+        for node in [&first.node, &relabelled] {
+            for n in 0..CHANGES {
+                backend.set_data(&path, node, n.to_string().as_bytes()).await.unwrap();
+            }
+        }
+        until("all but the watch on the deleted node are removed", async || {
+            server.metrics().await.watches() == 1
+        })
+        .await;
+        for watch in kept {
+            assert_eq!(timeout(PROMPT, watch).await.unwrap(), WatchEvent::Changed);
+        }
+        assert_eq!(timeout(PROMPT, deleted).await.unwrap(), WatchEvent::Deleted);
+        assert_eq!(timeout(PROMPT, relabel).await.unwrap(), WatchEvent::Relabelled);
     })
     .await;
 }

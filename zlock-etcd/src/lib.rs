@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+mod breaks;
 mod config;
 mod connect;
 mod contents;

@@ -80,7 +80,7 @@ impl Shared {
         Shared {
             sessions: Sessions::new(REFUSED),
             contents: OwnContents::default(),
-            watches: Watches::new(endpoints.clone(), options.answer_time(), runtime, newest.clone()),
+            watches: Watches::new(endpoints.clone(), &options, runtime, newest.clone()),
             listings: Listings::default(),
             pace: Pace::default(),
             newest,

@@ -1,7 +1,8 @@
 //! The stream that watches share.
 //!
 //! Nothing is resumed when the stream breaks. All its watches fire instead, and the waiters read again. That also
-//! covers missed events, compaction and a change of leader.
+//! covers missed events, compaction and a change of leader. If streams break in quick succession, the next one is opened
+//! after a pause (see [`Breaks`]).
 //!
 //! A watch that has fired costs no further message: when it was the stream's last, the stream is closed, which ends it
 //! at the server. A stream takes at most [`MAX_ARMED`] watches in its life, so that it drains while the queue moves,
@@ -15,18 +16,26 @@ use std::time::Duration;
 
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
-use zlock_core::SessionId;
+use zlock_core::{Label, SessionId};
 
+use crate::breaks::Breaks;
+use crate::config::EtcdOptions;
 use crate::connect::Endpoints;
 use crate::endpoint::Endpoint;
 use crate::error::Failure;
 use crate::key::{self, Range};
 use crate::revision::{self, Newest};
+use crate::value;
 
 const MAX_ARMED: i64 = 64;
 const LINGER: Duration = Duration::from_secs(1);
+
+/// The maximum number of changes that a watch keeps until it is polled. Data may be written to a node, and a queue may
+/// change, as long as the watch exists.
+const MAX_CHANGES: usize = 64;
 
 /// The maximum number of attempts to arm a watch, each on a stream that was just ending.
 const TRIES: usize = 3;
@@ -39,6 +48,7 @@ pub(crate) struct Watches {
     limit: Duration,
     runtime: Handle,
     newest: Newest,
+    breaks: Arc<Breaks>,
     latest: Mutex<Option<Line>>,
 }
 
@@ -61,7 +71,7 @@ struct Arm {
     id: i64,
     range: Range,
     armed: oneshot::Sender<Result<i64, Failure>>,
-    changes: mpsc::UnboundedSender<Change>,
+    changes: mpsc::Sender<Change>,
 }
 
 /// A key was written or deleted.
@@ -80,7 +90,7 @@ pub(crate) struct Put {
     /// The create revision of the key, which differs for another node of the same name.
     pub(crate) created: i64,
     pub(crate) owner: Option<SessionId>,
-    pub(crate) value: Vec<u8>,
+    pub(crate) label: Label,
 }
 
 /// An armed watch. Dropping it removes it at the server.
@@ -88,11 +98,12 @@ pub(crate) struct Put {
 pub(crate) struct Armed {
     id: i64,
     commands: mpsc::UnboundedSender<Command>,
-    changes: mpsc::UnboundedReceiver<Change>,
+    changes: mpsc::Receiver<Change>,
 }
 
 impl Armed {
-    /// Returns the next change. `None` when the stream has broken: anything may have happened since.
+    /// Returns the next change. `None` when the stream has broken, or after [`MAX_CHANGES`] if more of them were waiting:
+    /// anything may have happened since.
     pub(crate) async fn next(&mut self) -> Option<Change> {
         self.changes.recv().await
     }
@@ -116,8 +127,14 @@ impl Drop for Armed {
 }
 
 impl Watches {
-    pub(crate) fn new(endpoints: Arc<Endpoints>, limit: Duration, runtime: Handle, newest: Newest) -> Self {
-        Watches { endpoints, limit, runtime, newest, latest: Mutex::new(None) }
+    pub(crate) fn new(
+        endpoints: Arc<Endpoints>,
+        options: &EtcdOptions,
+        runtime: Handle,
+        newest: Newest,
+    ) -> Self {
+        let breaks = Arc::new(Breaks::new(options.kit.operation_timeout));
+        Watches { endpoints, limit: options.answer_time(), runtime, newest, breaks, latest: Mutex::new(None) }
     }
 
     /// Arms a watch, which reports every change after the returned revision.
@@ -139,7 +156,7 @@ impl Watches {
 
     fn send(&self, range: Range) -> (Armed, oneshot::Receiver<Result<i64, Failure>>) {
         let (armed, answer) = oneshot::channel();
-        let (events, changes) = mpsc::unbounded_channel();
+        let (events, changes) = mpsc::channel(MAX_CHANGES);
         let mut arm = Arm { id: 0, range, armed, changes: events };
         let mut latest = self.latest();
         loop {
@@ -166,6 +183,7 @@ impl Watches {
             endpoints: self.endpoints.clone(),
             limit: self.limit,
             newest: self.newest.clone(),
+            breaks: self.breaks.clone(),
             commands: received,
             watches: BTreeMap::new(),
             unanswered: VecDeque::new(),
@@ -187,6 +205,7 @@ struct Task {
     endpoints: Arc<Endpoints>,
     limit: Duration,
     newest: Newest,
+    breaks: Arc<Breaks>,
     commands: mpsc::UnboundedReceiver<Command>,
     watches: BTreeMap<i64, Entry>,
     /// Watches that the server has not answered yet. It answers in order.
@@ -198,7 +217,7 @@ struct Task {
 
 struct Entry {
     armed: Option<oneshot::Sender<Result<i64, Failure>>>,
-    changes: mpsc::UnboundedSender<Change>,
+    changes: mpsc::Sender<Change>,
 }
 
 /// The reason why a stream ends.
@@ -213,10 +232,15 @@ enum End {
 impl Task {
     async fn run(mut self) {
         let Some(Command::Arm(first)) = self.commands.recv().await else { return };
+        self.breaks.pause().await;
+        // The current one may have failed during the pause.
+        self.endpoint = self.endpoints.current();
+        let opened = Instant::now();
         match self.open(&first).await {
             Ok(stream) => {
                 self.insert(first);
                 if matches!(self.serve(stream).await, End::Broken) {
+                    self.breaks.record(opened);
                     self.endpoints.failed(self.endpoint.number);
                 }
             }
@@ -268,10 +292,7 @@ impl Task {
                         }
                     }
                     Some(Command::Drop(id)) => {
-                        if self.watches.remove(&id).is_some() {
-                            self.done.push(id);
-                            self.cancel_at.get_or_insert_with(|| Instant::now() + LINGER);
-                        }
+                        self.remove(id);
                         if self.is_idle() {
                             return End::Idle;
                         }
@@ -300,6 +321,14 @@ impl Task {
         idle
     }
 
+    /// Removes a watch, and has it cancelled at the server if the stream lives on.
+    fn remove(&mut self, id: i64) {
+        if self.watches.remove(&id).is_some() {
+            self.done.push(id);
+            self.cancel_at.get_or_insert_with(|| Instant::now() + LINGER);
+        }
+    }
+
     fn take(&mut self, answer: &WatchResponse) {
         if answer.created() {
             let Some(id) = self.unanswered.pop_front() else { return };
@@ -318,21 +347,26 @@ impl Task {
             self.watches.remove(&id);
             return;
         }
-        let Some(entry) = self.watches.get(&id) else { return };
+        let Some(Entry { changes, .. }) = self.watches.get(&id) else { return };
+        let mut has_room = true;
         for event in answer.events() {
             let Some(kv) = event.kv() else { continue };
             let put = match event.event_type() {
                 EventType::Put => Some(Put {
                     created: kv.create_revision(),
                     owner: key::owner(kv),
-                    value: kv.value().to_owned(),
+                    // It does not depend on the name.
+                    label: value::read("", kv.value()).label,
                 }),
                 EventType::Delete => None,
             };
             let change = Change { key: kv.key().to_owned(), revision: kv.mod_revision(), put };
             self.newest.saw(change.revision);
-            // Fails only if nothing waits any more.
-            let _ = entry.changes.send(change);
+            // Also fails if nothing waits any more.
+            has_room = has_room && !matches!(changes.try_send(change), Err(TrySendError::Full(_)));
+        }
+        if !has_room {
+            self.remove(id);
         }
     }
 }

@@ -349,7 +349,7 @@ fn event(put: Option<&Put>, node: &Node, label: Label) -> Option<WatchEvent> {
     let Some(put) = put.filter(|put| put.created == node.sequence.get()) else {
         return Some(WatchEvent::Deleted);
     };
-    if value::read(node.name.as_str(), &put.value).label != label {
+    if put.label != label {
         return Some(WatchEvent::Relabelled);
     }
     // It is no longer removed with its session.
@@ -401,7 +401,7 @@ mod tests {
         let node = Node::new(NodeName::new(name), id.clone(), Label::Read, Sequence::new(7));
         let node = node.with_owner(owner, FencingToken::new(7));
         let put = |created, owner, label| {
-            let put = Put { created, owner, value: value::head(Some(&id), label) };
+            let put = Put { created, owner, label };
             event(Some(&put), &node, Label::Read)
         };
         assert_eq!(event(None, &node, Label::Read), Some(WatchEvent::Deleted));

@@ -17,6 +17,7 @@ pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, lab
     let _hidden = shared.sessions.own().hide(&id);
     // The current name of the node, as far as we know.
     let mut name = node.name.clone();
+    let mut is_repeated = false;
     loop {
         let session = operation.budget.session().await?;
         if node.session.is_some_and(|id| id != session.id) {
@@ -32,10 +33,12 @@ pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, lab
             // The node is gone, or an earlier relabel took effect. The ID shows which.
             Ok(false) => match operation.list(session, Freshness::Latest).await {
                 Ok(queue) => match queue.find(&node.id) {
-                    Some(found) => {
+                    // Once it may have the same name: another client has written its data since we read them.
+                    Some(found) if found.name != name || !std::mem::replace(&mut is_repeated, true) => {
                         name = found.name.clone();
                         continue;
                     }
+                    Some(_) => Failure::ServersDisagree,
                     None => {
                         operation.budget.ambiguous = false;
                         return Err(operation.budget.error(ErrorKind::NodeDeleted));

@@ -31,6 +31,8 @@ pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: 
         let failure = match write(&mut operation, session, path, data).await {
             Ok(true) => return Ok(()),
             Ok(false) => match operation.renamed(session, node).await {
+                // The leader has no node of this name, and the connected server has applied that.
+                Ok(Some(now)) if now == name => Failure::ServersDisagree,
                 Ok(Some(now)) => {
                     name = now;
                     continue;

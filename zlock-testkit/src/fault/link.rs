@@ -1,5 +1,6 @@
 //! A connection through the proxy.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::framing::{end_of, stream_of};
 use super::{Cut, Direction, Fault, Flow, Lose, Shared};
 
 pub(super) struct Link {
@@ -22,6 +24,8 @@ pub(super) struct Link {
     /// `true` once bytes were lost. No bytes are passed on after that.
     silent: [AtomicBool; 2],
     lost: Mutex<Option<LostAnswer>>,
+    /// The streams whose answers are no longer passed on, because the client was sent their end.
+    ended: Mutex<BTreeSet<[u8; 4]>>,
 }
 
 /// A request that was passed on, and whose response will be lost.
@@ -35,7 +39,14 @@ impl Link {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let cuts = shared.control.borrow().cuts;
         let silent = [AtomicBool::new(false), AtomicBool::new(false)];
-        Link { shared, cuts, cut: watch::Sender::new(None), silent, lost: Mutex::new(None) }
+        Link {
+            shared,
+            cuts,
+            cut: watch::Sender::new(None),
+            silent,
+            lost: Mutex::default(),
+            ended: Mutex::default(),
+        }
     }
 
     pub(super) async fn run(self, mut client: TcpStream) {
@@ -114,6 +125,11 @@ impl Link {
                 let Some((at, unit)) = units.recv().await else { break };
                 if self.may_pass(direction, at).await && self.admit(direction, n, &unit) {
                     to.write_all(&unit).await?;
+                    if matches!(direction, Direction::ToClient)
+                        && let Some(end) = self.end_stream(&unit)
+                    {
+                        to.write_all(&end).await?;
+                    }
                     let count = match direction {
                         Direction::ToServer => &self.shared.to_server,
                         Direction::ToClient => &self.shared.to_client,
@@ -169,6 +185,9 @@ impl Link {
         if !framing.is_request(n) {
             return true;
         }
+        if matches!(direction, Direction::ToClient) && self.has_ended(unit) {
+            return false;
+        }
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         match direction {
             Direction::ToServer => match self.shared.take_fault(unit) {
@@ -190,6 +209,22 @@ impl Link {
                 None => true,
             },
         }
+    }
+
+    /// Returns the frame that ends the stream of an answer which was just passed on, if the stream has to end.
+    fn end_stream(&self, answer: &[u8]) -> Option<Vec<u8>> {
+        if !self.shared.ends_stream(answer) {
+            return None;
+        }
+        let stream = stream_of(answer)?;
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(stream);
+        Some(end_of(stream))
+    }
+
+    /// Returns `true` for an answer on a stream that the client believes to be over.
+    fn has_ended(&self, answer: &[u8]) -> bool {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        !ended.is_empty() && stream_of(answer).is_some_and(|stream| ended.contains(&stream))
     }
 
     fn lose(&self, then: Cut, done: oneshot::Sender<()>) {

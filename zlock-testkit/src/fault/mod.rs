@@ -117,6 +117,8 @@ struct Shared {
     framing: Framing,
     control: watch::Sender<Control>,
     fault: Mutex<Option<Fault>>,
+    /// The answers after which a stream ends.
+    last_answers: Mutex<Option<Matches>>,
     to_server: AtomicU64,
     to_client: AtomicU64,
     connections: AtomicU64,
@@ -134,6 +136,12 @@ impl Shared {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         fault.take_if(|fault| (fault.matches)(request))
     }
+
+    /// Returns `true` if the stream of this answer ends after it.
+    fn ends_stream(&self, answer: &[u8]) -> bool {
+        let matches = self.last_answers.lock().unwrap_or_else(PoisonError::into_inner);
+        matches.as_ref().is_some_and(|matches| framing::http2_data(answer).is_some_and(matches))
+    }
 }
 
 impl FaultProxy {
@@ -147,6 +155,11 @@ impl FaultProxy {
         Self::start_framed(upstream, Framing::ZooKeeper).await
     }
 
+    /// Starts a proxy for a gRPC server, which can end single streams.
+    pub async fn start_grpc(upstream: SocketAddr) -> Self {
+        Self::start_framed(upstream, Framing::Http2).await
+    }
+
     async fn start_framed(upstream: SocketAddr, framing: Framing) -> Self {
         let (to_server, to_client) = (Flow::Pass, Flow::Pass);
         let control = Control { upstream, to_server, to_client, gate: Gate::Open, cuts: 0, cut: Cut::Fin };
@@ -154,6 +167,7 @@ impl FaultProxy {
             framing,
             control: watch::Sender::new(control),
             fault: Mutex::new(None),
+            last_answers: Mutex::new(None),
             to_server: AtomicU64::new(0),
             to_client: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -237,6 +251,13 @@ impl FaultProxy {
         let fault = Fault { lose, matches: Box::new(matches), then, done };
         *self.shared.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
         Staged(happened)
+    }
+
+    /// Ends each gRPC stream right after an answer whose bytes `matches` accepts, as a proxy does that limits the time of
+    /// streams. The connection lives on. The proxy must be one for [gRPC](Self::start_grpc).
+    pub fn end_streams_after(&self, matches: impl Fn(&[u8]) -> bool + Send + 'static) {
+        let mut last_answers = self.shared.last_answers.lock().unwrap_or_else(PoisonError::into_inner);
+        *last_answers = Some(Box::new(matches));
     }
 
     /// Returns the number of bytes that have arrived at the server.

@@ -627,3 +627,12 @@ impl LockContext {
         self.hold.lost(self.entry).await
     }
 }
+
+/// Drops nothing in a forked child, where a mutex that another thread held during the fork stays locked forever.
+impl Drop for LockContext {
+    fn drop(&mut self) {
+        if self.hold.client().is_forked() {
+            std::mem::forget(self.hold.clone());
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::label::Label;
-use crate::node::NodeId;
+use crate::node_id::{NodeId, is_uuid};
 use crate::sequence::Sequence;
 
 /// Curator's mark of a protected create: `_c_<uuid>-`.
@@ -96,14 +96,6 @@ impl NodeName {
 
 fn is_hex(s: &str) -> bool {
     s.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
-pub(crate) fn is_uuid(s: &str) -> bool {
-    s.len() == 36
-        && s.bytes().enumerate().all(|(i, b)| match i {
-            8 | 13 | 18 | 23 => b == b'-',
-            _ => b.is_ascii_hexdigit(),
-        })
 }
 
 impl fmt::Display for NodeName {

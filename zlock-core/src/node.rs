@@ -6,49 +6,10 @@ use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::label::Label;
-use crate::name::{NodeName, ParsedName, is_uuid};
+use crate::name::{NodeName, ParsedName};
+use crate::node_id::NodeId;
 use crate::sequence::Sequence;
 use crate::session::SessionId;
-
-/// The identity of a node: a UUID that its creator chooses, new for each create. Equal IDs mean the same place in the
-/// queue, whatever the node's current label.
-///
-/// Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(Arc<str>);
-
-impl NodeId {
-    /// Creates an ID from its text.
-    #[must_use]
-    pub fn new(node_id: impl Into<Arc<str>>) -> Self {
-        NodeId(node_id.into())
-    }
-
-    /// Returns the ID as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns `true` if the ID is a UUID. Only such an ID can be parsed from the name of the node that is created with
-    /// it.
-    #[must_use]
-    pub fn is_uuid(&self) -> bool {
-        is_uuid(&self.0)
-    }
-}
-
-impl fmt::Display for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// A token that orders the holders of a lock. Of two holders that exclude each other, the later has the larger token,
 /// even if the lock's path was removed and created again in between.

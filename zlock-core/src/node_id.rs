@@ -1,10 +1,58 @@
-//! The generator of node IDs.
+//! The IDs of nodes, and their generator.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
 
-use crate::node::NodeId;
+/// The identity of a node: a UUID that its creator chooses, new for each create. Equal IDs mean the same place in the
+/// queue, whatever the node's current label.
+///
+/// Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(Arc<str>);
+
+impl NodeId {
+    /// Creates an ID from its text.
+    #[must_use]
+    pub fn new(node_id: impl Into<Arc<str>>) -> Self {
+        NodeId(node_id.into())
+    }
+
+    /// Returns the ID as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns `true` if the ID is a UUID. Only such an ID can be parsed from the name of the node that is created with
+    /// it.
+    #[must_use]
+    pub fn is_uuid(&self) -> bool {
+        is_uuid(&self.0)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+pub(crate) fn is_uuid(s: &str) -> bool {
+    s.len() == 36
+        && s.bytes().enumerate().all(|(i, b)| match i {
+            8 | 13 | 18 | 23 => b == b'-',
+            _ => b.is_ascii_hexdigit(),
+        })
+}
 
 /// Generates the IDs of new nodes: UUIDs.
 ///

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::node::NodeId;
+use crate::node_id::NodeId;
 
 /// Notifies the creator of a node that another client deleted it: the node no longer exists although its session is
 /// live. Level-triggered. Performs no I/O.

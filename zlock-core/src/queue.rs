@@ -5,7 +5,8 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crate::name::NodeName;
-use crate::node::{Node, NodeId};
+use crate::node::Node;
+use crate::node_id::NodeId;
 use crate::sequence::{Sequence, rotate_to_oldest};
 
 /// The nodes of one lock, beginning with the head of the queue. Names that are not places are left out.

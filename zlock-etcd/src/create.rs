@@ -10,8 +10,9 @@ use zlock_core::{Created, DeletionNotice, ErrorKind, Excerpt, Label, LockPath, N
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::key::PlaceName;
-use crate::lease::{Renewal, prove};
+use crate::lease::prove;
 use crate::operation::Operation;
+use crate::renewal::Renewal;
 use crate::revision;
 use crate::session::{Live, Shared, lease_id};
 use crate::txn::{get, get_last_two, gets, was_created_at};

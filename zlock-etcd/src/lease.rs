@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use etcd_client::{
     Client, GetOptions, GetResponse, KeyValue, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions,
-    LeaseTimeToLiveResponse, ResponseHeader, Txn, TxnOp, TxnResponse,
+    LeaseTimeToLiveResponse, Txn, TxnOp, TxnResponse,
 };
 use tokio::time::{Instant, timeout};
 use zlock_core::kit::{Failure as _, SessionKey};
@@ -18,6 +18,7 @@ use crate::endpoint::Endpoint;
 use crate::error::Failure;
 use crate::key::{self, Keys, PlaceName};
 use crate::names::Place;
+use crate::renewal::Answerer;
 use crate::revision;
 use crate::session::{Live, Shared, lease_id};
 use crate::txn::gets;
@@ -95,20 +96,6 @@ struct Stream {
     read: Answerer,
     requests: LeaseKeeper,
     answers: LeaseKeepAliveStream,
-}
-
-/// The member that answered, and its term at that moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answerer {
-    member: u64,
-    term: u64,
-}
-
-impl Answerer {
-    fn of(header: Option<&ResponseHeader>) -> Self {
-        let (member, term) = header.map_or((0, 0), |header| (header.member_id(), header.raft_term()));
-        Answerer { member, term }
-    }
 }
 
 /// How much a keep-alive must prove.
@@ -256,25 +243,6 @@ impl Stream {
             }
             None => Err(Failure::Silent),
         }
-    }
-}
-
-/// An answered keep-alive, on which a create may rely.
-///
-/// A keep-alive alone proves nothing, and a put renews no lease. But suppose that the create was sent after the keep-alive
-/// was answered, and that the same member answers it, in the term that it had when the cluster was asked before the
-/// keep-alive. Then that term's leader led during the whole time in between, because the create needed its agreement and a
-/// term has one leader. So the lease was renewed by that leader, and not by one that had been replaced.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Renewal {
-    pub(crate) sent: Instant,
-    pub(crate) by: Answerer,
-}
-
-impl Renewal {
-    /// Returns `true` if the answer to a write that was sent after it confirms it.
-    pub(crate) fn is_confirmed_by(&self, header: Option<&ResponseHeader>) -> bool {
-        self.by == Answerer::of(header)
     }
 }
 

@@ -21,6 +21,7 @@ mod operation;
 mod pace;
 mod read;
 mod relabel;
+mod renewal;
 mod revision;
 mod session;
 mod stream;

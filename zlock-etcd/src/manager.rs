@@ -10,7 +10,8 @@ use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
 
 use crate::error::Failure;
 use crate::key;
-use crate::lease::{self, Answerer, Beat, Beaten, Granted, Keeper, Renewal, Search};
+use crate::lease::{self, Beat, Beaten, Granted, Keeper, Search};
+use crate::renewal::{Answerer, Renewal};
 use crate::session::{Live, Shared};
 
 /// The pause before a request that a server has refused or not answered is repeated.

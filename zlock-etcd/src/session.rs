@@ -17,10 +17,10 @@ use crate::contents::Contents;
 use crate::error::Failure;
 use crate::fence::Fences;
 use crate::key::{Keys, PlaceName};
-use crate::lease::Renewal;
 use crate::listings::Listings;
 use crate::names::Names;
 use crate::pace::Pace;
+use crate::renewal::Renewal;
 use crate::revision::Newest;
 use crate::stream::Watches;
 

@@ -35,8 +35,7 @@ use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{Node, NodeId, Sequence};
 
-use crate::arm::Watching;
-use crate::session::Live;
+use crate::watching::Watching;
 
 /// The number of queues that are remembered, the most recently used ones. A client that cycles through more queues pins none,
 /// because it never returns to one that is remembered.
@@ -106,23 +105,23 @@ pub(crate) struct Trusted {
 }
 
 impl Pinned {
-    /// `changes` must have been [counted](Live::changes) before the request of the watch was sent.
+    /// `changes` must have been counted before the request of the watch was sent.
     pub(crate) fn new(watching: Watching, changes: u64) -> Self {
         Pinned { watching, changes }
     }
 
     /// Returns `true` if the parent is still the one that was pinned.
-    fn holds(&mut self, live: &Live) -> bool {
+    fn holds(&mut self, changes: impl Fn() -> u64) -> bool {
         let watching = pin!(&mut self.watching);
-        watching.poll(&mut Context::from_waker(Waker::noop())).is_pending() && live.changes() == self.changes
+        watching.poll(&mut Context::from_waker(Waker::noop())).is_pending() && changes() == self.changes
     }
 }
 
 impl Entry {
     /// Returns the number of the pin if the pin still holds. A pin that does not is returned as the second part. It must be
     /// dropped outside the mutex, and must not be polled again.
-    fn pin(&mut self, live: &Live) -> (Option<u64>, Option<Pinned>) {
-        let lost = self.pin.take_if(|(_, pinned)| !pinned.holds(live));
+    fn pin(&mut self, changes: impl Fn() -> u64) -> (Option<u64>, Option<Pinned>) {
+        let lost = self.pin.take_if(|(_, pinned)| !pinned.holds(&changes));
         (self.pin.as_ref().map(|(pin, _)| *pin), lost.map(|(_, pinned)| pinned))
     }
 }
@@ -132,12 +131,12 @@ impl Alone {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how to create the next node.
-    pub(crate) fn plan(&self, parent: &str, live: &Live) -> Plan {
+    /// Returns how to create the next node. `changes` counts the changes of the session's connection so far.
+    pub(crate) fn plan(&self, parent: &str, session: SessionKey, changes: impl Fn() -> u64) -> Plan {
         let mut state = self.lock();
-        let Some(entry) = state.of(parent, live.session) else { return Plan::List };
+        let Some(entry) = state.of(parent, session) else { return Plan::List };
         let Some(Last { number, is_again, removed: true, .. }) = entry.last else { return Plan::List };
-        let (pin, lost) = entry.pin(live);
+        let (pin, lost) = entry.pin(changes);
         drop(state);
         drop(lost);
         match pin {
@@ -148,10 +147,17 @@ impl Alone {
     }
 
     /// Returns `true` if this node, whose create was answered just now, is alone in its queue.
-    pub(crate) fn confirm(&self, parent: &str, live: &Live, trusted: Trusted, node: &Node) -> bool {
+    pub(crate) fn confirm(
+        &self,
+        parent: &str,
+        session: SessionKey,
+        changes: impl Fn() -> u64,
+        trusted: Trusted,
+        node: &Node,
+    ) -> bool {
         let mut state = self.lock();
-        let Some(entry) = state.of(parent, live.session) else { return false };
-        let (pin, lost) = entry.pin(live);
+        let Some(entry) = state.of(parent, session) else { return false };
+        let (pin, lost) = entry.pin(changes);
         let is_alone = pin == Some(trusted.pin) && node.sequence.get() == trusted.number.get() + 1;
         entry.last = is_alone.then(|| Last::new(node, true));
         entry.used = Instant::now();

@@ -2,18 +2,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use zlock_core::ErrorKind;
 use zlock_core::kit::SessionKey;
-use zookeeper_client::{Client, Error, EventType, OneshotWatcher, WatchedEvent};
+use zookeeper_client::{Client, Error, OneshotWatcher};
 
 use crate::error::{Failure, classify};
-use crate::gate::Gate;
 use crate::operation::Operation;
-use crate::session::{Freshness, Shared, Staleness, catch_up};
-use crate::watchers::{Reservation, Watched};
+use crate::session::{Freshness, Shared, catch_up};
+use crate::watchers::Watched;
+use crate::watching::Watching;
 
 /// A request that reads and watches.
 type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<(T, OneshotWatcher), Error>> + Send + 'a>>;
@@ -47,9 +45,7 @@ pub(crate) async fn read_armed<T: Send + 'static>(
             }
         };
         let ahead = client.is_some().then(|| live.staleness.clone());
-        let read = read.map(|(told, watcher)| {
-            (told, Watching { ahead, ..Watching::on_own_connection(watcher, reservation, gate) })
-        });
+        let read = read.map(|(told, watcher)| (told, Watching::new(watcher, reservation, gate, ahead)));
         synced.and(read)
     });
     let answer = call.await?.seen_through().answer(until).await?;
@@ -74,40 +70,5 @@ fn to_failure(shared: &Shared, error: Error) -> Failure {
         Failure::NotWatching(None)
     } else {
         Failure::Zk(error)
-    }
-}
-
-/// An armed watch. Resolves once: with its event, or with `None` when the client library is gone.
-pub(crate) struct Watching {
-    /// Dropped before the reservation, so that the watch is gone by then, or its removal is sent before the next request that
-    /// uses the room.
-    changed: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
-    _reservation: Reservation,
-    gate: Arc<Gate>,
-    /// For a watch connection: its server may be ahead of the session's own.
-    ahead: Option<Arc<Staleness>>,
-}
-
-impl Watching {
-    /// Creates a watch on the session's own connection, in the room that was reserved for it.
-    pub(crate) fn on_own_connection(
-        watcher: OneshotWatcher,
-        reservation: Reservation,
-        gate: Arc<Gate>,
-    ) -> Self {
-        Watching { changed: Box::pin(watcher.changed()), _reservation: reservation, gate, ahead: None }
-    }
-}
-
-impl Future for Watching {
-    type Output = Option<EventType>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Watching { changed, gate, ahead, .. } = &mut *self;
-        let event = ready!(gate.poll(|| changed.as_mut().poll(cx)));
-        if let Some(staleness) = ahead {
-            staleness.suspect();
-        }
-        Poll::Ready(event.map(|event| event.event_type))
     }
 }

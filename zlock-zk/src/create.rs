@@ -9,13 +9,13 @@ use zlock_core::{
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
 use crate::alone::{Pinned, Plan, Trusted};
-use crate::arm::Watching;
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::numbers::{UsedUp, Worth, start_over};
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 use crate::watchers::Watched;
+use crate::watching::Watching;
 
 /// The node to create.
 #[derive(Clone, Copy)]
@@ -172,7 +172,7 @@ async fn append(
     let (data, acls) = (data.to_owned(), operation.shared.options.acls.clone());
     let shared = operation.shared;
     let live = shared.sessions.get(session).ok_or_else(|| shared.sessions.interrupted())?;
-    let plan = if is_first { shared.alone.plan(&parent, &live) } else { Plan::List };
+    let plan = if is_first { shared.alone.plan(&parent, session, || live.changes()) } else { Plan::List };
     let room = match plan {
         // If the create is abandoned, the room is free a little before the watch is removed. That is only one path, and a
         // short one.
@@ -198,7 +198,7 @@ async fn append(
         let pinned = async {
             let (pin, room, changes) = pin?;
             let (_, _, watcher) = pin.await.ok()?;
-            Some(Pinned::new(Watching::on_own_connection(watcher, room, gate), changes))
+            Some(Pinned::new(Watching::new(watcher, room, gate, None), changes))
         };
         let (created, listed, pinned) = tokio::join!(create, listed, pinned);
         Ok((created?, listed, pinned))
@@ -276,7 +276,8 @@ async fn finish(
 fn is_alone(operation: &Operation<'_>, session: SessionKey, trusted: Trusted, node: &Node) -> bool {
     Worth::of(node.sequence) == Worth::Place
         && operation.shared.sessions.get(session).is_some_and(|live| {
-            operation.shared.alone.confirm(&operation.server_path(), &live, trusted, node)
+            let changes = || live.changes();
+            operation.shared.alone.confirm(&operation.server_path(), session, changes, trusted, node)
         })
 }
 

@@ -24,12 +24,14 @@ mod parents;
 mod read;
 mod relabel;
 mod session;
+mod staleness;
 mod states;
 #[cfg(feature = "tls")]
 mod tls;
 mod touches;
 mod watch;
 mod watchers;
+mod watching;
 mod write;
 
 pub use backend::ZkBackend;

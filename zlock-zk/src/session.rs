@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
@@ -19,6 +19,7 @@ use crate::error::Failure;
 use crate::gate::Gate;
 use crate::in_flight::{Call, InFlight};
 use crate::listings::Listings;
+use crate::staleness::Staleness;
 use crate::states::Changes;
 use crate::touches::Touches;
 use crate::watchers::Watchers;
@@ -40,23 +41,6 @@ pub(crate) struct Live {
     changes: Mutex<Changes>,
 }
 
-/// Tracks whether the connected server may lag behind what this client has already seen.
-#[derive(Debug)]
-pub(crate) struct Staleness {
-    /// The number of interruptions and of answers from other servers, plus one if the session is not the backend's
-    /// first.
-    suspicions: AtomicU64,
-    /// The number of suspicions before the last `sync` that was answered.
-    synced: AtomicU64,
-}
-
-impl Staleness {
-    /// Records that the server may be behind from now on, until a `sync` that is sent later is answered.
-    pub(crate) fn suspect(&self) {
-        self.suspicions.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// Returns the ID of an own node: the beginning of the node's path at the server, which no relabel changes. So the order of
 /// the IDs is that of the paths.
 pub(crate) fn own_id(parent: &str, node_id: &NodeId) -> NodeId {
@@ -70,13 +54,11 @@ impl Live {
         watchers: Arc<Watchers>,
         touches: Touches,
     ) -> Self {
-        let first = u64::from(session.epoch > 1);
-        let staleness = Staleness { suspicions: AtomicU64::new(first), synced: AtomicU64::new(0) };
         let changes = Mutex::new(Changes::new(client.state_watcher()));
         Live {
             session,
             client,
-            staleness: Arc::new(staleness),
+            staleness: Arc::new(Staleness::new(session.epoch == 1)),
             watchers,
             listed_up_to: Mutex::default(),
             can_list: AtomicBool::new(true),
@@ -302,14 +284,13 @@ pub(crate) fn catch_up(
     live: &Live,
     freshness: Freshness,
 ) -> impl Future<Output = Result<(), zk::Error>> + Send + '_ {
-    let staleness = &live.staleness;
-    let suspicions = staleness.suspicions.load(Ordering::Relaxed);
-    let behind = staleness.synced.load(Ordering::Relaxed) < suspicions;
-    let sync = (behind || freshness == Freshness::Latest).then(|| live.client.sync("/"));
+    let suspicions = live.staleness.suspicions();
+    let syncs = freshness == Freshness::Latest || live.staleness.is_suspected();
+    let sync = syncs.then(|| live.client.sync("/"));
     async move {
         if let Some(sync) = sync {
             sync.await?;
-            staleness.synced.fetch_max(suspicions, Ordering::Relaxed);
+            live.staleness.synced(suspicions);
         }
         Ok(())
     }

@@ -8,12 +8,13 @@ use zlock_core::kit::SessionKey;
 use zlock_core::{Existence, Label, LockPath, Node, NodeName, Queue, Result, Watch, WatchEvent};
 use zookeeper_client::{Error, EventType};
 
-use crate::arm::{Watching, read_armed};
+use crate::arm::read_armed;
 use crate::disagreement::Suspects;
 use crate::error::Failure;
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
 use crate::watchers::Watched;
+use crate::watching::Watching;
 
 /// Arms a watch on `seen` if the node is still as it was seen.
 pub(crate) async fn node(shared: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {

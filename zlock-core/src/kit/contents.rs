@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::node::NodeId;
+use crate::node_id::NodeId;
 use crate::own_nodes::OwnNodes;
 
 /// The known contents of own nodes, for a store on which a relabel writes them again.

@@ -13,7 +13,7 @@ use super::failure::{Failure as _, Interrupted};
 use crate::background::Background;
 use crate::error::{Error, ErrorKind};
 use crate::failure::LastFailure;
-use crate::node::NodeId;
+use crate::node_id::NodeId;
 use crate::own_nodes::{DeletionNotice, OwnNodes};
 use crate::session::{CloseReason, SessionId, SessionState};
 use crate::session_publisher::{Over, SessionPublisher};

@@ -6,11 +6,6 @@ use std::time::Duration;
 use zlock_core::{Close, Result, RuntimeThread};
 
 use super::driver::{Driver, block_on, may_block};
-use super::lock::{InterProcessMutex, LockHandle, MultiLock};
-use super::rwlock::ReadWriteLock;
-use super::semaphore::Semaphore;
-use super::template::LockTemplate;
-use crate::dyn_lock::DynLock;
 use crate::{Health, Shutdown};
 
 /// A connection to a coordination store, shared by all of its locks, with a thread for its heartbeats. Cheap to clone. The
@@ -74,10 +69,6 @@ impl Client {
         Client { client, driver }
     }
 
-    pub(crate) fn handle<L: crate::Lock>(&self, lock: L) -> LockHandle<L> {
-        LockHandle::of(lock, &self.driver)
-    }
-
     pub(crate) fn driver(&self) -> &Driver {
         &self.driver
     }
@@ -97,101 +88,6 @@ impl Client {
     #[must_use]
     pub fn as_async(&self) -> &crate::Client {
         &self.client
-    }
-
-    /// Returns a handle to the mutex of this path. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
-    /// guard.release()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn mutex(&self, path: impl AsRef<str>) -> Result<InterProcessMutex> {
-        self.client.mutex(path).map(|lock| self.handle(lock))
-    }
-
-    /// Returns a handle to the read/write lock of this path. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// let prices = client.read_write_lock("/app/prices")?;
-    /// prices.read().acquire()?.release()?;
-    /// prices.write().acquire()?.release()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn read_write_lock(&self, path: impl AsRef<str>) -> Result<ReadWriteLock> {
-        ReadWriteLock::new(self, path)
-    }
-
-    /// Returns a handle to the semaphore of this path with this many permits. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), and
-    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for 0 permits.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3)?;
-    /// guard.release()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
-        Semaphore::new(self, path, max)
-    }
-
-    /// Combines several locks into one that acquires all or none, as [`zlock::MultiLock::new`](crate::MultiLock::new) does.
-    /// Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for no locks, or for the same path twice.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// let (one, two) = (client.mutex("/app/orders/41")?, client.mutex("/app/orders/42")?);
-    /// let guard = client.multi_lock([&one, &two])?.acquire()?;
-    /// guard.release()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn multi_lock(&self, locks: impl IntoIterator<Item = impl DynLock>) -> Result<MultiLock> {
-        crate::MultiLock::new(locks).map(|lock| self.handle(lock))
-    }
-
-    /// Returns a template for locks below `root`. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// let template = client.lock_template("/app/locks")?;
-    /// let token = template.execute("create-order", |lock| lock.fencing_token())?;
-    /// # assert!(token.number() > 0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
-        LockTemplate::new(self, root)
     }
 
     /// Returns the number of nodes that still have to be removed in the background, as

@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use zlock_core::{Error, ErrorKind, Result, RuntimeThread};
 
-use super::guard::BlockingGuard;
 use crate::guard::LockGuard;
 use crate::hold::Hold;
 use crate::scope::Scope;
@@ -70,26 +69,6 @@ impl Driver {
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         block_on(&self.0, future)
     }
-
-    /// Waits for an acquisition. It may enter locks that the thread holds again; the new lock is one of them from then on.
-    pub(crate) fn acquire<G: LockGuard>(
-        &self,
-        operation: &'static str,
-        acquisition: impl Future<Output = Result<G>>,
-    ) -> Result<BlockingGuard<G>> {
-        let guard = self.run(operation, held(operation)?.scope(acquisition))?;
-        Ok(BlockingGuard::entered(guard, self))
-    }
-
-    /// The version of [`acquire`](Self::acquire) for a single attempt.
-    pub(crate) fn try_acquire<G: LockGuard>(
-        &self,
-        operation: &'static str,
-        attempt: impl Future<Output = Result<Option<G>>>,
-    ) -> Result<Option<BlockingGuard<G>>> {
-        let guard = self.run(operation, held(operation)?.scope(attempt))?;
-        Ok(guard.map(|guard| BlockingGuard::entered(guard, self)))
-    }
 }
 
 /// Waits for a future where the calling thread [may block](may_block).
@@ -104,7 +83,7 @@ pub(crate) fn block_on<F: Future>(thread: &RuntimeThread, future: F) -> F::Outpu
 ///
 /// # Errors
 /// `BlockingRefused` in the destructor of a thread-local, once the list is gone: the thread could wait for itself.
-fn held(operation: &'static str) -> Result<Scope> {
+pub(crate) fn held(operation: &'static str) -> Result<Scope> {
     let held = HELD.try_with(|held| held.borrow().clone());
     held.map(Scope::of).map_err(|_| refused(operation, ENDING))
 }

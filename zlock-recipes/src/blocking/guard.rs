@@ -1,6 +1,7 @@
 //! Guards that stay on a thread.
 
 use std::fmt;
+use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zlock_core::{Error, FencingToken, LockPath, NodeName, Result};
 
-use super::driver::{Driver, Mine, may_block};
+use super::driver::{Driver, Mine, held, may_block};
 use crate::Release;
 use crate::guard::LockGuard;
 
@@ -65,6 +66,28 @@ pub type WriteGuard = BlockingGuard<crate::WriteGuard>;
 
 /// A guard of several locks that a thread holds.
 pub type MultiGuard = BlockingGuard<crate::MultiGuard>;
+
+impl Driver {
+    /// Waits for an acquisition. It may enter locks that the thread holds again; the new lock is one of them from then on.
+    pub(crate) fn acquire<G: LockGuard>(
+        &self,
+        operation: &'static str,
+        acquisition: impl Future<Output = Result<G>>,
+    ) -> Result<BlockingGuard<G>> {
+        let guard = self.run(operation, held(operation)?.scope(acquisition))?;
+        Ok(BlockingGuard::entered(guard, self))
+    }
+
+    /// The version of [`acquire`](Self::acquire) for a single attempt.
+    pub(crate) fn try_acquire<G: LockGuard>(
+        &self,
+        operation: &'static str,
+        attempt: impl Future<Output = Result<Option<G>>>,
+    ) -> Result<Option<BlockingGuard<G>>> {
+        let guard = self.run(operation, held(operation)?.scope(attempt))?;
+        Ok(guard.map(|guard| BlockingGuard::entered(guard, self)))
+    }
+}
 
 impl<G: LockGuard> BlockingGuard<G> {
     /// Wraps a guard that this thread has just acquired.

@@ -272,6 +272,50 @@ impl<K: Kind> LockHandle<crate::LockHandle<K>> {
     }
 }
 
+impl Client {
+    /// Returns a handle to the mutex of this path. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire()?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mutex(&self, path: impl AsRef<str>) -> Result<InterProcessMutex> {
+        self.as_async().mutex(path).map(|lock| self.handle(lock))
+    }
+
+    /// Combines several locks into one that acquires all or none, as [`zlock::MultiLock::new`](crate::MultiLock::new) does.
+    /// Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for no locks, or for the same path twice.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let (one, two) = (client.mutex("/app/orders/41")?, client.mutex("/app/orders/42")?);
+    /// let guard = client.multi_lock([&one, &two])?.acquire()?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn multi_lock(&self, locks: impl IntoIterator<Item = impl DynLock>) -> Result<MultiLock> {
+        crate::MultiLock::new(locks).map(|lock| self.handle(lock))
+    }
+
+    pub(crate) fn handle<L: crate::Lock>(&self, lock: L) -> LockHandle<L> {
+        LockHandle::of(lock, self.driver())
+    }
+}
+
 impl InterProcessMutex {
     /// Creates a handle to the mutex of this path. Performs no I/O.
     ///

@@ -36,6 +36,27 @@ pub struct ReadWriteLock {
     driver: Driver,
 }
 
+impl Client {
+    /// Returns a handle to the read/write lock of this path. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let prices = client.read_write_lock("/app/prices")?;
+    /// prices.read().acquire()?.release()?;
+    /// prices.write().acquire()?.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_write_lock(&self, path: impl AsRef<str>) -> Result<ReadWriteLock> {
+        ReadWriteLock::new(self, path)
+    }
+}
+
 impl ReadWriteLock {
     /// Creates a handle to the read/write lock of this path. Performs no I/O.
     ///

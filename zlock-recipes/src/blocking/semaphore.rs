@@ -32,6 +32,27 @@ pub struct Semaphore {
     driver: Driver,
 }
 
+impl Client {
+    /// Returns a handle to the semaphore of this path with this many permits. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), and
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for 0 permits.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3)?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
+        Semaphore::new(self, path, max)
+    }
+}
+
 impl Semaphore {
     /// Creates a handle to the semaphore of this path with this many permits. Performs no I/O.
     ///

@@ -36,6 +36,27 @@ pub struct LockTemplate {
     driver: Driver,
 }
 
+impl Client {
+    /// Returns a template for locks below `root`. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// let token = template.execute("create-order", |lock| lock.fencing_token())?;
+    /// # assert!(token.number() > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
+        LockTemplate::new(self, root)
+    }
+}
+
 impl LockTemplate {
     /// Creates a template for locks below `root`, such as `/app/locks`. Performs no I/O. By default, the template waits for
     /// the lock for 2 seconds, twice; see [`with_wait`](Self::with_wait).

@@ -9,7 +9,7 @@ use crate::conformance::Case;
 use crate::conformance::case::MOMENT;
 use crate::error::ErrorKind;
 use crate::label::Label;
-use crate::node::NodeId;
+use crate::node_id::NodeId;
 
 /// A node ID that is not a UUID is refused with `InvalidArgument`.
 pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {

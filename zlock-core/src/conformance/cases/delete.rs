@@ -10,7 +10,7 @@ use crate::backend::{Deletion, Target};
 use crate::conformance::case::MOMENT;
 use crate::conformance::{Case, Connection};
 use crate::label::Label;
-use crate::node::NodeId;
+use crate::node_id::NodeId;
 use crate::path::LockPath;
 
 /// A node or a parent that no longer exists is not an error.

@@ -243,14 +243,8 @@ impl CoordinationBackend for ToyBackend {
                 let created = table.next_revision();
                 let name = NodeName::of(id, label, Sequence::new(created.cast_signed()));
                 let (parent, name, data) = (parent.clone(), name.to_string(), data.to_vec());
-                table.rows.push(Row {
-                    parent,
-                    name,
-                    session: Some(session.id),
-                    data,
-                    created,
-                    changed: created,
-                });
+                let (session, changed) = (Some(session.id), created);
+                table.rows.push(Row { parent, name, session, data, created, changed });
             }
             (find(table, parent, id).and_then(node), queue(table, parent))
         };

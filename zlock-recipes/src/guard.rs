@@ -600,6 +600,36 @@ impl LockContext {
         self.hold.is_held(self.entry)
     }
 
+    /// Returns an error unless the lock is held. Call it between the steps of code that does not await anything. Performs
+    /// no I/O.
+    ///
+    /// # Errors
+    /// What [`lost`](LockContext::lost) returns: the loss of the lock, or [`Released`](zlock_core::ErrorKind::Released) after
+    /// its release while the session lives. [`Error::is_lock_lost`] is `false` for `Released`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let template = client.lock_template("/app/locks")?;
+    /// let steps: zlock::Result<u32> = template
+    ///     .try_execute("report", |lock| async move {
+    ///         for _step in 0..3 {
+    ///             lock.check()?;
+    ///             // a short step
+    ///         }
+    ///         Ok(3)
+    ///     })
+    ///     .await;
+    /// assert_eq!(steps?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(&self) -> Result<()> {
+        if self.is_held() { Ok(()) } else { Err(self.hold.loss()) }
+    }
+
     /// See [`Guard::revocation_requested`]. Also ends when the lock is released, with an error.
     ///
     /// # Errors

@@ -337,8 +337,12 @@ impl Hold {
             () = gone.deleted() => {}
             () = self.left(entry) => {}
         }
-        let status = self.status();
-        lost_error(status, "lock", &self.path)
+        self.loss()
+    }
+
+    /// Returns the reason why the lock is not held.
+    pub(crate) fn loss(&self) -> Error {
+        lost_error(self.status(), "lock", &self.path)
     }
 
     /// Waits until there is no guard of this kind, or until the node is found to be deleted.

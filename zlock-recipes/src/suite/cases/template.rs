@@ -260,10 +260,11 @@ pub async fn run_on_after_loss(case: &Case<'_>) {
             case.store.expire(connection).await;
             held.lost().await;
             sleep(Duration::from_millis(50)).await;
-            held.is_held()
+            (held.is_held(), held.check().unwrap_err())
         })
         .await;
-    assert!(!output.unwrap());
+    let (is_held, error) = output.unwrap();
+    assert_eq!((is_held, error.kind(), error.is_lock_lost()), (false, ErrorKind::SessionLost, true));
     free(case, &b).await;
 }
 
@@ -351,6 +352,7 @@ pub async fn held_outlives_the_closure(case: &Case<'_>) {
     let (held, waits) = template(case, &a)
         .execute(NAME, |held| async {
             let copy = held.clone();
+            held.check().unwrap();
             let waits = tokio::spawn(async move { copy.lost().await.kind() });
             tokio::task::yield_now().await;
             (held, waits)
@@ -360,6 +362,7 @@ pub async fn held_outlives_the_closure(case: &Case<'_>) {
     assert_eq!(timeout(LONG, waits).await.expect("resolves").unwrap(), ErrorKind::Released);
     assert!(!held.is_held());
     assert_eq!(timeout(LONG, held.lost()).await.expect("resolves").kind(), ErrorKind::Released);
+    assert_eq!(held.check().unwrap_err().kind(), ErrorKind::Released);
     free(case, &b).await;
     let guard = mutex(case, &a).acquire().await.unwrap();
     assert!(!held.is_held(), "not by the next hold either");

@@ -389,6 +389,7 @@ fn child_that_forks() {
     let client = blocking::connect(&url).unwrap();
     let mutex = client.mutex(PATH).unwrap();
     let guard = mutex.acquire().unwrap();
+    let context = guard.guards()[0].context();
     match fork::fork().unwrap() {
         fork::Fork::Child => {
             // Nobody waits for a child that hangs.
@@ -406,7 +407,7 @@ fn child_that_forks() {
             };
             let is_ready = client.health().is_ready();
             let are_refused = !is_ready && errors.iter().all(|error| error.as_ref().is_err_and(is_refused));
-            drop((guard, mutex, client));
+            drop((guard, mutex, client, context));
             let own = blocking::connect("mem://").unwrap();
             let acquired = own.mutex(PATH).unwrap().acquire().and_then(Guard::release);
             // Not by a panic: no thread of the child's test harness would notice it.
@@ -416,7 +417,7 @@ fn child_that_forks() {
             let status = fork::waitpid(child).unwrap();
             assert_eq!(status, 0, "as waitpid returns it");
             let others = blocking::connect(&url).unwrap();
-            assert!(guard.is_held());
+            assert!(guard.is_held() && context.is_held());
             assert!(others.mutex(PATH).unwrap().try_acquire().unwrap().is_none(), "the child released it");
             assert_eq!(guard.release().unwrap(), Release::Released);
         }

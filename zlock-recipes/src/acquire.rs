@@ -14,7 +14,8 @@ use zlock_core::{
 use crate::client_inner::ClientInner;
 use crate::granted::{Granted, lost_error, status};
 use crate::guard::Guard;
-use crate::hold::{Entry, Hold};
+use crate::hold::Hold;
+use crate::hold_record::Entry;
 use crate::queue::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
 use crate::succession::{Followed, Link, Predecessor};
 

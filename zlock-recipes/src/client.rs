@@ -20,7 +20,8 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 /// A connection to a coordination store, shared by all locks made with it. Cheap to clone.
 ///
 /// A client has one session with the store at a time, and its locks belong to that session. When the last clone, lock
-/// and guard are dropped, the client first finishes its background work and then ends the session.
+/// and guard are dropped, the client first finishes its background work and then ends the session. A
+/// [`LockContext`](crate::LockContext), a [`Scope`](crate::Scope) and [`SessionEvents`] do not keep it.
 ///
 /// A client may be created anywhere, including synchronous code, and its locks may be used on any runtime. The
 /// background work, which removes the nodes of dropped guards and cancelled acquisitions, runs on the backend's

@@ -2,11 +2,12 @@
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use zlock_core::{Error, FencingToken, Label, LockPath, NodeName, Result};
 
-use crate::hold::{Entry, Hold, Remaining};
+use crate::hold::{Hold, Remaining};
+use crate::hold_record::{Entry, HoldRecord};
 use crate::release::{Release, relabel, release};
 use crate::scope::Scope;
 
@@ -299,7 +300,11 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn context(&self) -> LockContext {
-        LockContext { hold: self.hold.clone(), entry: self.entry }
+        LockContext {
+            record: self.hold.record().clone(),
+            hold: Arc::downgrade(&self.hold),
+            entry: self.entry,
+        }
     }
 
     /// Returns another guard of the same hold. The lock is released when all of them are dropped or released. Performs no
@@ -568,10 +573,12 @@ impl Drop for Guard {
 }
 
 /// A view of a held lock that cannot release it. [`LockTemplate::execute`](crate::LockTemplate::execute) passes one to
-/// its closure. Cheap to clone.
+/// its closure. Cheap to clone. It may outlive the lock, and does not keep the client's session alive.
 #[derive(Clone, Debug)]
 pub struct LockContext {
-    hold: Arc<Hold>,
+    record: Arc<HoldRecord>,
+    /// Weak, so that a context that outlives its lock does not keep the client alive.
+    hold: Weak<Hold>,
     entry: Entry,
 }
 
@@ -579,25 +586,25 @@ impl LockContext {
     /// Returns the path of the lock.
     #[must_use]
     pub fn path(&self) -> &LockPath {
-        self.hold.path()
+        self.record.path()
     }
 
     /// See [`Guard::fencing_token`].
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.hold.fencing_token()
+        self.record.fencing_token()
     }
 
     /// See [`Guard::node`].
     #[must_use]
     pub fn node(&self) -> NodeName {
-        self.hold.node()
+        self.record.node()
     }
 
     /// See [`Guard::is_held`]. Returns `false` once the lock is released.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold.is_held(self.entry)
+        self.record.is_held(self.entry)
     }
 
     /// Returns an error unless the lock is held. Call it between the steps of code that does not await anything. Performs
@@ -627,7 +634,7 @@ impl LockContext {
     /// # }
     /// ```
     pub fn check(&self) -> Result<()> {
-        if self.is_held() { Ok(()) } else { Err(self.hold.loss()) }
+        if self.is_held() { Ok(()) } else { Err(self.record.loss()) }
     }
 
     /// See [`Guard::revocation_requested`]. Also ends when the lock is released, with an error.
@@ -642,7 +649,10 @@ impl LockContext {
     /// # Panics
     /// Panics outside a tokio runtime with time enabled.
     pub async fn revocation_requested(&self) -> Result<()> {
-        crate::revocation::requested(&self.hold, self.lost()).await
+        match self.hold.upgrade() {
+            Some(hold) => crate::revocation::requested(&hold, self.lost()).await,
+            None => Err(self.lost().await),
+        }
     }
 
     /// See [`Guard::lost`]. Also completes when the lock is released, with [`Released`](zlock_core::ErrorKind::Released), or
@@ -654,15 +664,6 @@ impl LockContext {
     /// # Panics
     /// Panics outside a tokio runtime with time enabled.
     pub async fn lost(&self) -> Error {
-        self.hold.lost(self.entry).await
-    }
-}
-
-/// Drops nothing in a forked child, where a mutex that another thread held during the fork stays locked forever.
-impl Drop for LockContext {
-    fn drop(&mut self) {
-        if self.hold.client().is_forked() {
-            std::mem::forget(self.hold.clone());
-        }
+        self.record.lost(self.entry).await
     }
 }

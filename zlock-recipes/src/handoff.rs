@@ -14,7 +14,8 @@ use crate::client_inner::ClientInner;
 use crate::cohort::{Cohort, Ended, Handoff, Joined, Turn, Work};
 use crate::granted::{Granted, closed, lost_error};
 use crate::guard::Guard;
-use crate::hold::{Entry, Hold};
+use crate::hold::Hold;
+use crate::hold_record::Entry;
 use crate::queue::Status;
 
 /// How long a waiter waits at least while there is no session. By then, the operation of a running driver has failed, unless

@@ -1,30 +1,19 @@
-//! The state of a held lock, which all its guards share.
+//! A held lock, which all its guards share.
 
 use std::mem::{discriminant, replace};
-use std::pin::pin;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::Notify;
 use tracing::Span;
-use zlock_core::{
-    DeletionNotice, Error, ErrorKind, FencingToken, Label, LockPath, Node, NodeName, Result, Target,
-};
+use zlock_core::{Error, ErrorKind, Label, LockPath, Node, Result};
 
 use crate::client_inner::{ClientInner, Held};
 use crate::cohort::{Ended, Turn};
-use crate::granted::{Granted, lost_error, lost_kind, status};
+use crate::granted::Granted;
+use crate::hold_record::{Entry, HoldRecord};
 use crate::queue::Status;
 use crate::report::{HoldReport, kind};
 use crate::succession::Predecessor;
-
-/// The kind of a guard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// Holds all that was granted.
-    Owner,
-    /// Reads, beside other readers or inside a write lock.
-    Reader,
-}
 
 /// The result of entering a hold again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,46 +44,13 @@ pub(crate) enum Remaining {
 #[derive(Debug)]
 pub(crate) struct Hold {
     client: Arc<ClientInner>,
-    path: LockPath,
-    epoch: u64,
-    fencing_token: FencingToken,
-    deletion: DeletionNotice,
+    record: Arc<HoldRecord>,
     /// Passes the lock to the successor at the end.
     predecessor: Option<Arc<Predecessor>>,
     /// Set if the node belongs to a local queue.
     turn: Mutex<Option<Turn>>,
-    state: Mutex<State>,
-    /// Notified when the last guard of a kind is dropped, and when the node is found to be deleted.
-    changed: Notify,
-    /// `None` without an observer.
-    report: Option<HoldReport>,
     /// Open while the lock is held.
     span: Mutex<Span>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// The node as last reported by the store.
-    node: Node,
-    /// The label that the hold counts as. If the node has another one, a relabel is under way.
-    label: Label,
-    owners: usize,
-    readers: usize,
-    /// `true` if a relabel or a read found no node.
-    removed: bool,
-}
-
-impl State {
-    fn of(&mut self, entry: Entry) -> &mut usize {
-        match entry {
-            Entry::Owner => &mut self.owners,
-            Entry::Reader => &mut self.readers,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.owners + self.readers == 0
-    }
 }
 
 impl Hold {
@@ -106,66 +62,23 @@ impl Hold {
         granted: Granted,
         turn: Option<Turn>,
     ) -> Arc<Self> {
-        let Granted { node, epoch, fencing_token, deletion, predecessor } = granted;
-        let mut state = State { label: node.label, node, owners: 0, readers: 0, removed: false };
-        *state.of(Entry::of(state.label)) = 1;
-        let label = state.label;
+        let (label, predecessor) = (granted.node.label, granted.predecessor.clone());
         let report = client.reports().map(|reports| HoldReport::begin(reports, label, metric_name));
-        let span = tracing::debug_span!("hold", %path, kind = kind(label), token = %fencing_token);
-        let span = Mutex::new(span);
-        let (turn, state, changed) = (Mutex::new(turn), Mutex::new(state), Notify::new());
-        let hold = Arc::new(Hold {
-            client,
-            path,
-            epoch,
-            fencing_token,
-            deletion,
-            predecessor,
-            turn,
-            state,
-            changed,
-            report,
-            span,
-        });
+        let span = tracing::debug_span!("hold", %path, kind = kind(label), token = %granted.fencing_token);
+        let record = Arc::new(HoldRecord::new(client.session.clone(), path, report, granted));
+        let (turn, span) = (Mutex::new(turn), Mutex::new(span));
+        let hold = Arc::new(Hold { client, record, predecessor, turn, span });
         let held: Weak<Hold> = Arc::downgrade(&hold);
-        hold.client.register(&hold.path, held);
+        hold.client.register(hold.path(), held);
         hold
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn path(&self) -> &LockPath {
-        &self.path
+    pub(crate) fn record(&self) -> &Arc<HoldRecord> {
+        &self.record
     }
 
     pub(crate) fn client(&self) -> &Arc<ClientInner> {
         &self.client
-    }
-
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    pub(crate) fn fencing_token(&self) -> FencingToken {
-        self.fencing_token
-    }
-
-    /// Returns the label that the hold counts as.
-    pub(crate) fn label(&self) -> Label {
-        self.state().label
-    }
-
-    /// Returns the node's name as last reported by the store.
-    pub(crate) fn node(&self) -> NodeName {
-        self.state().node.name.clone()
-    }
-
-    /// Returns the node as last reported by the store, for a delete. A relabel of unknown outcome starts from this node, and
-    /// so must the delete.
-    pub(crate) fn target(&self) -> Target {
-        Target::Node(self.state().node.clone())
     }
 
     fn turn(&self) -> MutexGuard<'_, Option<Turn>> {
@@ -228,7 +141,7 @@ impl Hold {
             (left, is_last_of_kind)
         };
         if left == Remaining::Nobody {
-            self.client.unregister(&self.path, self);
+            self.client.unregister(self.path(), self);
             self.ended();
         }
         if is_last_of_kind {
@@ -256,7 +169,7 @@ impl Hold {
         self.check("downgrade")?;
         let mut state = self.state();
         if (state.owners, state.readers) != (1, 0) {
-            return Err(Error::new(ErrorKind::StillEntered, "downgrade").with_path(&self.path));
+            return Err(Error::new(ErrorKind::StillEntered, "downgrade").with_path(self.path()));
         }
         (state.owners, state.readers, state.label) = (0, 1, Label::Read);
         drop(state);
@@ -298,67 +211,13 @@ impl Hold {
         }
         self.changed.notify_waiters();
     }
+}
 
-    /// Returns the status of the node, whether or not the hold has guards. Performs no I/O.
-    pub(crate) fn status(&self) -> Status {
-        let status = match status(self.client.session.current(), self.epoch, &self.deletion) {
-            Status::Live if self.state().removed => Status::NodeDeleted,
-            status => status,
-        };
-        if status != Status::Live
-            && let Some(report) = &self.report
-        {
-            report.lost(lost_kind(status));
-        }
-        status
-    }
+impl Deref for Hold {
+    type Target = HoldRecord;
 
-    /// Returns an error unless the lock is live.
-    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
-        match self.status() {
-            Status::Live => Ok(()),
-            bad => Err(lost_error(bad, operation, &self.path)),
-        }
-    }
-
-    /// Returns `true` if the epoch is live, the deadline has not passed, the node was not reported as deleted, and
-    /// there is a guard of this kind. Performs no I/O.
-    pub(crate) fn is_held(&self, entry: Entry) -> bool {
-        *self.state().of(entry) > 0 && self.status() == Status::Live
-    }
-
-    /// Waits until no lock of this kind is held, and returns the reason.
-    pub(crate) async fn lost(&self, entry: Entry) -> Error {
-        let mut session = self.client.session.clone();
-        let mut gone = self.deletion.clone();
-        tokio::select! {
-            biased;
-            _ = session.over(self.epoch) => {}
-            () = gone.deleted() => {}
-            () = self.left(entry) => {}
-        }
-        self.loss()
-    }
-
-    /// Returns the reason why the lock is not held.
-    pub(crate) fn loss(&self) -> Error {
-        lost_error(self.status(), "lock", &self.path)
-    }
-
-    /// Waits until there is no guard of this kind, or until the node is found to be deleted.
-    async fn left(&self, entry: Entry) {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            let is_left = {
-                let mut state = self.state();
-                state.removed || *state.of(entry) == 0
-            };
-            if is_left {
-                return;
-            }
-            changed.await;
-        }
+    fn deref(&self) -> &HoldRecord {
+        &self.record
     }
 }
 
@@ -377,12 +236,5 @@ impl Held for Hold {
 
     fn is_live(&self) -> bool {
         self.status() == Status::Live
-    }
-}
-
-impl Entry {
-    /// The kind of the first guard of a lock with this label.
-    pub(crate) fn of(label: Label) -> Self {
-        if label == Label::Read { Entry::Reader } else { Entry::Owner }
     }
 }

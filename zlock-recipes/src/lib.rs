@@ -13,6 +13,7 @@ mod guard;
 mod handoff;
 mod health;
 mod hold;
+mod hold_record;
 pub mod kind;
 mod lock;
 mod measured;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
 use crate::client_inner::ClientInner;
-use crate::hold::{Entered, Entry, Hold};
+use crate::hold::{Entered, Hold};
+use crate::hold_record::Entry;
 
 tokio::task_local! {
     static SCOPE: Scope;

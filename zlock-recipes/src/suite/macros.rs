@@ -285,6 +285,7 @@ macro_rules! recipe_group {
                 another_session_is_another_owner,
                 two_clients_of_one_session,
                 last_handle_ends_the_session,
+                kept_context_does_not_keep_the_session,
                 release_is_pending_after_the_operation_timeout,
                 release_is_pending_when_no_server_answers,
                 removal_is_noticed,

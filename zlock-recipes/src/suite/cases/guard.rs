@@ -155,6 +155,51 @@ pub async fn last_handle_ends_the_session(case: &Case<'_>) {
     free(case, &b).await;
 }
 
+/// A `LockContext` is no handle. One that outlives its lock, and a task that waits for the loss or for a request for
+/// revocation, do not keep the session alive.
+pub async fn kept_context_does_not_keep_the_session(case: &Case<'_>) {
+    let b = case.process().await;
+    let path = case.path("lock");
+    let connection = case.store.connect().await;
+    let client = Client::new(connection.backend);
+    let guard = client.mutex(&path).unwrap().acquire().await.unwrap();
+    let context = guard.context();
+    let waits = [false, true].map(|for_revocation| {
+        let context = context.clone();
+        tokio::spawn(async move {
+            let lost = if for_revocation {
+                context.revocation_requested().await.unwrap_err()
+            } else {
+                context.lost().await
+            };
+            (lost.kind(), context)
+        })
+    });
+    tokio::task::yield_now().await;
+    let (token, node, events) = (guard.fencing_token(), guard.node(), client.session_events());
+    drop(client);
+    assert!(context.is_held() && guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Release::Released);
+    timeout(LONG, events.closed()).await.expect("the session ends");
+    let mut contexts = vec![context];
+    for waits in waits {
+        let (kind, context) = timeout(LONG, waits).await.expect("resolves").unwrap();
+        assert!(matches!(kind, ErrorKind::Released | ErrorKind::Closed), "{kind}");
+        contexts.push(context);
+    }
+    for context in contexts {
+        assert!(!context.is_held());
+        let errors = [
+            context.lost().await,
+            context.check().unwrap_err(),
+            context.revocation_requested().await.unwrap_err(),
+        ];
+        assert_eq!(errors.map(|error| error.kind()), [ErrorKind::Closed; 3]);
+        assert_eq!((context.path(), context.fencing_token(), context.node()), (&path, token, node.clone()));
+    }
+    free(case, &b).await;
+}
+
 /// A release waits for the server for the operation timeout and then returns `Pending`: the background completes it.
 pub async fn release_is_pending_after_the_operation_timeout(case: &Case<'_>) {
     let time = Duration::from_millis(700);

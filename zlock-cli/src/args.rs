@@ -104,6 +104,9 @@ pub(crate) struct Store {
 /// Waits for the lock, runs the command, and releases the lock once the command and every process in its process group
 /// have ended. If the lock is about to be lost, the command receives SIGTERM and, after --kill-after, SIGKILL: it is
 /// dead before another client can hold the lock.
+///
+/// The lock excludes overlap. It does not make a job run once: a client that starts after another one has finished runs
+/// its command, too.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Environment variables set for the command:

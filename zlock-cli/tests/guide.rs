@@ -83,6 +83,40 @@ async fn cron() {
     .await;
 }
 
+/// A lock excludes overlap only: machines that start one after the other all run the job, unless it is recorded as done.
+#[tokio::test]
+async fn one_at_a_time_is_not_once() {
+    limit(async {
+        let Some(machine) = Machine::set_up().await else { return };
+        let table = text("crontab");
+        let line = table.lines().find(|line| line.starts_with('*')).unwrap();
+        let report = line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ");
+        let unit = text("zlock-backup.service");
+        let backup = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+        for (command, said) in
+            [(report, "make-report"), (backup.replace("/usr/local/bin/", ""), "backup --full")]
+        {
+            for _machine in 0..5 {
+                let (code, output) = machine.run(&command).await;
+                assert!(code == 0 && output.starts_with(said), "{code} {output}");
+            }
+        }
+        // The line in the comment of the script.
+        let script = text("once.sh");
+        let once = script.lines().find_map(|line| line.strip_prefix("#   ")).unwrap();
+        let once = once.replace("once.sh", example("once.sh").to_str().unwrap());
+        let once = format!("export DONE=.; {}", once.replace("$(date +%F)", "today"));
+        machine.install("backup", "exit 3");
+        assert_eq!(machine.run(&once).await, (3, String::new()), "nothing is recorded");
+        machine.install("backup", "echo $* >> backups");
+        for _machine in 0..5 {
+            assert_eq!(machine.run(&once).await, (0, String::new()));
+        }
+        assert_eq!(machine.run("cat backups").await, (0, "--full\n".to_owned()));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn systemd() {
     limit(async {

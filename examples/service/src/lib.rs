@@ -1,4 +1,5 @@
-//! A service that runs numbered jobs under a lock: job 1, job 2 and so on, each once, on any replica.
+//! A service that runs numbered jobs under a lock: job 1, job 2 and so on, one at a time, on any replica. Completed jobs are
+//! recorded, because a lock alone does not make a job run once.
 //!
 //! `GET /live` returns `503` if only a restart can help: the store has refused the credentials, from which a client does not
 //! recover. `GET /ready` returns `200` while the service can rely on its locks. It returns `503` before locks are lost, and

@@ -1,6 +1,7 @@
 //! Blocking versions of all locks, for programs without an async runtime.
 //!
-//! Types and methods have the same names as the async ones. Blocking and async clients exclude each other, because the locks
+//! Types and methods have the names of the async ones, and closures get a guard where async closures get a `LockContext`.
+//! Blocking and async clients exclude each other, because the locks
 //! are the same: a [`Client`] of this module wraps an async [`Client`](crate::Client) and the thread that it runs on.
 //!
 //! # Threads

@@ -116,6 +116,32 @@ async fn promtool_finds_the_alert_rules_correct() {
     .await;
 }
 
+/// The part of the session's life below which the alert on low slack fires.
+fn low_slack() -> f64 {
+    let (_, limit) = ALERTS.split_once("zlock_session_slack_seconds < ").unwrap();
+    limit.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// The alert fires where a client is no longer ready, and the guide and the dashboard name the same limit.
+#[cfg(feature = "mem")]
+#[tokio::test(start_paused = true)]
+async fn low_slack_is_one_threshold() {
+    let client = zlock::connect("mem://").await.unwrap();
+    let guard = client.mutex("/app/orders/42").unwrap().acquire().await.unwrap();
+    let (required, life) = (client.health().required_slack, client.session_events().longest_slack());
+    assert!(
+        (required.as_secs_f64() / life.as_secs_f64() - low_slack()).abs() < 1e-6,
+        "{required:?} of {life:?}"
+    );
+    guard.release().await.unwrap();
+    assert_eq!(low_slack(), 0.25, "as the texts say");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for page in [GUIDE, include_str!("../docs/guide/src/operating.md")] {
+        assert!(words(page).contains("a quarter of the session's life"));
+    }
+    assert!(DASHBOARD.contains("The alert fires below 25 %"));
+}
+
 /// The alert on low slack fires before the loss while the server does not respond.
 #[cfg(feature = "zk")]
 #[tokio::test]
@@ -148,7 +174,7 @@ async fn the_slack_falls_before_a_lock_is_lost() {
             sleep(Duration::from_millis(100)).await;
         }
         assert!(seen.is_sorted_by(|a, b| a >= b), "{seen:?}");
-        assert!(seen.iter().any(|slack| *slack > 0.0 && *slack < 0.3 * life), "{seen:?}");
+        assert!(seen.iter().any(|slack| *slack > 0.0 && *slack < low_slack() * life), "{seen:?}");
         proxy.heal().await;
         service.until(|scrape| scrape.value("zlock_session_state", &["connected"]) == Some(1.0)).await;
     })

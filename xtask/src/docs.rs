@@ -14,7 +14,7 @@ const LONGEST: usize = 40;
 const PUBLISHED: [&str; 6] = ["src", "zlock-core", "zlock-etcd", "zlock-mem", "zlock-recipes", "zlock-zk"];
 
 /// Phrases to avoid, and what to write instead. Capitalized phrases apply to the beginning of a sentence.
-const BANNED: [(&str, &str); 24] = [
+const BANNED: [(&str, &str); 26] = [
     ("Who ", "name the client, the holder or the waiter"),
     ("Whoever ", "name the client, the holder or the waiter"),
     ("As there.", "say what is the same"),
@@ -39,6 +39,8 @@ const BANNED: [(&str, &str); 24] = [
     ("no time means", "a zero duration makes"),
     ("he ", "a client is no he"),
     ("to be let go", "to be released"),
+    ("curator's recipes", "Curator's locks: zlock has none of the other recipes"),
+    ("never gives up", "a client that is refused is closed for good"),
 ];
 
 const TYPOS: Tool = Tool {

@@ -18,8 +18,26 @@ pub(crate) fn check(files: &[Text], found: &mut Vec<String>) -> Result {
             }
         }
     }
+    for file in files {
+        found.extend(unknown_pages(file, |path| root().join(path).exists()));
+    }
     pages(files, found);
     code(files, found)
+}
+
+/// Returns the Markdown files and the files below `docs` that are named in inline code, but do not exist.
+fn unknown_pages(file: &Text, exists: impl Fn(&Path) -> bool) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for (line, text) in prose_lines(&file.text) {
+        for name in text.split('`').skip(1).step_by(2) {
+            let is_page = name.contains('/') && (name.ends_with(".md") || name.starts_with("docs/"));
+            let beside = Path::new(&file.path).parent().unwrap_or(Path::new("")).join(name);
+            if is_page && !name.contains(['*', ' ']) && !exists(Path::new(name)) && !exists(&beside) {
+                unknown.push(format!("{}:{line}: {name}: no such file", file.path));
+            }
+        }
+    }
+    unknown
 }
 
 /// Returns the targets of a file's links and images, each with its line.
@@ -163,6 +181,16 @@ mod tests {
         check(&[text("README.md", &format!("{links}\n\n# A heading!"))], &mut found).unwrap_or_default();
         let broken = ["nowhere.md: no such file", "#no-such: no such heading"];
         assert_eq!(found, broken.map(|why| format!("README.md:1: {why}")));
+    }
+
+    #[test]
+    fn pages_that_have_moved_are_named() {
+        let file = text(
+            "a/b.md",
+            "It includes `docs/old.md`, `docs/new.md`, `c/d.md`, `README.md` and `docs/*.svg`.",
+        );
+        let exists = |path: &Path| path == Path::new("docs/new.md") || path == Path::new("a/c/d.md");
+        assert_eq!(unknown_pages(&file, exists), ["a/b.md:1: docs/old.md: no such file"]);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use zlock_core::{CloseReason, SessionState};
 
 use crate::client::Client;
 
-/// A ready client has at least one fourth of the session's longest slack left. While heartbeats are on time, a session keeps
-/// more than half of it.
+/// A ready client has at least a quarter of the session's life left, which is the longest slack that it has had. While
+/// heartbeats are on time, a session keeps more than half of it. The alert on low slack in `contrib` has the same limit.
 const REQUIRED_PART: u32 = 4;
 
 /// A snapshot of a client's health. Returned by [`Client::health`].
@@ -20,7 +20,7 @@ pub struct Health {
     /// The time left until the session's deadline. All locks are lost then, unless the store responds first. Zero if
     /// the session is over. `None` while the session is at rest: it owns no node and has no deadline.
     pub slack: Option<Duration>,
-    /// The minimum slack of a ready client: a quarter of the session's longest slack so far.
+    /// The minimum slack of a ready client: a quarter of the session's life, which is its longest slack so far.
     pub required_slack: Duration,
     /// `true` once [`Client::shutdown`] has begun.
     pub is_shutting_down: bool,

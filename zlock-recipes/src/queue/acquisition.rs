@@ -22,13 +22,14 @@ pub enum Status {
 /// What has happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A listing arrived that was requested after the last wake-up.
+    /// A listing arrived that was requested after the last wake-up. Instead of the first listing, the backend may return a
+    /// queue of the own node alone, if it knows without a listing that this is all: on ZooKeeper by a number and a pin.
     Listed(Queue),
     /// The watch on the node to wait for is armed, or the end of that node will be reported in another way.
     Armed,
     /// The node to wait for was deleted or relabelled, so there is nothing to watch.
     NotArmed,
-    /// A listing arrived, with a watch on the whole queue.
+    /// Such a listing arrived, with a watch on the whole queue.
     ListedAndArmed(Queue),
     /// A watch fired, or the session or the own node changed.
     Woken,
@@ -59,8 +60,8 @@ pub enum Step {
 
 /// The wait for one place in a queue, beginning with the listing of its create, or with the link that replaced it.
 ///
-/// Rules: only two things grant, a listing that was requested after the last wake-up, and a predecessor of the same client
-/// that hands over. Every grant is checked against the status at that moment. A watch is armed on a node as it was listed.
+/// Rules: only a queue and [`Succeeded`](Event::Succeeded) grant. Every grant is checked against the status at that moment. A
+/// watch is armed on a node as it was listed. "The ways to a grant" in ARCHITECTURE.md has the conditions of each.
 #[derive(Clone, Debug)]
 pub struct Acquisition {
     me: NodeId,

@@ -234,6 +234,11 @@ impl Finding {
             Finding::Unresolved(why) => format!("the name does not resolve ({why})"),
             Finding::Unreachable(why) => why.clone(),
             Finding::Silent => "accepts connections but does not respond".into(),
+            Finding::HungUp if protocol == Protocol::ZooKeeper => {
+                "accepts connections and closes them without a response: does this machine have maxClientCnxns \
+                 connections already?"
+                    .into()
+            }
             Finding::HungUp => "accepts connections and closes them without a response".into(),
             Finding::Speaks(Voice::Tls) if !tls => {
                 "answers with TLS, but this client speaks plain text: switch TLS on (`with_tls` or \
@@ -303,7 +308,9 @@ fn greet(address: SocketAddr, hellos: [&[u8]; 3], connected: impl Fn()) -> Findi
 fn connect(address: SocketAddr) -> Result<TcpStream, String> {
     TcpStream::connect_timeout(&address, LIMIT).map_err(|error| match error.kind() {
         Io::ConnectionRefused => "connection refused: is a server running there?".into(),
-        Io::TimedOut => format!("no connection within {LIMIT:?}: does a firewall block it?"),
+        Io::TimedOut => {
+            format!("no connection within {LIMIT:?}: is the server frozen or overloaded, or does a firewall block it?")
+        },
         _ => format!("no connection: {error}"),
     })
 }

@@ -52,6 +52,14 @@ impl EtcdOptions {
         dial(self.clone(), server.to_owned()).await.map_err(failed)
     }
 
+    /// Makes the connect timeout this short, unless it is shorter.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_connect_timeout_within(mut self, limit: Duration) -> Self {
+        self.kit.connect_timeout = self.kit.connect_timeout.min(limit);
+        self
+    }
+
     /// Returns the current servers, each with its port, the preferred ones first.
     ///
     /// # Errors

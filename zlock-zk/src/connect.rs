@@ -105,6 +105,14 @@ impl ZkOptions {
         timeout(self.kit.connect_timeout, connect).await.unwrap_or_else(silent)
     }
 
+    /// Makes the connect timeout this short, unless it is shorter.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_connect_timeout_within(mut self, limit: Duration) -> Self {
+        self.kit.connect_timeout = self.kit.connect_timeout.min(limit);
+        self
+    }
+
     /// Returns the servers of now, each with its port.
     ///
     /// # Errors

@@ -35,6 +35,9 @@ impl kit::Failure for Failure {
 
     fn explain(self, error: Error) -> Error {
         match self {
+            Failure::Zk(source @ zk::Error::Unimplemented) => {
+                error.with_message("ZooKeeper 3.5.3 or later is needed").with_source(source)
+            }
             Failure::Zk(source) => error.with_source(source),
             Failure::ServersDisagree => {
                 error.with_message("the connected server lists a node that its leader does not have")
@@ -97,6 +100,16 @@ pub(crate) fn classify(error: &zk::Error) -> FailureClass {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_told_from_others() {
+        let error = Error::new(ErrorKind::Unexpected, "create").with_path("/app");
+        let failure = Failure::Zk(zk::Error::Unimplemented);
+        let text = kit::Failure::explain(failure, error).to_string();
+        let expected =
+            "create /app: unexpected answer: ZooKeeper 3.5.3 or later is needed: unimplemented operation";
+        assert_eq!(text, expected);
+    }
 
     #[test]
     fn every_error_has_a_class() {

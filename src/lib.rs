@@ -31,6 +31,9 @@ pub mod backend {
         ParsedName, Predecessor, Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait,
         kit,
     };
+    // For the command `zlock`.
+    #[doc(hidden)]
+    pub use zlock_recipes::holders;
 }
 /// The measurements of a client, and the trait that receives them.
 pub mod observer {

@@ -67,9 +67,9 @@ pub(crate) async fn bench(args: Bench) -> Result<ExitCode, Failure> {
         }));
     }
     if args.format.json {
-        print_json(&json!({ "workloads": values }));
+        print_json(&json!({ "workloads": values }))?;
     } else {
-        print_table(["WORKLOAD", "LOCKS/S", "WAIT P50 MS", "WAIT P99 MS", "WHAT"], &rows);
+        print_table(["WORKLOAD", "LOCKS/S", "WAIT P50 MS", "WAIT P99 MS", "WHAT"], &rows)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::output::clean;
+
+/// Nothing failed.
+pub(crate) const SUCCESS: u8 = 0;
 /// The lock was lost, and the command was stopped.
 pub(crate) const LOST: u8 = 123;
 /// Another client held the lock until the time limit.
@@ -44,6 +48,17 @@ impl Failure {
     }
 }
 
+/// Returns the exit code of a subcommand that checks something: 1 if the result is bad, even if it could not be printed.
+pub(crate) fn checked(is_good: bool, printed: Result<(), Failure>) -> Result<ExitCode, Failure> {
+    if is_good {
+        return printed.map(|()| ExitCode::SUCCESS);
+    }
+    if let Err(failure) = printed {
+        failure.report();
+    }
+    Ok(ExitCode::FAILURE)
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -66,5 +81,6 @@ pub(crate) fn say(message: &str) {
 }
 
 fn one_line(message: &str) -> String {
-    message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    clean(&lines.collect::<Vec<_>>().join(" "))
 }

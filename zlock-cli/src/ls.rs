@@ -1,44 +1,72 @@
 //! `zlock ls`: lists the locks below a path.
 
+use std::mem::replace;
 use std::process::ExitCode;
 
 use serde_json::json;
-use zlock::Client;
+use zlock::backend::CoordinationBackend as _;
 
 use crate::args::Below;
-use crate::exit::Failure;
-use crate::output::{print_json, print_table};
-use crate::store::Target;
+use crate::exit::{Failure, say};
+use crate::output::{clean, json_text, print_row, write};
+use crate::store::{Count, Row, Target};
 
 pub(crate) async fn ls(args: Below) -> Result<ExitCode, Failure> {
     let target = Target::of(&args.store)?;
     // Connecting first: its errors say what is wrong with each server.
     let store = target.connect().await?;
-    let mut paths = target.locks_below(args.prefix.as_ref()).await?;
-    paths.sort();
-    let client = Client::new(store.backend.clone());
-    let mut rows = Vec::new();
-    for path in paths {
-        let participants = client.mutex(&path)?.participants().await?;
-        let holders = participants.iter().filter(|participant| participant.is_holder).count();
-        // An empty queue: the lock was released meanwhile.
-        if !participants.is_empty() {
-            rows.push((path, holders, participants.len() - holders));
-        }
-    }
+    let mut list = List { is_json: args.format.json, has_begun: false };
+    let unread = store.each_lock(args.prefix.as_ref(), |row| list.row(&row)).await?;
     // This client holds nothing, so a failure has no effect.
-    let _ = client.close().await;
-    if args.format.json {
-        let locks: Vec<_> = rows
-            .iter()
-            .map(|(path, holders, waiters)| json!({ "lock": path.as_str(), "holders": holders, "waiters": waiters }))
-            .collect();
-        print_json(&json!({ "locks": locks }));
-    } else {
-        let row = |(path, holders, waiters): &(zlock::LockPath, usize, usize)| {
-            [holders.to_string(), waiters.to_string(), path.to_string()]
-        };
-        print_table(["HOLDERS", "WAITERS", "LOCK"], &rows.iter().map(row).collect::<Vec<_>>());
-    }
+    let _ = store.backend.close().await;
+    list.end(&unread)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints locks as they are found. Prints nothing before the first answer, which may be an error.
+struct List {
+    is_json: bool,
+    has_begun: bool,
+}
+
+impl List {
+    /// The table's titles. The columns are as wide, since the rows are not known yet.
+    const TITLES: [&str; 3] = ["HOLDERS", "WAITERS", "LOCK"];
+
+    fn row(&mut self, Row { path, holders, waiters }: &Row) -> Result<(), Failure> {
+        let is_first = self.begin()?;
+        if !self.is_json {
+            return Self::print([holders.to_string(), waiters.to_string(), clean(path.as_str())]);
+        }
+        let lock = json!({ "lock": path.as_str(), "holders": holders, "waiters": waiters });
+        write(format!("{}{}", if is_first { "" } else { "," }, json_text(&lock)).as_bytes())
+    }
+
+    fn end(mut self, unread: &Count) -> Result<(), Failure> {
+        self.begin()?;
+        if self.is_json {
+            write(format!("],\"unreadable\":{}}}\n", unread.total).as_bytes())?;
+        }
+        if unread.total > 0 {
+            say(&format!("paths that may not be read are left out: {unread}"));
+        }
+        Ok(())
+    }
+
+    /// Prints what comes before the first lock. Returns `true` the first time.
+    fn begin(&mut self) -> Result<bool, Failure> {
+        if replace(&mut self.has_begun, true) {
+            return Ok(false);
+        }
+        if self.is_json {
+            write(b"{\"locks\":[")?
+        } else {
+            Self::print(Self::TITLES.map(str::to_owned))?
+        }
+        Ok(true)
+    }
+
+    fn print(cells: [String; 3]) -> Result<(), Failure> {
+        print_row(&cells, Self::TITLES.map(str::len))
+    }
 }

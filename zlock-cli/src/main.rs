@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod doctor;
 mod exit;
+mod limits;
 mod ls;
 mod man;
 mod output;
@@ -27,19 +28,22 @@ use crate::args::{Cli, Command};
 use crate::exit::{Failure, say};
 
 fn main() -> ExitCode {
+    // A file that may not grow is then an error like a full disk. The command of `zlock run` gets the signal back.
+    let limit = sys::ignore(&[libc::SIGXFSZ]);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
     let done = match cli.command {
         // It consists of two processes with a runtime each.
-        Command::Run(args) => return run::run(args),
+        Command::Run(args) => return run::run(args, limit),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "zlock", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "zlock", &mut script);
+            print(&script)
         }
-        Command::Man => match man::print() {
-            Ok(()) => Ok(ExitCode::SUCCESS),
+        Command::Man => match man::page() {
+            Ok(page) => print(&page),
             Err(error) => Err(Failure::failed(format!("cannot write the page: {error}"))),
         },
         Command::Ls(args) => wait_for(ls::ls(args)),
@@ -52,8 +56,14 @@ fn main() -> ExitCode {
     done.unwrap_or_else(|failure: Failure| failure.report())
 }
 
+fn print(text: &[u8]) -> Result<ExitCode, Failure> {
+    output::write(text).map(|()| ExitCode::SUCCESS)
+}
+
 /// Runs a subcommand that sends requests to a store.
 fn wait_for(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+    limits::files()?;
+    limits::threads()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let done = runtime.block_on(command);
@@ -66,8 +76,7 @@ fn wait_for(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<
 fn usage(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            ExitCode::SUCCESS
+            error.print().map_or_else(|error| output::lost(&error).report(), |()| ExitCode::SUCCESS)
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();

@@ -1,14 +1,14 @@
-//! `zlock man`: prints the man page, which has a section for each subcommand.
+//! `zlock man`: the man page, which has a section for each subcommand.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 
 use crate::args::Cli;
 
-/// Writes the page to standard output.
-pub(crate) fn print() -> io::Result<()> {
+/// Returns the page.
+pub(crate) fn page() -> io::Result<Vec<u8>> {
     let mut zlock = Cli::command();
     zlock.build();
     let mut page = Vec::new();
@@ -22,7 +22,7 @@ pub(crate) fn print() -> io::Result<()> {
     }
     man.render_extra_section(&mut page)?;
     man.render_version_section(&mut page)?;
-    io::stdout().write_all(&page)
+    Ok(page)
 }
 
 /// Renders a subcommand's page as a section.

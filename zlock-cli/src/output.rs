@@ -1,9 +1,11 @@
 //! Prints tables, colours, JSON and times.
 
-use std::io::{IsTerminal as _, Write as _, stdout};
+use std::io::{self, IsTerminal as _, Write as _, stdout};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
+
+use crate::exit::{self, Failure};
 
 /// A terminal colour, by its ANSI number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,45 +25,84 @@ pub(crate) fn paint(text: &str, colour: Colour) -> String {
     if has_colours() { format!("\x1b[{}m{text}\x1b[0m", colour as u8) } else { text.to_owned() }
 }
 
-/// Writes a line to standard output. If the reader is gone (`| head`), exits silently.
-pub(crate) fn print(line: &str) {
+/// Writes a line to standard output.
+///
+/// # Errors
+/// Those of [`write`].
+pub(crate) fn print(line: &str) -> Result<(), Failure> {
+    write(format!("{line}\n").as_bytes())
+}
+
+/// Writes text to standard output.
+///
+/// # Errors
+/// The output is lost. If only its reader is gone (`| head`), the failure has no message and the exit code 0.
+pub(crate) fn write(text: &[u8]) -> Result<(), Failure> {
     let mut stdout = stdout().lock();
-    if stdout.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdout.flush()).is_err() {
-        std::process::exit(0);
+    stdout.write_all(text).and_then(|()| stdout.flush()).map_err(|error| lost(&error))
+}
+
+/// Returns the failure for output that cannot be written.
+pub(crate) fn lost(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(exit::SUCCESS, ""),
+        _ => Failure::failed(format!("cannot write to standard output: {error}")),
     }
 }
 
 /// Writes JSON on one line.
-pub(crate) fn print_json(value: &Value) {
-    print(&value.to_string());
+pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
+    print(&json_text(value))
+}
+
+/// Returns JSON that is safe to show.
+pub(crate) fn json_text(value: &Value) -> String {
+    // serde_json escapes control characters. The others occur in strings only, and all of them have four digits.
+    value.to_string().chars().fold(String::new(), |mut text, c| {
+        if misleads(c) {
+            text.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            text.push(c);
+        }
+        text
+    })
 }
 
 /// Writes a table with a row of titles. The last column is not padded.
-pub(crate) fn print_table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) {
+pub(crate) fn print_table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
     let titles = titles.map(str::to_owned);
     let all = || std::iter::once(&titles).chain(rows);
     let widths: [usize; N] =
         std::array::from_fn(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    for row in all() {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            line.push_str(&format!("{cell:width$}  "));
-        }
-        print(line.trim_end());
-    }
+    all().try_for_each(|row| print_row(row, widths))
 }
 
-/// Returns foreign text in printable form: at most 80 characters, with control characters replaced.
+/// Writes a row of a table with columns of these widths.
+pub(crate) fn print_row<const N: usize>(row: &[String; N], widths: [usize; N]) -> Result<(), Failure> {
+    let line: String = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
+    print(line.trim_end())
+}
+
+/// Returns foreign text in printable form: at most 80 characters, and [`clean`].
 pub(crate) fn printable(bytes: &[u8]) -> String {
     const MAX: usize = 80;
 
     let text = String::from_utf8_lossy(bytes);
-    let shown: String = text
-        .chars()
-        .take(MAX)
-        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-        .collect();
-    if text.chars().nth(MAX).is_some() { format!("{shown}..") } else { shown }
+    match text.char_indices().nth(MAX) {
+        Some((end, _)) => format!("{}..", clean(&text[..end])),
+        None => clean(&text),
+    }
+}
+
+/// Replaces the characters that change what is shown around them.
+pub(crate) fn clean(text: &str) -> String {
+    let shown = |c: char| if c.is_control() || misleads(c) { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(shown).collect()
+}
+
+/// Returns `true` for characters that break the line or change the direction of what follows. Names may contain them.
+fn misleads(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Formats a time as `2026-11-22T14:37:00Z`.
@@ -125,5 +166,9 @@ mod tests {
     fn foreign_text_cannot_change_the_terminal() {
         assert_eq!(printable(b"a\x1b[2J\nb\xff"), "a\u{fffd}[2J\u{fffd}b\u{fffd}");
         assert_eq!(printable(&[b'x'; 100]), format!("{}..", "x".repeat(80)));
+        assert_eq!(printable("a\u{202e}b\u{2028}c\u{2066}é".as_bytes()), "a\u{fffd}b\u{fffd}c\u{fffd}é");
+        let name = Value::from("a\u{202e}\u{2029}\n😀");
+        assert_eq!(json_text(&name), r#""a\u202e\u2029\n😀""#);
+        assert_eq!(serde_json::from_str::<Value>(&json_text(&name)).unwrap(), name);
     }
 }

@@ -7,8 +7,8 @@ use zlock::backend::{CoordinationBackend as _, Deletion, Target as Place};
 use zlock::{Client, LockPath};
 
 use crate::args::{Lock, Revoke};
-use crate::exit::Failure;
-use crate::output::{print, print_json};
+use crate::exit::{Failure, checked};
+use crate::output::{clean, print, print_json};
 use crate::store::{Store, Target};
 
 pub(crate) async fn revoke(args: Revoke) -> Result<ExitCode, Failure> {
@@ -21,17 +21,17 @@ pub(crate) async fn revoke(args: Revoke) -> Result<ExitCode, Failure> {
     };
     // This client holds nothing, so a failure has no effect.
     let _ = client.close().await;
-    if format.json {
-        print_json(&json!({ "lock": path.as_str(), what: count }));
+    let printed = if format.json {
+        print_json(&json!({ "lock": path.as_str(), what: count }))
     } else {
-        print(&match (what, count) {
+        print(&clean(&match (what, count) {
             ("asked", 0) => format!("{path}: nobody holds the lock"),
             ("asked", count) => format!("{path}: holders asked to release the lock: {count}"),
             (_, 0) => format!("{path}: no node has this token; see zlock who"),
             _ => format!("{path}: node removed"),
-        });
-    }
-    Ok(if count == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        }))
+    };
+    checked(count > 0, printed)
 }
 
 /// Removes the node with this token. Returns `true` if the node existed.

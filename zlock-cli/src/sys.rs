@@ -114,9 +114,11 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Ignores a signal.
-pub(crate) fn ignore(signal: i32) {
-    set(signal, libc::SIG_IGN);
+/// Ignores signals. Returns those that were not ignored before.
+pub(crate) fn ignore(signals: &[i32]) -> Vec<i32> {
+    let changed: Vec<_> = signals.iter().copied().filter(|signal| !is_ignored(*signal)).collect();
+    changed.iter().for_each(|signal| set(*signal, libc::SIG_IGN));
+    changed
 }
 
 /// Restores the default action of a signal. Only makes a system call.

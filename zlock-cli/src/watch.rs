@@ -25,7 +25,7 @@ pub(crate) async fn watch(args: Lock) -> Result<ExitCode, Failure> {
         match look(&store, &client, &args.name).await {
             Ok((queue, change)) => {
                 for (event, participant) in events(&known, &queue) {
-                    show(event, participant, args.format.json);
+                    show(event, participant, args.format.json)?;
                 }
                 known = queue;
                 change.await;
@@ -55,7 +55,7 @@ fn events<'a>(before: &'a [Participant], after: &'a [Participant]) -> Vec<(&'sta
     left.chain(changed.map(|one| (state(one), one))).collect()
 }
 
-fn show(event: &str, participant: &Participant, json: bool) {
+fn show(event: &str, participant: &Participant, json: bool) -> Result<(), Failure> {
     let time = utc(now());
     if !json {
         return print(&format!("{time} {} {}", painted(event), line(participant)));
@@ -65,5 +65,5 @@ fn show(event: &str, participant: &Participant, json: bool) {
         fields.insert("time".to_owned(), time.into());
         fields.insert("event".to_owned(), event.into());
     }
-    print_json(&value);
+    print_json(&value)
 }

@@ -7,7 +7,7 @@ use zlock::Client;
 
 use crate::args::Lock;
 use crate::exit::Failure;
-use crate::output::{print, print_json, print_table};
+use crate::output::{clean, print, print_json, print_table};
 use crate::participant::{TITLES, row, to_json};
 use crate::store::Target;
 
@@ -19,11 +19,11 @@ pub(crate) async fn who(args: Lock) -> Result<ExitCode, Failure> {
     let _ = client.close().await;
     if args.format.json {
         let participants: Vec<_> = participants.iter().map(to_json).collect();
-        print_json(&json!({ "lock": args.name.as_str(), "participants": participants }));
+        print_json(&json!({ "lock": args.name.as_str(), "participants": participants }))?;
     } else if participants.is_empty() {
-        print(&format!("{}: free", args.name));
+        print(&format!("{}: free", clean(args.name.as_str())))?;
     } else {
-        print_table(TITLES, &participants.iter().map(row).collect::<Vec<_>>());
+        print_table(TITLES, &participants.iter().map(row).collect::<Vec<_>>())?;
     }
     Ok(ExitCode::SUCCESS)
 }

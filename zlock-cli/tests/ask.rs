@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use zlock_testkit::{etcd_or_skip, etcdctl, limit, zookeeper_or_skip};
-use zookeeper_client::{Acls, CreateMode};
+use zookeeper_client::{Acls, AuthId, CreateMode, Permission};
 
 use crate::support::{folder, number_in, outcome, pid_of, send, zlock};
 
@@ -110,6 +110,47 @@ async fn forced(url: &str) {
     assert!(!support::is_alive(command));
 }
 
+/// Variables and arguments may be secret: nobody sees more than the name of the program.
+async fn a_secret_is_in_no_node(url: &str) {
+    for (n, (program, script)) in [
+        (" (sleep)", "PGPASSWORD=hunter2 /bin/sleep 1000"),
+        (" (sh)", "PGPASSWORD='hunter2 hunter2 hunter2' sleep 1000"),
+        (" (sh)", "PGPASSWORD=$(echo hunter2) sleep 1000"),
+        (" (sleep)", "sleep 1000;hunter2"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("ask/secret{n}");
+        let run = ["run", "--url", url, "--shell", &name, "--", script];
+        let holder = zlock(&run).stderr(Stdio::null()).spawn().unwrap();
+        let found = until(url, &name, 1).await;
+        let data = found[0]["data"].as_str().unwrap();
+        assert!(data.ends_with(&format!("pid {}{program}", pid_of(&holder))), "{script}: {data}");
+        assert!(!found[0].to_string().contains("hunter2"), "{script}: {data}");
+    }
+}
+
+/// Names that would change what a terminal shows around them.
+async fn a_name_cannot_change_what_is_shown(url: &str) {
+    let (name, shown) = ("ask/a\u{202e}b\u{2028}c", "/ask/a\u{fffd}b\u{fffd}c");
+    let holder = zlock(&["run", "-v", "--url", url, name, "--", "sleep", "1000"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until(url, name, 1).await;
+    for args in [&["ls"][..], &["revoke", "--force", "--token", "1", name], &["doctor", name]] {
+        let (_, stdout, stderr) = outcome(zlock(args).args(["--url", url])).await;
+        assert!(stdout.contains(shown) && stderr.is_empty(), "{args:?}: {stdout}{stderr}");
+        assert!(!stdout.contains(['\u{202e}', '\u{2028}']), "{args:?}: {stdout}");
+        let (_, stdout, _) = outcome(zlock(args).args(["--json", "--url", url])).await;
+        assert!(stdout.contains(r"/ask/a\u202eb\u2028c") && stdout.is_ascii(), "{args:?}: {stdout}");
+    }
+    send(pid_of(&holder), rustix::process::Signal::TERM);
+    let said = String::from_utf8(holder.wait_with_output().await.unwrap().stderr).unwrap();
+    assert!(said.contains(shown) && !said.contains(['\u{202e}', '\u{2028}']), "{said}");
+}
+
 async fn watched(url: &str) {
     let mut watch =
         zlock(&["watch", "--json", "--url", url, "ask/watched"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -196,7 +237,14 @@ mod zookeeper {
         )*};
     }
 
-    cases!(held_and_waited_for, forced, watched, kinds);
+    cases!(
+        held_and_waited_for,
+        forced,
+        watched,
+        kinds,
+        a_secret_is_in_no_node,
+        a_name_cannot_change_what_is_shown
+    );
 
     /// Shows nodes of Curator and kazoo, and leaves nothing behind.
     #[tokio::test]
@@ -231,10 +279,116 @@ mod zookeeper {
         })
         .await;
     }
+
+    /// Nodes of others, which this user may not read, are counted.
+    #[tokio::test]
+    async fn what_may_not_be_read_is_left_out() {
+        limit(async {
+            let Some(server) = zookeeper_or_skip().await else { return };
+            let root = format!("/{}", unique_name());
+            let other = zookeeper_client::Client::connector().with_auth("digest", b"other:secret");
+            let other = other.connect(&server.connect_string()).await.unwrap();
+            let acl = [zookeeper_client::Acl::new(Permission::ALL, AuthId::authed())];
+            let (all, one) = (Acls::anyone_all(), Acls::new(&acl));
+            let (open, closed) =
+                (CreateMode::Persistent.with_acls(all), CreateMode::Persistent.with_acls(one));
+            other.create(&root, b"", &open).await.unwrap();
+            for (path, options) in [("a", &closed), ("b", &open), ("b/c", &closed), ("d", &open)] {
+                other.create(&format!("{root}/{path}"), b"", options).await.unwrap();
+            }
+            let place = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+            other.create(&format!("{root}/d/lock-"), b"", &place).await.unwrap();
+            let url = format!("zk://{}{root}", server.addr());
+            let (code, stdout, stderr) = outcome(&mut zlock(&["ls", "--url", &url])).await;
+            let expected = "zlock: paths that may not be read are left out: 2: /a, /b/c\n";
+            assert_eq!((code, &*stderr), (0, expected), "{stdout}");
+            assert!(stdout.lines().count() == 2 && stdout.contains("/d"), "{stdout}");
+            let (code, locks) = json(&url, &["ls"]).await;
+            assert_eq!(
+                (code, &locks["unreadable"], &locks["locks"][0]["lock"]),
+                (0, &2.into(), &"/d".into())
+            );
+            let (code, stdout, _) = outcome(&mut zlock(&["doctor", "--url", &url])).await;
+            assert!(code == 0 && stdout.contains("not checked: paths that may not be read: 2: "), "{stdout}");
+            // What was asked for is not left out.
+            let (code, stdout, stderr) = outcome(&mut zlock(&["ls", "--url", &url, "a"])).await;
+            assert!(code == 125 && stderr.contains("/a: ZooKeeper: "), "{stdout}{stderr}");
+        })
+        .await;
+    }
+
+    /// More nodes than there are requests in flight, at two levels, some of them with waiters.
+    #[tokio::test]
+    async fn many_locks_are_all_listed() {
+        limit(async {
+            let Some(server) = zookeeper_or_skip().await else { return };
+            let root = format!("/{}", unique_name());
+            let raw = zookeeper_client::Client::connect(&server.connect_string()).await.unwrap();
+            let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+            let place = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+            raw.create(&root, b"", &persistent).await.unwrap();
+            for group in 0..20 {
+                let group = format!("{root}/{group}");
+                raw.create(&group, b"", &persistent).await.unwrap();
+                let paths: Vec<_> = (0..30).map(|lock| format!("{group}/{lock}")).collect();
+                for path in &paths {
+                    raw.create(path, b"", &persistent).await.unwrap();
+                }
+                for path in paths.iter().chain(&paths[..10]) {
+                    raw.create(&format!("{path}/lock-"), b"", &place).await.unwrap();
+                }
+            }
+            all_are_listed(&format!("zk://{}{root}", server.addr())).await;
+        })
+        .await;
+    }
 }
 
 mod etcd {
     use super::*;
+
+    /// More keys than a page has, at two levels, some of them with waiters.
+    #[tokio::test]
+    async fn many_locks_are_all_listed() {
+        limit(async {
+            let Some(server) = etcd_or_skip().await else { return };
+            let root = format!("/{}", unique_name());
+            let mut raw = etcd_client::Client::connect([server.connect_string()], None).await.unwrap();
+            let (one, two) =
+                (raw.lease_grant(600, None).await.unwrap(), raw.lease_grant(600, None).await.unwrap());
+            for group in 0..20 {
+                for lock in 0..30 {
+                    let leases = if lock < 10 { &[one.id(), two.id()][..] } else { &[one.id()] };
+                    for lease in leases {
+                        let key = format!("{root}/{group}/{lock}/{lease:x}");
+                        let options = etcd_client::PutOptions::new().with_lease(*lease);
+                        raw.put(key, "", Some(options)).await.unwrap();
+                    }
+                    raw.put(format!("{root}/{group}/{lock}/config"), "x", None).await.unwrap();
+                }
+                // A lock above the others, among whose keys theirs are.
+                for lease in [one.id(), two.id()] {
+                    let options = etcd_client::PutOptions::new().with_lease(lease);
+                    raw.put(format!("{root}/{group}/{lease:x}"), "", Some(options)).await.unwrap();
+                }
+            }
+            let url = format!("etcd://{}{root}", server.addr());
+            let (_, locks) = json(&url, &["ls"]).await;
+            let upper = locks["locks"].as_array().unwrap().iter();
+            let upper = upper.filter(|lock| lock["lock"].as_str().unwrap().matches('/').count() == 1);
+            assert!(upper.clone().all(|lock| lock["holders"] == 1 && lock["waiters"] == 1), "{locks}");
+            assert_eq!(upper.count(), 20);
+            for group in 0..20 {
+                let prefix = format!("{root}/{group}/{:x}", one.id());
+                raw.delete(prefix, None).await.unwrap();
+                raw.delete(format!("{root}/{group}/{:x}", two.id()), None).await.unwrap();
+            }
+            all_are_listed(&url).await;
+            let (code, stdout, _) = outcome(&mut zlock(&["doctor", "--url", &url])).await;
+            assert!(code == 1 && stdout.contains("foreign keys: 600: /0/0/config, "), "{stdout}");
+        })
+        .await;
+    }
 
     async fn url() -> Option<String> {
         Some(format!("etcd://{}/{}", etcd_or_skip().await?.addr(), unique_name()))
@@ -254,7 +408,14 @@ mod etcd {
         )*};
     }
 
-    cases!(held_and_waited_for, forced, watched, kinds);
+    cases!(
+        held_and_waited_for,
+        forced,
+        watched,
+        kinds,
+        a_secret_is_in_no_node,
+        a_name_cannot_change_what_is_shown
+    );
 
     #[tokio::test]
     async fn foreign_holders_are_shown_and_nothing_is_made() {
@@ -290,6 +451,25 @@ mod etcd {
         })
         .await;
     }
+}
+
+/// Checks the listing of 20 groups of 30 locks, the first ten of which have a waiter.
+async fn all_are_listed(url: &str) {
+    let (code, locks) = json(url, &["ls"]).await;
+    let locks = locks["locks"].as_array().unwrap();
+    let names: std::collections::BTreeSet<_> =
+        locks.iter().map(|lock| lock["lock"].as_str().unwrap()).collect();
+    assert_eq!((code, locks.len(), names.len()), (0, 600, 600));
+    for lock in locks {
+        let number: u32 = lock["lock"].as_str().unwrap().rsplit('/').next().unwrap().parse().unwrap();
+        assert_eq!(
+            (&lock["holders"], &lock["waiters"]),
+            (&1.into(), &u32::from(number < 10).into()),
+            "{lock}"
+        );
+    }
+    let (_, table, _) = outcome(&mut zlock(&["ls", "--url", url])).await;
+    assert_eq!((table.lines().count(), table.lines().next()), (601, Some("HOLDERS  WAITERS  LOCK")));
 }
 
 /// Returns a name that no other test uses.

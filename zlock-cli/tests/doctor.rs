@@ -3,9 +3,13 @@
 
 mod support;
 
+use std::net::SocketAddr;
+
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
-use zlock_testkit::{Ensemble, Etcd, Port, ZooKeeper, etcdctl, have_etcd, have_zookeeper, limit};
+use zlock_testkit::{Ensemble, Etcd, Port, ZooKeeper, etcdctl, have_etcd, have_zookeeper, limit, zk_op};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{outcome, zlock};
@@ -70,6 +74,86 @@ async fn zookeeper() {
                 "foreign nodes: 1: /app/lock/config",
             ]
         );
+    })
+    .await;
+}
+
+/// A relay to a server that makes it look like 3.4: it does not know container nodes.
+async fn without_containers(server: SocketAddr) -> SocketAddr {
+    /// A kind of request that no server knows.
+    const UNKNOWN: [u8; 4] = 99_i32.to_be_bytes();
+
+    async fn relay(client: TcpStream, server: TcpStream) -> std::io::Result<()> {
+        let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+            (client.into_split(), server.into_split());
+        let requests = async {
+            let mut frame = vec![0; 4];
+            while from_client.read_exact(&mut frame).await.is_ok() {
+                if frame != b"srvr"[..] {
+                    let length = u32::from_be_bytes(frame[..].try_into().unwrap()) as usize;
+                    frame.resize(4 + length, 0);
+                    from_client.read_exact(&mut frame[4..]).await?;
+                }
+                if frame.get(8..12) == Some(&zk_op::CREATE_CONTAINER.to_be_bytes()) {
+                    frame[8..12].copy_from_slice(&UNKNOWN);
+                }
+                to_server.write_all(&frame).await?;
+                frame.truncate(4);
+            }
+            std::io::Result::Ok(())
+        };
+        let answers = async {
+            loop {
+                let mut bytes = vec![0; 4096];
+                let length = from_server.read(&mut bytes).await?;
+                if length == 0 {
+                    return to_client.shutdown().await;
+                }
+                bytes.truncate(length);
+                if bytes.starts_with(b"Zookeeper version: 3.") {
+                    bytes[21..24].copy_from_slice(b"4.9");
+                }
+                to_client.write_all(&bytes).await?;
+            }
+        };
+        tokio::try_join!(requests, answers).map(drop)
+    }
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let server = TcpStream::connect(server).await.unwrap();
+            tokio::spawn(relay(client, server));
+        }
+    });
+    addr
+}
+
+#[tokio::test]
+async fn a_zookeeper_that_is_too_old_is_named() {
+    limit(async {
+        if !have_zookeeper() {
+            return;
+        }
+        let server = ZooKeeper::start().await;
+        let url = format!("zk://{}", without_containers(server.addr()).await);
+        let (code, _, stderr) = outcome(&mut zlock(&["run", "--url", &url, "a/b", "--", "true"])).await;
+        assert!(code == 125 && stderr.contains("ZooKeeper 3.5.3 or later is needed"), "{code}: {stderr}");
+        let (code, findings) = doctor(&url, &[]).await;
+        let bad = bad(&findings);
+        assert_eq!((code, bad.len()), (1, 2), "{findings:?}");
+        assert!(bad[0].starts_with("permission: ") && bad[0].contains("3.5.3 or later is needed"), "{bad:?}");
+        assert!(bad[1].contains(": ZooKeeper 3.4.9, standalone"), "{bad:?}");
+
+        // The paths of the doctor's lock exist.
+        let raw = zookeeper_client::Client::connect(&server.connect_string()).await.unwrap();
+        let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        raw.create("/zlock-doctor", b"", &persistent).await.unwrap();
+        let (code, findings) = doctor(&url, &[]).await;
+        let bad = self::bad(&findings);
+        assert!(code == 1 && bad.len() == 1 && bad[0].starts_with("server: "), "{bad:?}");
     })
     .await;
 }

@@ -5,6 +5,7 @@
 mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
@@ -105,6 +106,73 @@ async fn a_process_that_the_system_refuses_is_no_fault_of_the_command() {
             let last = message.lines().last().unwrap_or_default();
             assert!(last.contains("Resource temporarily unavailable"), "{room}: {message}");
         }
+    })
+    .await;
+}
+
+/// The library for ZooKeeper starts threads, and panics if it cannot.
+#[tokio::test]
+async fn without_threads_no_server_is_asked() {
+    limit(async {
+        if !have_root() {
+            return;
+        }
+        let (_folder, command) = folder();
+        let url = "zk://127.0.0.1:1?connect_timeout=300ms";
+        for (room, args) in [(2, &["ls"][..]), (3, &["run", "a", "--", "echo", "ran"])] {
+            let user = (200_000 + 4 * std::process::id() + room).to_string();
+            let mut run = as_user(&user, &["prlimit", &format!("--nproc={room}")]);
+            let (code, output, message) = outcome(run.arg(&command).args(args).env("ZLOCK_URL", url)).await;
+            assert_eq!((code, &*output, message.lines().count()), (125, "", 1), "{room}: {message}");
+            assert!(message.contains("threads: Resource temporarily unavailable"), "{room}: {message}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_files_nothing_is_started() {
+    limit(async {
+        for files in 7..=24 {
+            for args in
+                [&["run", "--url", "mem://t", "a", "--", "echo", "ran"][..], &["ls", "--url", "mem://t"]]
+            {
+                let mut run = at_a_prompt("prlimit");
+                run.arg(format!("--nofile={files}")).arg(env!("CARGO_BIN_EXE_zlock")).args(args);
+                let (code, output, message) = outcome(run.kill_on_drop(true)).await;
+                assert_eq!((code, &*output, message.lines().count()), (125, "", 1), "{files}: {message}");
+                assert!(message.contains("files: Too many open files"), "{files}: {message}");
+            }
+        }
+    })
+    .await;
+}
+
+/// A message that has no room is lost, and nothing else. The command is killed by the signal, as without zlock.
+#[tokio::test]
+async fn a_file_that_may_not_grow_ends_no_run() {
+    limit(async {
+        let folder = support::folder();
+        let script = "grep SigIgn /proc/self/status; echo too much > $0";
+        let run = |program: &str, file: &str| {
+            let mut run = at_a_prompt("prlimit");
+            run.args(["--fsize=0", program]).env("ZLOCK_URL", "mem://t").kill_on_drop(true);
+            let messages = std::fs::File::create(folder.path().join(file)).unwrap();
+            run.stdout(std::process::Stdio::piped()).stderr(messages);
+            run
+        };
+        let file = folder.path().join("full");
+        let mut alone = run("sh", "alone");
+        alone.args(["-c", script]).arg(&file);
+        let mut locked = run(env!("CARGO_BIN_EXE_zlock"), "locked");
+        locked.args(["run", "-v", "a", "--", "sh", "-c", script]).arg(&file);
+        let alone = alone.spawn().unwrap().wait_with_output().await.unwrap();
+        let locked = locked.spawn().unwrap().wait_with_output().await.unwrap();
+        assert_eq!(alone.status.signal(), Some(libc::SIGXFSZ));
+        assert_eq!(locked.status.code(), Some(128 + libc::SIGXFSZ), "{:?}", locked.status);
+        let mask = String::from_utf8(locked.stdout).unwrap();
+        let mask = u64::from_str_radix(mask.trim().trim_start_matches("SigIgn:").trim(), 16).unwrap();
+        assert_eq!(mask & 1 << (libc::SIGXFSZ - 1), 0, "the command ignores the signal");
     })
     .await;
 }

@@ -4,13 +4,14 @@
 mod support;
 
 use std::path::Path;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use zlock_testkit::{have_strace, limit};
 
 use crate::support::{
     at_a_prompt, eventually, exit_code, folder, is_alive, is_dead, keeper_of, number_in, pid_of, run_script,
-    send, state, written,
+    send, state, written, zlock,
 };
 
 /// Returns a command that reports the signals it receives, with a child that does the same.
@@ -133,6 +134,38 @@ async fn kill_9_of_the_keeper_finds_children_that_left_the_group() {
         send(keeper_of(pid_of(&child)).await, Signal::KILL);
         assert_eq!(exit_code(child).await, 125);
         is_dead(left).await;
+    })
+    .await;
+}
+
+/// A command that is never the same process for long: each one leaves its session, starts the next one, and ends.
+#[tokio::test]
+async fn kill_9_of_the_keeper_finds_a_chain_of_processes() {
+    limit(async {
+        // A search that misses the last process of one chain may find that of another.
+        for _ in 0..10 {
+            let folder = folder();
+            let file = folder.path().join("links");
+            let script = format!(
+                r#"use POSIX qw(setsid _exit);
+                for (my $n = 0; $n < 2000; $n++) {{
+                    my $next = fork;
+                    if ($next) {{ $n ? _exit(0) : sleep 1000 }}
+                    setsid; open(my $file, '>>', '{}'); syswrite($file, "$$\n"); close $file;
+                    select(undef, undef, undef, 0.002)
+                }}"#,
+                file.display()
+            );
+            let args = ["run", "--url", "mem://test", "a", "--", "perl", "-e", &script];
+            let child = zlock(&args).stderr(Stdio::null()).spawn().unwrap();
+            let links = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
+            eventually("a chain", || (links() > 50).then_some(())).await;
+            send(keeper_of(pid_of(&child)).await, Signal::KILL);
+            assert_eq!(exit_code(child).await, 125);
+            let ended = links();
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            assert_eq!(links(), ended, "zlock has ended before the last process was dead");
+        }
     })
     .await;
 }

@@ -1,13 +1,14 @@
 //! The doctor's checks of etcd members.
 
-use etcd_client::{AlarmAction, AlarmType, Client, GetOptions, StatusResponse};
+use etcd_client::{AlarmAction, AlarmType, Client, GetOptions, KeyValue, StatusResponse};
 use zlock::LockPath;
 use zlock::etcd::EtcdOptions;
 
 use super::finding::Finding;
 use super::version;
 use crate::exit::Failure;
-use crate::store::etcd::{connect_to, each_key, failed, is_place, no_server};
+use crate::store::Count;
+use crate::store::etcd::{Walk, connect_to, failed, is_place, no_server};
 
 /// A store with this many revisions should have been compacted.
 const MANY_REVISIONS: i64 = 10_000;
@@ -90,26 +91,34 @@ async fn alarms(client: &mut Client) -> Result<Finding, Failure> {
     Ok(Finding::bad("alarms", message, "run etcdctl alarm list; without free space no lock can be acquired"))
 }
 
+/// The keys of one path that are in no queue.
+#[derive(Default)]
+struct Others {
+    has_places: bool,
+    ownerless: Count,
+    foreign: Count,
+}
+
 /// Finds keys below the path that have no lease, or that do not belong to a queue.
 async fn keys(client: &mut Client, root: &str, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
-    let (mut ownerless, mut foreign) = (Vec::new(), Vec::new());
-    let mut locks = std::collections::BTreeSet::new();
-    each_key(client, root, prefix, |path, name, key| {
+    let (mut ownerless, mut beside) = (Count::default(), Count::default());
+    let mut walk = Walk::<Others>::new(client, root, prefix);
+    let mut sort = |others: &mut Others, name: &str, key: &KeyValue| {
         let is_hexadecimal = name.len() >= 12 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         if is_place(name, key) {
-            locks.insert(path.to_owned());
+            others.has_places = true;
         } else if key.lease() == 0 && is_hexadecimal {
-            ownerless.push(format!("{path}/{name}"));
+            others.ownerless.add(name.to_owned());
         } else {
-            foreign.push((path.to_owned(), name.to_owned()));
+            others.foreign.add(name.to_owned());
         }
-    })
-    .await?;
-    let beside: Vec<_> = foreign
-        .iter()
-        .filter(|(path, _)| locks.contains(path))
-        .map(|(path, name)| format!("{path}/{name}"))
-        .collect();
+    };
+    while let Some((path, others)) = walk.next(&mut sort).await? {
+        ownerless.add_below(&path, others.ownerless);
+        if others.has_places {
+            beside.add_below(&path, others.foreign);
+        }
+    }
     Ok(vec![
         super::listed(
             "ownerless keys",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::output::{Colour, paint};
+use crate::output::{Colour, clean, paint};
 
 /// The result of one check.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ impl Finding {
 
     pub(super) fn line(&self) -> String {
         let Finding { check, message, remedy } = self;
+        let message = clean(message);
         match remedy {
             None => format!("{}  {check}: {message}", paint("ok ", Colour::Green)),
             Some(remedy) => format!("{}  {check}: {message}\n     {remedy}", paint("BAD", Colour::Red)),

@@ -18,7 +18,7 @@ use zlock::{Client, Close, Error, ErrorKind, LockPath};
 
 use self::finding::Finding;
 use crate::args::Below;
-use crate::exit::Failure;
+use crate::exit::{Failure, checked};
 use crate::output::{millis, print, print_json};
 use crate::store::{Store, Target};
 
@@ -52,21 +52,26 @@ pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
         }
     }
     let is_well = findings.iter().all(Finding::is_good);
-    if args.format.json {
+    let printed = if args.format.json {
         let all: Vec<_> = findings.iter().map(Finding::to_json).collect();
-        print_json(&json!({ "ok": is_well, "findings": all }));
+        print_json(&json!({ "ok": is_well, "findings": all }))
     } else {
-        findings.iter().for_each(|finding| print(&finding.line()));
-    }
-    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        findings.iter().try_for_each(|finding| print(&finding.line()))
+    };
+    checked(is_well, printed)
 }
 
 fn unreachable(error: &Error) -> Finding {
+    let message = error.to_string();
     let remedy = match error.kind() {
         ErrorKind::NotAuthorized => "check ZLOCK_USER, its password, and ZLOCK_AUTH",
+        // It is not the network.
+        _ if message.contains("accepts connections") => {
+            "check the servers: they may be frozen, overloaded, or at a limit of connections"
+        }
         _ => "check the hosts in the URL, the servers, and the firewall between them and this machine",
     };
-    Finding::bad("reachable", error.to_string(), remedy)
+    Finding::bad("reachable", message, remedy)
 }
 
 async fn examine(
@@ -167,15 +172,9 @@ async fn permission(client: &Client, probe: &LockPath) -> Result<Finding, Failur
 
 /// Creates a finding that lists nodes, good if there are none.
 #[cfg(any(feature = "zk", feature = "etcd"))]
-fn listed(check: &'static str, nodes: &[String], remedy: &str) -> Finding {
-    /// The number of nodes to name.
-    const SHOWN: usize = 5;
-
-    if nodes.is_empty() {
-        return Finding::good(check, "none");
+fn listed(check: &'static str, nodes: &crate::store::Count, remedy: &str) -> Finding {
+    match nodes.total {
+        0 => Finding::good(check, "none"),
+        _ => Finding::bad(check, nodes.to_string(), remedy),
     }
-    let shown: Vec<_> =
-        nodes.iter().take(SHOWN).map(|node| crate::output::printable(node.as_bytes())).collect();
-    let more = if nodes.len() > SHOWN { ", .." } else { "" };
-    Finding::bad(check, format!("{}: {}{more}", nodes.len(), shown.join(", ")), remedy)
 }

@@ -9,10 +9,15 @@ pub(super) fn parse(text: &str) -> Option<Version> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
+/// The first version of ZooKeeper with containers. Without them no lock can be acquired.
+#[cfg(feature = "zk")]
+pub(super) const CONTAINERS: Version = (3, 5, 3);
+
 /// Returns advice about this version of ZooKeeper, if it has a known problem.
 #[cfg(feature = "zk")]
 pub(super) fn zookeeper(version: Version) -> Option<&'static str> {
     match version {
+        _ if version < CONTAINERS => Some("zlock needs ZooKeeper 3.5.3; use 3.9.4 or later"),
         (3, 8, ..=6) | (3, 9, ..=3) => {
             Some("in an ensemble, servers of this version can disagree about nodes; use 3.9.4 or later")
         }

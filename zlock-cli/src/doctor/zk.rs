@@ -1,20 +1,22 @@
 //! The doctor's checks of ZooKeeper servers.
 
+use std::collections::VecDeque;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zlock::LockPath;
-use zlock::backend::NodeName;
 use zlock::zk::ZkOptions;
-use zookeeper_client::{Client, Error};
+use zookeeper_client::{Client, Error, Stat};
 
 use super::finding::Finding;
 use super::version;
 use crate::exit::Failure;
 use crate::output::printable;
-use crate::store::zk::failed;
+use crate::store::Count;
+use crate::store::zk::{IN_FLIGHT, Walk, failed};
 
 /// The time limit for a server's reply to a four-letter command.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -54,10 +56,11 @@ async fn server(addr: &str, findings: &mut Vec<Finding>) {
         (Some(found), Some(mode)) => {
             let number = found.split(['-', ',']).next().unwrap_or_default();
             let version = version::parse(number);
-            findings.extend(version.map(|version| containers(addr, version)));
-            let advice = version.and_then(version::zookeeper);
+            let is_too_old = version.is_some_and(|version| version < version::CONTAINERS);
+            // With several servers, other problems are known as well.
+            let advice = version.and_then(version::zookeeper).filter(|_| is_too_old || mode != "standalone");
             let message = format!("{addr}: ZooKeeper {number}, {mode}");
-            match advice.filter(|_| mode != "standalone") {
+            match advice {
                 Some(advice) => Finding::bad("server", message, advice),
                 None => Finding::good("server", message),
             }
@@ -86,15 +89,6 @@ fn silent(addr: &str) -> Finding {
     )
 }
 
-/// Checks that the server removes the paths of unused locks.
-fn containers(addr: &str, version: (u32, u32, u32)) -> Finding {
-    if version >= (3, 5, 3) {
-        return Finding::good("containers", format!("{addr} removes the paths of unused locks"));
-    }
-    let message = format!("{addr} does not support them: the paths of unused locks stay");
-    Finding::bad("containers", message, "use ZooKeeper 3.9.4 or later")
-}
-
 async fn four_letters(addr: &str, word: &str) -> Option<String> {
     let mut stream = TcpStream::connect(addr).await.ok()?;
     stream.write_all(word.as_bytes()).await.ok()?;
@@ -105,32 +99,19 @@ async fn four_letters(addr: &str, word: &str) -> Option<String> {
 
 /// Finds nodes below the path that have no owning session, or that do not belong to a queue.
 async fn children(client: &Client, prefix: Option<&LockPath>) -> Result<Vec<Finding>, Failure> {
-    let (mut ownerless, mut foreign) = (Vec::new(), Vec::new());
-    let mut left = vec![prefix.map_or_else(String::new, ToString::to_string)];
-    while let Some(path) = left.pop() {
-        let names = match client.list_children(if path.is_empty() { "/" } else { &path }).await {
-            Ok(names) => names,
-            Err(Error::NoNode) => continue,
-            Err(error) => return Err(failed(&path, error)),
-        };
-        let (places, others): (Vec<_>, Vec<_>) =
-            names.into_iter().partition(|name| NodeName::parse(name).is_some());
-        for name in &places {
-            let node = format!("{path}/{name}");
-            let stat = client.check_stat(&node).await.map_err(|error| failed(&node, error))?;
-            if stat.is_some_and(|stat| stat.ephemeral_owner == 0) {
-                ownerless.push(node);
-            }
+    let mut walk = Walk::new(client, prefix);
+    let mut checks = Checks { client, in_flight: VecDeque::new(), found: Found::default() };
+    while let Some(node) = walk.next().await? {
+        for name in &node.places {
+            checks.send(node.child(name), true).await?;
         }
-        for name in others.into_iter().filter(|name| !(path.is_empty() && name == "zookeeper")) {
-            let node = format!("{path}/{name}");
-            if !places.is_empty() && is_data(client, &node).await? {
-                foreign.push(node.clone());
-            }
-            left.push(node);
+        let others = node.others.iter().filter(|name| !(node.path.is_empty() && *name == "zookeeper"));
+        for name in others.filter(|_| !node.places.is_empty()) {
+            checks.send(node.child(name), false).await?;
         }
     }
-    Ok(vec![
+    let Found { ownerless, foreign } = checks.finish().await?;
+    let mut findings = vec![
         super::listed(
             "ownerless nodes",
             &ownerless,
@@ -141,12 +122,58 @@ async fn children(client: &Client, prefix: Option<&LockPath>) -> Result<Vec<Find
             &foreign,
             "zlock ignores them, but other programs may not: use each path for one kind of lock only",
         ),
-    ])
+    ];
+    if walk.unread.total > 0 {
+        findings.push(Finding::good("not checked", format!("paths that may not be read: {}", walk.unread)));
+    }
+    Ok(findings)
+}
+
+#[derive(Default)]
+struct Found {
+    ownerless: Count,
+    foreign: Count,
+}
+
+/// Requests for the state of nodes.
+struct Checks<'a> {
+    client: &'a Client,
+    /// The node, whether it is in a queue, and the request.
+    in_flight: VecDeque<(String, bool, Stats<'a>)>,
+    found: Found,
+}
+
+type Stats<'a> = Pin<Box<dyn Future<Output = Result<Option<Stat>, Error>> + Send + 'a>>;
+
+impl Checks<'_> {
+    /// Sends a request. Waits while too many are in flight.
+    async fn send(&mut self, node: String, is_place: bool) -> Result<(), Failure> {
+        let stat = Box::pin(self.client.check_stat(&node));
+        self.in_flight.push_back((node, is_place, stat));
+        if self.in_flight.len() < IN_FLIGHT { Ok(()) } else { self.receive().await }
+    }
+
+    async fn finish(mut self) -> Result<Found, Failure> {
+        while !self.in_flight.is_empty() {
+            self.receive().await?;
+        }
+        Ok(self.found)
+    }
+
+    async fn receive(&mut self) -> Result<(), Failure> {
+        let Some((node, is_place, stat)) = self.in_flight.pop_front() else { return Ok(()) };
+        let stat = stat.await.map_err(|error| failed(&node, error))?;
+        match stat {
+            Some(stat) if is_place && stat.ephemeral_owner == 0 => self.found.ownerless.add(node),
+            Some(stat) if !is_place && is_data(&stat) => self.found.foreign.add(node),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// Returns `true` if a node is not the path of a lock. The server does not report which nodes are containers; zlock's
 /// containers have no data.
-async fn is_data(client: &Client, node: &str) -> Result<bool, Failure> {
-    let stat = client.check_stat(node).await.map_err(|error| failed(node, error))?;
-    Ok(stat.is_some_and(|stat| stat.num_children == 0 && (stat.data_length > 0 || stat.ephemeral_owner != 0)))
+fn is_data(stat: &Stat) -> bool {
+    stat.num_children == 0 && (stat.data_length > 0 || stat.ephemeral_owner != 0)
 }

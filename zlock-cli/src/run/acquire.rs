@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use zlock::{Client, ErrorKind, Guard, Lock, LockPath};
 
 use crate::args::Run;
@@ -13,10 +13,7 @@ use crate::store::{Store, Target};
 pub(super) async fn connect(args: &Run, target: &Target) -> Result<Store, Failure> {
     match args.wait.filter(|wait| !wait.is_zero()) {
         None => Ok(target.connect().await?),
-        Some(wait) => match timeout(wait, target.connect()).await {
-            Ok(connected) => Ok(connected?),
-            Err(_) => Err(Failure::failed(format!("the store did not respond within --wait {wait:?}"))),
-        },
+        Some(wait) => Ok(target.clone().within(wait).connect().await?),
     }
 }
 

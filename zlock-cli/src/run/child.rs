@@ -96,6 +96,9 @@ fn failure(program: &OsString, error: &io::Error) -> Failure {
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => {
             (exit::FAILED, "check the limits of processes and memory")
         }
+        _ if [libc::EMFILE, libc::ENFILE].contains(&error.raw_os_error().unwrap_or(0)) => {
+            (exit::FAILED, "check the limits of open files")
+        }
         io::ErrorKind::NotFound => (exit::NOT_FOUND, "check the name and PATH"),
         io::ErrorKind::PermissionDenied => (exit::NOT_EXECUTABLE, "check that it may be executed"),
         _ => (exit::NOT_EXECUTABLE, "check that it is a program"),

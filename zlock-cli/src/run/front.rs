@@ -167,11 +167,14 @@ impl Front {
             self.end();
             return Ok(code);
         }
+        let why = silence(group::is_stopped(self.keeper), load());
         self.kill().await;
         if self.group.is_none() {
-            return Err(Failure::failed("the process that waited for the lock hung and was killed"));
+            return Err(Failure::failed(format!(
+                "the process that waited for the lock {why} and was killed"
+            )));
         }
-        let message = "the process that held the lock hung; the command was killed";
+        let message = format!("the process that held the lock {why}; the command was killed");
         Err(Failure::new(exit::LOST, message))
     }
 
@@ -214,6 +217,28 @@ impl Front {
     }
 }
 
+/// Describes why the keeper did not respond in time: on a busy machine, a healthy one may be late.
+fn silence(is_stopped: bool, load: Option<(f64, usize)>) -> String {
+    /// A machine with this many running processes for each processor is overloaded.
+    const MUCH: f64 = 4.0;
+
+    match load {
+        _ if is_stopped => "was stopped".to_owned(),
+        Some((load, processors)) if load >= MUCH * processors as f64 => {
+            format!(
+                "did not respond in time (the machine is overloaded: load {load} on {processors} processors)"
+            )
+        }
+        _ => "hung".to_owned(),
+    }
+}
+
+/// Returns the average load of the last minute and the number of processors, if the system reports them.
+fn load() -> Option<(f64, usize)> {
+    let load = std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()?;
+    Some((load, std::thread::available_parallelism().ok()?.get()))
+}
+
 fn cannot_watch(error: std::io::Error) -> Failure {
     Failure::failed(format!("cannot watch the command: {error}"))
 }
@@ -223,6 +248,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_busy_machine_is_not_a_process_that_hangs() {
+        assert_eq!(silence(false, None), "hung");
+        assert_eq!(silence(false, Some((7.9, 2))), "hung");
+        assert_eq!(silence(true, Some((124.0, 2))), "was stopped");
+        let busy = "did not respond in time (the machine is overloaded: load 124.5 on 2 processors)";
+        assert_eq!(silence(false, Some((124.5, 2))), busy);
+    }
 
     /// No command runs yet, and the keeper may stand still: it does not do what the signal says.
     #[tokio::test]

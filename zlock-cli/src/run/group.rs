@@ -20,29 +20,62 @@ pub(super) fn signal(group: Pid, signal: Signal) {
 }
 
 /// Kills a process group and, with `descendants`, all descendants of this process except the children in `but`. Returns
-/// a process that is still alive. A zombie leader does not count.
+/// a process that is still alive, or that ended during the search. A zombie leader does not count.
 ///
 /// On Linux, orphans become children of a subreaper, so descendants are found in any group or session. More may appear
-/// during the search: call this until it returns `None`.
+/// during the search: call this until it returns `None`. Then there is none left.
 pub(super) fn kill(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Option<Pid> {
     let look = || kill_what_is_seen(group, descendants, but);
-    // A single search may miss a process whose parent is reaped, or that forks, meanwhile.
-    look().or_else(|| if descendants { look() } else { None })
+    let before = look();
+    if before.alive.is_some() || !descendants {
+        return before.alive;
+    }
+    // A search misses a process that is started meanwhile. Its parent, or another process above it, was alive when the search
+    // began. If that was not seen alive, it has ended, and as a child of this process it can be seen until it is reaped.
+    let after = look();
+    after.alive.or_else(|| after.ended.into_iter().find(|pid| !before.ended.contains(pid)))
 }
 
-fn kill_what_is_seen(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Option<Pid> {
+/// The outcome of a search.
+#[derive(Debug, Default)]
+struct Seen {
+    alive: Option<Pid>,
+    /// The children of this process that have ended.
+    ended: Vec<Pid>,
+}
+
+fn kill_what_is_seen(group: Option<Pid>, descendants: bool, but: &[Pid]) -> Seen {
     if let Some(group) = group {
         signal(group, Signal::KILL);
+    }
+    if descendants {
+        kill_children(but);
     }
     let Some(all) = processes() else {
         // Without /proc, a leader that has not been reaped looks alive, so it must be reaped by now. Another group could
         // reuse its ID meanwhile, which is unlikely.
-        return group.filter(|group| test_kill_process_group(*group) != Err(Errno::SRCH));
+        let alive = group.filter(|group| test_kill_process_group(*group) != Err(Errno::SRCH));
+        return Seen { alive, ended: Vec::new() };
     };
     let all: Vec<_> = all.filter(|process| !but.contains(&process.pid)).collect();
     let family = if descendants { living_descendants_of(getpid(), &all) } else { Vec::new() };
     family.iter().for_each(|process| kill_descendant(process));
-    family.first().map(|process| process.pid).or_else(|| living_member(group?, &all))
+    let alive = family.first().map(|process| process.pid).or_else(|| living_member(group?, &all));
+    let ended = all.iter().filter(|process| !process.is_alive && process.parent == Some(getpid()));
+    Seen { alive, ended: ended.map(|process| process.pid).collect() }
+}
+
+/// Kills the children of this process, as far as the system lists them. That takes much less time than a search, and so
+/// catches a process that is about to start the next one and to end.
+fn kill_children(but: &[Pid]) {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    for thread in threads {
+        let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let children = children.split(' ').filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+        children.filter(|pid| !but.contains(pid)).for_each(|pid| {
+            let _ = kill_process(pid, Signal::KILL);
+        });
+    }
 }
 
 /// Returns a process of the group that is alive. The group's leader may be hidden in `/proc`.
@@ -182,6 +215,8 @@ fn parse(pid: Pid, stat: &str) -> Option<Process> {
 pub(super) struct Patience {
     since: Instant,
     pause: Duration,
+    /// The process that was alive at the last check.
+    last: Option<Pid>,
     has_said: bool,
 }
 
@@ -192,11 +227,17 @@ impl Patience {
     const TO_SAY: Duration = Duration::from_secs(3);
 
     pub(super) fn new() -> Self {
-        Patience { since: Instant::now(), pause: Self::FIRST_PAUSE, has_said: false }
+        Patience { since: Instant::now(), pause: Self::FIRST_PAUSE, last: None, has_said: false }
     }
 
     /// Returns the pause before the next check and, once, a message about a process that does not end.
+    ///
+    /// There is no pause after a process that was not seen before: one that is killed may have started another one.
     pub(super) fn next(&mut self, alive: Pid) -> (Duration, Option<String>) {
+        if self.last.replace(alive) != Some(alive) {
+            self.pause = Self::FIRST_PAUSE;
+            return (Duration::ZERO, None);
+        }
         let pause = self.pause;
         self.pause = (pause * 2).min(Self::LONGEST_PAUSE);
         let is_late = self.since.elapsed() >= Self::TO_SAY && !self.has_said;
@@ -242,9 +283,20 @@ mod tests {
             pauses.push(pause.as_millis());
             said.extend(message);
         }
-        assert_eq!(pauses[..8], [2, 4, 8, 16, 32, 64, 100, 100]);
+        assert_eq!(pauses[..9], [0, 2, 4, 8, 16, 32, 64, 100, 100]);
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with("process 1 was killed but has not ended"), "{said:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_is_no_pause_while_new_processes_are_found() {
+        let mut patience = Patience::new();
+        for pid in 1..1000 {
+            assert_eq!(patience.next(Pid::from_raw(pid).unwrap()), (Duration::ZERO, None));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(patience.next(Pid::from_raw(999).unwrap()).0, Duration::from_millis(2));
+        assert_eq!(patience.next(Pid::from_raw(7).unwrap()).0, Duration::ZERO);
     }
 
     fn seven() -> Pid {

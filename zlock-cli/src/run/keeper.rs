@@ -15,11 +15,13 @@ use super::grace::Grace;
 use super::group;
 use super::link::{Link, Message};
 use super::log::Log;
+use super::program;
 use super::signals;
 use super::terminal::Terminal;
 use super::watchdog::{End, Watchdog};
 use crate::args::Run;
 use crate::exit::{self, Failure};
+use crate::limits;
 use crate::store::{Store, Target};
 
 /// The time limit for the keeper to release the lock and exit once no command runs. After that, the front kills it.
@@ -31,6 +33,8 @@ pub(super) struct Keeper {
     pub(super) target: Target,
     pub(super) terminal: Option<Arc<Terminal>>,
     pub(super) front: Pid,
+    /// The signals that zlock ignores, but did not ignore when it was started.
+    pub(super) ignored: Vec<i32>,
 }
 
 impl Keeper {
@@ -38,18 +42,18 @@ impl Keeper {
     ///
     /// Everything runs on this process's main thread, because the kernel kills the command when the thread that started it
     /// ends.
-    pub(super) fn run(self, link: UnixStream) -> u8 {
+    pub(super) fn run(mut self, link: UnixStream) -> u8 {
         let mut log = Log::new(self.args.verbose);
         // Its own group: a signal that stops the shell's job must not stop the heartbeats.
         let _ = setpgid(None, None);
         set_name();
         group::adopt_orphans();
-        let mut ignored = signals::ignore_terminal();
-        ignored.extend(signals::ignore_all());
+        self.ignored.extend(signals::ignore_terminal());
+        self.ignored.extend(signals::ignore_all());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let (link, done) = match runtime {
             Ok(runtime) => {
-                let done = runtime.block_on(self.keep(link, ignored, &mut log));
+                let done = runtime.block_on(self.keep(link, &mut log));
                 // A DNS lookup may still be running.
                 runtime.shutdown_background();
                 done
@@ -71,26 +75,24 @@ impl Keeper {
     }
 
     /// Keeps the lock while the command runs. Returns the link, which must be closed last.
-    async fn keep(
-        self,
-        link: UnixStream,
-        ignored: Vec<i32>,
-        log: &mut Log,
-    ) -> (Option<Link>, Result<u8, Failure>) {
+    async fn keep(self, link: UnixStream, log: &mut Log) -> (Option<Link>, Result<u8, Failure>) {
         match Link::new(link) {
             Ok(mut link) => {
-                let done = self.keep_lock(&mut link, ignored, log).await;
+                let done = self.keep_lock(&mut link, log).await;
                 (Some(link), done)
             }
             Err(error) => (None, Err(cannot_start(error))),
         }
     }
 
-    async fn keep_lock(&self, link: &mut Link, ignored: Vec<i32>, log: &mut Log) -> Result<u8, Failure> {
+    async fn keep_lock(&self, link: &mut Link, log: &mut Log) -> Result<u8, Failure> {
         let began = Instant::now();
         // A command must not run before the front can forward signals to it and kill it.
         if link.receive().await.is_none() {
             return Ok(exit::FAILED);
+        }
+        if self.target.has_server() {
+            limits::threads()?;
         }
         let store = tokio::select! {
             biased;
@@ -100,8 +102,8 @@ impl Keeper {
         let terms = store.terms;
         log.tell(|| format!("connected; the session timeout is {:?}", terms.timeout));
         let client = store.client(&self.node_data())?;
-        let done = match Grace::new(self.args.kill_after, terms) {
-            Err(why) => Err(Failure::failed(why)),
+        let (done, is_removed) = match Grace::new(self.args.kill_after, terms) {
+            Err(why) => (Err(Failure::failed(why)), true),
             Ok(grace) => {
                 let acquired = tokio::select! {
                     biased;
@@ -109,45 +111,45 @@ impl Keeper {
                     acquired = acquire(&self.args, &client, began) => acquired,
                 };
                 match acquired {
-                    Err(failure) => Err(failure),
-                    Ok(guard) => self.hold(guard, grace, &store, ignored, link, log).await,
+                    Err(failure) => (Err(failure), false),
+                    Ok(guard) => self.hold(guard, grace, &store, link, log).await,
                 }
             }
         };
-        match client.close().await {
-            Ok(Close::Ended) => {}
-            _ => log.tell(|| format!("no response; the store ends the session within {:?}", terms.timeout)),
+        // At the end of the session, the store removes its nodes.
+        if !matches!(client.close().await, Ok(Close::Ended)) && !is_removed {
+            let (name, timeout) = (&self.args.name, terms.timeout);
+            log.say(format!(
+                "{name}: no server responds; this client's node may block others for {timeout:?}"
+            ));
         }
         done
     }
 
-    /// Returns the data that identifies this client to others: host, process ID and command.
+    /// Returns the data that identifies this client to others: host, process ID and program.
     fn node_data(&self) -> String {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let program = self.args.command.first().map(|program| program.to_string_lossy().into_owned());
-        let program = program.unwrap_or_default();
-        // Only the name: arguments may be secret.
-        let name =
-            program.split_whitespace().next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-        format!("{host} pid {} ({name})", self.front.as_raw_nonzero())
+        let program = self.args.command.first().and_then(|first| program::name(first, self.args.shell));
+        let program = program.map_or_else(String::new, |name| format!(" ({name})"));
+        format!("{host} pid {}{program}", self.front.as_raw_nonzero())
     }
 
+    /// Runs the command, and releases the lock. Also returns `true` if the node is gone, or the lock was lost.
     async fn hold(
         &self,
         guard: Guard,
         grace: Grace,
         store: &Store,
-        ignored: Vec<i32>,
         link: &mut Link,
         log: &mut Log,
-    ) -> Result<u8, Failure> {
+    ) -> (Result<u8, Failure>, bool) {
         log.tell(|| format!("{}: locked, token {}", guard.path(), guard.fencing_token()));
         let start = Start {
             command: self.args.command.clone(),
             shell: self.args.shell,
             environment: environment(&guard, store),
             terminal: self.terminal.clone(),
-            ignored,
+            ignored: self.ignored.clone(),
         };
         let done = match Watchdog::new(&guard, grace, store, link, log) {
             Ok(watchdog) => self.run_command(start, watchdog).await,
@@ -157,8 +159,7 @@ impl Keeper {
         // The front no longer uses the group's ID, so the command can be reaped, and orphans of the group too.
         group::reap(&[]);
         link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
-        release(guard, log).await;
-        done
+        (done, release(guard, log).await)
     }
 
     /// Runs the command until it ends. No process of its group is alive after that.
@@ -211,16 +212,21 @@ async fn interrupted(link: &mut Link) -> u8 {
     }
 }
 
-async fn release(guard: Guard, log: &mut Log) {
+/// Releases the lock. Returns `false` if its node may still be there.
+async fn release(guard: Guard, log: &mut Log) -> bool {
     let path = guard.path().clone();
     if !guard.is_held() {
-        return;
+        return true;
     }
     match guard.release().await {
         Ok(Release::Pending) => log.tell(|| format!("{path}: no response; the release is pending")),
-        Ok(_) => log.tell(|| format!("{path}: released")),
+        Ok(_) => {
+            log.tell(|| format!("{path}: released"));
+            return true;
+        }
         Err(error) => log.say(format!("{path}: not released: {error}")),
     }
+    false
 }
 
 /// Names this process for `ps` and `top`.

@@ -27,6 +27,7 @@ mod group;
 mod keeper;
 mod link;
 mod log;
+mod program;
 mod signals;
 mod terminal;
 mod vigil;
@@ -40,6 +41,7 @@ use rustix::process::getpid;
 
 use crate::args::Run;
 use crate::exit::Failure;
+use crate::limits;
 use crate::store::Target;
 use crate::sys::{self, Fork, fork};
 
@@ -47,14 +49,15 @@ use self::front::Front;
 use self::keeper::Keeper;
 use self::terminal::Terminal;
 
-/// Runs the command and returns the exit code.
-pub(crate) fn run(args: Run) -> ExitCode {
-    start(args).unwrap_or_else(|failure| failure.report())
+/// Runs the command and returns the exit code. `ignored` lists the signals that zlock has begun to ignore.
+pub(crate) fn run(args: Run, ignored: Vec<i32>) -> ExitCode {
+    start(args, ignored).unwrap_or_else(|failure| failure.report())
 }
 
-fn start(args: Run) -> Result<ExitCode, Failure> {
+fn start(args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
     let target = Target::of(&args.store)?;
     target.refuse_private()?;
+    limits::files()?;
     let terminal = Terminal::open().map(Arc::new);
     let cannot = |what: &str, error: std::io::Error| Failure::failed(format!("cannot {what}: {error}"));
     // If SIGCHLD is ignored, the system reaps children by itself, and their exit codes are lost.
@@ -66,11 +69,11 @@ fn start(args: Run) -> Result<ExitCode, Failure> {
     match fork().map_err(|error| cannot("start a process", error))? {
         Fork::Child => {
             drop(front_end);
-            let code = Keeper { args, target, terminal, front }.run(keeper_end);
+            let code = Keeper { args, target, terminal, front, ignored }.run(keeper_end);
             std::process::exit(code.into());
         }
         Fork::Parent(keeper) => {
-            drop((keeper_end, target, args));
+            drop((keeper_end, target, args, ignored));
             Front::run(front_end, keeper, inherited, terminal)
         }
     }

@@ -5,7 +5,7 @@ use libc::{SIGTTIN, SIGTTOU};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::sys;
+use crate::sys::{self, ignore};
 
 /// The signals that are forwarded to the command. Excludes signals caused by zlock itself (SIGCHLD, SIGPIPE, SIGTTIN,
 /// SIGTTOU, faults).
@@ -48,10 +48,4 @@ pub(super) fn ignore_terminal() -> Vec<i32> {
 pub(super) fn ignore_all() -> Vec<i32> {
     let all: Vec<_> = FORWARDED.into_iter().filter(|number| *number != SIGCONT).collect();
     ignore(&all)
-}
-
-fn ignore(numbers: &[i32]) -> Vec<i32> {
-    let changed: Vec<_> = numbers.iter().copied().filter(|number| !sys::is_ignored(*number)).collect();
-    changed.iter().for_each(|number| sys::ignore(*number));
-    changed
 }

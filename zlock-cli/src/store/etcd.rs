@@ -1,17 +1,24 @@
 //! Requests to etcd beyond those of locks. All of them are reads.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, Error, GetOptions, KeyValue, StatusResponse};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zlock::LockPath;
+use zlock::backend::{CoordinationBackend, Queue};
 use zlock::etcd::EtcdOptions;
 
+use super::{Count, Row};
 use crate::exit::Failure;
 
 /// The number of keys in a response.
 const PAGE: i64 = 1000;
+
+/// The number of locks whose queues are requested at the same time.
+const IN_FLIGHT: usize = 256;
 
 /// The time limit for a server's response.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,43 +53,113 @@ pub(crate) fn no_server() -> Failure {
     Failure::failed("etcd: no server responds")
 }
 
-/// Returns the locks below a path: the paths of keys that are named after their lease.
-pub(crate) async fn locks_below(
+/// Calls `row` with each lock below a path: the paths of keys that are named after their lease.
+pub(super) async fn each_lock(
     options: &EtcdOptions,
+    backend: &Arc<dyn CoordinationBackend>,
     prefix: Option<&LockPath>,
-) -> Result<Vec<LockPath>, Failure> {
-    let mut found = BTreeSet::new();
-    each_key(&mut connect(options).await?, options.prefix(), prefix, |path, name, key| {
-        if is_place(name, key) {
-            found.insert(path.to_owned());
+    mut row: impl FnMut(Row) -> Result<(), Failure>,
+) -> Result<Count, Failure> {
+    let mut client = connect(options).await?;
+    let mut walk = Walk::<usize>::new(&mut client, options.prefix(), prefix);
+    let mut found = VecDeque::new();
+    let mut count =
+        |places: &mut usize, name: &str, key: &KeyValue| *places += usize::from(is_place(name, key));
+    while let Some((path, places)) = walk.next(&mut count).await? {
+        let Some(path) = LockPath::new(path).ok().filter(|_| places > 0) else { continue };
+        found.push_back(Found::new(path, places, backend));
+        if found.len() == IN_FLIGHT
+            && let Some(first) = found.pop_front()
+        {
+            first.show(&mut row).await?;
         }
-    })
-    .await?;
-    Ok(found.iter().filter_map(|path| LockPath::new(path).ok()).collect())
+    }
+    for found in found {
+        found.show(&mut row).await?;
+    }
+    // A range that contains a key that may not be read is refused as a whole.
+    Ok(Count::default())
 }
 
-/// Calls `look` with each key below the path: its path below `root`, its name there, and the key itself.
-pub(crate) async fn each_key(
-    client: &mut Client,
-    root: &str,
-    prefix: Option<&LockPath>,
-    mut look: impl FnMut(&str, &str, &KeyValue),
-) -> Result<(), Failure> {
-    let start = format!("{root}{}/", prefix.map_or("", LockPath::as_str));
-    // '0' comes right after '/'.
-    let end = format!("{}0", &start[..start.len() - 1]);
-    let mut next = start.into_bytes();
-    loop {
-        let options = GetOptions::new().with_range(end.clone()).with_keys_only().with_limit(PAGE);
-        let page = client.get(next, Some(options)).await.map_err(failed)?;
-        for key in page.kvs() {
-            let text = key.key_str().ok().and_then(|text| text.strip_prefix(root));
-            if let Some((path, name)) = text.and_then(|text| text.rsplit_once('/')) {
-                look(path, name, key);
+/// A lock that was found, and the request for its queue.
+struct Found {
+    path: LockPath,
+    /// `None` for a lock with a single node, which holds it. The labels of several nodes are in their values.
+    queue: Option<JoinHandle<zlock::Result<Queue>>>,
+}
+
+impl Found {
+    fn new(path: LockPath, places: usize, backend: &Arc<dyn CoordinationBackend>) -> Self {
+        let (backend, of) = (backend.clone(), path.clone());
+        let queue = (places > 1).then(|| tokio::spawn(async move { backend.children(&of).await }));
+        Found { path, queue }
+    }
+
+    async fn show(self, row: &mut impl FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
+        let Some(queue) = self.queue else { return row(Row { path: self.path, holders: 1, waiters: 0 }) };
+        let queue = queue.await.map_err(|error| Failure::failed(error.to_string()))??;
+        // It may have been released meanwhile.
+        if queue.is_empty() { Ok(()) } else { row(Row::of(self.path, &queue)) }
+    }
+}
+
+/// Reads all keys below a path, page by page, and collects a `T` for each path that has keys. Keeps in memory one page, and
+/// the paths above the current key.
+pub(crate) struct Walk<'a, T> {
+    client: &'a mut Client,
+    root: &'a str,
+    /// Where the next page begins; `None` after the last page.
+    next: Option<Vec<u8>>,
+    end: String,
+    page: VecDeque<KeyValue>,
+    open: Vec<(String, T)>,
+}
+
+impl<'a, T: Default> Walk<'a, T> {
+    pub(crate) fn new(client: &'a mut Client, root: &'a str, prefix: Option<&LockPath>) -> Self {
+        let start = format!("{root}{}/", prefix.map_or("", LockPath::as_str));
+        // '0' comes right after '/'.
+        let end = format!("{}0", &start[..start.len() - 1]);
+        Walk { client, root, next: Some(start.into_bytes()), end, page: VecDeque::new(), open: Vec::new() }
+    }
+
+    /// Returns the next path all of whose keys were passed to `add`, with their names below the path. `None` at the end.
+    pub(crate) async fn next(
+        &mut self,
+        mut add: impl FnMut(&mut T, &str, &KeyValue),
+    ) -> Result<Option<(String, T)>, Failure> {
+        loop {
+            while let Some(key) = self.page.pop_front() {
+                let text = key.key_str().ok().and_then(|text| text.strip_prefix(self.root));
+                let Some((path, name)) = text.and_then(|text| text.rsplit_once('/')) else { continue };
+                // In the order of keys, all keys below a path follow one another. Among them are those of locks below it.
+                if let Some((open, _)) = self.open.last()
+                    && path
+                        .strip_prefix(&**open)
+                        .is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/'))
+                {
+                    self.page.push_front(key);
+                    return Ok(self.open.pop());
+                }
+                if self.open.last().is_none_or(|(open, _)| open != path) {
+                    self.open.push((path.to_owned(), T::default()));
+                }
+                if let Some((_, collected)) = self.open.last_mut() {
+                    add(collected, name, &key);
+                }
             }
+            let Some(next) = self.next.take() else { return Ok(self.open.pop()) };
+            self.read(next).await?;
         }
-        let Some(last) = page.kvs().last().filter(|_| page.more()) else { return Ok(()) };
-        next = [last.key(), &[0]].concat();
+    }
+
+    async fn read(&mut self, next: Vec<u8>) -> Result<(), Failure> {
+        let options = GetOptions::new().with_range(self.end.clone()).with_keys_only().with_limit(PAGE);
+        let mut page = self.client.get(next, Some(options)).await.map_err(failed)?;
+        let has_more = page.more();
+        self.page = page.take_kvs().into();
+        self.next = self.page.back().filter(|_| has_more).map(|last| [last.key(), &[0]].concat());
+        Ok(())
     }
 }
 

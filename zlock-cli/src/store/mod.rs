@@ -7,12 +7,14 @@ pub(crate) mod zk;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use zlock::backend::{ConnectUrl, CoordinationBackend};
 use zlock::{Client, Environment, Error, ErrorKind, LockPath, NodeName, SessionEvents, SessionTerms};
 
 use crate::args;
 use crate::exit::Failure;
+use crate::output::printable;
 
 /// A store named by a URL. Performs no I/O until it is connected.
 #[derive(Clone, Debug)]
@@ -83,18 +85,26 @@ impl Target {
         }
     }
 
-    /// Returns the locks below a path that have holders or waiters. Creates nothing.
-    pub(crate) async fn locks_below(&self, prefix: Option<&LockPath>) -> Result<Vec<LockPath>, Failure> {
+    /// Returns `true` unless the store is inside this process.
+    pub(crate) fn has_server(&self) -> bool {
+        match self {
+            #[cfg(feature = "mem")]
+            Target::Mem(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Limits the time to connect. The error then says what is wrong with each server.
+    pub(crate) fn within(self, limit: Duration) -> Self {
         match self {
             #[cfg(feature = "zk")]
-            Target::Zk(options) => zk::locks_below(options, prefix).await,
+            Target::Zk(options) => Target::Zk(Box::new(options.with_connect_timeout_within(limit))),
             #[cfg(feature = "etcd")]
-            Target::Etcd(options) => etcd::locks_below(options, prefix).await,
-            // No other client shares this process.
+            Target::Etcd(options) => Target::Etcd(Box::new(options.with_connect_timeout_within(limit))),
             #[cfg(feature = "mem")]
-            Target::Mem(_) => {
-                let _ = prefix;
-                Ok(Vec::new())
+            Target::Mem(name) => {
+                let _ = limit;
+                Target::Mem(name)
             }
         }
     }
@@ -120,7 +130,6 @@ impl Target {
             }
             #[cfg(feature = "mem")]
             Target::Mem(name) => {
-                use std::time::Duration;
                 use zlock::mem::{MemOptions, MemServer};
 
                 let _ = gone;
@@ -147,6 +156,58 @@ fn mem(url: &ConnectUrl) -> Result<Target, Failure> {
     }
 }
 
+/// A lock that has holders or waiters.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) path: LockPath,
+    pub(crate) holders: usize,
+    pub(crate) waiters: usize,
+}
+
+impl Row {
+    #[cfg(any(feature = "zk", feature = "etcd"))]
+    fn of(path: LockPath, queue: &zlock::backend::Queue) -> Self {
+        let holders = zlock::backend::holders(queue).count();
+        Row { path, holders, waiters: queue.len() - holders }
+    }
+}
+
+/// The number of some paths, with the first ones.
+#[derive(Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) total: usize,
+    shown: Vec<String>,
+}
+
+impl Count {
+    /// The number of paths to show.
+    const SHOWN: usize = 5;
+
+    #[cfg(any(feature = "zk", feature = "etcd"))]
+    pub(crate) fn add(&mut self, path: String) {
+        self.total += 1;
+        if self.shown.len() < Self::SHOWN {
+            self.shown.push(path);
+        }
+    }
+
+    /// Adds names below a path.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn add_below(&mut self, path: &str, names: Count) {
+        self.total += names.total;
+        let free = Self::SHOWN.saturating_sub(self.shown.len());
+        self.shown.extend(names.shown.iter().take(free).map(|name| format!("{path}/{name}")));
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<_> = self.shown.iter().map(|path| printable(path.as_bytes())).collect();
+        let more = if self.total > Self::SHOWN { ", .." } else { "" };
+        write!(f, "{}: {}{more}", self.total, shown.join(", "))
+    }
+}
+
 /// A connection to a store, with its own session.
 pub(crate) struct Store {
     pub(crate) backend: Arc<dyn CoordinationBackend>,
@@ -158,6 +219,27 @@ impl Store {
     /// Creates a client that stores this data in its nodes.
     pub(crate) fn client(&self, node_data: &str) -> Result<Client, Failure> {
         Ok(Client::builder(self.backend.clone()).with_node_data(node_data)?.build())
+    }
+
+    /// Calls `row` with each lock below a path that has holders or waiters. Creates nothing. Returns the paths that may not
+    /// be read.
+    pub(crate) async fn each_lock(
+        &self,
+        prefix: Option<&LockPath>,
+        row: impl FnMut(Row) -> Result<(), Failure>,
+    ) -> Result<Count, Failure> {
+        match &self.target {
+            #[cfg(feature = "zk")]
+            Target::Zk(options) => zk::each_lock(options, prefix, row).await,
+            #[cfg(feature = "etcd")]
+            Target::Etcd(options) => etcd::each_lock(options, &self.backend, prefix, row).await,
+            // No other client shares this process.
+            #[cfg(feature = "mem")]
+            Target::Mem(_) => {
+                let _ = (prefix, row);
+                Ok(Count::default())
+            }
+        }
     }
 
     pub(crate) fn session_events(&self) -> SessionEvents {

@@ -44,19 +44,6 @@ impl Granted {
     }
 }
 
-/// Requests a lease.
-pub(crate) async fn grant(
-    endpoints: &Arc<Endpoints>,
-    ttl: Duration,
-    limit: Duration,
-) -> Result<Granted, Failure> {
-    let sent = Instant::now();
-    let asked = ttl.as_secs().cast_signed();
-    let ask = move |client: Arc<Client>| async move { client.lease_client().grant(asked, None).await };
-    let granted = endpoints.ask(limit, ask).await?;
-    Ok(Granted { id: granted.id(), ttl: seconds(granted.ttl()), sent })
-}
-
 /// Ends a lease, and removes all its keys with it. It is not an error if the lease is already gone.
 pub(crate) async fn revoke(endpoints: &Arc<Endpoints>, id: i64, limit: Duration) -> Result<(), Failure> {
     let ask = move |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
@@ -67,7 +54,7 @@ pub(crate) async fn revoke(endpoints: &Arc<Endpoints>, id: i64, limit: Duration)
     }
 }
 
-fn seconds(ttl: i64) -> Duration {
+pub(crate) fn seconds(ttl: i64) -> Duration {
     Duration::from_secs(u64::try_from(ttl).unwrap_or(0))
 }
 

@@ -12,6 +12,7 @@ mod dial;
 mod endpoint;
 mod error;
 mod fence;
+mod grants;
 mod key;
 mod lease;
 mod listings;

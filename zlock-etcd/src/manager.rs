@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
-use zlock_core::kit::{Closing, Failure as _, Interrupted, SessionKey, Task};
-use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
+use zlock_core::kit::{Attempts, Closing, Failure as _, Interrupted, SessionKey, Task};
+use zlock_core::{Close, CloseReason, Error, ErrorKind, SessionId};
 
 use crate::error::Failure;
+use crate::grants::Grants;
 use crate::key;
 use crate::lease::{self, Beat, Beaten, Granted, Keeper, Search};
 use crate::renewal::{Answerer, Renewal};
@@ -16,9 +17,6 @@ use crate::session::{Live, Shared};
 
 /// The pause before a request that a server has refused or not answered is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// The pauses before each attempt at a new session.
-const RECONNECT: RetryPolicy = RetryPolicy::bounded_exponential(PAUSE, Duration::from_secs(1), u32::MAX);
 
 /// The pause between two lookups of the servers in DNS.
 const FIND_AGAIN: Duration = Duration::from_secs(1);
@@ -53,13 +51,15 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
         options.kit.check_files(until, move || checked.check_contents()).await?;
     }
     let mut last = None;
+    let (mut attempts, mut grants) = (Attempts::first(), grants(shared));
     let attempts = async {
         loop {
-            match lease::grant(&shared.endpoints, options.ttl, options.answer_time()).await {
+            attempts.pause().await;
+            match grants.attempt(time(shared, &attempts)).await {
                 Err(failure) if failure.classify().retryable => {
                     tracing::debug!(?failure, "no session yet");
+                    attempts.failed(matches!(failure, Failure::Silent));
                     last = Some(failure);
-                    sleep(PAUSE).await;
                 }
                 answer => return answer,
             }
@@ -93,6 +93,18 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     }
 }
 
+fn grants(shared: &Shared) -> Grants {
+    let options = &shared.options;
+    Grants::new(shared.endpoints.clone(), options.ttl, options.kit.connect_timeout, shared.runtime.clone())
+}
+
+/// Returns how long the next attempt at a session waits before the next server is asked. Twice as long if there is none.
+fn time(shared: &Shared, attempts: &Attempts) -> Duration {
+    let options = &shared.options;
+    let others = if shared.endpoints.servers().len() > 1 { 1 } else { 2 };
+    attempts.time(options.answer_time() * others, options.kit.connect_timeout)
+}
+
 impl Manager {
     pub(crate) fn new(shared: Arc<Shared>, closing: Closing) -> Self {
         Manager { shared, closing }
@@ -111,7 +123,7 @@ impl Manager {
     /// Connects for as long as that takes, then [runs](Self::run).
     pub(crate) async fn start(mut self) -> Close {
         // No session has owned any node.
-        let Some(granted) = self.reconnect(None).await else { return Close::Ended };
+        let Some(granted) = self.reconnect(None, Attempts::first()).await else { return Close::Ended };
         let id = granted.id;
         match self.begin(granted) {
             Some(session) => self.run(Some(session)).await,
@@ -126,7 +138,10 @@ impl Manager {
         while let Some(session) = next {
             let id = session.granted.id;
             next = match self.serve(session).await {
-                End::Lost => self.reconnect(Some(id)).await.and_then(|granted| self.begin(granted)),
+                End::Lost => {
+                    let granted = self.reconnect(Some(id), Attempts::after_loss()).await;
+                    granted.and_then(|granted| self.begin(granted))
+                }
                 End::Refused | End::Closed => None,
             };
             if next.is_none() {
@@ -170,9 +185,9 @@ impl Manager {
     /// that has become pointless.
     ///
     /// The order matters: once a session begins, nothing that was sent in the previous one can take effect.
-    async fn reconnect(&mut self, old: Option<i64>) -> Option<Granted> {
-        let mut retry = RECONNECT.start();
+    async fn reconnect(&mut self, old: Option<i64>, mut attempts: Attempts) -> Option<Granted> {
         let shared = self.shared.clone();
+        let mut grants = grants(&shared);
         let (endpoints, options) = (&shared.endpoints, &shared.options);
         let mut servers = endpoints.servers();
         let probe = Mutex::new(Arc::new(options.probe(&servers)));
@@ -191,15 +206,14 @@ impl Manager {
         };
         let attempts = async {
             loop {
-                // Also before the first attempt, so that sessions which are lost as soon as they begin do not cause a busy
-                // loop.
-                sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
+                attempts.pause().await;
                 let attempt = async {
                     endpoints.find().await?;
+                    let time = time(&shared, &attempts);
                     if let Some(old) = old {
-                        lease::revoke(endpoints, old, options.answer_time()).await?;
+                        lease::revoke(endpoints, old, time).await?;
                     }
-                    lease::grant(endpoints, options.ttl, options.answer_time()).await
+                    grants.attempt(time).await
                 };
                 match attempt.await {
                     Ok(granted) => return Some(granted),
@@ -211,6 +225,7 @@ impl Manager {
                     Err(failure) => {
                         let causes = current_probe().causes();
                         tracing::warn!(?failure, hosts = causes, "no session yet");
+                        attempts.failed(matches!(failure, Failure::Silent));
                         let error = options.kit.connect_error(failure.classify().kind);
                         // Nothing was sent, so the answers of the hosts are not the reason.
                         let is_ours = matches!(failure, Failure::NoWay(_));

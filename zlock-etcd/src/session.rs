@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
     pub(crate) newest: Newest,
+    /// The runtime that the backend lives on.
+    pub(crate) runtime: Handle,
 }
 
 /// The message of operations after the manager has given up.
@@ -80,11 +82,12 @@ impl Shared {
         Shared {
             sessions: Sessions::new(REFUSED),
             contents: OwnContents::default(),
-            watches: Watches::new(endpoints.clone(), &options, runtime, newest.clone()),
+            watches: Watches::new(endpoints.clone(), &options, runtime.clone(), newest.clone()),
             listings: Listings::default(),
             pace: Pace::default(),
             newest,
             endpoints,
+            runtime,
             options,
         }
     }

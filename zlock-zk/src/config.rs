@@ -68,8 +68,9 @@ impl ZkOptions {
     /// Creates options for the ensemble that a domain names by SRV records of `_zookeeper._tcp`. Everything else has the
     /// default of its `with_` method. Needs the feature `srv`.
     ///
-    /// DNS is queried for each new session. A session uses the servers of one priority, which the client library tries in
-    /// random order. If none of them answers, those of the next priority are tried.
+    /// DNS is queried for each new session. While no name server answers, the servers of the last answer are used. A
+    /// session uses the servers of one priority, which the client library tries in random order. If none of them answers,
+    /// those of the next priority are tried.
     #[must_use]
     pub fn srv(domain: impl Into<String>) -> Self {
         Self::with_kit(kit::Options::srv(domain))

@@ -1,10 +1,12 @@
 //! Establishing a new session.
 
 use std::future::{Future, pending};
-use std::sync::Arc;
+use std::panic::resume_unwind;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use zlock_core::kit::Attempts;
 use zlock_core::probe::Probe;
 use zlock_core::{Error, ErrorKind, Result};
 use zookeeper_client as zk;
@@ -16,14 +18,14 @@ use crate::heartbeat::ping;
 use crate::home::at_home;
 use crate::session::Shared;
 
-/// How often a single host is passed to the client library, which tries its list in rounds, in random order. Its pause after
-/// each round begins with 0.1 s and doubles without a limit. A round of this length takes some seconds, with pauses of less
-/// than a second between attempts, so a server is found soon after it is back. Several hosts are passed once each, because
-/// two attempts in a row at the same silent host would waste time.
-const TRIES: usize = 12;
-
 /// The pause between two lookups of the servers in DNS.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a lookup may take before the servers of the last one are used.
+const LOOK_UP_TIME: Duration = Duration::from_secs(2);
+
+/// The pause between two looks at what the probe has found.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A new session that has answered its first request.
 pub(crate) struct Established {
@@ -42,10 +44,12 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
         shared.options.kit.check_files(until, move || options.check_contents()).await?;
     }
     let servers = loop {
-        match timeout_at(until, servers(&shared.options)).await {
+        match timeout_at(until, shared.servers()).await {
             Ok(Ok(servers)) => break servers,
             // A name server may be reachable a little later, like any other server.
-            Ok(Err(error)) if Instant::now() + LOOK_UP_AGAIN >= until => return Err(error),
+            Ok(Err(why)) if Instant::now() + LOOK_UP_AGAIN >= until => {
+                return Err(shared.options.kit.connect_error(ErrorKind::Unavailable).with_message(why));
+            }
             Ok(Err(_)) => sleep(LOOK_UP_AGAIN).await,
             Err(_) => {
                 let error = shared.options.kit.connect_error(ErrorKind::Unavailable);
@@ -54,22 +58,61 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
         }
     };
     let probe = shared.options.probe(servers.iter().flatten());
-    establish(shared, &servers, until, &probe, probe.hopeless()).await
+    establish(shared, &servers, until, &mut Attempts::first(), &probe, probe.hopeless()).await
 }
 
 /// Establishes a session in the background, within the connect timeout. The cause of a failure may be corrected, so it does
-/// not fail earlier, but calls `hopeless` as soon as waiting seems pointless.
-pub(crate) async fn reconnect(shared: &Arc<Shared>, hopeless: impl Fn(Error)) -> Result<Established> {
+/// not fail earlier, but passes to `tell` what is wrong with each host as soon as that is known.
+pub(crate) async fn reconnect(
+    shared: &Arc<Shared>,
+    attempts: &mut Attempts,
+    tell: impl Fn(Error),
+) -> Result<Established> {
+    let unavailable = || shared.options.kit.connect_error(ErrorKind::Unavailable);
+    attempts.pause().await;
     let until = Instant::now() + shared.options.kit.connect_timeout;
-    let servers = servers(&shared.options).await?;
+    let servers = shared.servers().await.map_err(|why| unavailable().with_message(why))?;
     let probe = shared.options.probe(servers.iter().flatten());
-    let watch = async {
-        probe.hopeless().await;
-        let error = shared.options.kit.connect_error(ErrorKind::Unavailable);
-        hopeless(error.with_message(probe.causes()));
-        match probe.watch().await {}
+    let reports = async {
+        let mut told = String::new();
+        loop {
+            sleep(LOOK).await;
+            let causes = probe.causes();
+            if causes != told {
+                tell(unavailable().with_message(causes.clone()));
+                told = causes;
+            }
+        }
     };
-    establish(shared, &servers, until, &probe, watch).await
+    let watch = async {
+        tokio::select! {
+            biased;
+            never = probe.watch() => match never {},
+            () = reports => {}
+        }
+    };
+    establish(shared, &servers, until, attempts, &probe, watch).await
+}
+
+impl Shared {
+    /// Returns the current servers in groups, the preferred group first. Without an answer of a name server, these are the
+    /// servers of the last lookup.
+    async fn servers(&self) -> Result<Arc<[Vec<String>]>, String> {
+        let known = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let found = match known {
+            None => self.options.servers().await?,
+            Some(known) => match timeout(LOOK_UP_TIME, self.options.servers()).await {
+                Ok(Ok(found)) => found,
+                unknown => {
+                    tracing::debug!(?unknown, ?known, "the servers are not found in DNS");
+                    return Ok(known);
+                }
+            },
+        };
+        let found: Arc<[_]> = found.into();
+        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        Ok(found)
+    }
 }
 
 /// For the command `zlock`, which asks servers for what a lock does not need.
@@ -82,27 +125,37 @@ impl ZkOptions {
     #[doc(hidden)]
     pub async fn connect_client(&self) -> Result<Client> {
         let unavailable = |why: String| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
+        let mut failure = unavailable("no server answers".into());
         let connect = async {
             let groups = servers(self).await?;
-            let mut failure = unavailable("no server answers".into());
-            for group in &groups {
-                let connector = connector(self).await.map_err(unavailable)?;
-                let dialing = dial(connector, self, group);
-                match timeout(turn(self.kit.connect_timeout, groups.len()), dialing).await {
-                    Ok(Ok(client)) => {
+            let mut attempts = Attempts::first();
+            for group in groups.iter().cycle() {
+                attempts.pause().await;
+                let patience = time(self, &attempts);
+                let dialed = Instant::now();
+                let connector = connector(self, patience).await.map_err(unavailable)?;
+                match dial(connector, self, group).await {
+                    Ok(client) => {
                         let Some(chroot) = &self.chroot else { return Ok(client) };
                         return client.chroot(chroot.as_str()).map_err(|_| unavailable("bad chroot".into()));
                     }
-                    Ok(Err(error)) => {
-                        failure = self.kit.connect_error(classify(&error).kind).with_source(error);
+                    Err(error) => {
+                        let class = classify(&error);
+                        let error = self.kit.connect_error(class.kind).with_source(error);
+                        if !class.retryable {
+                            return Err(error);
+                        }
+                        failure = error;
                     }
-                    Err(_) => {}
                 }
+                attempts.failed(dialed.elapsed() >= patience);
             }
-            Err(failure)
+            Err(unavailable("there are no servers".into()))
         };
-        let silent = |_| Err(unavailable("no server answers".into()));
-        timeout(self.kit.connect_timeout, connect).await.unwrap_or_else(silent)
+        match timeout(self.kit.connect_timeout, connect).await {
+            Ok(connected) => connected,
+            Err(_) => Err(failure),
+        }
     }
 
     /// Makes the connect timeout this short, unless it is shorter.
@@ -140,36 +193,28 @@ async fn establish(
     shared: &Arc<Shared>,
     servers: &[Vec<String>],
     until: Instant,
+    attempts: &mut Attempts,
     probe: &Probe,
     hopeless: impl Future<Output = ()>,
 ) -> Result<Established> {
     let options = &shared.options;
     let failed = |kind| options.kit.connect_error(kind);
-    let refused = |error: zk::Error| failed(classify(&error).kind).with_source(error);
     let attempt = async {
-        // The library itself gives up after a session timeout.
         for group in servers.iter().cycle() {
-            let connector =
-                connector(options).await.map_err(|why| failed(ErrorKind::Unavailable).with_message(why))?;
+            attempts.pause().await;
+            let patience = time(options, attempts);
+            let connector = connector(options, patience)
+                .await
+                .map_err(|why| failed(ErrorKind::Unavailable).with_message(why))?;
             let dialed = Instant::now();
-            let dialing = at_home(shared, dial(connector, options, group));
-            match timeout(turn(options.kit.connect_timeout, servers.len()), dialing).await {
-                Err(_) => {}
-                Ok(Err(error)) if classify(&error).retryable => {}
-                Ok(Err(error)) => return Err(refused(error)),
-                Ok(Ok(client)) => {
-                    let sent = Instant::now();
-                    match ping(&client).await {
-                        Ok(()) => {
-                            let begun = begun(client.session_timeout(), dialed, sent);
-                            return Ok(Established { client, begun, sent });
-                        }
-                        Err(error) if classify(&error).retryable => {}
-                        Err(error) => return Err(refused(error)),
-                    }
+            let trying = see_through(shared, connector, group.clone());
+            match timeout(turn(options.kit.connect_timeout, servers.len()), trying).await {
+                Ok(Ok(established)) => return Ok(established),
+                Ok(Err(error)) if !classify(&error).retryable => {
+                    return Err(failed(classify(&error).kind).with_source(error));
                 }
+                Ok(Err(_)) | Err(_) => attempts.failed(dialed.elapsed() >= patience),
             }
-            sleep(Duration::from_millis(100)).await;
         }
         pending().await
     };
@@ -180,6 +225,35 @@ async fn establish(
         () = sleep_until(until) => {
             Err(failed(ErrorKind::Unavailable).with_message(probe.no_session_within(options.kit.connect_timeout)))
         }
+    }
+}
+
+/// Makes one attempt at a session with each of these servers, until there is one.
+///
+/// # Cancel safety
+/// The attempt goes on, until the library gives it up. If it succeeds nevertheless, the session is closed at the server at
+/// once, and not left for its timeout.
+async fn see_through(
+    shared: &Arc<Shared>,
+    connector: Connector,
+    group: Vec<String>,
+) -> Result<Established, zk::Error> {
+    let at = shared.clone();
+    let trying = shared.runtime.spawn(async move {
+        let dialed = Instant::now();
+        let client = at_home(&at, dial(connector, &at.options, &group)).await?;
+        let sent = Instant::now();
+        ping(&client).await?;
+        let begun = begun(client.session_timeout(), dialed, sent);
+        Ok(Established { client, begun, sent })
+    });
+    match trying.await {
+        Ok(tried) => tried,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime ends, and the backend with it.
+            Err(_) => Err(zk::Error::ClientClosed),
+        },
     }
 }
 
@@ -197,17 +271,25 @@ pub(crate) fn begun(session_timeout: Duration, before: Instant, now: Instant) ->
     now.checked_sub(session_timeout / 5).map_or(before, |earliest| earliest.max(before))
 }
 
-/// How long to wait for a silent connection, or for an attempt at one. The library's own limit is two fifths of the session
-/// timeout. With that, one unreachable server would cost a session that another server could have kept.
+/// How long to wait for a silent connection, and for the first attempt at a session. The library's own limit is two fifths of
+/// the session timeout. With that, one unreachable server would cost a session that another server could have kept.
 fn patience(session_timeout: Duration) -> Duration {
     (session_timeout / 5).max(Duration::from_millis(500)).min(session_timeout * 2 / 5)
 }
 
+/// The time of the next attempt at a session. After a silent one, it is the longest that the library accepts, because a
+/// server that answers late makes a session for each attempt.
+///
+/// The library has one limit for this and for silence later. So a session that was made late is also interrupted later: with
+/// the shorter limit, a server that stays slow would interrupt it again and again.
+fn time(options: &ZkOptions, attempts: &Attempts) -> Duration {
+    let (first, longest) = (patience(options.session_timeout), options.session_timeout * 3 / 5);
+    if attempts.time(first, longest) > first { longest } else { first }
+}
+
+/// Tries each of these hosts once, in random order.
 async fn dial(connector: Connector, options: &ZkOptions, hosts: &[String]) -> Result<Client, zk::Error> {
-    let hosts = match hosts {
-        [host] => [&**host; TRIES].join(","),
-        hosts => hosts.join(","),
-    };
+    let (connector, hosts) = (connector.with_fail_eagerly(), hosts.join(","));
     #[cfg(not(feature = "tls"))]
     let _ = options;
     #[cfg(feature = "tls")]
@@ -219,18 +301,17 @@ async fn dial(connector: Connector, options: &ZkOptions, hosts: &[String]) -> Re
 
 /// Returns the options of a new session, with the current contents of the files. The error names the file that cannot be
 /// used.
-async fn connector(options: &ZkOptions) -> Result<Connector, String> {
+async fn connector(options: &ZkOptions, patience: Duration) -> Result<Connector, String> {
     if !options.has_files() {
-        return read(options);
+        return read(options, patience);
     }
     let of = options.clone();
-    options.kit.files.read(move || read(&of)).await
+    options.kit.files.read(move || read(&of, patience)).await
 }
 
-fn read(options: &ZkOptions) -> Result<Connector, String> {
-    let mut connector = Client::connector()
-        .with_session_timeout(options.session_timeout)
-        .with_connection_timeout(patience(options.session_timeout));
+fn read(options: &ZkOptions, patience: Duration) -> Result<Connector, String> {
+    let mut connector =
+        Client::connector().with_session_timeout(options.session_timeout).with_connection_timeout(patience);
     for (scheme, credentials) in &options.auth {
         connector = connector.with_auth(scheme, &credentials.read()?);
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use zlock_core::kit::{Closing, SessionKey, Task};
-use zlock_core::{Close, CloseReason, Error, ErrorKind, RetryPolicy, SessionId};
+use tokio::time::{Instant, sleep_until, timeout};
+use zlock_core::kit::{Attempts, Closing, SessionKey, Task};
+use zlock_core::{Close, CloseReason, Error, ErrorKind, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
 use crate::connect::{Established, begun, reconnect};
@@ -14,10 +14,6 @@ use crate::session::{Live, Shared};
 use crate::states::States;
 use crate::touches::Touches;
 use crate::watchers::Watchers;
-
-/// The pauses before each attempt at a new session. An attempt takes up to the connect timeout, unless it fails at once.
-const RECONNECT: RetryPolicy =
-    RetryPolicy::bounded_exponential(Duration::from_millis(50), Duration::from_secs(1), u32::MAX);
 
 /// The reason why a session is no longer kept alive.
 enum End {
@@ -61,7 +57,7 @@ impl Manager {
             let shared = shared.clone();
             async move {
                 let shared = shared.upgrade().ok_or_else(|| Error::new(ErrorKind::Closed, "connect"))?;
-                Ok(reconnect(&shared, drop).await?.client)
+                Ok(reconnect(&shared, &mut Attempts::first(), drop).await?.client)
             }
         });
         let live = |session| Live::new(session, client, watchers, touches);
@@ -72,7 +68,7 @@ impl Manager {
 
     /// Connects for as long as that takes, then [runs](Self::run).
     pub(crate) async fn start(mut self) -> Close {
-        match self.reconnect().await.and_then(|established| self.begin(established)) {
+        match self.reconnect(Attempts::first()).await.and_then(|established| self.begin(established)) {
             Some(session) => self.run(Some(session)).await,
             // No session has owned any node.
             None => Close::Ended,
@@ -85,7 +81,10 @@ impl Manager {
         let mut next = first;
         while let Some(session) = next {
             next = match self.serve(session).await {
-                End::Lost => self.reconnect().await.and_then(|established| self.begin(established)),
+                End::Lost => {
+                    let next = self.reconnect(Attempts::after_loss()).await;
+                    next.and_then(|established| self.begin(established))
+                }
                 End::AuthFailed => None,
                 End::Closed(close) => return close,
             };
@@ -188,15 +187,11 @@ impl Manager {
     }
 
     /// Retries without a limit. `None` when that has become pointless.
-    async fn reconnect(&mut self) -> Option<Established> {
-        let mut retry = RECONNECT.start();
+    async fn reconnect(&mut self, mut attempts: Attempts) -> Option<Established> {
         let shared = self.shared.clone();
         let attempts = async {
             loop {
-                // Also before the first attempt, so that sessions which are lost as soon as they begin do not cause a busy
-                // loop.
-                sleep(retry.next_delay().unwrap_or(RetryPolicy::MAX_DELAY)).await;
-                match reconnect(&shared, |error| shared.sessions.attempt_failed(error)).await {
+                match reconnect(&shared, &mut attempts, |error| shared.sessions.attempt_failed(error)).await {
                     Ok(established) => return Some(established),
                     Err(error) if error.kind() == ErrorKind::NotAuthorized => {
                         tracing::error!(%error, "no further session");
@@ -206,6 +201,7 @@ impl Manager {
                     Err(error) => {
                         tracing::warn!(%error, "no session yet");
                         shared.sessions.attempt_failed(error);
+                        attempts.failed(false);
                     }
                 }
             }

@@ -107,6 +107,8 @@ pub(crate) struct Shared {
     /// For deletes of nodes whose names are unknown.
     pub(crate) listings: Listings,
     pub(crate) alone: Alone,
+    /// The servers that were found last, in groups.
+    pub(crate) servers: Mutex<Option<Arc<[Vec<String>]>>>,
     in_flight: InFlight,
 }
 
@@ -120,6 +122,7 @@ impl Shared {
             contents: OwnContents::default(),
             listings: Listings::default(),
             alone: Alone::default(),
+            servers: Mutex::default(),
             in_flight: InFlight::default(),
         }
     }

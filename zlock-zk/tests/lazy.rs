@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use common::options;
 use tokio::time::Instant;
 use zlock_core::{ErrorKind, Phase, SessionState};
 use zlock_recipes::{Client, InterProcessMutex};
-use zlock_testkit::{Etcd, ZooKeeper, have_etcd, have_zookeeper, limit};
+use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit};
 use zlock_zk::ZkBackend;
 
 #[tokio::test]
@@ -61,6 +62,29 @@ async fn what_no_wait_mends_is_reported_by_calls() {
         let error = mutex.acquire_timeout(Duration::from_secs(5)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
         assert!(error.to_string().contains("which is not ZooKeeper"), "{error}");
+    })
+    .await;
+}
+
+/// Long before the connect timeout, and with a shorter operation timeout, too.
+#[tokio::test]
+async fn an_operation_that_waits_for_a_session_says_why_there_is_none() {
+    limit(async {
+        let (closed, silent) = (Port::reserve(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let silent = silent.local_addr().unwrap();
+        for (host, why) in [
+            (closed.addr(), "connection refused: is a server running there?"),
+            (silent, "accepts connections but does not respond"),
+        ] {
+            let options = options(&host.to_string()).with_operation_timeout(Duration::from_secs(1));
+            let client = Client::new(ZkBackend::connect_lazy(options).unwrap());
+            let mutex = InterProcessMutex::new(&client, "/lazy").unwrap();
+            let error = mutex.acquire().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+            let error = mutex.acquire_timeout(Duration::from_secs(1)).await.unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
     })
     .await;
 }

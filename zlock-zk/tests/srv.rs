@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{create, path};
 use zlock_core::{CoordinationBackend, ErrorKind, Label};
-use zlock_testkit::{Dns, Port, ZooKeeper, have_dns, have_zookeeper, limit};
+use zlock_testkit::{Dns, Port, ZooKeeper, end_zookeeper_session, have_dns, have_zookeeper, limit};
 use zlock_zk::{ZkBackend, ZkOptions};
 
 const SERVICE: &str = "_zookeeper._tcp";
@@ -35,6 +35,33 @@ async fn an_ensemble_that_moves_is_found_again() {
         let made = create(&backend, &path, Label::Lock).await;
         assert_eq!((made.epoch, backend.children(&path).await.unwrap().len()), (2, 1));
         assert_eq!(common::names(&common::observer(&two.connect_string()).await, &path).await.len(), 1);
+    })
+    .await;
+}
+
+/// While no name server answers, or none is there, the servers of the last lookup are used.
+#[tokio::test]
+async fn the_last_known_servers_are_used_without_a_name_server() {
+    limit(async {
+        if !have_zookeeper() || !have_dns() {
+            return;
+        }
+        for is_silent in [true, false] {
+            let (dns, server) = tokio::join!(Dns::start(), ZooKeeper::start());
+            dns.serve(SERVICE, &[(0, 0, "localhost", server.addr().port())]).await;
+            let backend = ZkBackend::connect(options(&dns)).await.unwrap();
+            if is_silent {
+                dns.pause();
+            } else {
+                dns.stop();
+            }
+            let session = backend.session_events().current().id.get();
+            assert!(end_zookeeper_session(server.addr(), session).unwrap());
+            common::connected(&backend, 2).await;
+            if is_silent {
+                dns.resume();
+            }
+        }
     })
     .await;
 }

@@ -5,6 +5,7 @@
 //!
 //! - [`Sessions`] keeps the current session. Operations wait until it is connected, and run until it ends.
 //! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error.
+//! - [`Attempts`] are the attempts at a new session: the pauses before them, and the time of each.
 //! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Closing`] notifies it when the backend is
 //!   closed.
 //! - [`Failure`] and [`Interrupted`] describe why a request got no usable response, and what follows from that.
@@ -12,6 +13,7 @@
 //! - [`Files`] reads files that may be on a disk that hangs.
 //! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS.
 
+mod attempts;
 mod budget;
 mod contents;
 mod failure;
@@ -21,6 +23,7 @@ mod sessions;
 mod srv;
 mod task;
 
+pub use attempts::Attempts;
 pub use budget::Budget;
 pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};

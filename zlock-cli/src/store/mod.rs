@@ -90,6 +90,7 @@ impl Target {
         match self {
             #[cfg(feature = "mem")]
             Target::Mem(_) => false,
+            #[cfg(any(feature = "zk", feature = "etcd"))]
             _ => true,
         }
     }

@@ -17,7 +17,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// The number of clients that connect at once. `ZLOCK_CROWD` sets another one.
 fn crowd() -> usize {
-    std::env::var("ZLOCK_CROWD").map_or(100, |crowd| crowd.parse().unwrap())
+    std::env::var("ZLOCK_CROWD").map_or(40, |crowd| crowd.parse().unwrap())
 }
 
 async fn leases_made(server: &Etcd) -> u64 {
@@ -125,7 +125,7 @@ async fn a_crowd_returns_after_an_outage() {
         proxy.to_client(Flow::Delay(3 * SECOND));
         let began = Instant::now();
         let mut back = vec![false; crowd];
-        while began.elapsed() < 25 * SECOND && !back.iter().all(|back| *back) {
+        while began.elapsed() < 30 * SECOND && !back.iter().all(|back| *back) {
             for (back, client) in back.iter_mut().zip(&clients) {
                 *back |= client.session_events().current().epoch > 1;
             }

@@ -1,11 +1,11 @@
 //! Establishing a new session.
 
-use std::future::{Future, pending};
+use std::future::Future;
 use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zlock_core::kit::Attempts;
 use zlock_core::probe::Probe;
 use zlock_core::{Error, ErrorKind, Result};
@@ -17,6 +17,12 @@ use crate::error::classify;
 use crate::heartbeat::ping;
 use crate::home::at_home;
 use crate::session::Shared;
+
+/// How often a single host is passed to the client library, for the resumptions of the session. The library tries its list in
+/// rounds. Its pause after each round begins with 0.1 s and doubles without a limit. A round of this length takes some
+/// seconds, with pauses of less than a second between attempts, so a server is found soon after it is back. Several hosts are
+/// passed once each, because two attempts in a row at the same silent host would waste time.
+const COPIES: usize = 12;
 
 /// The pause between two lookups of the servers in DNS.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
@@ -58,11 +64,15 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
         }
     };
     let probe = shared.options.probe(servers.iter().flatten());
-    establish(shared, &servers, until, &mut Attempts::first(), &probe, probe.hopeless()).await
+    let (mut attempts, hopeless) = (Attempts::first(), probe.hopeless());
+    match timeout_at(until, establish(shared, &servers, until, &mut attempts, &probe, hopeless)).await {
+        Ok(established) => established,
+        Err(_) => Err(no_session(shared, &probe)),
+    }
 }
 
-/// Establishes a session in the background, within the connect timeout. The cause of a failure may be corrected, so it does
-/// not fail earlier, but passes to `tell` what is wrong with each host as soon as that is known.
+/// Establishes a session in the background. After the connect timeout it begins no further attempt. The cause of a failure may
+/// be corrected, so it does not fail earlier, but passes to `tell` what is wrong with each host as soon as that is known.
 pub(crate) async fn reconnect(
     shared: &Arc<Shared>,
     attempts: &mut Attempts,
@@ -134,7 +144,7 @@ impl ZkOptions {
                 let patience = time(self, &attempts);
                 let dialed = Instant::now();
                 let connector = connector(self, patience).await.map_err(unavailable)?;
-                match dial(connector, self, group).await {
+                match dial(self, patience, connector, group).await {
                     Ok(client) => {
                         let Some(chroot) = &self.chroot else { return Ok(client) };
                         return client.chroot(chroot.as_str()).map_err(|_| unavailable("bad chroot".into()));
@@ -148,7 +158,7 @@ impl ZkOptions {
                         failure = error;
                     }
                 }
-                attempts.failed(dialed.elapsed() >= patience);
+                attempts.failed(dialed.elapsed() >= patience / 2);
             }
             Err(unavailable("there are no servers".into()))
         };
@@ -188,7 +198,13 @@ async fn servers(options: &ZkOptions) -> Result<Vec<Vec<String>>> {
     options.servers().await.map_err(unknown)
 }
 
-/// Establishes a session, unless that turns out to be hopeless. The groups of servers take turns.
+fn no_session(shared: &Shared, probe: &Probe) -> Error {
+    let kit = &shared.options.kit;
+    kit.connect_error(ErrorKind::Unavailable).with_message(probe.no_session_within(kit.connect_timeout))
+}
+
+/// Establishes a session, unless that turns out to be hopeless. The groups of servers take turns. No attempt begins after
+/// `until`.
 async fn establish(
     shared: &Arc<Shared>,
     servers: &[Vec<String>],
@@ -202,29 +218,29 @@ async fn establish(
     let attempt = async {
         for group in servers.iter().cycle() {
             attempts.pause().await;
+            if Instant::now() >= until {
+                break;
+            }
             let patience = time(options, attempts);
             let connector = connector(options, patience)
                 .await
                 .map_err(|why| failed(ErrorKind::Unavailable).with_message(why))?;
             let dialed = Instant::now();
-            let trying = see_through(shared, connector, group.clone());
+            let trying = see_through(shared, patience, connector, group.clone());
             match timeout(turn(options.kit.connect_timeout, servers.len()), trying).await {
                 Ok(Ok(established)) => return Ok(established),
                 Ok(Err(error)) if !classify(&error).retryable => {
                     return Err(failed(classify(&error).kind).with_source(error));
                 }
-                Ok(Err(_)) | Err(_) => attempts.failed(dialed.elapsed() >= patience),
+                Ok(Err(_)) | Err(_) => attempts.failed(dialed.elapsed() >= patience / 2),
             }
         }
-        pending().await
+        Err(no_session(shared, probe))
     };
     tokio::select! {
         biased;
         established = attempt => established,
         () = hopeless => Err(failed(ErrorKind::Unavailable).with_message(probe.causes())),
-        () = sleep_until(until) => {
-            Err(failed(ErrorKind::Unavailable).with_message(probe.no_session_within(options.kit.connect_timeout)))
-        }
     }
 }
 
@@ -235,13 +251,14 @@ async fn establish(
 /// once, and not left for its timeout.
 async fn see_through(
     shared: &Arc<Shared>,
+    patience: Duration,
     connector: Connector,
     group: Vec<String>,
 ) -> Result<Established, zk::Error> {
     let at = shared.clone();
     let trying = shared.runtime.spawn(async move {
         let dialed = Instant::now();
-        let client = at_home(&at, dial(connector, &at.options, &group)).await?;
+        let client = at_home(&at, dial(&at.options, patience, connector, &group)).await?;
         let sent = Instant::now();
         ping(&client).await?;
         let begun = begun(client.session_timeout(), dialed, sent);
@@ -283,20 +300,39 @@ fn patience(session_timeout: Duration) -> Duration {
 /// The library has one limit for this and for silence later. So a session that was made late is also interrupted later: with
 /// the shorter limit, a server that stays slow would interrupt it again and again.
 fn time(options: &ZkOptions, attempts: &Attempts) -> Duration {
-    let (first, longest) = (patience(options.session_timeout), options.session_timeout * 3 / 5);
+    let (first, longest) = (patience(options.session_timeout), longest(options.session_timeout));
     if attempts.time(first, longest) > first { longest } else { first }
 }
 
+/// The longest limit that the library accepts.
+fn longest(session_timeout: Duration) -> Duration {
+    session_timeout * 3 / 5
+}
+
 /// Tries each of these hosts once, in random order.
-async fn dial(connector: Connector, options: &ZkOptions, hosts: &[String]) -> Result<Client, zk::Error> {
-    let (connector, hosts) = (connector.with_fail_eagerly(), hosts.join(","));
+async fn dial(
+    options: &ZkOptions,
+    patience: Duration,
+    connector: Connector,
+    hosts: &[String],
+) -> Result<Client, zk::Error> {
+    let connector = connector.with_fail_eagerly();
+    let [host] = hosts else { return connect_to(options, connector, &hosts.join(",")).await };
+    // The library must not turn to the next copy of a silent host, which would make another session. The short limit has to do
+    // for the two answers that it waits for; with the long one, it waits that long for each.
+    let limit = if patience < longest(options.session_timeout) { patience * 49 / 50 } else { patience * 2 };
+    let copies = [&**host; COPIES].join(",");
+    timeout(limit, connect_to(options, connector, &copies)).await.unwrap_or(Err(zk::Error::Timeout))
+}
+
+async fn connect_to(options: &ZkOptions, connector: Connector, hosts: &str) -> Result<Client, zk::Error> {
     #[cfg(not(feature = "tls"))]
     let _ = options;
     #[cfg(feature = "tls")]
     if options.uses_tls() {
-        return connector.secure_connect(&hosts).await;
+        return connector.secure_connect(hosts).await;
     }
-    connector.connect(&hosts).await
+    connector.connect(hosts).await
 }
 
 /// Returns the options of a new session, with the current contents of the files. The error names the file that cannot be

@@ -141,6 +141,14 @@ impl Cluster {
         spawn_blocking(move || etcdctl::leases(another)).await.expect("an answer")
     }
 
+    /// Waits until a ZooKeeper leader has all other servers as followers.
+    pub(crate) async fn whole(&self) {
+        let Cluster::Zk(ensemble) = self else { return };
+        while ensemble.followers().await.len() + 1 < ensemble.members().len() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     pub(crate) fn kill(&self, server: usize) {
         member!(self, server, member => member.stop());
     }
@@ -150,10 +158,14 @@ impl Cluster {
     }
 
     pub(crate) async fn restart_all(&self) {
-        let servers = self.addrs().len();
-        (0..servers).for_each(|server| self.kill(server));
+        self.restart_those(0..self.addrs().len()).await;
+    }
+
+    /// Kills these servers, and starts them again. Returns when they respond.
+    pub(crate) async fn restart_those(&self, servers: impl Iterator<Item = usize> + Clone) {
+        servers.clone().for_each(|server| self.kill(server));
         let mut starts = JoinSet::new();
-        for server in 0..servers {
+        for server in servers {
             member!(self, server, member => {
                 let member = member.clone();
                 starts.spawn(async move { member.restart().await })

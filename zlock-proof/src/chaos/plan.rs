@@ -47,6 +47,20 @@ pub(crate) enum ClusterFault {
     RestartAll,
     /// Killed and started again one after the other.
     RestartEach,
+    /// The leader and half of the clients are cut off from the others. These are restarted, so they elect another leader at
+    /// once, and the cut lasts this much longer. The replaced leader answers until it notices (`syncLimit`).
+    Replace(Replaced, Duration),
+    /// Half of the clients lose their connections, reach only one follower, and are stopped for this time while they connect to
+    /// it. Right after they have connected, the follower is killed.
+    StallConnecting(Duration),
+}
+
+/// What a leader does while it is replaced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Replaced {
+    Runs,
+    /// It is stopped, resumed while the others elect, and stopped again.
+    Stops,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +89,7 @@ pub(crate) struct Plan {
 pub(crate) struct Scale {
     pub(crate) clients: usize,
     pub(crate) servers: usize,
-    /// `true` if a server can be cut off from only the other servers.
+    /// `true` if servers can be cut off from each other, and half of the clients from some servers.
     pub(crate) can_cut_off: bool,
     pub(crate) session: Duration,
     pub(crate) time: Duration,
@@ -115,6 +129,13 @@ fn track<F: Copy>(
 
 /// The critical durations, as multiples of the session timeout: clearly shorter, about as long, and much longer.
 const PARTS: [f64; 4] = [0.5, 0.9, 1.1, 3.0];
+
+/// How long a replaced leader remains cut off after the election, as multiples of the session timeout. The next leader ends a
+/// session after one timeout and a tick. The cut lasts up to twice `syncLimit`.
+const REPLACED: [f64; 3] = [1.5, 2.0, 3.0];
+
+/// The stop of a client that is connecting, as a multiple of the session timeout. Its session has not ended after that.
+const STALL: f64 = 0.45;
 
 fn part(rng: &mut Rng, session: Duration) -> Duration {
     session.mul_f64(PARTS[rng.usize(..PARTS.len())])
@@ -158,14 +179,20 @@ fn cluster_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
     let time = part(rng, session);
     // Includes the time that the cluster needs to recover.
     let again = Duration::from_secs(2);
-    match rng.u32(..11) {
+    match rng.u32(..if scale.can_cut_off { 16 } else { 11 }) {
         0..=2 => (ClusterFault::Kill(role, time.min(session)), time.min(session) + again),
         3..=5 => (ClusterFault::Pause(role, time), time + again),
         6 => (ClusterFault::HangDisk(role, time), time + again),
         7 => (ClusterFault::RestartAll, 2 * again),
         8 | 9 if scale.can_cut_off => (ClusterFault::CutOff(role, time), time + again),
         8 | 9 => (ClusterFault::HangDisk(role, time), time + again),
-        _ => (ClusterFault::RestartEach, 3 * again),
+        10 => (ClusterFault::RestartEach, 3 * again),
+        kind @ 11..=13 => {
+            let replaced = if kind == 13 { Replaced::Stops } else { Replaced::Runs };
+            let time = session.mul_f64(REPLACED[rng.usize(..REPLACED.len())]);
+            (ClusterFault::Replace(replaced, time), time + 2 * again)
+        }
+        _ => (ClusterFault::StallConnecting(session.mul_f64(STALL)), 2 * session + again),
     }
 }
 
@@ -197,6 +224,23 @@ impl fmt::Display for ClientFault {
     }
 }
 
+impl ClusterFault {
+    /// Returns what happened, for the summary.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            ClusterFault::Kill(..) => "servers killed",
+            ClusterFault::Pause(..) => "servers stopped",
+            ClusterFault::HangDisk(..) => "disks hung",
+            ClusterFault::CutOff(..) => "servers cut off",
+            ClusterFault::RestartAll => "restarts of all at once",
+            ClusterFault::RestartEach => "restarts of one after the other",
+            ClusterFault::Replace(Replaced::Runs, _) => "leaders replaced behind a cut",
+            ClusterFault::Replace(Replaced::Stops, _) => "leaders replaced behind a cut and stopped twice",
+            ClusterFault::StallConnecting(_) => "stalls of connecting clients",
+        }
+    }
+}
+
 impl fmt::Display for ClusterFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -208,6 +252,19 @@ impl fmt::Display for ClusterFault {
             }
             ClusterFault::RestartAll => f.write_str("all killed at once and started again"),
             ClusterFault::RestartEach => f.write_str("each killed and started again, one after the other"),
+            ClusterFault::Replace(replaced, time) => {
+                let stops = if *replaced == Replaced::Stops { ", and stopped twice" } else { "" };
+                write!(
+                    f,
+                    "Leader replaced: cut off with half of the clients{stops}, for {time:?} after the election"
+                )
+            }
+            ClusterFault::StallConnecting(time) => {
+                write!(
+                    f,
+                    "half of the clients stopped for {time:?} while they connect to a follower, which is killed"
+                )
+            }
         }
     }
 }
@@ -232,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_long_plan_has_every_fault() {
-        let plan = Plan::new(1, SCALE);
+        let plan = Plan::new(1, Scale { time: Duration::from_secs(3600), ..SCALE });
         assert!(plan.clients[0].is_empty());
         let text = plan.to_string();
         for part in [
@@ -262,6 +319,10 @@ mod tests {
             "Follower cut off",
             "all killed at once",
             "one after the other",
+            "cut off with half of the clients, for 4.5s",
+            "cut off with half of the clients, for 9s",
+            "cut off with half of the clients, and stopped twice",
+            "stopped for 1.35s while they connect",
         ] {
             assert!(text.contains(part), "{part}");
         }

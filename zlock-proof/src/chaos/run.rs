@@ -12,6 +12,7 @@ use super::clock::{nanos, now};
 use super::cluster::{Cluster, Maintained, Store};
 use super::options::Options;
 use super::plan::{Plan, Scale};
+use super::sides::Sides;
 use super::slot::Slot;
 use super::storage::Storage;
 use super::verdict::{Evidence, Verdict, judge};
@@ -41,10 +42,16 @@ pub(crate) async fn run(options: &Options) -> Verdict {
         time: options.time,
     };
     let plan = Plan::new(options.seed, scale);
-    println!("plan:\n{plan}run:");
+    println!("plan:\n{plan}run, from {} on:", now());
     let storage = Storage::start(&socket(folder.path())).expect("a storage");
+    let sides = match options.store {
+        Store::Zk => Some(Sides::start(&cluster.addrs()).await),
+        Store::Etcd => None,
+    };
     let world = Arc::new(World {
         cluster,
+        sides,
+        processes: (0..options.clients).map(|_| Mutex::default()).collect(),
         session: options.session,
         folder: folder.path().to_owned(),
         began: Instant::now(),

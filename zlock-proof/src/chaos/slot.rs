@@ -1,7 +1,7 @@
 //! A client's slot: its links to the servers, and its current process.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -20,17 +20,16 @@ pub(crate) struct Slot {
     count: u64,
     seed: u64,
     links: Vec<FaultProxy>,
-    process: Option<Process>,
     world: Arc<World>,
 }
 
 impl Slot {
     pub(crate) async fn start(number: usize, seed: u64, world: Arc<World>) -> Self {
         let mut links = Vec::new();
-        for server in world.cluster.addrs() {
+        for server in world.servers(number) {
             links.push(world.cluster.link(server).await);
         }
-        let mut slot = Slot { number, count: 0, seed, links, process: None, world };
+        let mut slot = Slot { number, count: 0, seed, links, world };
         slot.spawn();
         slot
     }
@@ -66,16 +65,16 @@ impl Slot {
             session: self.world.session,
         };
         let program: PathBuf = std::env::current_exe().expect("the path of this program");
-        self.process = Some(Process::spawn(program, &told.to_args(), &[]));
+        *self.process() = Some(Process::spawn(program, &told.to_args(), &[]));
     }
 
-    fn process(&self) -> &Process {
-        self.process.as_ref().expect("a process")
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.world.process(self.number)
     }
 
     /// Carries out a fault until it is over.
     pub(crate) async fn suffer(&mut self, fault: ClientFault) {
-        if !self.process().is_running() {
+        if !self.process().as_ref().is_some_and(Process::is_running) {
             self.world.violation(format!("{} exited unexpectedly", self.name()));
             self.spawn();
         }
@@ -84,15 +83,14 @@ impl Slot {
         let from = now();
         match fault {
             ClientFault::Kill(away) => {
-                self.process().kill();
-                self.process = None;
+                *self.process() = None;
                 sleep(away).await;
                 self.spawn();
             }
             ClientFault::Pause(time) => {
-                self.process().pause();
+                self.process().iter().for_each(Process::pause);
                 sleep(time).await;
-                self.process().resume();
+                self.process().iter().for_each(Process::resume);
                 self.disturbed(from, Duration::ZERO);
             }
             ClientFault::Links(one, how, time) => {
@@ -153,10 +151,15 @@ impl Slot {
     }
 
     /// Heals everything and lets the process end. Returns `true` if it ended successfully and in time.
-    pub(crate) async fn stop(mut self, within: Duration) -> bool {
-        let Some(process) = self.process.take() else { return false };
+    pub(crate) async fn stop(self, within: Duration) -> bool {
+        let Some(process) = self.process().take() else { return false };
         matches!(tokio::time::timeout(within, process.wait()).await, Ok(0))
     }
+}
+
+/// Returns the number of the slot of a process with this name.
+pub(crate) fn slot_of(name: &str) -> Option<usize> {
+    name.strip_prefix('c')?.split_once('-')?.0.parse().ok()
 }
 
 async fn hurt(link: &FaultProxy, how: Break) {

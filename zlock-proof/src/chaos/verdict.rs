@@ -70,6 +70,8 @@ pub(crate) fn judge(evidence: &Evidence) -> Verdict {
     checks.push(("processes", Findings { violations: log.violations.clone(), figures: Vec::new() }));
 
     println!("verdict, {servers}, {} faults, {} processes:", log.faults, histories.len());
+    let of_cluster: Vec<_> = log.of_cluster.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    println!("  of the cluster: {}", of_cluster.join(", "));
     let mut count = 0;
     for (name, findings) in checks {
         // A figure is only true without violations.

@@ -1,20 +1,27 @@
 //! The state that all tracks of a run share.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
+use zlock_testkit::Process;
 
 use super::client::storm_file;
 use super::clock::{nanos, now};
 use super::cluster::Cluster;
 use super::plan::{ClusterFault, Planned, Role};
+use super::sides::{Side, Sides};
 use crate::history::{Disturbance, Ending, Ns};
 
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
+    /// `None` if clients cannot be cut off from a part of the cluster.
+    pub(crate) sides: Option<Sides>,
+    /// The current process of each client.
+    pub(crate) processes: Vec<Mutex<Option<Process>>>,
     pub(crate) session: Duration,
     /// The folder of the histories, the storage's socket and the stop file.
     pub(crate) folder: PathBuf,
@@ -31,6 +38,8 @@ pub(crate) struct Log {
     /// Disagreements between the servers after they were healed.
     pub(crate) disagreements: Vec<String>,
     pub(crate) faults: usize,
+    /// How many faults of each kind the cluster had.
+    pub(crate) of_cluster: BTreeMap<&'static str, usize>,
 }
 
 /// The machine has stalled if a sleeping task wakes this late.
@@ -42,6 +51,19 @@ const WAKING: Duration = Duration::from_secs(2);
 impl World {
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the servers for a client.
+    pub(crate) fn servers(&self, client: usize) -> Vec<SocketAddr> {
+        match &self.sides {
+            Some(sides) => sides.addrs(Side::of(client)),
+            None => self.cluster.addrs(),
+        }
+    }
+
+    /// Returns the process of a client. It is locked, because a stop does not end before all threads have stopped.
+    pub(crate) fn process(&self, client: usize) -> MutexGuard<'_, Option<Process>> {
+        self.processes[client].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn say(&self, what: impl std::fmt::Display) {
@@ -67,13 +89,18 @@ impl World {
         let until = now() + nanos(and);
         let mut log = self.log();
         log.faults += 1;
-        log.disturbances.push(Disturbance { from, until, client });
+        log.disturbances.push(Disturbance { from, until, client, misleads: false });
     }
 
     /// Records that the leader has been moved since then. A keep-alive during that takes longer.
     pub(crate) fn leader_moved(&self, since: Ns) {
         self.say(format!("cluster: another leader, {:?} in all", Duration::from_nanos(now() - since)));
-        self.log().disturbances.push(Disturbance { from: since, until: now(), client: None });
+        self.log().disturbances.push(Disturbance {
+            from: since,
+            until: now(),
+            client: None,
+            misleads: false,
+        });
     }
 
     /// Carries out the plan for the cluster.
@@ -84,6 +111,7 @@ impl World {
             let storm = storm_file(&self.folder);
             std::fs::write(&storm, "").expect("a file");
             self.suffer(fault).await;
+            *self.log().of_cluster.entry(fault.kind()).or_default() += 1;
             // Until the clients have noticed the effects.
             sleep(self.session / 10).await;
             std::fs::remove_file(&storm).expect("a file");
@@ -131,6 +159,15 @@ impl World {
                     cluster.leader().await;
                 }
                 self.recovered(Role::Leader, from).await;
+            }
+            ClusterFault::Replace(replaced, time) => {
+                self.replace_leader(replaced, time).await;
+                self.recovered(Role::Leader, from).await;
+                self.log().disturbances.iter_mut().filter(|d| d.from == from).for_each(|d| d.misleads = true);
+            }
+            ClusterFault::StallConnecting(time) => {
+                self.stall_connecting(time).await;
+                self.recovered(Role::Follower, from).await;
             }
         }
         cluster.leader().await;
@@ -194,7 +231,8 @@ impl World {
             sleep(Duration::from_millis(20)).await;
             if Duration::from_nanos(now() - before) > STALL {
                 self.say(format!("the machine was paused for {:?}", Duration::from_nanos(now() - before)));
-                self.log().disturbances.push(Disturbance { from: before, until: now(), client: None });
+                let stall = Disturbance { from: before, until: now(), client: None, misleads: false };
+                self.log().disturbances.push(stall);
             }
         }
     }

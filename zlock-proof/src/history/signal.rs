@@ -11,6 +11,9 @@ pub(crate) struct Disturbance {
     pub(crate) until: Ns,
     /// The common prefix of the names of affected processes; `None` if all are affected.
     pub(crate) client: Option<String>,
+    /// `true` if a server answered heartbeats meanwhile although it no longer counted sessions: the client may have a later
+    /// deadline.
+    pub(crate) misleads: bool,
 }
 
 /// A notification is late if it comes this long after the deadline without an explanation.
@@ -44,6 +47,8 @@ pub(crate) fn signal(
             }
             lost += 1;
             let since = deadline.saturating_sub(timeout + timeout / 5);
+            let misled = mine.iter().filter(|d| d.misleads && (d.from..d.until).contains(&since));
+            let since = misled.map(|d| d.from).min().unwrap_or(since);
             let disturbed = overlap(&mine, since, event.at);
             if disturbed < timeout * 11 / 20 {
                 let times = format!("{} of disturbance since {since}", seconds(disturbed));
@@ -125,7 +130,10 @@ mod tests {
         let histories = [History::parse("c1-1", &line).unwrap()];
         let disturbances: Vec<_> = disturbances
             .iter()
-            .map(|&(from, until, client)| Disturbance { from, until, client: client.map(str::to_owned) })
+            .map(|&(from, until, client)| {
+                let client = client.map(str::to_owned);
+                Disturbance { from, until, client, misleads: false }
+            })
             .collect();
         signal(&histories, endings, &disturbances, 10 * S).violations.len()
     }
@@ -137,6 +145,16 @@ mod tests {
         assert_eq!(bad(30 * S, &[(20 * S, 25 * S, None), (24 * S, 26 * S, Some("c1-"))], &[]), 0);
         assert_eq!(bad(30 * S, &[(20 * S, 27 * S, Some("c2-"))], &[]), 1);
         assert_eq!(bad(30 * S, &[(5 * S, 17 * S, None)], &[]), 1);
+    }
+
+    #[test]
+    fn a_session_that_a_replaced_leader_kept_is_no_false_loss() {
+        let line = format!("{} session epoch=1 session=7 state=Lost deadline={}\n", 21 * S, 30 * S);
+        let histories = [History::parse("c1-1", &line).unwrap()];
+        for (misleads, bad) in [(true, 0), (false, 1)] {
+            let cut = Disturbance { from: 8 * S, until: 21 * S, client: None, misleads };
+            assert_eq!(signal(&histories, &[], &[cut], 10 * S).violations.len(), bad);
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Automatic checks of the documentation: links, spelling, the length of sentences, phrases that the house style avoids, and
-//! diagrams that do not match their texts.
+//! Automatic checks of the documentation: links, spelling, the length of sentences, phrases that the house style avoids, figures
+//! that are not those of their tables, and diagrams that do not match their texts.
 
 use std::fs;
 
 use crate::run::{Result, command, output, root, run};
 use crate::tools::Tool;
-use crate::{diagrams, links};
+use crate::{diagrams, figures, links};
 
 /// The maximum number of words in a sentence.
 const LONGEST: usize = 40;
@@ -60,6 +60,7 @@ pub(crate) struct Text {
 pub(crate) fn check() -> Result {
     let (markdown, mut found) = (markdown()?, Vec::new());
     links::check(&markdown, &mut found)?;
+    figures::check(&mut found)?;
     for file in &markdown {
         prose(&file.path, prose_lines(&file.text), &mut found);
     }

@@ -6,6 +6,7 @@ mod book;
 mod ci;
 mod diagrams;
 mod docs;
+mod figures;
 mod lanes;
 mod links;
 mod newest;
@@ -26,7 +27,7 @@ cargo xtask test [--require] [--newest-servers] [FILTER..]
 cargo xtask ci                            runs all checks, and the tests with every server required
 cargo xtask api                           writes docs/api, the listing of the public API that CI compares
 cargo xtask book                          builds the guide as HTML with mdbook, which cargo installs the first time
-cargo xtask docs                          checks links, spelling, long sentences and phrases to avoid in the documentation
+cargo xtask docs                          checks links, spelling, long sentences, phrases to avoid and repeated figures in the docs
 cargo xtask diagrams                      draws the guide's diagrams from their texts
 cargo xtask bench zk|etcd|mem [WORKLOAD..]  prints a line of JSON for each workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7),
                                           on the servers of ZK_CONNECT or ETCD_ENDPOINTS
@@ -35,7 +36,7 @@ cargo xtask chaos --store zk|etcd [--minutes N] [--seed S] [--newest-servers]
 cargo xtask sim [--seeds A..B] [--trace]  simulates many clients and faults for each seed, until one breaks a rule
 cargo xtask planted [BUG..]               plants deliberate bugs, and reports how soon `sim` finds each; takes half an hour
 cargo xtask planted --store zk|etcd [BUG..]
-                                          plants bugs in a backend, and reports those that a minute of `chaos` finds
+                                          plants bugs in a backend, and reports those that ten minutes of `chaos` find
 cargo xtask model [--quick] [--traces]    runs the queue engine under a model checker, for minutes or for seconds
 
 ZLOCK_TEST_SERVERS=require|auto|off selects how `test` treats tests on real servers: require fails them if the server

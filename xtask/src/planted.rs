@@ -18,9 +18,9 @@ const TESTS: &str = "tests";
 /// The seeds among which each bug must be found.
 const SEEDS: &str = "0..20000";
 
-/// The seeds of the runs on a real cluster, until one of them finds the bug, and the length of each in seconds. The seed
-/// determines the faults of a run, but not the exact times at which they occur.
-const RUNS: [&str; 3] = ["117", "118", "119"];
+/// The seeds of the runs on a real cluster, until one of them finds the bug, and the length of each in seconds: ten minutes in
+/// all. The seed determines the faults of a run, but not the exact times at which they occur.
+const RUNS: std::ops::Range<u64> = 117..127;
 const SECONDS: &str = "60";
 
 /// Plants each bug, or those with the given names, and searches for it. Fails if one is not found.
@@ -67,6 +67,12 @@ pub(crate) fn planted(args: &[String]) -> Result {
 /// Checks that every patch still applies.
 pub(crate) fn check() -> Result {
     bugs(&["", "zk", "etcd", TESTS])?.iter().try_for_each(|bug| bug.apply(&root(), &["--check"]))
+}
+
+/// Returns how many bugs the simulation has to find, a run on a real cluster, and a test.
+pub(crate) fn counts() -> Result<[usize; 3]> {
+    let count = |folders: &[&str]| bugs(folders).map(|bugs| bugs.len());
+    Ok([count(&[""])?, count(&["zk", "etcd"])?, count(&[TESTS])?])
 }
 
 struct Bug {
@@ -136,7 +142,7 @@ fn by_seeds(program: &Path) -> Result<Option<(String, String)>> {
 /// Returns the checks that fail on a real cluster, the number of violations, and the run.
 fn on_a_cluster(program: &Path, store: &str) -> Result<Option<(String, String)>> {
     for seed in RUNS {
-        if let Some((checks, count)) = in_a_run(program, store, seed)? {
+        if let Some((checks, count)) = in_a_run(program, store, &seed.to_string())? {
             return Ok(Some((checks, format!("{count} (seed {seed})"))));
         }
     }

@@ -6,6 +6,7 @@ mod bounds;
 mod faults;
 mod outage;
 mod outside;
+mod overload;
 mod requests;
 mod runtime;
 mod seed;

@@ -68,7 +68,7 @@ async fn the_background_asks_for_few_things_at_once() {
         link.delay(Duration::from_millis(5), Duration::ZERO);
         drop(guards);
         sleep(Duration::from_millis(1)).await;
-        assert_eq!((a.client.pending_cleanups(), a.faults.under_way()), (GUARDS, 16));
+        assert_eq!((a.client.pending_cleanups(), a.faults.under_way()), (GUARDS, 64));
         link.delay(Duration::ZERO, Duration::ZERO);
     })
     .await;
@@ -95,12 +95,12 @@ async fn clean_ups_without_an_answer_hold_up_others_for_a_second() {
     run(Some(MemStore::default()), true, "silent", async |case: &Case<'_>| {
         let a = case.process().await;
         let mut guards = guards(case, &a).await;
-        let others = guards.split_off(20);
-        let gates: Vec<_> = (0..20).map(|_| a.faults.hold(Call::Delete, Side::Before)).collect();
+        let others = guards.split_off(80);
+        let gates: Vec<_> = (0..80).map(|_| a.faults.hold(Call::Delete, Side::Before)).collect();
         drop(guards);
         drop(others);
         sleep(Duration::from_millis(2500)).await;
-        assert_eq!(a.client.pending_cleanups(), 20);
+        assert_eq!(a.client.pending_cleanups(), 80);
         drop(gates);
     })
     .await;
@@ -111,14 +111,14 @@ async fn creates_whose_clean_up_is_refused_hold_up_no_other() {
     run(Some(MemStore::default()), true, "forbidden", async |case: &Case<'_>| {
         let a = case.process().await;
         let mutex = |name: &str| InterProcessMutex::new(&a.client, case.path(name)).unwrap();
-        a.faults.fail(Call::Create, Side::After, 20, ErrorKind::NotAuthorized);
-        a.faults.fail(Call::Delete, Side::Before, 100, ErrorKind::NotAuthorized);
-        for _ in 0..20 {
+        a.faults.fail(Call::Create, Side::After, 80, ErrorKind::NotAuthorized);
+        a.faults.fail(Call::Delete, Side::Before, 400, ErrorKind::NotAuthorized);
+        for _ in 0..80 {
             let error = mutex("forbidden").acquire().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotAuthorized);
         }
         sleep(Duration::from_millis(1)).await;
-        assert_eq!(a.client.pending_cleanups(), 20);
+        assert_eq!(a.client.pending_cleanups(), 80);
         drop(mutex("other").acquire_timeout(Duration::from_millis(100)).await.unwrap());
     })
     .await;

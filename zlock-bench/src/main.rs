@@ -19,6 +19,7 @@
 //! | `w7` | 500 tasks queue behind a holder (`w7-enqueue`); a second later it releases the lock, and each task in turn acquires and releases it (`w7-drain`) |
 //! | `growth` | one task, one lock, 100,000 operations: `tenths` is the rate in each tenth. Runs only if named |
 //! | `fleet` | 200 sessions, at rest (`fleet-idle`) and then with one lock each (`fleet-holding`): their cost, by the servers' own counters. Not on `mem`. Runs only if named |
+//! | `overload` | 50, 200 and 1,000 tasks, one session, each with its own lock, in a loop: acquire within 50 ms, 1 ms of work, release (`overload-drop`: drop the guard); on `mem` with 5 ms in each direction. Counts grants in each of five seconds, acquisitions that came too late, and clean-ups that are pending at the end of each second. Runs only if named |
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -31,6 +32,7 @@
 
 mod drive;
 mod fleet;
+mod overload;
 mod report;
 mod store;
 mod workload;
@@ -52,7 +54,7 @@ async fn main() {
     };
     let named: Vec<String> = args.collect();
     for workload in workload::ALL {
-        let by_default = workload != workload::GROWTH && workload != workload::FLEET;
+        let by_default = !workload::ONLY_NAMED.contains(&workload);
         if named.is_empty() && by_default || named.iter().any(|name| name == workload) {
             workload::run(&store, workload).await;
         }

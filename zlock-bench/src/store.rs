@@ -71,6 +71,16 @@ impl Store {
         }
     }
 
+    /// Connects with a new session. On `mem`, requests and responses take this long each.
+    pub(crate) async fn connect_over(&self, latency: Duration) -> Arc<dyn CoordinationBackend> {
+        if let Kind::Mem(server) = &self.kind {
+            let backend = server.connect();
+            backend.link().delay(latency, latency);
+            return Arc::new(backend);
+        }
+        self.connect().await
+    }
+
     /// Returns the timeout of the sessions.
     pub(crate) fn session_timeout(&self) -> Duration {
         Duration::from_secs(SECONDS)

@@ -7,11 +7,11 @@ use zlock::backend::{CoordinationBackend, LockPath};
 use zlock::{Client, Handoff, InterProcessMutex, Lock, Release};
 
 use crate::drive::{Measured, Sample, Task, Turn, drive};
-use crate::fleet;
 use crate::report::{print, scaled, snap};
 use crate::store::Store;
+use crate::{fleet, overload};
 
-pub(crate) const ALL: [&str; 15] = [
+pub(crate) const ALL: [&str; 16] = [
     "w1",
     "w1-drop",
     "w2-8",
@@ -27,13 +27,17 @@ pub(crate) const ALL: [&str; 15] = [
     "w7",
     GROWTH,
     FLEET,
+    OVERLOAD,
 ];
 
-/// Takes minutes, so it runs only if named.
+/// These take long, or measure something else than the time of an operation, so they run only if named.
+pub(crate) const ONLY_NAMED: [&str; 3] = [GROWTH, FLEET, OVERLOAD];
+
 pub(crate) const GROWTH: &str = "growth";
 
-/// Waits most of the time, so it runs only if named.
 pub(crate) const FLEET: &str = "fleet";
+
+pub(crate) const OVERLOAD: &str = "overload";
 
 const WAITERS: usize = 500;
 
@@ -87,6 +91,7 @@ pub(crate) async fn run(store: &Store, workload: &str) {
         }
         GROWTH => timed(store, workload, &one_lock(store, workload, 1, 1).await, 100_000, true).await,
         FLEET => fleet::run(store).await,
+        OVERLOAD => overload::run(store).await,
         _ => queue(store).await,
     }
 }

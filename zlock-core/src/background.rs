@@ -9,15 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::backend::CoordinationBackend;
 use crate::session_publisher::SessionPublisher;
-
-/// The number of jobs that have a [turn](Background::turn) at once.
-const TURNS: usize = 16;
 
 /// The pause before a job that panicked is run again.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -27,8 +24,8 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 pub trait Job: Debug + Send + Sync + 'static {
     /// Does the work, retrying until it is done or no longer needed. `backend` is the one that the job was pushed with.
     ///
-    /// All jobs run concurrently. Each takes a [turn](Background::turn) for a request to the store, and returns it
-    /// before it waits: after an outage there may be thousands of jobs.
+    /// All jobs run concurrently. After an outage there may be thousands, so those that send requests to the store
+    /// must limit how many do so at once.
     ///
     /// # Cancel safety
     /// The future may be dropped at any await point when its runtime ends. The job is then run again from the
@@ -43,25 +40,10 @@ pub trait Job: Debug + Send + Sync + 'static {
 #[derive(Clone, Debug, Default)]
 pub struct Background(Arc<Shared>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Notify,
-    turns: Arc<Semaphore>,
-}
-
-impl Default for Shared {
-    fn default() -> Self {
-        let turns = Arc::new(Semaphore::new(TURNS));
-        Shared { state: Mutex::default(), changed: Notify::new(), turns }
-    }
-}
-
-/// Permission for a job to send requests to the store, until it is dropped. Returned by [`Background::turn`].
-#[derive(Debug)]
-pub struct Turn {
-    /// Never `None`: the turns are not closed.
-    _permit: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug, Default)]
@@ -146,14 +128,6 @@ impl Background {
         let (job, kept) = (Box::new(job), Some(backend.clone()));
         let entry = Entry { job, backend: Arc::downgrade(&backend), kept, panicked: false };
         self.0.add(entry, Place::Back);
-    }
-
-    /// Waits until fewer than 16 jobs have a turn, and takes one. Jobs are served in the order of their calls.
-    ///
-    /// # Cancel safety
-    /// Safe, but the caller loses its place in the order.
-    pub async fn turn(&self) -> Turn {
-        Turn { _permit: self.0.turns.clone().acquire_owned().await.ok() }
     }
 
     /// Returns the number of jobs that are not done yet.
@@ -280,33 +254,5 @@ impl Drop for Active {
             }
             None => self.shared.lock().active -= 1,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
-    use super::*;
-
-    fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-        std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
-    }
-
-    #[tokio::test]
-    async fn turns_are_few_and_come_in_order() {
-        let background = Background::new();
-        let mut turns = Vec::new();
-        for _ in 0..TURNS {
-            turns.push(background.turn().await);
-        }
-        let (mut first, mut second) = (pin!(background.turn()), pin!(background.turn()));
-        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
-        turns.pop();
-        assert!(poll(&mut second).is_pending());
-        assert!(poll(&mut first).is_ready(), "who came first");
-        assert!(poll(&mut second).is_ready(), "the turn was given back at once");
     }
 }

@@ -37,7 +37,7 @@ mod watch;
 #[doc(no_inline)]
 pub use async_trait::async_trait;
 pub use backend::{Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Target};
-pub use background::{Background, Job, Turn};
+pub use background::{Background, Job};
 pub use environment::Environment;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use excerpt::Excerpt;

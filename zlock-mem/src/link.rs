@@ -50,6 +50,10 @@ pub(crate) struct Link {
     pub(crate) connected: bool,
     pub(crate) request_delay: Duration,
     pub(crate) answer_delay: Duration,
+    /// How long the server takes for each request, one after the other.
+    pub(crate) service_time: Duration,
+    /// When the server has done the last request that was sent.
+    busy_until: Option<Instant>,
     /// The latest session.
     pub(crate) session: Option<SessionId>,
     /// `true` if the client is gone: the link is removed when its last request has arrived.
@@ -68,6 +72,8 @@ impl Link {
             connected: false,
             request_delay: Duration::ZERO,
             answer_delay: Duration::ZERO,
+            service_time: Duration::ZERO,
+            busy_until: None,
             session: None,
             forgotten: false,
             requests: VecDeque::new(),
@@ -78,7 +84,9 @@ impl Link {
 
     /// Sends a request and returns when it arrives.
     pub(crate) fn send(&mut self, now: Instant, sent: Sent) -> Instant {
-        let due = now + self.request_delay;
+        let arrives = now + self.request_delay;
+        let due = self.busy_until.map_or(arrives, |busy| busy.max(arrives)) + self.service_time;
+        self.busy_until = Some(due).filter(|_| !self.service_time.is_zero());
         self.requests.push_back((due, sent));
         due
     }
@@ -114,6 +122,7 @@ impl Link {
     /// Breaks the connection. Messages in flight are lost, except for events, which the next connection delivers.
     pub(crate) fn hang_up(&mut self) {
         self.connected = false;
+        self.busy_until = None;
         self.requests.clear();
         self.deliveries.retain(|(_, delivery)| matches!(delivery, Delivery::Event(..)));
     }

@@ -242,6 +242,32 @@ impl MemLink {
             link.answer_delay = answers;
         });
     }
+
+    /// Makes the server take this long for each request of this client from now on, one after the other: an overloaded
+    /// server. Also heartbeats wait for the requests before them.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let server = zlock::mem::MemServer::new();
+    /// let backend = server.connect();
+    /// let link = backend.link();
+    /// let client = zlock::Client::new(backend);
+    ///
+    /// use std::time::Duration;
+    ///
+    /// link.slow_down(Duration::from_millis(20));
+    /// let began = tokio::time::Instant::now();
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// assert!(began.elapsed() >= Duration::from_millis(20));
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn slow_down(&self, service_time: Duration) {
+        self.with(|link| link.service_time = service_time);
+    }
 }
 
 impl Fault {

@@ -1,6 +1,6 @@
 //! The loop around the state machine, which executes its steps and passes it the events.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,16 +8,17 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zlock_core::{
     Created, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Node, Phase, Queue,
-    Result, Session, SessionState, Target, Watch,
+    Result, SessionState, Target, Watch,
 };
 
 use crate::client_inner::ClientInner;
-use crate::granted::{Granted, lost_error, status};
+use crate::granted::{Granted, closed, lost_error, status};
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::hold_record::Entry;
 use crate::queue::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
 use crate::succession::{Followed, Link, Predecessor};
+use crate::turns::RequestTurn;
 
 /// The time after which a waiter for a predecessor of the same client also watches its node.
 const LONG_WAIT: Duration = Duration::from_secs(5);
@@ -31,6 +32,8 @@ pub(crate) struct Request<'a> {
     pub(crate) data: &'a Arc<[u8]>,
     /// The lock's name in measurements.
     pub(crate) metric_name: Option<&'a Arc<str>>,
+    /// The end of the acquisition's time, if that is limited and the request does not end by itself then.
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// The progress of an acquisition.
@@ -62,6 +65,7 @@ pub(crate) async fn acquire_within(request: Request<'_>, time: Duration) -> Resu
     let Some(deadline) = Instant::now().checked_add(time) else { return acquire(request).await };
     let (queued, last) = (AtomicBool::default(), LastFailure::default());
     let progress = |_| queued.store(true, Ordering::Relaxed);
+    let request = Request { deadline: Some(deadline), ..request };
     match timeout_at(deadline, last.observe(drive(request, &progress))).await {
         Ok(result) => result.map(|grant| grant.guard(request)),
         Err(_) => Err(timed_out(request, "acquire", queued.load(Ordering::Relaxed), last.get())),
@@ -209,11 +213,11 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     async fn create(request: Request<'a>, listing: Listing) -> Result<Self> {
         let Request { client, path, label, data, .. } = request;
-        time_to_create(client, path).await;
+        let turn = time_to_create(request).await?;
         let node_id = client.node_ids.next();
         // Armed before the create is sent, so that no exit from here on leaves a node behind.
-        let mut cleanup =
-            Cleanup { client, path, target: Target::Id(node_id.clone()), epoch: None, armed: true };
+        let target = Target::Id(node_id.clone());
+        let mut cleanup = Cleanup { client, path, target, epoch: None, turn: Some(turn), armed: true };
         let is_unlisted =
             label == Label::Lock && listing == Listing::IfNeeded && client.places.is_in_a_row(path);
         let predecessor = client.places.begin(path, &node_id, label);
@@ -224,6 +228,9 @@ impl<'a> Place<'a> {
         };
         match created.await {
             Ok(created) => {
+                if let Some(turn) = cleanup.turn.take() {
+                    turn.answered();
+                }
                 cleanup.target = Target::Node(created.node.clone());
                 cleanup.epoch = Some(created.epoch);
                 let Some(fencing_token) = created.node.fencing_token else {
@@ -426,6 +433,8 @@ struct Cleanup<'a> {
     target: Target,
     /// The epoch of the node; not known while the create is in flight.
     epoch: Option<u64>,
+    /// The turn of the create, until that is answered.
+    turn: Option<RequestTurn>,
     armed: bool,
 }
 
@@ -440,7 +449,8 @@ impl Drop for Cleanup<'_> {
         if self.armed {
             // A create that is abandoned now takes effect in the latest epoch or in an older one.
             let epoch = self.epoch.unwrap_or_else(|| self.client.session.epoch());
-            self.client.remove_in_background(self.path, self.target.clone(), epoch);
+            let turn = self.turn.take();
+            self.client.remove_in_background(self.path, self.target.clone(), epoch, turn);
         }
     }
 }
@@ -471,44 +481,59 @@ pub(crate) fn timed_out(
     }
 }
 
-/// Waits until a create may begin. Each abandoned create leaves work for the background, even if it was never sent. So none
-/// begins while its request would have to wait for the connection, or while requests seem to get no answers. The work after
-/// an outage then does not grow with the number of attempts.
-///
-/// Returns at once if the session is over, because its end removes the nodes. Returns after the operation timeout at the
-/// latest: from then on, the backend's own limit applies, with its own error.
-async fn time_to_create(client: &ClientInner, path: &LockPath) {
-    if obstacle(client).is_none() {
-        return;
-    }
-    // A new subscription: a backend whose runtime has ended may continue on this one.
-    let mut session = client.backend.session_events();
-    let free = async {
-        loop {
-            let changed = client.abandoned.changed();
-            let Some(why) = obstacle(client) else { return };
-            LastFailure::note(|| {
-                Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
-            });
-            tokio::select! {
-                biased;
-                () = changed => {}
-                _ = session.changed() => {}
-            }
+/// Waits until a create may begin. Each create that is given up leaves work for the background, even if it was never sent. So
+/// none begins while its request would have to wait for the connection, or without a turn.
+async fn time_to_create(Request { client, path, deadline, .. }: Request<'_>) -> Result<RequestTurn> {
+    let is_suspended = || client.session.current().state == SessionState::Suspended;
+    let mut is_resumed = true;
+    loop {
+        // Only once: the second time, the backend's own limit applies, with its own error.
+        if is_resumed && is_suspended() {
+            is_resumed = Box::pin(resumed(client, path)).await;
         }
-    };
-    // Fails if an obstacle remains.
-    let _ = timeout(client.operation_timeout, free).await;
+        let turn = match client.turns.create_now(deadline) {
+            Some(turn) => turn,
+            None => Box::pin(turn(client, path, deadline)).await?,
+        };
+        // There is no await between this look and the create.
+        if !is_resumed || !is_suspended() {
+            return Ok(turn);
+        }
+    }
 }
 
-/// Returns the reason why no create may begin now, if there is one.
-fn obstacle(client: &ClientInner) -> Option<&'static str> {
-    let Session { state, epoch, .. } = client.session.current();
-    match state {
-        SessionState::Suspended => Some("no connection"),
-        SessionState::Connected if client.abandoned.are_many(epoch) => {
-            Some("too many earlier creates were given up and are not cleaned up yet")
+/// Waits while the connection is interrupted. Returns `false` after the operation timeout.
+async fn resumed(client: &ClientInner, path: &LockPath) -> bool {
+    LastFailure::note(|| {
+        Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message("no connection")
+    });
+    // A new subscription: a backend whose runtime has ended may continue on this one.
+    let mut session = client.backend.session_events();
+    let resumed = async {
+        while client.session.current().state == SessionState::Suspended {
+            session.changed().await;
         }
-        _ => None,
+    };
+    timeout(client.operation_timeout, resumed).await.is_ok()
+}
+
+/// Waits for a turn.
+async fn turn(client: &ClientInner, path: &LockPath, deadline: Option<Instant>) -> Result<RequestTurn> {
+    LastFailure::note(|| {
+        let why = "more creates wait for a turn than the store answers in time";
+        Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
+    });
+    // A new subscription, as above.
+    let mut session = client.backend.session_events();
+    let mut turn = pin!(client.turns.create(deadline));
+    loop {
+        if let Some(closed) = closed(client.session.current()) {
+            return Err(lost_error(closed, "acquire", path));
+        }
+        tokio::select! {
+            biased;
+            turn = &mut turn => return Ok(turn),
+            _ = session.changed() => {}
+        }
     }
 }

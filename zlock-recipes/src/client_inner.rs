@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio::task::Id as TaskId;
 use zlock_core::{CoordinationBackend, Error, ErrorKind, Label, LockPath, NodeIds, Result, SessionEvents};
 
-use crate::abandoned::Abandoned;
 use crate::closing::ShutdownState;
 use crate::cohort::Cohorts;
 use crate::report::{HeldLocks, Observing, Reports};
 use crate::succession::Places;
+use crate::turns::Turns;
 
 /// An acquisition under way. Boxed, because users' futures contain it, and futures that nest locks contain several.
 pub(crate) type Acquiring<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -27,7 +27,7 @@ pub(crate) struct ClientInner {
     pub(crate) node_ids: NodeIds,
     pub(crate) operation_timeout: Duration,
     pub(crate) node_data: Arc<[u8]>,
-    pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) turns: Arc<Turns>,
     pub(crate) places: Arc<Places>,
     pub(crate) cohorts: Arc<Cohorts>,
     pub(crate) shutdown: ShutdownState,

@@ -216,7 +216,8 @@ async fn acquire_place(
     data: &Arc<[u8]>,
     leftover: &Leftover<'_>,
 ) {
-    let request = Request { client, path: cohort.path(), label: Label::Lock, data, metric_name: None };
+    let request =
+        Request { client, path: cohort.path(), label: Label::Lock, data, metric_name: None, deadline: None };
     let progress = |progress| match progress {
         Progress::Queued => cohort.queued(),
         Progress::Waiting => leftover.give_up(),

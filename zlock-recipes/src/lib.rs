@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod abandoned;
 mod acquire;
 pub mod blocking;
 mod client;
@@ -31,6 +30,7 @@ mod semaphore;
 mod shutdown;
 mod succession;
 mod template;
+mod turns;
 mod write_guard;
 
 #[cfg(feature = "unstable")]

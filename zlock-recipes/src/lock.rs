@@ -397,7 +397,7 @@ impl<K: Kind> LockHandle<K> {
     fn request(&self) -> Request<'_> {
         let (client, label, metric_name) =
             (self.client.inner(), self.kind.label(), self.metric_name.as_ref());
-        Request { client, path: &self.path, label, data: &self.node_data, metric_name }
+        Request { client, path: &self.path, label, data: &self.node_data, metric_name, deadline: None }
     }
 
     /// Begins the report of an acquisition.

@@ -2,7 +2,7 @@
 //! server. Also relabels nodes of semaphores, and those of downgrades that the server did not confirm.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,12 +11,12 @@ use zlock_core::{
     CoordinationBackend, ErrorKind, Job, LockPath, Result, SessionEvents, SessionState, Target,
 };
 
-use crate::abandoned::AbandonedCreate;
 use crate::client_inner::ClientInner;
 use crate::cohort::{Ended, Turn};
 use crate::granted::Granted;
 use crate::hold::Hold;
 use crate::succession::{Predecessor, remove};
+use crate::turns::{RequestTurn, Turns};
 
 /// The time between two attempts after the first one failed although the session is connected.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
@@ -34,8 +34,9 @@ struct NodeJob {
     session: SessionEvents,
     /// Dropped when no handle is left that could correct what the store refuses.
     client: Weak<ClientInner>,
-    /// Set while it is not known whether the node exists, until the store has answered.
-    abandoned: Mutex<Option<AbandonedCreate>>,
+    turns: Arc<Turns>,
+    /// The turn of a create that was given up, until the store has answered that its node is gone.
+    create: Mutex<Option<RequestTurn>>,
 }
 
 #[derive(Debug)]
@@ -49,22 +50,27 @@ enum Work {
 /// Passing a node to the background never blocks, never spawns, and needs neither a runtime nor a clock, so a guard may be
 /// dropped anywhere.
 impl ClientInner {
-    /// Removes a node in the background.
-    pub(crate) fn remove_in_background(self: &Arc<Self>, path: &LockPath, target: Target, epoch: u64) {
-        self.push(path, Work::Remove(target, None), epoch);
+    /// Removes a node in the background. `create` is the turn of its create, if that was given up.
+    pub(crate) fn remove_in_background(
+        self: &Arc<Self>,
+        path: &LockPath,
+        target: Target,
+        epoch: u64,
+        create: Option<RequestTurn>,
+    ) {
+        self.push(path, Work::Remove(target, None), epoch, create);
     }
 
     /// Removes the node of a held lock that has no registered holder.
     pub(crate) fn give_up_in_background(self: &Arc<Self>, path: &LockPath, granted: Granted) {
         let Granted { node, epoch, predecessor, .. } = granted;
-        self.push(path, Work::Remove(Target::Node(node), predecessor), epoch);
+        self.push(path, Work::Remove(Target::Node(node), predecessor), epoch, None);
     }
 
-    fn push(self: &Arc<Self>, path: &LockPath, work: Work, epoch: u64) {
+    fn push(self: &Arc<Self>, path: &LockPath, work: Work, epoch: u64, create: Option<RequestTurn>) {
         let (path, session, client) = (path.clone(), self.session.clone(), Arc::downgrade(self));
-        let is_abandoned = matches!(work, Work::Remove(Target::Id(_), _));
-        let abandoned = Mutex::new(is_abandoned.then(|| self.abandoned.add(epoch)));
-        let job = NodeJob { path, work, epoch, session, client, abandoned };
+        let (turns, create) = (self.turns.clone(), Mutex::new(create));
+        let job = NodeJob { path, work, epoch, session, client, turns, create };
         self.backend.background().push(self.backend.clone(), job);
     }
 }
@@ -76,12 +82,12 @@ impl Hold {
             return;
         }
         let removal = Work::Remove(self.target(), self.predecessor().cloned());
-        self.client().push(self.path(), removal, self.epoch());
+        self.client().push(self.path(), removal, self.epoch(), None);
     }
 
     /// Gives the node the label that the hold counts as.
     pub(crate) fn relabel_in_background(self: &Arc<Self>) {
-        self.client().push(self.path(), Work::Relabel(Arc::downgrade(self)), self.epoch());
+        self.client().push(self.path(), Work::Relabel(Arc::downgrade(self)), self.epoch(), None);
     }
 }
 
@@ -90,13 +96,15 @@ impl Job for NodeJob {
     /// Retries until it succeeds or the epoch is over. In both cases no node is left.
     async fn run(&self, backend: &dyn CoordinationBackend) {
         let (path, mut session, mut delay) = (&self.path, self.session.clone(), FIRST_DELAY);
-        let background = backend.background();
+        if let Some(create) = &mut *self.create() {
+            create.abandon();
+        }
         loop {
             // Before taking the turn: once the epoch is over, there is nothing to do.
             if !self.is_due(&mut session).await {
                 return;
             }
-            let turn = background.turn().await;
+            let turn = self.turns.clean_up().await;
             let now = session.current();
             if now.epoch != self.epoch || now.state != SessionState::Connected {
                 continue;
@@ -109,9 +117,8 @@ impl Job for NodeJob {
                 Err(_) => attempt.await,
             };
             let Err(e) = attempted else { return };
-            if !e.is_retryable() {
-                drop(self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).take());
-            }
+            let create = self.create().take_if(|create| !e.is_retryable() || create.is_stuck());
+            drop(create);
             if matches!(e.kind(), ErrorKind::Closed | ErrorKind::SessionLost | ErrorKind::NodeDeleted) {
                 return;
             }
@@ -131,6 +138,10 @@ impl Job for NodeJob {
 }
 
 impl NodeJob {
+    fn create(&self) -> MutexGuard<'_, Option<RequestTurn>> {
+        self.create.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until the session is connected; `false` if it is over.
     async fn is_due(&self, session: &mut SessionEvents) -> bool {
         loop {

@@ -28,6 +28,7 @@ mod macros;
 mod mutual;
 mod occupied;
 pub mod outage;
+pub mod overload;
 mod threads;
 
 pub use case::{Case, Process, run};

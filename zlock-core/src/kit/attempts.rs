@@ -46,8 +46,10 @@ impl Attempts {
     /// # Panics
     /// Panics outside a tokio runtime with time enabled.
     pub async fn pause(&mut self) {
-        sleep(self.pause).await;
-        self.pause = Duration::ZERO;
+        if !self.pause.is_zero() {
+            sleep(self.pause).await;
+            self.pause = Duration::ZERO;
+        }
     }
 
     /// Records that an attempt has failed, and whether its time passed without an answer.

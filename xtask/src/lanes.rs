@@ -10,9 +10,10 @@ use crate::programs::Program;
 const LANES: usize = 4;
 
 /// The programs that start clusters or use every core. No two of them run at once.
-const HEAVY: [(&str, &str); 7] = [
+const HEAVY: [(&str, &str); 8] = [
     ("zlock", "tests/zk_ensemble.rs"),
     ("zlock", "tests/zk_mixed.rs"),
+    ("zlock", "tests/zk_proof.rs"),
     ("zlock-cli", "tests/loss.rs"),
     ("zlock-etcd", "tests/cluster.rs"),
     ("zlock-etcd", "tests/mixed.rs"),

@@ -72,6 +72,29 @@ impl SessionPublisher {
         true
     }
 
+    /// Brings the deadline forward to this instant if it is later. Returns `false` if the epoch is over, which it also is once
+    /// the deadline has passed.
+    ///
+    /// For a backend that shows a deadline although the session owns no node: it calls this with what is proved when the
+    /// session gets its first one.
+    pub fn limit(&self, epoch: u64, deadline: Instant) -> bool {
+        let mut current = self.0.now();
+        let Current { session, refused, .. } = &mut *current;
+        if session.epoch != epoch || !session.is_live() {
+            return false;
+        }
+        if session.deadline.is_some_and(|shown| shown > deadline) {
+            session.deadline = Some(deadline);
+            if session.is_overdue() {
+                self.0.expire(session, *refused);
+                return false;
+            }
+            // Tasks that wait for the end have an earlier one to wait for.
+            self.0.changed.notify_waiters();
+        }
+        true
+    }
+
     /// Puts the session at rest, without a deadline, if `owns_nothing` returns `true`. Returns `true` if it is at rest.
     ///
     /// `owns_nothing` runs under the same lock as `insert` of [`own`](Self::own), and must not call the publisher.
@@ -259,6 +282,24 @@ mod tests {
         publisher.establish(ID, after(10));
         publisher.close(CloseReason::Requested);
         assert_eq!(publisher.current().slack(), Some(Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_is_brought_forward_and_never_back() {
+        let publisher = SessionPublisher::new();
+        let epoch = publisher.establish(ID, after(10)).unwrap();
+        let mut events = publisher.subscribe();
+        let began = Instant::now();
+        let (over, ()) = tokio::join!(events.over(epoch), async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(publisher.limit(epoch, after(3)));
+            assert!(publisher.limit(epoch, after(5)));
+        });
+        assert_eq!((over.state, began.elapsed()), (SessionState::Lost, Duration::from_secs(4)));
+        let next = publisher.establish(ID, after(10)).unwrap();
+        assert!(!publisher.limit(epoch, after(1)));
+        assert!(!publisher.limit(next, Instant::now()));
+        assert_eq!(publisher.current().state, SessionState::Lost);
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,9 +14,10 @@ use zlock_core::{
 use crate::config::ZkOptions;
 use crate::connect::connect;
 use crate::create::Wanted;
-use crate::heartbeat::interval;
+use crate::heartbeat::{interval, unwritten};
 use crate::manager::Manager;
 use crate::session::Shared;
+use crate::touches::usual_life;
 
 /// A ZooKeeper ensemble as a coordination store.
 ///
@@ -79,9 +80,8 @@ impl ZkBackend {
         let key = self.shared.sessions.current_key()?;
         let timeout = self.shared.sessions.get(key)?.client.session_timeout();
         let (heartbeat, half_tick) = (interval(timeout), self.shared.options.half_tick(timeout));
-        // See `touches.rs`: gaps of more than half a tick between requests widen the margin.
-        let margin = if heartbeat <= half_tick { half_tick } else { half_tick + heartbeat };
-        Some(SessionTerms::new(timeout, heartbeat, (timeout - timeout / 50).saturating_sub(margin)))
+        let life = usual_life(timeout, half_tick, heartbeat, unwritten(timeout));
+        Some(SessionTerms::new(timeout, heartbeat, life))
     }
 }
 

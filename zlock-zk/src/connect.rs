@@ -14,9 +14,10 @@ use zookeeper_client::{Client, Connector};
 
 use crate::config::ZkOptions;
 use crate::error::classify;
-use crate::heartbeat::ping;
+use crate::heartbeat::{check, interval, ping};
 use crate::home::at_home;
 use crate::session::Shared;
+use crate::touches::Touches;
 
 /// How often a single host is passed to the client library, for the resumptions of the session. The library tries its list in
 /// rounds. Its pause after each round begins with 0.1 s and doubles without a limit. A round of this length takes some
@@ -36,10 +37,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A new session that has answered its first request.
 pub(crate) struct Established {
     pub(crate) client: Client,
-    /// The leader began the session at this instant or later.
-    pub(crate) begun: Instant,
-    /// When the first request was sent.
-    pub(crate) sent: Instant,
+    pub(crate) touches: Touches,
+    pub(crate) deadline: Instant,
 }
 
 /// Establishes the first session, within the connect timeout. Fails early if waiting is pointless.
@@ -259,10 +258,10 @@ async fn see_through(
     let trying = shared.runtime.spawn(async move {
         let dialed = Instant::now();
         let client = at_home(&at, dial(&at.options, patience, connector, &group)).await?;
-        let sent = Instant::now();
-        ping(&client).await?;
-        let begun = begun(client.session_timeout(), dialed, sent);
-        Ok(Established { client, begun, sent })
+        let half_tick = at.options.half_tick(client.session_timeout());
+        let mut touches = Touches::new(client.session_timeout(), half_tick, dialed);
+        let deadline = settle(&client, &mut touches).await?;
+        Ok(Established { client, touches, deadline })
     });
     match trying.await {
         Ok(tried) => tried,
@@ -274,24 +273,35 @@ async fn see_through(
     }
 }
 
+/// Waits until a new session has answered, and has a deadline that is not about to pass. Returns the deadline.
+///
+/// The leader may have begun the session when the connect began, or at any time since: the process may have stood still. If
+/// that was long ago, only requests in the session show that it lasts.
+async fn settle(client: &Client, touches: &mut Touches) -> Result<Instant, zk::Error> {
+    let timeout = client.session_timeout();
+    let sent = Instant::now();
+    ping(client).await?;
+    let mut deadline = touches.deadline(sent);
+    while deadline < Instant::now() + timeout / 4 {
+        sleep(interval(timeout)).await;
+        let sent = Instant::now();
+        check(client, "/").await?;
+        touches.wrote(sent);
+        deadline = touches.deadline(sent);
+        touches.answered(sent, true);
+    }
+    Ok(deadline)
+}
+
 /// How long one group of servers is tried before the next one.
 fn turn(connect_timeout: Duration, groups: usize) -> Duration {
     connect_timeout / u32::try_from(groups).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the earliest instant at which the leader can have begun or resumed a session whose connection did not exist at
-/// `before`, and exists at `now`.
-///
-/// A connection may take long if some hosts do not answer, but the leader only takes part in its last phase. That phase, up
-/// to our notice of it, is assumed to take less than a fifth of the session timeout.
-pub(crate) fn begun(session_timeout: Duration, before: Instant, now: Instant) -> Instant {
-    now.checked_sub(session_timeout / 5).map_or(before, |earliest| earliest.max(before))
-}
-
 /// How long to wait for a silent connection, and for the first attempt at a session. The library's own limit is two fifths of
 /// the session timeout. With that, one unreachable server would cost a session that another server could have kept.
 fn patience(session_timeout: Duration) -> Duration {
-    (session_timeout / 5).max(Duration::from_millis(500)).min(session_timeout * 2 / 5)
+    (session_timeout / 4).max(Duration::from_millis(500)).min(session_timeout * 2 / 5)
 }
 
 /// The time of the next attempt at a session. After a silent one, it is the longest that the library accepts, because a

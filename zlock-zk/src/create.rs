@@ -11,6 +11,7 @@ use zookeeper_client::{Acls, CreateMode, Error, Stat};
 use crate::alone::{Pinned, Plan, Trusted};
 use crate::contents::Contents;
 use crate::error::Failure;
+use crate::heartbeat::check;
 use crate::numbers::{UsedUp, Worth, start_over};
 use crate::operation::Operation;
 use crate::session::{Freshness, Shared};
@@ -119,7 +120,7 @@ async fn attempt(
     // The server's numbers count all creates, by any client, and a number of a place is assigned only once.
     if !lists && place.queue.is_none() && Worth::of(place.node.sequence) == Worth::Place {
         let Place { node, sent, .. } = place;
-        let deletion = operation.shared.insert_own(session, &operation.own_id(&node.id), sent)?;
+        let deletion = operation.shared.insert_own(session, &operation.server_path(), &node, sent)?;
         return Ok(Some(Created::unlisted(node, session.epoch, deletion)));
     }
     finish(operation, session, place, pinned).await.map(Some)
@@ -226,8 +227,10 @@ async fn append(
 }
 
 /// Looks for the node of a create of unknown outcome, in the session in which the create was sent.
+///
+/// The server may follow a leader that was replaced after the create. So a write has to confirm that the node exists.
 async fn recover(
-    operation: &Operation<'_>,
+    operation: &mut Operation<'_>,
     session: SessionKey,
     node_id: &NodeId,
 ) -> Result<Option<Place>, Failure> {
@@ -239,6 +242,12 @@ async fn recover(
             operation.ask(session, move |live| async move { live.client.check_stat(&path).await }).await?;
         // A node of an earlier session of ours would be removed while it is in use.
         if let Some(stat) = stat.filter(|stat| owner(stat) == session.id.get()) {
+            let path = operation.node_path(&node.name);
+            let exists =
+                operation.write(session, move |live| async move { check(&live.client, &path).await });
+            if !exists.await? {
+                return Ok(None);
+            }
             return Ok(Some(Place { node: own(session, node.clone(), &stat), queue: Some(queue), sent }));
         }
     }
@@ -253,7 +262,7 @@ async fn finish(
     pinned: Option<Pinned>,
 ) -> Result<Created, Failure> {
     let Place { node, queue, sent } = place;
-    let deletion = operation.shared.insert_own(session, &operation.own_id(&node.id), sent)?;
+    let deletion = operation.shared.insert_own(session, &operation.server_path(), &node, sent)?;
     let mut queue = match queue {
         Some(queue) => queue,
         None => operation.list(session, Freshness::Told).await?,

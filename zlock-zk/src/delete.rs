@@ -44,6 +44,7 @@ fn begin<'a>(shared: &'a Shared, parent: &'a LockPath, node_id: &NodeId) -> Oper
     let id = operation.own_id(node_id);
     shared.sessions.own().remove(&id);
     shared.contents.remove(&id);
+    shared.names.remove(&id);
     operation
 }
 

@@ -8,11 +8,10 @@ use zlock_core::kit::{Attempts, Closing, SessionKey, Task};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
 
-use crate::connect::{Established, begun, reconnect};
+use crate::connect::{Established, reconnect};
 use crate::heartbeat::{Beat, Heartbeat, interval};
 use crate::session::{Live, Shared};
 use crate::states::States;
-use crate::touches::Touches;
 use crate::watchers::Watchers;
 
 /// The reason why a session is no longer kept alive.
@@ -45,12 +44,9 @@ impl Manager {
 
     /// Makes a new session the current one. `None` if the backend is closed.
     pub(crate) fn begin(&self, established: Established) -> Option<ActiveSession> {
-        let Established { client, begun, sent } = established;
+        let Established { client, touches, deadline } = established;
         let timeout = client.session_timeout();
         let id = SessionId::new(client.session_id().0.cast_unsigned());
-        let mut touches = Touches::new(timeout, self.shared.options.half_tick(timeout), begun);
-        let deadline = touches.deadline(sent);
-        touches.answered(sent);
         let states = client.state_watcher();
         let shared = Arc::downgrade(&self.shared);
         let watchers = Watchers::new(self.shared.runtime.clone(), move || {
@@ -146,9 +142,7 @@ impl Manager {
                     match state {
                         SessionState::SyncConnected => {
                             connected = true;
-                            let mut touches = live.touches();
-                            let begun = begun(*timeout, touches.last(), Instant::now());
-                            touches.resume(begun);
+                            live.touches().resume();
                             if !publisher.resume(key.epoch) {
                                 return End::Lost;
                             }
@@ -168,19 +162,16 @@ impl Manager {
                 _ = events.over(key.epoch) => return End::Lost,
                 answered = Heartbeat::answer(&mut heartbeat) => {
                     heartbeat = None;
-                    if let Some(sent) = answered {
-                        let deadline = live.touches().deadline(sent);
-                        live.touches().answered(sent);
-                        if !publisher.extend(key.epoch, sent, deadline) {
-                            return End::Lost;
-                        }
+                    if let Some((sent, beat)) = answered
+                        && !renew(&shared, live, sent, beat)
+                    {
+                        return End::Lost;
                     }
                 }
                 () = sleep_until(next), if connected && heartbeat.is_none() => {
                     next = Instant::now() + interval(*timeout);
-                    let kind = Beat::numbered(beats);
+                    heartbeat = Some(Heartbeat::new(live.clone(), shared.clone(), *timeout, beats));
                     beats = beats.wrapping_add(1);
-                    heartbeat = Some(Heartbeat::new(live.clone(), shared.clone(), *timeout, kind));
                 }
             }
         }
@@ -212,6 +203,22 @@ impl Manager {
             established = attempts => established,
         }
     }
+}
+
+/// Moves the deadline of a session after a heartbeat was answered. Returns `false` if the session is over.
+fn renew(shared: &Shared, live: &Live, sent: Instant, beat: Beat) -> bool {
+    // Until the deadline is set, the session's first own node cannot be added.
+    let mut touches = live.touches();
+    if beat == Beat::Write {
+        touches.wrote(sent);
+    }
+    let deadline = if shared.sessions.own().is_empty() {
+        touches.deadline_at_rest(sent)
+    } else {
+        touches.deadline(sent)
+    };
+    touches.answered(sent, beat != Beat::Touch);
+    beat == Beat::Touch || shared.sessions.publisher().extend(live.session.epoch, sent, deadline)
 }
 
 /// Waits for the server's answer to the end of a session, which the library requests when its client is dropped.

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use zlock_core::kit::{Budget, SessionKey};
 use zlock_core::{ErrorKind, Label, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result};
 use zookeeper_client as zk;
@@ -57,7 +58,8 @@ impl<'a> Operation<'a> {
         self.shared.request(session, self.budget.deadline(), call).await
     }
 
-    /// [`ask`](Self::ask) for a write: also records if its outcome is unknown.
+    /// [`ask`](Self::ask) for a write that is committed if this succeeds: also records when it was sent, or that its outcome is
+    /// unknown.
     pub(crate) async fn write<T, F>(
         &mut self,
         session: SessionKey,
@@ -67,7 +69,15 @@ impl<'a> Operation<'a> {
         T: Send + 'static,
         F: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
-        let result = self.ask(session, call).await;
+        let mut sent = None;
+        let result = self.ask(session, |live| {
+            sent = Some(Instant::now());
+            call(live)
+        });
+        let result = result.await;
+        if let (Ok(_), Some(sent), Some(live)) = (&result, sent, self.shared.sessions.get(session)) {
+            live.touches().wrote(sent);
+        }
         self.budget.record(result)
     }
 

@@ -15,6 +15,7 @@ pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, lab
     let relabelled = node.clone().relabelled(NodeName::of(&node.id, label, node.sequence), label);
     let id = operation.own_id(&node.id);
     let _hidden = shared.sessions.own().hide(&id);
+    shared.names.remove(&id);
     // The current name of the node, as far as we know.
     let mut name = node.name.clone();
     let mut is_repeated = false;
@@ -29,7 +30,10 @@ pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, lab
             rename(&mut operation, session, &id, &name, &relabelled.name).await
         };
         let failure = match renamed {
-            Ok(true) => return Ok(relabelled),
+            Ok(true) => {
+                shared.names.insert(&id, relabelled.name.clone());
+                return Ok(relabelled);
+            }
             // The node is gone, or an earlier relabel took effect. The ID shows which.
             Ok(false) => match operation.list(session, Freshness::Latest).await {
                 Ok(queue) => match queue.find(&node.id) {

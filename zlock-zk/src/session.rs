@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, OwnContents, SessionKey, Sessions};
-use zlock_core::{CloseReason, DeletionNotice, ErrorKind, NodeId};
+use zlock_core::{CloseReason, DeletionNotice, ErrorKind, Node, NodeId, NodeName};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
 
@@ -37,6 +37,9 @@ pub(crate) struct Live {
     listed_up_to: Mutex<Option<NodeId>>,
     /// `false` once a server has refused to list the own nodes.
     can_list: AtomicBool,
+    /// The [`own_id`] that the last write of a heartbeat checked.
+    checked: Mutex<Option<NodeId>>,
+    /// Locked before the session's own nodes and its deadline, which depend on each other.
     touches: Mutex<Touches>,
     changes: Mutex<Changes>,
 }
@@ -62,6 +65,7 @@ impl Live {
             watchers,
             listed_up_to: Mutex::default(),
             can_list: AtomicBool::new(true),
+            checked: Mutex::default(),
             touches: Mutex::new(touches),
             changes,
         }
@@ -84,6 +88,14 @@ impl Live {
         *self.listed_up_to.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 
+    /// Returns which of the own nodes, of which there is at least one, the next write checks. They take turns.
+    pub(crate) fn next_to_check(&self, ids: &[NodeId]) -> Option<NodeId> {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = checked.as_ref().map_or(0, |last| ids.partition_point(|id| id <= last));
+        *checked = ids.get(next).or(ids.first()).cloned();
+        checked.clone()
+    }
+
     pub(crate) fn can_list(&self) -> bool {
         self.can_list.load(Ordering::Relaxed)
     }
@@ -104,6 +116,8 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions<Live>,
     /// By [`own_id`], for nodes whose label may change.
     pub(crate) contents: OwnContents<Contents>,
+    /// The current names of own nodes, by [`own_id`]. That of a node which is being relabelled is not known.
+    pub(crate) names: OwnContents<NodeName>,
     /// For deletes of nodes whose names are unknown.
     pub(crate) listings: Listings,
     pub(crate) alone: Alone,
@@ -120,6 +134,7 @@ impl Shared {
             gate: Arc::default(),
             sessions: Sessions::new("the server refused the credentials"),
             contents: OwnContents::default(),
+            names: OwnContents::default(),
             listings: Listings::default(),
             alone: Alone::default(),
             servers: Mutex::default(),
@@ -146,6 +161,7 @@ impl Shared {
             ended.watchers.close();
         }
         self.contents.retain(self.sessions.own());
+        self.names.retain(self.sessions.own());
     }
 
     /// Sends the request of `call` in this session, and waits for its answer.
@@ -201,16 +217,27 @@ impl Shared {
         }
     }
 
-    /// Adds a node. Its create, or the `sync` after which it was found, was sent at this instant and is answered.
+    /// Adds a node. Its create, or the request that found it, passed through the leader. It was sent at this instant and is
+    /// answered, and a write was committed since.
+    ///
+    /// The deadline of a session that owned none counts on what nothing proves. So this sets it.
     pub(crate) fn insert_own(
         &self,
         session: SessionKey,
-        id: &NodeId,
+        parent: &str,
+        node: &Node,
         sent: Instant,
     ) -> Result<DeletionNotice, Failure> {
         let live = self.sessions.get(session).ok_or_else(|| self.sessions.interrupted())?;
-        let deadline = live.touches().deadline(sent);
-        Ok(self.sessions.insert_own(session, id, deadline)?)
+        let id = own_id(parent, &node.id);
+        let touches = live.touches();
+        let (deadline, is_first) = (touches.deadline(sent), self.sessions.own().is_empty());
+        let notice = self.sessions.insert_own(session, &id, deadline)?;
+        if is_first && !self.sessions.publisher().limit(session.epoch, deadline) {
+            return Err(self.sessions.interrupted().into());
+        }
+        self.names.insert(&id, node.name.clone());
+        Ok(notice)
     }
 
     /// Turns an error of the client library into a failure. If the error means that the session is over, that is published at

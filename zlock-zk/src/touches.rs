@@ -1,40 +1,58 @@
-//! The instant from which the leader certainly counts the timeout of a session.
+//! The instant from which any leader certainly counts the timeout of a session.
 //!
-//! The leader ends sessions, and does not see what a client sends to a follower. With its answers to the leader's pings, one
-//! every half tick, a follower reports the sessions from which it has received requests. A request that passes through the
-//! leader, a `sync` or a write, proves only that the leader had not ended the session by then. So the requests that count are
-//! those *before* it that the follower must have reported by then. The answers to our own requests show when that was. The
-//! client library's pings are useless here, because it is not visible whether and when they are sent.
+//! There are two ways in which a session may end too early, and the deadline has to be before both.
 //!
-//! An answered request P is proved by a request R that passed through the leader:
+//! *Another leader ends it.* A leader that lost its majority does not know it for `syncLimit` ticks. Until then it answers a
+//! `sync`, and resumes sessions. The next leader gives each session one timeout from its own election. A committed write
+//! proves that no other leader had been elected when the write was sent. So the deadline counts at most from the last
+//! committed write of the session, on whichever connection: a create, a delete, a relabel, or a heartbeat that checks an own
+//! node in a transaction.
 //!
-//! - If P was answered half a tick before R was sent, or earlier, P was reported before R reached the leader. The leader
-//!   counts from P, or from later.
-//! - If, from then on, no two requests arrived more than half a tick apart, each of the follower's answers reports one of
-//!   them, and the leader counts at least from half a tick before R.
+//! *The leader of this connection ends it.* It does not see what a client sends to a follower. With its answers to the
+//! leader's pings, one every half tick, a follower reports the sessions from which it has received requests. All requests of
+//! one connection go to one leader, because a follower that gets another one drops its clients. An answered request P is
+//! reported for certain when a later request R has passed through the leader, under two conditions:
 //!
-//! If requests are further apart, the margin is therefore half a tick *and* the gap between two requests. A gap that is
-//! longer than planned, because the process or the connection was stalled, widens the margin by itself.
+//! - *A half tick of the leader's life lies between them*, in which it has sent a ping. A leader that stands still sends none,
+//!   and so does not hear of P before R. So there is a request M in between that the leader answered, half a tick after P and
+//!   half a tick before R: if the leader stood still once, it lived on one side of M.
+//! - The requests have an order: what was reported before R on the way from the follower is handled before R.
 //!
-//! For a new session and a resumed connection, this is not needed, because the leader itself takes part in them.
+//! Then the leader counts from P, or from later. If, from P to M, no two requests arrived more than half a tick apart, each of
+//! the follower's answers reports one of them, and the leader counts at least from half a tick before M. A gap that is longer
+//! than planned, because the process or the connection was stalled, widens the margin by itself. The client library's pings
+//! are useless here, because it is not visible whether and when they are sent.
+//!
+//! Not covered is a leader that stands still twice between P and R, or once while its messages to the follower are delayed,
+//! if the follower then dies before its next report. Nor is one that stands still at all if half a tick is more than a
+//! quarter of the session timeout.
+//!
+//! For a new session and a resumed connection, M and R are not needed, because the leader itself takes part in them. When that
+//! was is not known: at the earliest, when the connect began, or when the last request of the connection before was sent.
+//!
+//! `zlock-proof/src/model/proof.rs` checks these rules.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The number of requests that are kept. They are at least one heartbeat interval apart, and requests older than half a
-/// session timeout are useless.
-const KEPT: usize = 8;
+/// The number of requests that are kept. They are at least one heartbeat interval apart, and requests older than two thirds of
+/// a session timeout are useless.
+const KEPT: usize = 10;
 
-/// The answered requests of one connection.
+/// What is known about a session, and the answered requests of one connection.
 #[derive(Debug)]
 pub(crate) struct Touches {
     half_tick: Duration,
+    /// Whether a leader that stands still is covered.
+    has_middle: bool,
     /// How long the leader keeps a session without a report of it, less a margin for clock drift.
     life: Duration,
     /// The leader had begun the session, or resumed it, at this instant or later.
     begun: Instant,
+    /// When the last write was sent that is committed.
+    written: Instant,
     answered: VecDeque<Answered>,
 }
 
@@ -43,48 +61,110 @@ pub(crate) struct Touches {
 struct Answered {
     sent: Instant,
     at: Instant,
+    by_leader: bool,
 }
 
 impl Touches {
+    /// Begins with a session whose creation, which is a write, was sent at this instant or later.
     pub(crate) fn new(timeout: Duration, half_tick: Duration, begun: Instant) -> Self {
-        Touches { half_tick, life: timeout - timeout / 50, begun, answered: VecDeque::new() }
+        Touches {
+            half_tick,
+            has_middle: covers_stops(timeout, half_tick),
+            life: life(timeout),
+            begun,
+            written: begun,
+            answered: VecDeque::new(),
+        }
     }
 
-    /// Records a new connection to a server, in which the leader took part at this instant or later.
-    pub(crate) fn resume(&mut self, begun: Instant) {
-        self.begun = begun;
+    /// Records a new connection to a server. Its leader took part in it after the last request of the connection before. Nothing
+    /// later is certain: the process may have stood still since.
+    pub(crate) fn resume(&mut self) {
+        self.begun = self.answered.back().map_or(self.begun, |last| last.sent.max(self.begun));
         self.answered.clear();
     }
 
-    /// Returns when the last request that was answered over this connection was sent, or when the connection began.
-    pub(crate) fn last(&self) -> Instant {
-        self.answered.back().map_or(self.begun, |last| last.sent.max(self.begun))
-    }
-
     /// Records a request that was just answered.
-    pub(crate) fn answered(&mut self, sent: Instant) {
+    pub(crate) fn answered(&mut self, sent: Instant, by_leader: bool) {
         if self.answered.len() == KEPT {
             self.answered.pop_front();
         }
-        self.answered.push_back(Answered { sent, at: Instant::now() });
+        self.answered.push_back(Answered { sent, at: Instant::now(), by_leader });
     }
 
-    /// Returns the session's deadline, given a request through the leader that was just answered.
+    /// Records a write of this session that is committed.
+    pub(crate) fn wrote(&mut self, sent: Instant) {
+        self.written = self.written.max(sent);
+    }
+
+    /// Returns when the last write was sent that is committed.
+    pub(crate) fn written(&self) -> Instant {
+        self.written
+    }
+
+    /// Returns the deadline of a session that owns a node, given a request through the leader that was just answered.
     pub(crate) fn deadline(&self, sent: Instant) -> Instant {
-        self.counted_from(Answered { sent, at: Instant::now() }) + self.life
+        let request = Answered { sent, at: Instant::now(), by_leader: true };
+        self.counted_from(request).min(self.written) + self.life
     }
 
+    /// Returns the deadline of a session that owns no node, given a request that was just answered. No hold may rely on it.
+    pub(crate) fn deadline_at_rest(&self, sent: Instant) -> Instant {
+        sent + self.life
+    }
+
+    /// Returns from when the leader of this connection counts at least.
     fn counted_from(&self, request: Answered) -> Instant {
-        let Some(by) = request.sent.checked_sub(self.half_tick) else { return self.begun };
-        let Some(last) = self.answered.iter().rposition(|answered| answered.at <= by) else {
-            return self.begun;
+        let (end, before) = if self.has_middle {
+            let Some(middle) = self.last_before(request.sent, self.answered.len(), true) else {
+                return self.begun;
+            };
+            (middle, self.answered[middle])
+        } else {
+            (self.answered.len(), request)
         };
-        let from = self.answered.range(last..);
-        let after = self.answered.range(last + 1..).chain([&request]);
+        let Some(last) = self.last_before(before.sent, end, false) else { return self.begun };
+        let from = self.answered.range(last..end);
+        let after = self.answered.range(last + 1..end).chain([&before]);
         let is_dense = from.zip(after).all(|(one, next)| next.at - one.sent <= self.half_tick);
-        let reported = if is_dense { by } else { self.answered[last].sent };
+        let first = self.answered[last].sent;
+        let reported = if is_dense { first.max(before.sent - self.half_tick) } else { first };
         reported.max(self.begun)
     }
+
+    /// Returns the last request before the one with index `end` that was answered half a tick before `sent`.
+    fn last_before(&self, sent: Instant, end: usize, by_leader: bool) -> Option<usize> {
+        let by = sent.checked_sub(self.half_tick)?;
+        let is_before = |one: &Answered| one.at <= by && (one.by_leader || !by_leader);
+        self.answered.range(..end).rposition(is_before)
+    }
+}
+
+/// Whether the deadline is right even if the leader stands still for any time. The margin for that would take the whole timeout
+/// of a session with less than two ticks, which servers do not grant by default.
+fn covers_stops(timeout: Duration, half_tick: Duration) -> bool {
+    half_tick * 4 <= timeout
+}
+
+fn life(timeout: Duration) -> Duration {
+    timeout - timeout / 50
+}
+
+/// Returns the time from sending a heartbeat to the deadline that follows from its answer, as long as no heartbeat is late.
+/// `unwritten` is the time until the next write.
+pub(crate) fn usual_life(
+    timeout: Duration,
+    half_tick: Duration,
+    interval: Duration,
+    unwritten: Duration,
+) -> Duration {
+    let reported = half_tick.max(interval);
+    let middle = if covers_stops(timeout, half_tick) {
+        (1..).map(|beats| interval * beats).find(|passed| *passed >= half_tick).unwrap_or_default()
+    } else {
+        Duration::ZERO
+    };
+    life(timeout).saturating_sub((reported + middle).max(unwritten))
 }
 
 #[cfg(test)]
@@ -93,57 +173,116 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    /// Returns touches that know these requests, all answered by the leader, and that a write was sent just now.
+    fn touches(zero: Instant, half_tick: u32, begun: u32, answered: &[(u32, u32)]) -> Touches {
+        let mut touches = Touches::new(10_000 * MS, half_tick * MS, zero + begun * MS);
+        touches.wrote(zero + 10_000 * MS);
+        let answered = answered.iter().map(|(sent, at)| Answered {
+            sent: zero + *sent * MS,
+            at: zero + *at * MS,
+            by_leader: true,
+        });
+        touches.answered.extend(answered);
+        touches
+    }
+
     /// Returns how long before a request, which is sent after 10 s and takes 10 ms, the leader counts from at least.
+    fn margin_of(zero: Instant, touches: &Touches) -> Duration {
+        let sent = zero + 10_000 * MS;
+        sent - touches.counted_from(Answered { sent, at: sent + 10 * MS, by_leader: true })
+    }
+
     fn margin(half_tick: u32, begun: u32, answered: &[(u32, u32)]) -> Duration {
         let zero = Instant::now();
-        let mut touches = Touches::new(10_000 * MS, half_tick * MS, zero + begun * MS);
-        let answered =
-            answered.iter().map(|(sent, at)| Answered { sent: zero + *sent * MS, at: zero + *at * MS });
-        touches.answered.extend(answered);
-        let sent = zero + 10_000 * MS;
-        sent - touches.counted_from(Answered { sent, at: sent + 10 * MS })
+        margin_of(zero, &touches(zero, half_tick, begun, answered))
     }
 
     #[test]
-    fn what_is_not_reported_yet_does_not_count() {
-        // Requests that are more than half a tick apart: half a tick and the gap, at worst.
+    fn a_leader_lived_for_half_a_tick_on_one_side_of_an_answer() {
+        // Requests that are more than half a tick apart: two gaps.
         let apart = |offset: u32| {
-            [6500 + offset, 8000 + offset, 9500 + offset].map(|sent| (sent.min(9980), sent.min(9980) + 10))
+            [4980 + offset, 6480 + offset, 7980 + offset, 9480 + offset]
+                .map(|sent| (sent.min(9980), sent.min(9980) + 10))
         };
-        assert_eq!(margin(1000, 0, &apart(0)), 2000 * MS);
-        assert_eq!(margin(1000, 0, &apart(480)), 1520 * MS);
-        // The last one that counts was answered exactly half a tick before.
-        assert_eq!(margin(510, 0, &apart(0)), 2000 * MS);
-        assert_eq!(margin(490, 0, &apart(0)), 500 * MS);
+        assert_eq!(margin(1000, 0, &apart(0)), 3520 * MS);
+        assert_eq!(margin(1000, 0, &apart(10)), 3510 * MS);
+        // Exactly half a tick, and a little less.
+        assert_eq!(margin(510, 0, &apart(0)), 2020 * MS);
+        assert_eq!(margin(511, 0, &apart(0)), 3520 * MS);
         // Each answer of the follower reports a request.
-        let dense: Vec<_> = (0..12).map(|n| (8100 + 150 * n, 8110 + 150 * n)).collect();
-        assert_eq!(margin(1000, 0, &dense), 1000 * MS);
+        let dense: Vec<_> = (0..16).map(|n| (7600 + 150 * n, 7610 + 150 * n)).collect();
+        assert_eq!(margin(1000, 0, &dense), 2050 * MS);
         // Except one.
-        let gap: Vec<_> = dense.iter().copied().filter(|(sent, _)| !(8800..9900).contains(sent)).collect();
-        assert_eq!(margin(1000, 0, &gap), 1300 * MS);
+        let gap: Vec<_> = dense.iter().copied().filter(|(sent, _)| !(8000..8900).contains(sent)).collect();
+        assert_eq!(margin(1000, 0, &gap), 2100 * MS);
+        // With a tick of more than half the timeout, only reports are covered.
+        assert_eq!(margin(2501, 0, &[(6000, 6010), (8000, 8010)]), 2501 * MS);
+    }
+
+    #[test]
+    fn only_the_leader_divides_the_time() {
+        let zero = Instant::now();
+        let mut touches = touches(zero, 1000, 0, &[(5000, 5010), (6500, 6510), (8000, 8010)]);
+        assert_eq!(margin_of(zero, &touches), 3500 * MS);
+        touches.answered[2].by_leader = false;
+        assert_eq!(margin_of(zero, &touches), 5000 * MS);
+        touches.answered[0].by_leader = false;
+        assert_eq!(margin_of(zero, &touches), 5000 * MS, "any request is reported");
     }
 
     #[test]
     fn a_process_that_stood_still_has_a_wide_margin() {
-        assert_eq!(margin(1000, 0, &[(500, 510), (2000, 2010)]), 8000 * MS);
+        assert_eq!(margin(1000, 0, &[(500, 510), (2000, 2010)]), 9500 * MS);
         // The answer may have arrived long ago without being read, or just now.
-        assert_eq!(margin(1000, 0, &[(500, 510), (2000, 9990)]), 9500 * MS);
-        // A request that waited at the server for that long.
-        assert_eq!(margin(3000, 0, &[(1000, 1010), (2500, 6990), (6980, 9990)]), 7500 * MS);
+        assert_eq!(margin(1000, 0, &[(500, 510), (2000, 2010), (3500, 9990)]), 9500 * MS);
     }
 
     #[test]
     fn a_new_connection_counts_from_its_beginning() {
         assert_eq!(margin(1000, 9990, &[]), 10 * MS);
         assert_eq!(margin(1000, 5000, &[]), 5000 * MS);
-        assert_eq!(margin(1000, 9500, &[(9600, 9610)]), 500 * MS);
-        assert_eq!(margin(1000, 8000, &[(8500, 8510)]), 1500 * MS);
-        // Requests that were sent before the new connection do not count.
-        let mut touches = Touches::new(10_000 * MS, 1000 * MS, Instant::now());
-        touches.answered(Instant::now());
-        let resumed = Instant::now() + 3000 * MS;
-        touches.resume(resumed);
-        assert_eq!(touches.deadline(resumed + 5000 * MS), resumed + 9800 * MS);
-        assert_eq!(touches.last(), resumed);
+        assert_eq!(margin(1000, 8000, &[(8500, 8510)]), 2000 * MS);
+        assert_eq!(margin(1000, 6000, &[(7000, 7010), (8500, 8510)]), 3000 * MS);
+    }
+
+    #[test]
+    fn a_resumed_connection_counts_from_the_last_answer_before_it() {
+        let zero = Instant::now();
+        let mut touches = touches(zero, 1000, 0, &[(6000, 6010), (7000, 7010)]);
+        touches.resume();
+        assert_eq!(margin_of(zero, &touches), 3000 * MS);
+        touches.resume();
+        assert_eq!(margin_of(zero, &touches), 3000 * MS, "no request in between");
+    }
+
+    #[test]
+    fn a_deadline_counts_at_most_from_the_last_write() {
+        let zero = Instant::now();
+        let mut touches = Touches::new(10_000 * MS, 1000 * MS, zero);
+        for (sent, at) in [(2000, 2010), (4000, 4010)] {
+            touches.answered.push_back(Answered {
+                sent: zero + sent * MS,
+                at: zero + at * MS,
+                by_leader: true,
+            });
+        }
+        let sent = zero + 6000 * MS;
+        assert_eq!(touches.deadline(sent), zero + 9800 * MS);
+        touches.wrote(zero + 1000 * MS);
+        assert_eq!(touches.deadline(sent), zero + 10_800 * MS);
+        touches.wrote(zero + 500 * MS);
+        assert_eq!(touches.written(), zero + 1000 * MS);
+        touches.wrote(zero + 5000 * MS);
+        assert_eq!(touches.deadline(sent), zero + 11_800 * MS);
+        assert_eq!(touches.deadline_at_rest(sent), zero + 15_800 * MS);
+    }
+
+    #[test]
+    fn the_usual_life_of_a_session() {
+        let usual = |half_tick| usual_life(10_000 * MS, half_tick * MS, 875 * MS, 2625 * MS);
+        assert_eq!(usual(1000), 7050 * MS);
+        assert_eq!(usual(2500), 4675 * MS);
+        assert_eq!(usual(100), 7175 * MS);
+        assert_eq!(usual(4800), 5000 * MS);
     }
 }

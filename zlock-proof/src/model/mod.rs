@@ -16,6 +16,8 @@ mod handoff_state;
 mod lock;
 mod name_rules;
 mod names;
+mod proof;
+mod proof_rules;
 mod properties;
 mod recipe;
 mod rules;
@@ -38,7 +40,9 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let is_handoff_right = table::handoff(has("--quick"), has("--traces"));
     println!();
     let is_alone_right = table::alone(has("--quick"), has("--traces"));
-    if is_right && is_missed && are_names_right && is_handoff_right && is_alone_right {
+    println!();
+    let is_proof_right = table::proof(has("--quick"), has("--traces"));
+    if is_right && is_missed && are_names_right && is_handoff_right && is_alone_right && is_proof_right {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -55,6 +59,8 @@ mod tests {
     use super::lock::Delivery;
     use super::name_rules::NameRule;
     use super::names;
+    use super::proof;
+    use super::proof_rules::ProofRule;
     use super::properties::Violation;
     use super::rules::Rule;
 
@@ -109,6 +115,23 @@ mod tests {
         for rule in AloneRule::ALL {
             let (run, _, found) = alone::without(rule);
             assert!(found.is_some(), "without {rule:?}: {run:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_proved_is_right() {
+        for run in proof::runs(true) {
+            let (states, found) = proof::explore(run, None);
+            assert!(found.is_none(), "{run:?}: {found:?}");
+            assert!(states > 1_000, "{run:?}: only {states} states");
+        }
+    }
+
+    #[test]
+    fn each_rule_about_proof_is_missed() {
+        for rule in ProofRule::ALL {
+            let (_, found) = proof::explore(rule.run(), Some(rule));
+            assert!(found.is_some(), "without {rule:?}");
         }
     }
 

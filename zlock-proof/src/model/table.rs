@@ -8,6 +8,8 @@ use super::handoff_rules::HandoffRule;
 use super::lock::{Action, Delivery};
 use super::name_rules::NameRule;
 use super::names;
+use super::proof;
+use super::proof_rules::ProofRule;
 use super::rules::Rule;
 use super::state::ANY;
 
@@ -161,6 +163,63 @@ pub(crate) fn alone(is_quick: bool, with_traces: bool) -> bool {
         is_right &= found.is_some();
     }
     is_right
+}
+
+/// The same two tables for the deadline of a ZooKeeper session.
+pub(crate) fn proof(is_quick: bool, with_traces: bool) -> bool {
+    println!("| all rules about proof | time | faults | states | wrong |");
+    println!("|---|---|---|---|---|");
+    let text = |is_found| if is_found { "deadline too late" } else { "nothing" };
+    let mut is_right = true;
+    for run in proof::runs(is_quick) {
+        let (states, found) = proof::explore(run, None);
+        println!(
+            "| {} | {} | {} | {states} | {} |",
+            start(run),
+            run.until,
+            faults(run),
+            text(found.is_some())
+        );
+        if let Some(trace) = &found {
+            trace.iter().for_each(|action| println!("    {action:?}"));
+        }
+        is_right &= found.is_none();
+    }
+    for run in proof::beyond() {
+        let (states, found) = proof::explore(run, None);
+        let text = text(found.is_some());
+        println!("| {}; not promised | {} | {} | {states} | {text} |", start(run), run.until, faults(run));
+    }
+    println!();
+    println!("| rule about proof, and what is done without it | faults | wrong | states |");
+    println!("|---|---|---|---|");
+    for rule in ProofRule::ALL {
+        let (states, found) = proof::explore(rule.run(), Some(rule));
+        let wrong = if found.is_some() { "deadline too late" } else { "NOTHING" };
+        println!("| {} | {} | {wrong} | {states} |", rule.text(), faults(rule.run()));
+        if let (true, Some(trace)) = (with_traces, &found) {
+            trace.iter().for_each(|action| println!("    {action:?}"));
+        }
+        is_right &= found.is_some();
+    }
+    is_right
+}
+
+fn start(run: proof::Run) -> &'static str {
+    if run.is_idle { "idle at first" } else { "holding" }
+}
+
+fn faults(run: proof::Run) -> String {
+    let faults = [
+        (run.stops, "leader stops"),
+        (run.stalls, "client stalls"),
+        (run.elections, "next leader"),
+        (run.interruptions, "reconnection"),
+        (run.delays, "delays"),
+    ];
+    let faults = faults.iter().filter(|(count, _)| *count > 0);
+    let faults: Vec<_> = faults.map(|(count, fault)| format!("{fault}: {count}")).collect();
+    if faults.is_empty() { "its server dies".into() } else { faults.join(", ") }
 }
 
 fn counts(run: alone::Run) -> String {

@@ -513,9 +513,7 @@ pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
     small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).collect()
 }
 
-/// Returns the runs that no rule covers: the leader stands still twice, or once while its messages are delayed.
-pub(crate) fn beyond() -> [Run; 2] {
-    let none =
-        Run { until: 9, is_idle: false, stops: 0, stalls: 0, elections: 0, interruptions: 0, delays: 0 };
-    [Run { stops: 2, ..none }, Run { stops: 1, delays: 2, ..none }]
+/// Returns a run that no rule covers: the leader stands still twice.
+pub(crate) fn beyond() -> Run {
+    Run { until: 9, is_idle: false, stops: 2, stalls: 0, elections: 0, interruptions: 0, delays: 0 }
 }

@@ -185,11 +185,10 @@ pub(crate) fn proof(is_quick: bool, with_traces: bool) -> bool {
         }
         is_right &= found.is_none();
     }
-    for run in proof::beyond() {
-        let (states, found) = proof::explore(run, None);
-        let text = text(found.is_some());
-        println!("| {}; not promised | {} | {} | {states} | {text} |", start(run), run.until, faults(run));
-    }
+    let run = proof::beyond();
+    let (states, found) = proof::explore(run, None);
+    let text = text(found.is_some());
+    println!("| {}; not promised | {} | {} | {states} | {text} |", start(run), run.until, faults(run));
     println!();
     println!("| rule about proof, and what is done without it | faults | wrong | states |");
     println!("|---|---|---|---|");

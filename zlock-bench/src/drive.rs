@@ -31,6 +31,8 @@ pub(crate) struct Measured {
 #[derive(Clone)]
 pub(crate) struct Task<L, R = L> {
     pub(crate) lock: L,
+    /// If not empty, each operation uses the next of these locks instead, in turn for all tasks.
+    pub(crate) locks: Arc<[L]>,
     /// An exclusive lock on the same path.
     pub(crate) rare: Option<R>,
     /// The maximum number of holders of `lock`.
@@ -50,7 +52,11 @@ pub(crate) struct Turn {
 impl<L> Task<L> {
     /// Creates a task that acquires only this lock.
     pub(crate) fn new(lock: L, limit: u64) -> Self {
-        Task { lock, rare: None, limit, turn: Turn::default() }
+        Task { lock, locks: Arc::default(), rare: None, limit, turn: Turn::default() }
+    }
+
+    pub(crate) fn with_locks(self, locks: Arc<[L]>) -> Self {
+        Task { locks, ..self }
     }
 
     pub(crate) fn with_turn(self, turn: Turn) -> Self {
@@ -106,6 +112,10 @@ async fn work<L: Lock, R: Lock>(task: Task<L, R>, shared: Arc<Shared>) -> Vec<Sa
         samples.push(match &task.rare {
             Some(rare) if number.is_multiple_of(RARELY) => {
                 operate(rare, task.limit, task.limit, task.turn, &shared).await
+            }
+            _ if !task.locks.is_empty() => {
+                let next = &task.locks[number % task.locks.len()];
+                operate(next, 1, task.limit, task.turn, &shared).await
             }
             _ => operate(&task.lock, 1, task.limit, task.turn, &shared).await,
         });

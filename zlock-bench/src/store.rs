@@ -65,6 +65,7 @@ impl Store {
             #[cfg(feature = "etcd")]
             Kind::Etcd(url) => {
                 let options = EtcdOptions::from_url(url).expect("ETCD_ENDPOINTS");
+                let options = options.with_batching(std::env::var_os("ETCD_NO_BATCHES").is_none());
                 Arc::new(EtcdBackend::connect(options).await.expect("a connection to etcd"))
             }
             Kind::Mem(server) => Arc::new(server.connect()),

@@ -1,5 +1,6 @@
 //! The workloads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -25,6 +26,7 @@ pub(crate) const ALL: [&str; 16] = [
     "w5",
     "w6",
     "w7",
+    "w8",
     GROWTH,
     FLEET,
     OVERLOAD,
@@ -40,6 +42,9 @@ pub(crate) const FLEET: &str = "fleet";
 pub(crate) const OVERLOAD: &str = "overload";
 
 const WAITERS: usize = 500;
+
+/// The number of locks that `w8` takes in turn.
+const ORDERS: usize = 10_000;
 
 const HANDOFF: Handoff = Handoff::within(Duration::from_millis(10));
 
@@ -80,14 +85,25 @@ pub(crate) async fn run(store: &Store, workload: &str) {
             let (client, path) = (Client::new(store.connect().await), store.path(workload));
             let lock = client.read_write_lock(&path).expect("a path");
             // More than there are readers.
-            let task =
-                Task { lock: lock.read(), rare: Some(lock.write()), limit: 1000, turn: Turn::default() };
+            let task = Task {
+                lock: lock.read(),
+                locks: Arc::default(),
+                rare: Some(lock.write()),
+                limit: 1000,
+                turn: Turn::default(),
+            };
             timed(store, workload, &vec![task; 16], 4000, true).await;
         }
         "w6" => {
             let (client, path) = (Client::new(store.connect().await), store.path(workload));
             let permit = client.semaphore(&path, 8).and_then(|semaphore| semaphore.permits(1));
             timed(store, workload, &vec![Task::new(permit.expect("a path"), 8); 32], 4000, true).await;
+        }
+        "w8" => {
+            let (client, path) = (Client::new(store.connect().await), store.path(workload));
+            let locks: Arc<[_]> = (0..ORDERS).map(|i| mutex(&client, &format!("{path}/{i}"))).collect();
+            let task = Task::new(locks[0].clone(), 1).with_locks(locks);
+            timed(store, workload, &vec![task; 64], 12_800, false).await;
         }
         GROWTH => timed(store, workload, &one_lock(store, workload, 1, 1).await, 100_000, true).await,
         FLEET => fleet::run(store).await,

@@ -52,11 +52,21 @@ pub struct EtcdOptions {
     pub(crate) prefix: Option<LockPath>,
     pub(crate) ttl: Duration,
     pub(crate) user: Option<(String, TextOrFile)>,
+    pub(crate) batching: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::tls::Tls>,
 }
 
 impl EtcdOptions {
+    /// Returns `true` if the servers may know who the client is, and restrict what it may do.
+    pub(crate) fn has_identity(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(|tls| tls.identity.is_some()) {
+            return true;
+        }
+        self.user.is_some()
+    }
+
     /// Returns the prefix of all keys, for the command `zlock`.
     #[doc(hidden)]
     #[must_use]
@@ -88,6 +98,7 @@ impl EtcdOptions {
             prefix: None,
             ttl: Duration::from_secs(10),
             user: None,
+            batching: true,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -201,6 +212,14 @@ impl EtcdOptions {
     #[must_use]
     pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
         self.kit.retry = policy;
+        self
+    }
+
+    /// Sets whether writes of different locks may leave together, as nested transactions of one. Defaults to `true`. Without
+    /// it, each write is a request of its own.
+    #[must_use]
+    pub fn with_batching(mut self, batching: bool) -> Self {
+        self.batching = batching;
         self
     }
 

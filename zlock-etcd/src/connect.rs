@@ -247,6 +247,31 @@ impl Endpoints {
         }
     }
 
+    /// Like [`ask`](Self::ask), but does not wait behind other requests. Only for a few requests at once.
+    ///
+    /// # Cancel safety
+    /// The request may still take effect.
+    pub(crate) async fn ask_out_of_turn<T, F>(
+        self: &Arc<Self>,
+        limit: Duration,
+        call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let endpoint = self.current();
+        if endpoint.is_connected() {
+            return Box::pin(self.ask_at(&endpoint, By::Cluster, limit, call)).await;
+        }
+        self.ask(limit, call).await
+    }
+
+    /// Runs a task on the backend's runtime.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
     async fn ask_at<T, F>(
         self: &Arc<Self>,
         endpoint: &Endpoint,

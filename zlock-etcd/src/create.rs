@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use etcd_client::{KeyValue, PutOptions, Txn, TxnOp, TxnResponse};
+use etcd_client::{KeyValue, PutOptions, Txn, TxnOp};
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{Created, DeletionNotice, ErrorKind, Excerpt, Label, LockPath, NodeId, Result};
@@ -15,7 +15,7 @@ use crate::operation::Operation;
 use crate::renewal::Renewal;
 use crate::revision;
 use crate::session::{Live, Shared, lease_id};
-use crate::txn::{get, get_last_two, gets, was_created_at};
+use crate::txn::{Answer, Write, get, get_last_two, was_created_at};
 use crate::value;
 use crate::write::check_size;
 
@@ -124,16 +124,20 @@ async fn append(
     let carried = fence.known();
     let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease_id(lease))));
     let renewal = live.renewal();
-    let txn = Txn::new()
-        .when([was_created_at(&key, 0), fence.is(carried)])
-        .and_then([put, listing])
-        .or_else([fence.get()]);
-    let answer = operation.write(lease, txn).await?;
+    let when = vec![was_created_at(&key, 0), fence.is(carried)];
+    let (then, or_else) = (vec![put, listing], vec![fence.get()]);
+    let write = Write::new(&operation.keys, &key, value.len(), when, then, or_else);
+    // The answers of a batch must not be late because one of them is long.
+    let answer = if is_exclusive {
+        operation.write(lease, write).await?
+    } else {
+        operation.write_alone(lease, write.txn).await?
+    };
     if answer.succeeded() {
         // Until the caller knows the node.
         operation.budget.ambiguous = true;
         let own = own(operation, lease, live, node_id, renewal, &answer).await?;
-        let gets = gets(&answer);
+        let gets = answer.gets();
         let listed =
             gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
         let listed = listed.unwrap_or_default();
@@ -166,9 +170,9 @@ async fn recover(
     let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
     let renewal = live.renewal();
     let txn = Txn::new().and_then([fence.raise(), get(operation.keys.range())]);
-    let answer = operation.write(lease, txn).await?;
+    let answer = operation.write_alone(lease, txn).await?;
     fence.raised_by(&answer);
-    let gets = gets(&answer);
+    let gets = answer.gets();
     let listed = gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
     let listed = listed.unwrap_or_default();
     if find(operation, lease, node_id, &key, listed).is_none() {
@@ -189,7 +193,7 @@ async fn own(
     live: &Live,
     node_id: &NodeId,
     renewal: Option<Renewal>,
-    answer: &TxnResponse,
+    answer: &Answer,
 ) -> Result<DeletionNotice, Failure> {
     let sessions = &operation.shared.sessions;
     let confirmed = renewal.filter(|renewal| renewal.is_confirmed_by(answer.header()));

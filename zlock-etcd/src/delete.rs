@@ -1,6 +1,6 @@
 //! Removing a node.
 
-use etcd_client::{Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{Txn, TxnOp};
 use zlock_core::kit::SessionKey;
 use zlock_core::{Deletion, HandOver, LockPath, Node, NodeId, Result, Target};
 
@@ -11,7 +11,7 @@ use crate::names::Names;
 use crate::operation::Operation;
 use crate::revision;
 use crate::session::Shared;
-use crate::txn::{is_still, was_created_at};
+use crate::txn::{Write, is_still, was_created_at};
 
 /// Removes the node with the target's ID, and returns whether this call did.
 pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
@@ -58,8 +58,10 @@ async fn all_or_nothing(
         .chain(next)
         .map(|node| is_still(&operation.keys.of(&node.name), node))
         .collect();
-    let txn = Txn::new().when(are_there).and_then([TxnOp::delete(operation.keys.of(&node.name), None)]);
-    let answer = operation.write(lease, txn).await?;
+    let key = operation.keys.of(&node.name);
+    let delete = vec![TxnOp::delete(key.as_str(), None)];
+    let write = Write::new(&operation.keys, &key, 0, are_there, delete, vec![]);
+    let answer = operation.write(lease, write).await?;
     if answer.succeeded() {
         live.names.free(&node.id, Some(node.sequence.get()));
     }
@@ -104,11 +106,12 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target)
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
         return void(operation, lease, &live.names, &fence, target.id(), &key).await;
     };
-    let is_it = was_created_at(&key, created);
-    let txn = Txn::new().when([is_it]).and_then([TxnOp::delete(key, None)]);
-    let answer = operation.write(lease, txn).await?;
+    let is_it = vec![was_created_at(&key, created)];
+    let delete = vec![TxnOp::delete(key.as_str(), None)];
+    let write = Write::new(&operation.keys, &key, 0, is_it, delete, vec![]);
+    let answer = operation.write(lease, write).await?;
     live.names.free(target.id(), Some(created));
-    Ok(removed(&answer))
+    Ok(answer.has_deleted())
 }
 
 /// Voids creates of unknown outcome, and removes what they left under this key.
@@ -129,17 +132,12 @@ async fn void(
             .when([fence.is(known)])
             .and_then([fence.raise(), TxnOp::delete(key, None)])
             .or_else([fence.get()]);
-        let answer = operation.write(lease, txn).await?;
+        let answer = operation.write_alone(lease, txn).await?;
         if answer.succeeded() {
             fence.raised_by(&answer);
             names.voided(node_id, revision::of(answer.header()));
-            return Ok(removed(&answer));
+            return Ok(answer.has_deleted());
         }
         fence.read(known, &answer).ok_or_else(|| operation.shared.lost(lease))?;
     }
-}
-
-fn removed(answer: &TxnResponse) -> bool {
-    let removed = |response: &TxnOpResponse| matches!(response, TxnOpResponse::Delete(d) if d.deleted() > 0);
-    answer.op_responses().iter().any(removed)
 }

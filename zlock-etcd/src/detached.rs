@@ -7,18 +7,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use etcd_client::{Client, Compare, CompareOp, TxnOp};
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{Node, SessionId};
 
-use crate::connect::kv;
 use crate::error::Failure;
 use crate::key::{self, PlaceName};
 use crate::lease::term;
 use crate::operation::Operation;
 use crate::revision;
-use crate::txn::is_still;
+use crate::txn::{Write, is_still};
 
 /// The result of checking the places without a lease in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +82,9 @@ async fn remove(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Re
     let key = operation.keys.of(&node.name);
     tracing::warn!(%key, "removing a place that lost its lease, and whose session is over");
     let has_no_lease = Compare::lease(key.as_str(), CompareOp::Equal, 0);
-    let txn = Txn::new().when([is_still(&key, node), has_no_lease]).and_then([TxnOp::delete(key, None)]);
-    let answer = operation.ask(lease, |client| async move { kv(&client).txn(txn).await }).await?;
+    let (when, delete) = (vec![is_still(&key, node), has_no_lease], vec![TxnOp::delete(key.as_str(), None)]);
+    let write = Write::new(&operation.keys, &key, 0, when, delete, vec![]);
+    let answer = operation.shared.write(lease, operation.budget.deadline(), write).await?;
     operation.shared.newest.saw(revision::of(answer.header()));
     Ok(())
 }

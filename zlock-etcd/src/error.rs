@@ -92,6 +92,30 @@ impl Failure {
         kind == ErrorKind::Unavailable && ambiguous && retryable
     }
 
+    /// Returns `true` if a transaction has more operations than the server accepts.
+    pub(crate) fn is_of_too_many_operations(&self) -> bool {
+        self.says("too many operations")
+    }
+
+    /// Returns `true` if a request has more bytes than the server accepts.
+    pub(crate) fn is_of_too_large_a_request(&self) -> bool {
+        self.says("request is too large") || self.says("message larger than max")
+    }
+
+    fn says(&self, text: &str) -> bool {
+        matches!(self, Failure::Etcd(etcd::Error::GRpcStatus(status)) if status.message().contains(text))
+    }
+
+    /// Returns the failure of one write in a batch that has failed with an unknown outcome.
+    pub(crate) fn of_each(&self) -> Self {
+        match self {
+            Failure::Etcd(etcd::Error::GRpcStatus(status)) => {
+                Failure::Etcd(etcd::Error::GRpcStatus(status.clone()))
+            }
+            _ => Failure::Silent,
+        }
+    }
+
     /// Returns `true` if the server requires a user and the request had none, or if the library's request for a new token
     /// was refused, which has the password from when the connection was made.
     pub(crate) fn asks_for_a_user(&self) -> bool {

@@ -20,12 +20,12 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use etcd_client::{Compare, CompareOp, PutOptions, TxnOp, TxnResponse};
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use zlock_core::SessionId;
 
 use crate::key;
 use crate::revision;
-use crate::txn::gets;
+use crate::txn::Answer;
 
 const COUNT: usize = 8;
 
@@ -66,7 +66,7 @@ impl Fence<'_> {
     }
 
     /// Records the response to a transaction that raised it.
-    pub(crate) fn raised_by(&self, answer: &TxnResponse) {
+    pub(crate) fn raised_by(&self, answer: &Answer) {
         self.saw(revision::of(answer.header()));
     }
 
@@ -79,8 +79,8 @@ impl Fence<'_> {
     /// failed. Returns the revision at which it was raised. `None` if it is gone, and its lease with it, or if it was raised
     /// before `carried`. Then the cluster was restored to an older state, and no request that carries a revision known from
     /// before could ever take effect.
-    pub(crate) fn read(&self, carried: i64, answer: &TxnResponse) -> Option<i64> {
-        let read = gets(answer).first().and_then(|get| Some(get.kvs().first()?.mod_revision())).unwrap_or(0);
+    pub(crate) fn read(&self, carried: i64, answer: &Answer) -> Option<i64> {
+        let read = answer.gets().first().and_then(|get| Some(get.kvs().first()?.mod_revision())).unwrap_or(0);
         self.saw(read);
         (read >= carried).then_some(read)
     }

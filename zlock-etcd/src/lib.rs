@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+mod batch;
 mod breaks;
 mod config;
 mod connect;

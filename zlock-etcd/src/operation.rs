@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use etcd_client::{Client, GetOptions, GetResponse, KeyValue, Txn, TxnResponse};
+use etcd_client::{Client, GetOptions, GetResponse, KeyValue, Txn};
 use zlock_core::kit::{Budget, SessionKey};
 use zlock_core::{LockPath, Queue, Result};
 
@@ -12,6 +12,7 @@ use crate::error::Failure;
 use crate::key::{Keys, Range};
 use crate::revision;
 use crate::session::{Live, Shared};
+use crate::txn::{Answer, Write};
 
 /// A running operation on the queue of one path.
 #[derive(Debug)]
@@ -75,12 +76,22 @@ impl<'a> Operation<'a> {
         Queue::linear(kvs.iter().filter_map(|kv| self.shared.node(lease, &self.keys, kv)).collect())
     }
 
-    /// Sends a transaction, and records if its outcome is unknown.
-    pub(crate) async fn write(&mut self, lease: SessionKey, txn: Txn) -> Result<TxnResponse, Failure> {
-        let result = self.ask(lease, |client| async move { kv(&client).txn(txn).await }).await;
-        if let Ok(answer) = &result {
+    /// Sends a write, perhaps together with others, and records if its outcome is unknown.
+    pub(crate) async fn write(&mut self, lease: SessionKey, write: Write) -> Result<Answer, Failure> {
+        let answer = self.shared.write(lease, self.budget.deadline(), write).await;
+        self.wrote(answer)
+    }
+
+    /// Sends a transaction that leaves alone, and records if its outcome is unknown.
+    pub(crate) async fn write_alone(&mut self, lease: SessionKey, txn: Txn) -> Result<Answer, Failure> {
+        let answer = self.ask(lease, |client| async move { kv(&client).txn(txn).await }).await;
+        self.wrote(answer.map(Answer::of))
+    }
+
+    fn wrote(&mut self, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
+        if let Ok(answer) = &answer {
             self.shared.newest.saw(revision::of(answer.header()));
         }
-        self.budget.record(result)
+        self.budget.record(answer)
     }
 }

@@ -1,6 +1,6 @@
 //! Relabelling an own node: a new value under the same key.
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use zlock_core::kit::SessionKey;
 use zlock_core::{ErrorKind, Label, LockPath, Node, Result};
 
@@ -10,7 +10,7 @@ use crate::lease;
 use crate::operation::Operation;
 use crate::revision;
 use crate::session::Shared;
-use crate::txn::{gets, is_still};
+use crate::txn::{Write, is_still};
 use crate::value;
 
 /// Rewrites the node's value with `label` and the existing data. The key keeps its create revision, and therefore its place.
@@ -54,12 +54,11 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> 
     let options = PutOptions::new().with_ignore_lease();
     let node_id = (node.id.as_str() != name).then_some(&node.id);
     let value = [&value::head(node_id, node.label), &*known.data].concat();
-    let put = TxnOp::put(key.as_str(), value, Some(options));
-    let txn = Txn::new()
-        .when([is_still(&key, node), unchanged])
-        .and_then([put])
-        .or_else([TxnOp::get(key.as_str(), None)]);
-    let answer = operation.write(lease, txn).await?;
+    let size = value.len();
+    let put = vec![TxnOp::put(key.as_str(), value, Some(options))];
+    let (when, get) = (vec![is_still(&key, node), unchanged], vec![TxnOp::get(key.as_str(), None)]);
+    let write = Write::new(&operation.keys, &key, size, when, put, get);
+    let answer = operation.write(lease, write).await?;
     if answer.succeeded() {
         contents.insert(
             &node.id,
@@ -67,7 +66,7 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> 
         );
         return Ok(Outcome::Done);
     }
-    let gets = gets(&answer);
+    let gets = answer.gets();
     let now = gets.first().and_then(|get| get.kvs().first());
     let Some(now) =
         now.filter(|kv| kv.create_revision() == node.sequence.get()).map(|kv| Contents::of(name, kv))

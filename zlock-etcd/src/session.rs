@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, Interrupted, OwnContents, SessionKey, Sessions};
 use zlock_core::{CloseReason, ErrorKind, Node};
 
+use crate::batch::Batches;
 use crate::config::EtcdOptions;
 use crate::connect::{By, Endpoints};
 use crate::contents::Contents;
@@ -23,6 +24,7 @@ use crate::pace::Pace;
 use crate::renewal::Renewal;
 use crate::revision::Newest;
 use crate::stream::Watches;
+use crate::txn::{Answer, Write};
 
 /// Returns the ID of a session in the form of the client library: that of its lease.
 pub(crate) fn lease_id(lease: SessionKey) -> i64 {
@@ -64,6 +66,7 @@ pub(crate) struct Shared {
     /// For nodes whose label may change.
     pub(crate) contents: OwnContents<Contents>,
     pub(crate) endpoints: Arc<Endpoints>,
+    batches: Arc<Batches>,
     pub(crate) watches: Watches,
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
@@ -79,8 +82,11 @@ impl Shared {
     pub(crate) fn new(options: EtcdOptions, runtime: Handle) -> Self {
         let endpoints = Arc::new(Endpoints::new(options.clone(), runtime.clone()));
         let newest = Newest::default();
+        let sessions = Sessions::new(REFUSED);
+        let batches = Batches::new(endpoints.clone(), &options, sessions.publisher().subscribe());
         Shared {
-            sessions: Sessions::new(REFUSED),
+            sessions,
+            batches: Arc::new(batches),
             contents: OwnContents::default(),
             watches: Watches::new(endpoints.clone(), &options, runtime.clone(), newest.clone()),
             listings: Listings::default(),
@@ -144,11 +150,34 @@ impl Shared {
     {
         let answer = self.endpoints.ask_by(by, self.options.answer_time(), call);
         let answer = self.within(lease, until, answer).await;
-        // The answer shows that the cluster is connected again, without waiting for the next keep-alive.
         if by == By::Cluster && answer.is_ok() {
-            self.sessions.publisher().resume(lease.epoch);
+            self.cluster_has_answered(lease);
         }
         answer
+    }
+
+    /// Sends a write in this session, perhaps together with others, and waits for its answer.
+    ///
+    /// # Cancel safety
+    /// The write may still take effect, at any later time.
+    pub(crate) async fn write(
+        &self,
+        lease: SessionKey,
+        until: Instant,
+        write: Write,
+    ) -> Result<Answer, Failure> {
+        let write = Arc::new(write);
+        loop {
+            if let Some(answer) = self.within(lease, until, self.batches.send(lease, &write)).await? {
+                self.cluster_has_answered(lease);
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// The answer shows that the cluster is connected again, without waiting for the next keep-alive.
+    fn cluster_has_answered(&self, lease: SessionKey) {
+        self.sessions.publisher().resume(lease.epoch);
     }
 
     /// Sends the request once the session is connected, and waits for the answer until the session ends or the time has

@@ -1,11 +1,94 @@
 //! Parts of transactions, and of the answers to them.
 
 use etcd_client::{
-    Compare, CompareOp, GetOptions, GetResponse, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse,
+    Compare, CompareOp, GetOptions, GetResponse, ResponseHeader, SortOrder, SortTarget, Txn, TxnOp,
+    TxnOpResponse, TxnResponse,
 };
 use zlock_core::Node;
 
-use crate::key::Range;
+use crate::key::{Keys, Range};
+
+/// A transaction that writes or deletes one key of a queue.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) keys: Keys,
+    pub(crate) txn: Txn,
+    /// The key that is written.
+    key: String,
+    /// The number of operations, as etcd counts them.
+    pub(crate) operations: usize,
+    /// About the size of the request.
+    pub(crate) bytes: usize,
+}
+
+impl Write {
+    /// The number of [`checks`](Self::checks).
+    pub(crate) const CHECKS: usize = 2;
+
+    /// The value is `size` bytes long.
+    pub(crate) fn new(
+        keys: &Keys,
+        key: &str,
+        size: usize,
+        when: Vec<Compare>,
+        then: Vec<TxnOp>,
+        or_else: Vec<TxnOp>,
+    ) -> Self {
+        let operations = when.len().max(then.len()).max(or_else.len());
+        // Each condition and each operation has about one key.
+        let bytes = size + (when.len() + then.len() + or_else.len()) * (key.len() + 32);
+        let txn = Txn::new().when(when).and_then(then).or_else(or_else);
+        Write { keys: keys.clone(), txn, key: key.to_owned(), operations, bytes }
+    }
+
+    /// Returns operations that need the same permissions.
+    pub(crate) fn checks(&self) -> [TxnOp; Self::CHECKS] {
+        [TxnOp::delete(self.key.as_str(), None), get(self.keys.range())]
+    }
+}
+
+/// The answer to a transaction.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    header: Option<ResponseHeader>,
+    txn: TxnResponse,
+}
+
+impl Answer {
+    pub(crate) fn of(mut txn: TxnResponse) -> Self {
+        Answer { header: txn.take_header(), txn }
+    }
+
+    /// Splits the answer to a transaction whose operations are transactions. They are executed at the same revision, but
+    /// only the header of the outer answer says which one it was.
+    pub(crate) fn of_nested(outer: TxnResponse) -> Vec<Self> {
+        let answers = outer.op_responses().into_iter().filter_map(|answer| match answer {
+            TxnOpResponse::Txn(txn) => Some(Answer { header: outer.header().cloned(), txn }),
+            _ => None,
+        });
+        answers.collect()
+    }
+
+    pub(crate) fn header(&self) -> Option<&ResponseHeader> {
+        self.header.as_ref()
+    }
+
+    /// Returns `true` if the conditions were met.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.txn.succeeded()
+    }
+
+    /// Returns the answers to the reads, in order.
+    pub(crate) fn gets(&self) -> Vec<GetResponse> {
+        gets(&self.txn)
+    }
+
+    /// Returns `true` if a key was deleted.
+    pub(crate) fn has_deleted(&self) -> bool {
+        let has_deleted = |response: &TxnOpResponse| matches!(response, TxnOpResponse::Delete(delete) if delete.deleted() > 0);
+        self.txn.op_responses().iter().any(has_deleted)
+    }
+}
 
 /// The condition that the key is still this node, and not a later one with the same name.
 pub(crate) fn is_still(key: &str, node: &Node) -> Compare {

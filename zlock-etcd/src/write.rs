@@ -1,6 +1,6 @@
 //! Writing a node's data.
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use zlock_core::kit::SessionKey;
 use zlock_core::{ErrorKind, LockPath, Node, Result};
 
@@ -8,7 +8,7 @@ use crate::error::Failure;
 use crate::lease;
 use crate::operation::Operation;
 use crate::session::Shared;
-use crate::txn::{gets, is_still};
+use crate::txn::{Write, is_still};
 use crate::value;
 
 /// The maximum size of the data. The rest of one request is well below what remains of the server's 1.5 MB.
@@ -85,13 +85,15 @@ async fn write(
         }
     };
     // A put that does not keep the lease explicitly would detach the key from it.
-    let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_ignore_lease()));
-    let txn = Txn::new().when(conditions).and_then([put]).or_else([TxnOp::get(key.as_str(), None)]);
-    let answer = operation.write(lease, txn).await?;
+    let size = value.len();
+    let put = vec![TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_ignore_lease()))];
+    let get = vec![TxnOp::get(key.as_str(), None)];
+    let write = Write::new(&operation.keys, &key, size, conditions, put, get);
+    let answer = operation.write(lease, write).await?;
     if answer.succeeded() {
         return Ok(Outcome::Done);
     }
-    let gets = gets(&answer);
+    let gets = answer.gets();
     let kv = gets.first().and_then(|get| get.kvs().first());
     Ok(match kv.filter(|kv| kv.create_revision() == node.sequence.get()) {
         None => {

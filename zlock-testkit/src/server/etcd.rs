@@ -45,6 +45,8 @@ struct Server {
     /// For metrics and health checks, separate from clients.
     look: Port,
     tls: bool,
+    /// Further options on the command line.
+    options: Vec<&'static str>,
 }
 
 impl Deref for Etcd {
@@ -65,7 +67,15 @@ impl Etcd {
     /// # Panics
     /// If it does not start: with its log.
     pub async fn start() -> Self {
-        tokio::task::spawn_blocking(|| Self::start_blocking(false)).await.expect("a start")
+        tokio::task::spawn_blocking(|| Self::start_blocking(false, &[])).await.expect("a start")
+    }
+
+    /// Starts a server with further options on its command line.
+    ///
+    /// # Panics
+    /// If it does not start: with its log.
+    pub async fn start_with(options: &'static [&'static str]) -> Self {
+        tokio::task::spawn_blocking(|| Self::start_blocking(false, options)).await.expect("a start")
     }
 
     /// Starts a server that speaks TLS with its clients.
@@ -73,7 +83,7 @@ impl Etcd {
     /// # Panics
     /// If it does not start: with its log; or if there is no `openssl`.
     pub async fn start_tls() -> Self {
-        tokio::task::spawn_blocking(|| Self::start_blocking(true)).await.expect("a start")
+        tokio::task::spawn_blocking(|| Self::start_blocking(true, &[])).await.expect("a start")
     }
 
     /// Returns the server that all tests of this process share. Use unique paths, and never stop it.
@@ -83,19 +93,19 @@ impl Etcd {
     pub async fn shared() -> &'static Self {
         static SHARED: OnceLock<Etcd> = OnceLock::new();
         // Outside the runtime, which belongs to one test, while the server belongs to all.
-        let start = || SHARED.get_or_init(|| Self::start_blocking(false));
+        let start = || SHARED.get_or_init(|| Self::start_blocking(false, &[]));
         tokio::task::spawn_blocking(start).await.expect("the shared server")
     }
 
-    fn start_blocking(tls: bool) -> Self {
+    fn start_blocking(tls: bool, options: &[&'static str]) -> Self {
         retry_taken_ports(|| {
-            let server = Self::prepare(tls);
+            let server = Self::prepare(tls, options);
             server.launch("n0", &[server.member("n0")]);
             server.wait_until_ready().map(|()| server)
         })
     }
 
-    fn prepare(tls: bool) -> Self {
+    fn prepare(tls: bool, options: &[&'static str]) -> Self {
         let folder = Daemon::make_folder(&KIND);
         if tls {
             make_certificate(folder.path());
@@ -103,7 +113,7 @@ impl Etcd {
         let [client, peer, look] = [(); 3].map(|()| Port::reserve());
         let (client_addr, look_addr) = (client.addr(), look.addr());
         let daemon = Daemon::new(&KIND, folder, move || is_healthy(client_addr, look_addr));
-        Etcd(Arc::new(Server { daemon, client, peer, look, tls }))
+        Etcd(Arc::new(Server { daemon, client, peer, look, tls, options: options.to_vec() }))
     }
 
     /// Returns this member's entry in the configuration of a cluster.
@@ -189,6 +199,7 @@ impl Etcd {
             arg
         };
         command.push(file("data-dir", "data"));
+        command.extend(self.0.options.iter().map(Into::into));
         if self.0.tls {
             command.extend([file("cert-file", CERTIFICATE), file("key-file", KEY)]);
         }
@@ -270,7 +281,7 @@ impl EtcdCluster {
     }
 
     fn launch(size: usize) -> Result<Self, NotReady> {
-        let members: Vec<_> = (0..size).map(|_| Etcd::prepare(false)).collect();
+        let members: Vec<_> = (0..size).map(|_| Etcd::prepare(false, &[])).collect();
         let names: Vec<_> = (0..size).map(|i| format!("n{i}")).collect();
         let all: Vec<_> = members.iter().zip(&names).map(|(member, name)| member.member(name)).collect();
         members.iter().zip(&names).for_each(|(member, name)| member.launch(name, &all));

@@ -12,7 +12,7 @@ use crate::report::{print, scaled, snap};
 use crate::store::Store;
 use crate::{fleet, overload};
 
-pub(crate) const ALL: [&str; 16] = [
+pub(crate) const ALL: [&str; 17] = [
     "w1",
     "w1-drop",
     "w2-8",

@@ -18,6 +18,7 @@ mod mutex {
         InterProcessMutex,
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
+    zlock_recipes::mutual_suite!(real, ZkStore::impatient(), InterProcessMutex, [outlast]);
 }
 
 /// On every lock path, 4 of 5 permits are already taken.
@@ -30,6 +31,7 @@ async fn occupied() -> Option<Occupied<ZkStore>> {
 mod handed_on {
     use super::*;
     zlock_recipes::mutual_suite!(real, ZkStore::shared(), HandedOn, [mutual, safety, faults]);
+    zlock_recipes::mutual_suite!(real, ZkStore::impatient(), HandedOn, [outlast]);
 }
 
 mod write_lock {

@@ -23,6 +23,11 @@ async fn store() -> Option<MemStore> {
     Some(MemStore::default())
 }
 
+/// Operations take at most a second.
+async fn impatient() -> Option<MemStore> {
+    Some(MemStore::impatient())
+}
+
 /// On every lock path, 4 of 5 permits are already taken.
 async fn occupied() -> Option<Occupied<MemStore>> {
     Some(Occupied::new(MemStore::default(), 4, 5).await)
@@ -36,6 +41,7 @@ mod mutex {
         InterProcessMutex,
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
+    zlock_recipes::mutual_suite!(paused, impatient(), InterProcessMutex, [outlast]);
 }
 
 mod write_lock {
@@ -46,6 +52,7 @@ mod write_lock {
         WriteLock,
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
+    zlock_recipes::mutual_suite!(paused, impatient(), WriteLock, [outlast]);
 }
 
 mod semaphore_of_one {
@@ -56,6 +63,7 @@ mod semaphore_of_one {
         OnePermit<1>,
         [mutual, alone, safety, strict, faults, links, sweep, revocation, shutdown]
     );
+    zlock_recipes::mutual_suite!(paused, impatient(), OnePermit<1>, [outlast]);
 }
 
 mod multi_lock_of_two {
@@ -66,6 +74,7 @@ mod multi_lock_of_two {
         Pair,
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
+    zlock_recipes::mutual_suite!(paused, impatient(), Pair, [outlast]);
 }
 
 mod handed_on {
@@ -76,6 +85,7 @@ mod handed_on {
         HandedOn,
         [mutual, alone, reentry, safety, faults, links, sweep, revocation, shutdown]
     );
+    zlock_recipes::mutual_suite!(paused, impatient(), HandedOn, [outlast]);
 }
 
 mod semaphore_of_five {

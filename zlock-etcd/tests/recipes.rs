@@ -5,7 +5,7 @@
 mod common;
 mod store;
 
-use store::{EtcdStore, store, store_alone};
+use store::{EtcdStore, impatient_store, store, store_alone};
 use zlock_recipes::suite::{HandedOn, Occupied, OnePermit, Pair};
 use zlock_recipes::{InterProcessMutex, WriteLock};
 
@@ -24,6 +24,7 @@ mod mutex {
         InterProcessMutex,
         [alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
+    zlock_recipes::mutual_suite!(real, impatient_store(), InterProcessMutex, [outlast]);
 }
 
 // All groups of these locks run on mem. Here, only those that depend on changing labels.
@@ -31,6 +32,7 @@ mod mutex {
 mod handed_on {
     use super::*;
     zlock_recipes::mutual_suite!(real, store(), HandedOn, [mutual, safety, faults]);
+    zlock_recipes::mutual_suite!(real, impatient_store(), HandedOn, [outlast]);
 }
 
 mod write_lock {

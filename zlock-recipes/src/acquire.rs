@@ -16,6 +16,7 @@ use crate::granted::{Granted, closed, lost_error, status};
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::hold_record::Entry;
+use crate::pauses::{Pauses, connected};
 use crate::queue::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
 use crate::succession::{Followed, Link, Predecessor};
 use crate::turns::RequestTurn;
@@ -164,7 +165,7 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
                     (event, awaited) = (Event::Armed, Some(Awaited::Predecessor(before.clone(), link)));
                     continue;
                 }
-                (event, awaited) = place.ask_unless_lost(asking, &mut loss).await?;
+                (event, awaited) = place.ask_until_answered(asking, &mut loss).await?;
                 LastFailure::overcome();
             }
         }
@@ -259,19 +260,34 @@ impl<'a> Place<'a> {
 
     /// Carries out a step that asks the store, or wakes up if the place is lost meanwhile. A request that hangs on a silent
     /// connection must not hide the loss.
-    async fn ask_unless_lost(&self, step: Step, loss: &mut Loss) -> Result<(Event, Option<Awaited>)> {
+    ///
+    /// An outage that the session survives must not fail a queued acquisition, so a request that got no answer is sent again,
+    /// after a pause and with a connection. All of them only read.
+    async fn ask_until_answered(&self, step: Step, loss: &mut Loss) -> Result<(Event, Option<Awaited>)> {
+        let session = &self.client.session;
+        let answered = async {
+            let mut pauses = Pauses::default();
+            loop {
+                connected(session).await;
+                match self.ask(&step).await {
+                    // Boxed, because it is rarely needed.
+                    Err(e) => Box::pin(pauses.after(e, self.cleanup.path, session)).await?,
+                    answered => return answered,
+                }
+            }
+        };
         tokio::select! {
             biased;
             () = self.lost(loss) => Ok((Event::Woken, None)),
-            asked = self.ask(step) => asked,
+            answered = answered => answered,
         }
     }
 
     /// Carries out a step that asks the store.
-    async fn ask(&self, step: Step) -> Result<(Event, Option<Awaited>)> {
+    async fn ask(&self, step: &Step) -> Result<(Event, Option<Awaited>)> {
         let (backend, path, me) = (&self.client.backend, self.cleanup.path, &self.created.node);
         Ok(match step {
-            Step::Arm(node) => match backend.exists_with_watch(path, &node).await? {
+            Step::Arm(node) => match backend.exists_with_watch(path, node).await? {
                 Existence::Watching(armed) => (Event::Armed, Some(Awaited::Watch(armed))),
                 _ => (Event::NotArmed, None),
             },
@@ -347,8 +363,6 @@ impl<'a> Place<'a> {
         if granted {
             return Ok(Event::Succeeded);
         }
-        // An outage that the session survives must not fail a queued acquisition.
-        self.connected().await;
         Ok(Event::Woken)
     }
 
@@ -356,7 +370,7 @@ impl<'a> Place<'a> {
     async fn watch_if_it_takes_long(&self, before: &Node) -> Result<()> {
         loop {
             sleep(LONG_WAIT).await;
-            self.connected().await;
+            connected(&self.client.session).await;
             match self.client.backend.exists_with_watch(self.cleanup.path, before).await {
                 Ok(Existence::Watching(watch)) => {
                     let event = watch.await;
@@ -367,14 +381,6 @@ impl<'a> Place<'a> {
                 Err(e) if e.is_retryable() => LastFailure::note(|| e),
                 Err(e) => return Err(e),
             }
-        }
-    }
-
-    /// Waits while there is no connection.
-    async fn connected(&self) {
-        let mut session = self.client.session.clone();
-        while session.current().state == SessionState::Suspended {
-            session.changed().await;
         }
     }
 

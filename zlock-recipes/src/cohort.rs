@@ -118,7 +118,8 @@ struct State {
     /// Set whenever there are waiters.
     driver: Option<u64>,
     drivers: u64,
-    /// `true` if the place that the driver is acquiring has been created.
+    /// `true` if the place that the driver is acquiring has been created, or if the waiters were behind the previous one: they
+    /// keep their places while the session lives.
     is_queued: bool,
 }
 
@@ -279,9 +280,9 @@ impl Cohort {
         state.is_queued || state.batch.is_some() || state.leftover.is_some()
     }
 
-    /// Records that the driver's place has been created.
-    pub(crate) fn queued(&self) {
-        self.lock().is_queued = true;
+    /// Records whether the driver's place has been created.
+    pub(crate) fn set_queued(&self, is_queued: bool) {
+        self.lock().is_queued = is_queued;
     }
 
     /// Returns the driver's next task.
@@ -301,7 +302,7 @@ impl Cohort {
                     Some(batch) if !batch.in_use => batch.number,
                     None if !state.waiters.is_empty() => {
                         // Waiters behind the previous batch were queued all the time.
-                        state.is_queued = state.leftover.is_some();
+                        state.is_queued |= state.leftover.is_some();
                         let data = state.waiters.values().next().map(|waiter| waiter.data.clone());
                         return Work::Acquire {
                             data: data.unwrap_or_default(),
@@ -346,6 +347,7 @@ impl Cohort {
             let mut state = self.lock();
             let number = state.batches;
             state.batches += 1;
+            state.is_queued = false;
             let until = self.handoff.until();
             state.batch = Some(Batch { number, granted, until, in_use: false, ends: false });
             number
@@ -410,7 +412,11 @@ impl Cohort {
 
     /// Ends the wait of all waiters with an error.
     pub(crate) fn fail(&self, error: &Error) {
-        let waiters = std::mem::take(&mut self.lock().waiters);
+        let waiters = {
+            let mut state = self.lock();
+            state.is_queued = false;
+            std::mem::take(&mut state.waiters)
+        };
         for waiter in waiters.into_values() {
             // The waiter may have been cancelled.
             drop(waiter.sender.send(Err(error.clone())));

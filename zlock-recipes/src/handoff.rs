@@ -16,6 +16,7 @@ use crate::granted::{Granted, closed, lost_error};
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::hold_record::Entry;
+use crate::pauses::{Pauses, connected};
 use crate::queue::Status;
 
 /// How long a waiter waits at least while there is no session. By then, the operation of a running driver has failed, unless
@@ -181,11 +182,12 @@ impl Job for Driver {
             }
             return;
         };
+        let mut pauses = Pauses::default();
         loop {
             match cohort.work() {
                 Work::Acquire { data, leftover } => {
                     let leftover = Leftover { client, cohort, granted: Mutex::new(leftover) };
-                    acquire_place(client, cohort, &data, &leftover).await;
+                    acquire_place(client, cohort, &data, &leftover, &mut pauses).await;
                 }
                 Work::Watch { batch, epoch, mut deletion } => {
                     let mut session = client.session.clone();
@@ -210,16 +212,20 @@ impl Drop for Driver {
 }
 
 /// Acquires a place, and begins a batch with it.
+///
+/// An outage that the session survives must not fail waiters that were queued behind the previous place. So the next one is
+/// created when there is a connection, and after a pause in another attempt if the store did not answer.
 async fn acquire_place(
     client: &Arc<ClientInner>,
     cohort: &Arc<Cohort>,
     data: &Arc<[u8]>,
     leftover: &Leftover<'_>,
+    pauses: &mut Pauses,
 ) {
     let request =
         Request { client, path: cohort.path(), label: Label::Lock, data, metric_name: None, deadline: None };
     let progress = |progress| match progress {
-        Progress::Queued => cohort.queued(),
+        Progress::Queued => cohort.set_queued(true),
         Progress::Waiting => leftover.give_up(),
     };
     let not_for_long = async {
@@ -227,18 +233,30 @@ async fn acquire_place(
         leftover.give_up();
         pending().await
     };
+    let acquiring = async {
+        if !cohort.is_queued() {
+            return acquire::granted(request, &progress).await.map(Some);
+        }
+        connected(&client.session).await;
+        match acquire::granted(request, &progress).await {
+            Ok(granted) => Ok(Some(granted)),
+            Err(error) => pauses.after(error, cohort.path(), &client.session).await.map(|()| None),
+        }
+    };
     let acquired = tokio::select! {
         biased;
-        () = cohort.deserted() => return,
-        acquired = cohort.failure.observe(acquire::granted(request, &progress)) => acquired,
+        () = cohort.deserted() => return cohort.set_queued(false),
+        acquired = cohort.failure.observe(acquiring) => acquired,
         () = not_for_long => return,
     };
     match acquired {
-        Ok(granted) => {
+        Ok(Some(granted)) => {
+            *pauses = Pauses::default();
             if let Some(granted) = cohort.begin(granted) {
                 client.give_up_in_background(cohort.path(), granted);
             }
         }
+        Ok(None) => {}
         Err(error) => cohort.fail(&error),
     }
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod acquire;
+
 pub mod blocking;
 mod client;
 mod client_inner;
@@ -20,6 +21,7 @@ mod multi;
 mod multi_guard;
 mod mutex;
 mod participants;
+mod pauses;
 mod reaper;
 mod release;
 mod report;

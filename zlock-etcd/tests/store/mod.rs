@@ -22,10 +22,16 @@ use crate::common;
 /// Long enough for a busy machine.
 const TTL: Duration = Duration::from_secs(3);
 
+/// The TTL beside operations of at most a second.
+const LONG_TTL: Duration = Duration::from_secs(12);
+
 pub struct EtcdStore {
     server: Etcd,
     /// Whether no other test uses the server.
     alone: bool,
+    ttl: Duration,
+    /// The timeout of operations, if it is not the default.
+    operation: Option<Duration>,
     observer: Client,
     /// One proxy for each connection; their order gives the keys.
     links: Mutex<Vec<Arc<FaultProxy>>>,
@@ -45,10 +51,23 @@ pub async fn store_alone() -> Option<EtcdStore> {
     Some(EtcdStore::new(Etcd::start().await, true).await)
 }
 
+/// Like [`store`], with operations that take at most a second, and longer sessions.
+pub async fn impatient_store() -> Option<EtcdStore> {
+    Some(EtcdStore { ttl: LONG_TTL, operation: Some(Duration::from_secs(1)), ..store().await? })
+}
+
 impl EtcdStore {
     async fn new(server: Etcd, alone: bool) -> Self {
         let observer = common::observer(&server.connect_string()).await;
-        EtcdStore { server, alone, observer, links: Mutex::default() }
+        EtcdStore { server, alone, ttl: TTL, operation: None, observer, links: Mutex::default() }
+    }
+
+    fn options(&self, proxy: &FaultProxy) -> EtcdOptions {
+        let options = EtcdOptions::new([proxy.connect_string()]).with_ttl(self.ttl);
+        match self.operation {
+            Some(time) => options.with_operation_timeout(time),
+            None => options,
+        }
     }
 
     fn connection(&self, backend: EtcdBackend, proxy: FaultProxy) -> Connection {
@@ -66,8 +85,7 @@ impl EtcdStore {
 impl Store for EtcdStore {
     async fn connect(&self) -> Connection {
         let proxy = FaultProxy::start(self.server.addr()).await;
-        let options = EtcdOptions::new([proxy.connect_string()]).with_ttl(TTL);
-        self.connection(EtcdBackend::connect(options).await.unwrap(), proxy)
+        self.connection(EtcdBackend::connect(self.options(&proxy)).await.unwrap(), proxy)
     }
 
     fn root(&self) -> LockPath {
@@ -76,7 +94,7 @@ impl Store for EtcdStore {
     }
 
     fn session_timeout(&self) -> Duration {
-        TTL
+        self.ttl
     }
 
     async fn names(&self, parent: &LockPath) -> Vec<String> {
@@ -120,8 +138,7 @@ impl Links for EtcdStore {
     async fn connect_cut(&self) -> Connection {
         let proxy = FaultProxy::start(self.server.addr()).await;
         proxy.refuse().await;
-        let options = EtcdOptions::new([proxy.connect_string()]).with_ttl(TTL);
-        self.connection(EtcdBackend::connect_lazy(options).unwrap(), proxy)
+        self.connection(EtcdBackend::connect_lazy(self.options(&proxy)).unwrap(), proxy)
     }
 
     async fn cut(&self, connection: &Connection) {

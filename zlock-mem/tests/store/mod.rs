@@ -6,16 +6,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use zlock_core::LockPath;
 use zlock_core::conformance::{Connection, Links, Store};
-use zlock_mem::{MemLink, MemServer};
+use zlock_mem::{MemLink, MemOptions, MemServer};
 
 /// One server per test.
 #[derive(Default)]
 pub(crate) struct MemStore {
     pub(crate) server: MemServer,
+    options: MemOptions,
     links: Mutex<Vec<MemLink>>,
 }
 
 impl MemStore {
+    /// Returns a store whose operations take at most a second.
+    pub(crate) fn impatient() -> Self {
+        let options = MemOptions::default().with_operation_timeout(Duration::from_secs(1));
+        MemStore { options, ..MemStore::default() }
+    }
+
     fn link(&self, connection: &Connection) -> MemLink {
         self.links.lock().unwrap()[connection.key].clone()
     }
@@ -24,7 +31,7 @@ impl MemStore {
 #[async_trait]
 impl Store for MemStore {
     async fn connect(&self) -> Connection {
-        let backend = self.server.connect();
+        let backend = self.server.connect_with(self.options.clone());
         let mut links = self.links.lock().unwrap();
         links.push(backend.link());
         Connection { backend: Arc::new(backend), key: links.len() - 1 }

@@ -32,6 +32,13 @@ pub(crate) enum Way {
     Try,
 }
 
+impl Way {
+    /// Returns `true` if the acquisition never waits for its turn.
+    pub(crate) fn is_one_try(self) -> bool {
+        matches!(self, Way::Try | Way::Timed(Duration::ZERO))
+    }
+}
+
 /// A held lock.
 #[derive(Debug)]
 pub(crate) enum Holding {

@@ -46,7 +46,12 @@ impl Worker {
             }
         });
         match task.await {
-            Ok(Some(Err(e))) => self.check_refusal(client, &[(path, kind)], began, &e),
+            Ok(Some(Err(e))) => {
+                if !wait.is_zero() {
+                    self.check_place(client, &e);
+                }
+                self.check_refusal(client, &[(path, kind)], began, &e);
+            }
             Err(e) if e.is_panic() && !panics => self.world.fail("panic", || e.to_string()),
             _ => {}
         }

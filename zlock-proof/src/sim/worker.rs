@@ -119,7 +119,12 @@ impl Worker {
                 self.stay(&round, holding).await;
             }
             Some(Ok(None)) => world.note(|| format!("c{client} finds it taken")),
-            Some(Err(e)) => self.check_refusal(client, &round.locks, began, &e),
+            Some(Err(e)) => {
+                if !way.is_one_try() {
+                    self.check_place(client, &e);
+                }
+                self.check_refusal(client, &round.locks, began, &e);
+            }
             None => world.note(|| format!("c{client} gives up")),
         }
     }
@@ -150,6 +155,14 @@ impl Worker {
         }
         self.world.note(|| format!("c{client} is refused: {error}"));
         self.world.check_mismatch(locks, began, error);
+    }
+
+    /// Checks that no queued acquisition ended because the store did not answer. It waits until its session is lost.
+    pub(crate) fn check_place(&self, client: usize, error: &Error) {
+        let is_read = ["children", "children_with_watch", "exists_with_watch"].contains(&error.operation());
+        if is_read && error.kind() == ErrorKind::Unavailable {
+            self.world.fail("place given up", || format!("c{client}: {error}"));
+        }
     }
 
     /// Checks that no lock is lost, and no server unreachable, without a reason.

@@ -130,7 +130,8 @@ macro_rules! mutual_group {
             [
                 t1_answer_lost_for_good,
                 t2_dropped_at_each_call,
-                t3_listing_fails_for_good,
+                t3_a_refused_listing_ends_the_wait,
+                t3_an_unanswered_listing_is_repeated,
                 t8_the_first_error_counts,
                 t8_refused_release,
                 t9_background_does_not_spin,
@@ -165,6 +166,21 @@ macro_rules! mutual_group {
                 a_timeout_names_its_cause,
                 t9_unreachable_store,
                 t29_close_while_disconnected,
+            ]
+        );
+    };
+    (outlast, $time:ident, $store:expr, $lock:ty) => {
+        $crate::suite_tests!(
+            $time,
+            $store,
+            outlast,
+            [$lock],
+            [
+                an_outage_ends_no_wait,
+                a_release_during_an_outage_ends_no_wait,
+                a_request_under_way_is_repeated,
+                a_create_under_way_fails,
+                a_time_limit_holds_during_an_outage,
             ]
         );
     };
@@ -411,6 +427,7 @@ macro_rules! recipe_group {
                 a_lost_session_ends_the_batch,
                 close_wakes_everybody,
                 a_failure_reaches_everybody,
+                a_failure_between_two_places_is_outlasted,
                 entering_again_belongs_to_a_turn,
                 by_a_template_and_in_a_set,
                 other_kinds_are_refused,

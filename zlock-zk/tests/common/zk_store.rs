@@ -15,11 +15,17 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 /// The shortest session timeout that works on a busy machine.
 const SESSION: Duration = Duration::from_secs(5);
 
+/// The session timeout beside operations of at most a second.
+const LONG_SESSION: Duration = Duration::from_secs(12);
+
 /// A real server, and a proxy in front of it for each connection.
 pub struct ZkStore {
     server: ZooKeeper,
     /// Whether no other test uses the server.
     alone: bool,
+    session: Duration,
+    /// The timeout of operations, if it is not the default.
+    operation: Option<Duration>,
     observer: Client,
     /// One proxy for each connection; their order gives the keys.
     links: Mutex<Vec<Arc<FaultProxy>>>,
@@ -40,9 +46,23 @@ impl ZkStore {
         Some(ZkStore::new(ZooKeeper::start().await, true).await)
     }
 
+    /// Like [`shared`](Self::shared), with operations that take at most a second, and longer sessions.
+    pub async fn impatient() -> Option<Self> {
+        let store = ZkStore::shared().await?;
+        Some(ZkStore { session: LONG_SESSION, operation: Some(Duration::from_secs(1)), ..store })
+    }
+
     async fn new(server: ZooKeeper, alone: bool) -> Self {
         let observer = super::observer(&server.connect_string()).await;
-        ZkStore { server, alone, observer, links: Mutex::default() }
+        ZkStore { server, alone, session: SESSION, operation: None, observer, links: Mutex::default() }
+    }
+
+    fn options(&self, proxy: &FaultProxy) -> ZkOptions {
+        let options = ZkOptions::new([proxy.connect_string()]).with_session_timeout(self.session);
+        match self.operation {
+            Some(time) => options.with_operation_timeout(time),
+            None => options,
+        }
     }
 
     fn connection(&self, backend: ZkBackend, proxy: FaultProxy) -> Connection {
@@ -64,8 +84,7 @@ impl ZkStore {
 impl Store for ZkStore {
     async fn connect(&self) -> Connection {
         let proxy = FaultProxy::start_zookeeper(self.server.addr()).await;
-        let options = ZkOptions::new([proxy.connect_string()]).with_session_timeout(SESSION);
-        self.connection(ZkBackend::connect(options).await.unwrap(), proxy)
+        self.connection(ZkBackend::connect(self.options(&proxy)).await.unwrap(), proxy)
     }
 
     fn root(&self) -> LockPath {
@@ -74,7 +93,7 @@ impl Store for ZkStore {
     }
 
     fn session_timeout(&self) -> Duration {
-        SESSION
+        self.session
     }
 
     async fn names(&self, parent: &LockPath) -> Vec<String> {
@@ -147,8 +166,7 @@ impl Links for ZkStore {
     async fn connect_cut(&self) -> Connection {
         let proxy = FaultProxy::start_zookeeper(self.server.addr()).await;
         proxy.refuse().await;
-        let options = ZkOptions::new([proxy.connect_string()]).with_session_timeout(SESSION);
-        self.connection(ZkBackend::connect_lazy(options).unwrap(), proxy)
+        self.connection(ZkBackend::connect_lazy(self.options(&proxy)).unwrap(), proxy)
     }
 
     async fn cut(&self, connection: &Connection) {

@@ -58,26 +58,58 @@ pub async fn t2_dropped_at_each_call<M: Mutual>(case: &Case<'_>) {
     }
 }
 
-/// T3: listing, or watching the node in front, fails permanently after the create: an error, and no node is left.
-pub async fn t3_listing_fails_for_good<M: Mutual>(case: &Case<'_>) {
+/// T3: the store refuses to list, or to watch the node in front, after the create: an error, and no node is left.
+pub async fn t3_a_refused_listing_ends_the_wait<M: Mutual>(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
     for call in [M::WAIT, Call::Children] {
         let guard = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
-        b.faults.fail(call, Side::Before, FOREVER, ErrorKind::Unavailable);
+        b.faults.fail(call, Side::Before, FOREVER, ErrorKind::NotAuthorized);
         let lock = case.lock::<M>(&b, "lock");
         if call == Call::Children {
             let waiter = case.waiting::<M>(&b, lock).await;
             assert_eq!(guard.release().await.unwrap(), Release::Released);
-            assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+            assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::NotAuthorized);
         } else {
-            assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
+            assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::NotAuthorized);
             case.until_queued(&path, 1).await;
             assert_eq!(guard.release().await.unwrap(), Release::Released);
         }
         assert_eq!(b.faults.count(call), 1, "no retry by the engine");
         b.faults.mend();
         served::<M>(case, &b).await;
+    }
+}
+
+/// T3: the store does not answer: a queued waiter asks again, after pauses, and keeps its place.
+pub async fn t3_an_unanswered_listing_is_repeated<M: Mutual>(case: &Case<'_>) {
+    const FAILURES: usize = 3;
+    let [a, b] = case.processes().await;
+    let path = case.path("lock");
+    for call in [M::WAIT, Call::Children] {
+        for side in [Side::Before, Side::After] {
+            let guard = case.lock::<M>(&a, "lock").acquire_timeout(LONG).await.unwrap();
+            let lock = case.lock::<M>(&b, "lock");
+            let log = Log::of_this_thread();
+            let fail = || b.faults.fail(call, side, FAILURES, ErrorKind::Unavailable);
+            let waiter = if call == Call::Children {
+                let waiter = case.waiting::<M>(&b, lock).await;
+                fail();
+                waiter
+            } else {
+                fail();
+                let waiter = tokio::spawn(async move { lock.acquire().await });
+                let failed = || log.with("asks again").len();
+                case.until("the failures have happened", async || failed() == FAILURES).await;
+                waiter
+            };
+            case.until_queued(&path, 2).await;
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            let guard = timeout(LONG, waiter).await.expect("it is served").unwrap().unwrap();
+            assert_eq!(log.with("asks again").len(), FAILURES);
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+            served::<M>(case, &a).await;
+        }
     }
 }
 

@@ -323,6 +323,36 @@ pub async fn a_failure_reaches_everybody(case: &Case<'_>) {
     release(lock.acquire().await.unwrap()).await;
 }
 
+/// Waiters behind a place of their client stay if the create of the next one fails, unless the store refuses it.
+pub async fn a_failure_between_two_places_is_outlasted(case: &Case<'_>) {
+    let (a, path) = (case.process().await, case.path("lock"));
+    let lock = handed(&a, &path, 0);
+    for side in [Side::Before, Side::After] {
+        let held = lock.acquire().await.unwrap();
+        let waiting = [local(&lock).await, local(&lock).await];
+        let before = a.faults.count(Call::Create);
+        a.faults.fail(Call::Create, side, 3, ErrorKind::Unavailable);
+        release(held).await;
+        for next in waiting {
+            release(granted(next).await).await;
+        }
+        assert_eq!(a.faults.count(Call::Create), before + 3 + 2);
+        case.until_queued(&path, 0).await;
+    }
+    let held = lock.acquire().await.unwrap();
+    let waiting = [local(&lock).await, local(&lock).await];
+    a.faults.fail(Call::Create, Side::Before, 1, ErrorKind::NotAuthorized);
+    release(held).await;
+    for waiting in waiting {
+        let failed = timeout(LONG, waiting).await.expect("it hears of it").unwrap().unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::NotAuthorized);
+    }
+    // A waiter without a place before it does not stay.
+    a.faults.fail(Call::Create, Side::Before, 1, ErrorKind::Unavailable);
+    assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    release(lock.acquire().await.unwrap()).await;
+}
+
 /// Reentry belongs to a turn: a scope from an earlier turn enters nothing.
 pub async fn entering_again_belongs_to_a_turn(case: &Case<'_>) {
     let (a, path) = (case.process().await, case.path("lock"));

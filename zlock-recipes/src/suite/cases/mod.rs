@@ -13,6 +13,7 @@ pub mod links;
 pub mod multi;
 pub mod mutual;
 pub mod names;
+pub mod outlast;
 pub mod participants;
 pub mod promotion;
 pub mod read_write;

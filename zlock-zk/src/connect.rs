@@ -288,7 +288,7 @@ async fn settle(client: &Client, touches: &mut Touches) -> Result<Instant, zk::E
         check(client, "/").await?;
         touches.wrote(sent);
         deadline = touches.deadline(sent);
-        touches.answered(sent, true);
+        touches.answered(sent);
     }
     Ok(deadline)
 }

@@ -18,8 +18,6 @@ use crate::session::{Freshness, Live, Shared, catch_up, own_id};
 /// Whose answer a heartbeat needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beat {
-    /// That of the connected server. Every second heartbeat of a session that owns no node.
-    Touch,
     /// That of the leader: a `sync`. A follower answers even while its leader is stopped. Such a leader ends sessions when it
     /// continues, before its followers report that the sessions were alive. This also applies while the session owns no node:
     /// otherwise the first create after that would rely on an answer of a follower alone.
@@ -47,11 +45,9 @@ pub(crate) fn unwritten(session_timeout: Duration) -> Duration {
 }
 
 impl Beat {
-    /// Returns the kind of the heartbeat with this number, for a session whose last write was sent at this instant.
-    fn choose(number: u32, owns_nodes: bool, written: Instant, interval: Duration) -> Self {
-        if !owns_nodes {
-            if number.is_multiple_of(2) { Beat::Proof } else { Beat::Touch }
-        } else if written.elapsed() > interval * (WRITE - 1) + interval / 2 {
+    /// Returns the kind of a heartbeat of a session whose last write was sent at this instant.
+    fn choose(owns_nodes: bool, written: Instant, interval: Duration) -> Self {
+        if owns_nodes && written.elapsed() > interval * (WRITE - 1) + interval / 2 {
             Beat::Write
         } else {
             Beat::Proof
@@ -71,7 +67,7 @@ impl Heartbeat {
     /// Creates a request that is sent at the first poll, and abandoned after the time that the library takes for silence.
     pub(crate) fn new(live: Arc<Live>, shared: Arc<Shared>, session_timeout: Duration, number: u32) -> Self {
         let (owns_nodes, written) = (!shared.sessions.own().is_empty(), live.touches().written());
-        let beat = Beat::choose(number, owns_nodes, written, interval(session_timeout));
+        let beat = Beat::choose(owns_nodes, written, interval(session_timeout));
         let searches = owns_nodes && number % SEARCH == SEARCH - 1;
         let sent = Instant::now();
         let request = async move {
@@ -106,7 +102,6 @@ impl Heartbeat {
 /// Sends the request of a heartbeat.
 async fn ask(live: &Live, shared: &Shared, beat: Beat) -> Result<(), Error> {
     match beat {
-        Beat::Touch => ping(&live.client).await,
         Beat::Proof => catch_up(live, Freshness::Latest).await,
         Beat::Write => write(live, shared).await,
     }

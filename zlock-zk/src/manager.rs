@@ -142,7 +142,7 @@ impl Manager {
                     match state {
                         SessionState::SyncConnected => {
                             connected = true;
-                            live.touches().resume();
+                            live.touches().resume(changes.connected());
                             if !publisher.resume(key.epoch) {
                                 return End::Lost;
                             }
@@ -217,8 +217,8 @@ fn renew(shared: &Shared, live: &Live, sent: Instant, beat: Beat) -> bool {
     } else {
         touches.deadline(sent)
     };
-    touches.answered(sent, beat != Beat::Touch);
-    beat == Beat::Touch || shared.sessions.publisher().extend(live.session.epoch, sent, deadline)
+    touches.answered(sent);
+    shared.sessions.publisher().extend(live.session.epoch, sent, deadline)
 }
 
 /// Waits for the server's answer to the end of a session, which the library requests when its client is dropped.

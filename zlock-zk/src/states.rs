@@ -1,16 +1,22 @@
 //! The states of a session, as the client library reports them.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use tokio::time::Instant;
 use zookeeper_client::{SessionState, StateWatcher};
 
 /// One listener, from its beginning to its end.
 ///
 /// The library's `changed` should rarely be dropped while it waits. In `asyncs-sync` 0.4.0, on which it is built, that writes
 /// to freed memory if the state changes at the same moment. So the future is kept and polled again.
-pub(crate) struct States(Pin<Box<dyn Future<Output = (StateWatcher, SessionState)> + Send>>);
+pub(crate) struct States {
+    next: Pin<Box<dyn Future<Output = (StateWatcher, SessionState)> + Send>>,
+    /// The last state that was returned.
+    state: SessionState,
+    connected: Instant,
+}
 
 async fn next(mut watcher: StateWatcher) -> (StateWatcher, SessionState) {
     let state = watcher.changed().await;
@@ -19,7 +25,8 @@ async fn next(mut watcher: StateWatcher) -> (StateWatcher, SessionState) {
 
 impl States {
     pub(crate) fn new(watcher: StateWatcher) -> Self {
-        States(Box::pin(next(watcher)))
+        let (state, connected) = (watcher.peek_state(), Instant::now());
+        States { next: Box::pin(next(watcher)), state, connected }
     }
 
     /// Waits for the next change. A terminal state is the last one.
@@ -27,16 +34,31 @@ impl States {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn changed(&mut self) -> SessionState {
-        let (watcher, state) = self.0.as_mut().await;
-        self.0 = Box::pin(next(watcher));
-        state
+        poll_fn(|cx| {
+            let now = Instant::now();
+            let Poll::Ready((watcher, state)) = self.next.as_mut().poll(cx) else {
+                if self.state == SessionState::SyncConnected {
+                    self.connected = now;
+                }
+                return Poll::Pending;
+            };
+            (self.next, self.state) = (Box::pin(next(watcher)), state);
+            Poll::Ready(state)
+        })
+        .await
+    }
+
+    /// Returns the last instant at which [`changed`](Self::changed) saw that there was a connection, and no change of it. Each
+    /// later connection began after that.
+    pub(crate) fn connected(&self) -> Instant {
+        self.connected
     }
 
     /// Returns `true` if there was a change since the last one that was returned here. Does not register for a wake-up.
     fn has_changed(&mut self) -> bool {
-        let polled = self.0.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let polled = self.next.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready((watcher, _)) = polled else { return false };
-        self.0 = Box::pin(next(watcher));
+        self.next = Box::pin(next(watcher));
         true
     }
 }

@@ -28,7 +28,7 @@
 //! quarter of the session timeout.
 //!
 //! For a new session and a resumed connection, M and R are not needed, because the leader itself takes part in them. When that
-//! was is not known: at the earliest, when the connect began, or when the last request of the connection before was sent.
+//! was is not known: at the earliest, when the connect began, or when the client last saw the connection before.
 //!
 //! `zlock-proof/src/model/proof.rs` checks these rules.
 
@@ -61,7 +61,6 @@ pub(crate) struct Touches {
 struct Answered {
     sent: Instant,
     at: Instant,
-    by_leader: bool,
 }
 
 impl Touches {
@@ -77,19 +76,20 @@ impl Touches {
         }
     }
 
-    /// Records a new connection to a server. Its leader took part in it after the last request of the connection before. Nothing
-    /// later is certain: the process may have stood still since.
-    pub(crate) fn resume(&mut self) {
-        self.begun = self.answered.back().map_or(self.begun, |last| last.sent.max(self.begun));
+    /// Records a new connection to a server, given when the one before was last seen. The leader took part in the new one after
+    /// that. Nothing later is certain: the process may have stood still since.
+    pub(crate) fn resume(&mut self, connected: Instant) {
+        let last = self.answered.back().map_or(connected, |last| last.sent.max(connected));
+        self.begun = self.begun.max(last);
         self.answered.clear();
     }
 
-    /// Records a request that was just answered.
-    pub(crate) fn answered(&mut self, sent: Instant, by_leader: bool) {
+    /// Records a request that the leader has just answered.
+    pub(crate) fn answered(&mut self, sent: Instant) {
         if self.answered.len() == KEPT {
             self.answered.pop_front();
         }
-        self.answered.push_back(Answered { sent, at: Instant::now(), by_leader });
+        self.answered.push_back(Answered { sent, at: Instant::now() });
     }
 
     /// Records a write of this session that is committed.
@@ -104,7 +104,7 @@ impl Touches {
 
     /// Returns the deadline of a session that owns a node, given a request through the leader that was just answered.
     pub(crate) fn deadline(&self, sent: Instant) -> Instant {
-        let request = Answered { sent, at: Instant::now(), by_leader: true };
+        let request = Answered { sent, at: Instant::now() };
         self.counted_from(request).min(self.written) + self.life
     }
 
@@ -116,14 +116,14 @@ impl Touches {
     /// Returns from when the leader of this connection counts at least.
     fn counted_from(&self, request: Answered) -> Instant {
         let (end, before) = if self.has_middle {
-            let Some(middle) = self.last_before(request.sent, self.answered.len(), true) else {
+            let Some(middle) = self.last_before(request.sent, self.answered.len()) else {
                 return self.begun;
             };
             (middle, self.answered[middle])
         } else {
             (self.answered.len(), request)
         };
-        let Some(last) = self.last_before(before.sent, end, false) else { return self.begun };
+        let Some(last) = self.last_before(before.sent, end) else { return self.begun };
         let from = self.answered.range(last..end);
         let after = self.answered.range(last + 1..end).chain([&before]);
         let is_dense = from.zip(after).all(|(one, next)| next.at - one.sent <= self.half_tick);
@@ -133,10 +133,9 @@ impl Touches {
     }
 
     /// Returns the last request before the one with index `end` that was answered half a tick before `sent`.
-    fn last_before(&self, sent: Instant, end: usize, by_leader: bool) -> Option<usize> {
+    fn last_before(&self, sent: Instant, end: usize) -> Option<usize> {
         let by = sent.checked_sub(self.half_tick)?;
-        let is_before = |one: &Answered| one.at <= by && (one.by_leader || !by_leader);
-        self.answered.range(..end).rposition(is_before)
+        self.answered.range(..end).rposition(|one| one.at <= by)
     }
 }
 
@@ -177,11 +176,8 @@ mod tests {
     fn touches(zero: Instant, half_tick: u32, begun: u32, answered: &[(u32, u32)]) -> Touches {
         let mut touches = Touches::new(10_000 * MS, half_tick * MS, zero + begun * MS);
         touches.wrote(zero + 10_000 * MS);
-        let answered = answered.iter().map(|(sent, at)| Answered {
-            sent: zero + *sent * MS,
-            at: zero + *at * MS,
-            by_leader: true,
-        });
+        let answered =
+            answered.iter().map(|(sent, at)| Answered { sent: zero + *sent * MS, at: zero + *at * MS });
         touches.answered.extend(answered);
         touches
     }
@@ -189,7 +185,7 @@ mod tests {
     /// Returns how long before a request, which is sent after 10 s and takes 10 ms, the leader counts from at least.
     fn margin_of(zero: Instant, touches: &Touches) -> Duration {
         let sent = zero + 10_000 * MS;
-        sent - touches.counted_from(Answered { sent, at: sent + 10 * MS, by_leader: true })
+        sent - touches.counted_from(Answered { sent, at: sent + 10 * MS })
     }
 
     fn margin(half_tick: u32, begun: u32, answered: &[(u32, u32)]) -> Duration {
@@ -220,17 +216,6 @@ mod tests {
     }
 
     #[test]
-    fn only_the_leader_divides_the_time() {
-        let zero = Instant::now();
-        let mut touches = touches(zero, 1000, 0, &[(5000, 5010), (6500, 6510), (8000, 8010)]);
-        assert_eq!(margin_of(zero, &touches), 3500 * MS);
-        touches.answered[2].by_leader = false;
-        assert_eq!(margin_of(zero, &touches), 5000 * MS);
-        touches.answered[0].by_leader = false;
-        assert_eq!(margin_of(zero, &touches), 5000 * MS, "any request is reported");
-    }
-
-    #[test]
     fn a_process_that_stood_still_has_a_wide_margin() {
         assert_eq!(margin(1000, 0, &[(500, 510), (2000, 2010)]), 9500 * MS);
         // The answer may have arrived long ago without being read, or just now.
@@ -249,10 +234,12 @@ mod tests {
     fn a_resumed_connection_counts_from_the_last_answer_before_it() {
         let zero = Instant::now();
         let mut touches = touches(zero, 1000, 0, &[(6000, 6010), (7000, 7010)]);
-        touches.resume();
+        touches.resume(zero);
         assert_eq!(margin_of(zero, &touches), 3000 * MS);
-        touches.resume();
+        touches.resume(zero + 6500 * MS);
         assert_eq!(margin_of(zero, &touches), 3000 * MS, "no request in between");
+        touches.resume(zero + 7500 * MS);
+        assert_eq!(margin_of(zero, &touches), 2500 * MS, "it was seen later");
     }
 
     #[test]
@@ -260,11 +247,7 @@ mod tests {
         let zero = Instant::now();
         let mut touches = Touches::new(10_000 * MS, 1000 * MS, zero);
         for (sent, at) in [(2000, 2010), (4000, 4010)] {
-            touches.answered.push_back(Answered {
-                sent: zero + sent * MS,
-                at: zero + at * MS,
-                by_leader: true,
-            });
+            touches.answered.push_back(Answered { sent: zero + sent * MS, at: zero + at * MS });
         }
         let sent = zero + 6000 * MS;
         assert_eq!(touches.deadline(sent), zero + 9800 * MS);

@@ -41,7 +41,7 @@ impl ProofRule {
                 "requests that are further apart count from the earlier one: from half a tick before"
             }
             ProofRule::LastBefore => {
-                "a resumed connection counts from the last answer of the one before: from when it is noticed"
+                "a resumed connection counts from what was last seen of the one before: from when it is noticed"
             }
             ProofRule::SameLeader => "a server that gets another leader drops its clients: keeps them",
             ProofRule::FirstHold => {

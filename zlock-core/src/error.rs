@@ -75,8 +75,9 @@ pub enum ErrorKind {
     ShuttingDown,
     /// The store refuses the credentials, or access to this path. Trying again does not help until either is corrected.
     NotAuthorized,
-    /// No server answered within the operation's budget of time and retries. On ZooKeeper, also returned when the client
-    /// already watches as much as it can. Try again later.
+    /// No server answered within the operation's budget of time and retries. An acquisition that has its place in the queue
+    /// does not fail with this kind: it asks again. On ZooKeeper, also returned when the client already watches as much as
+    /// it can. Try again later.
     Unavailable,
     /// The store returned an unexpected response; the source has the details. Report it as a bug.
     Unexpected,

@@ -136,17 +136,19 @@ impl<K: Kind> LockHandle<K> {
     /// Acquires the lock, waiting for its turn without a time limit. Inside the lock's own [`Scope`](crate::Scope),
     /// enters it again at once.
     ///
-    /// Only the wait for the turn has no limit. While no server answers, each operation on the store fails after the
-    /// backend's operation timeout, 15 seconds by default, and the acquisition fails with `Unavailable`. An acquisition that
-    /// begins while the connection is interrupted first waits for the connection, for up to the client's operation timeout,
-    /// also 15 seconds by default.
+    /// Only the wait for the turn has no limit. While no server answers, the acquisition cannot get its place in the queue, and
+    /// fails with `Unavailable` after the backend's operation timeout, 15 seconds by default. If it begins while the connection
+    /// is interrupted, it first waits for the connection, for up to the client's operation timeout, also 15 seconds by default.
+    ///
+    /// Once it has its place, it keeps it as long as the session lives: an outage that the session survives does not end the
+    /// wait.
     ///
     /// # Errors
     /// - [`SessionLost`](zlock_core::ErrorKind::SessionLost), [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted) or
     ///   [`Closed`](zlock_core::ErrorKind::Closed) if the place in the queue was lost, or if the lock to be entered again is
     ///   lost.
     /// - [`Unavailable`](zlock_core::ErrorKind::Unavailable) if no server answered within the backend's operation
-    ///   timeout.
+    ///   timeout, and the acquisition had no place in the queue yet.
     /// - [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused) for a write lock inside the scope of a read lock of
     ///   the same path, even of one that was a write lock. No request is sent.
     /// - [`PermitLimitMismatch`](zlock_core::ErrorKind::PermitLimitMismatch) for permits if the head of the queue uses

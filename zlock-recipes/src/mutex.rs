@@ -105,7 +105,10 @@ impl LockHandle<Mutex> {
     /// - In a [`MultiLock`](crate::MultiLock), the time of [`Handoff::within`] includes the wait for the next lock.
     /// - If an operator deletes the node, the client continues to hand the lock over until its next heartbeat notices.
     ///   Without hand-off, only the current holder is affected.
-    /// - If the place cannot be acquired, or is lost during the wait, all waiters of the client receive the error.
+    /// - If the place that the client waits for cannot be created, or is lost during the wait, all waiters of the client
+    ///   receive the error. If a holder's place is lost, its waiters stay, and the client takes a new place for them.
+    /// - An outage that the session survives ends no wait behind a place of the client, even if the next place has to be
+    ///   created meanwhile.
     /// - [`Client::pending_cleanups`] counts a queue of waiters as one.
     ///
     /// # Examples

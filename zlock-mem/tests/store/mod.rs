@@ -18,6 +18,7 @@ pub(crate) struct MemStore {
 
 impl MemStore {
     /// Returns a store whose operations take at most a second.
+    #[allow(dead_code)] // for the recipe suite
     pub(crate) fn impatient() -> Self {
         let options = MemOptions::default().with_operation_timeout(Duration::from_secs(1));
         MemStore { options, ..MemStore::default() }

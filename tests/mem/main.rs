@@ -10,6 +10,7 @@ mod overload;
 mod requests;
 mod runtime;
 mod seed;
+mod sizes;
 #[path = "../../zlock-mem/tests/store/mod.rs"]
 mod store;
 mod waits;

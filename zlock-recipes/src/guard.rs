@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use zlock_core::{Error, FencingToken, Label, LockPath, NodeName, Result};
@@ -358,7 +359,15 @@ impl Guard {
     /// # }
     /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
-        run_until_lost(self.scope(future), || self.lost(), || self.is_held()).await
+        self.run_boxed(Box::pin(future)).await
+    }
+
+    /// Does the same for a future that is on the heap.
+    ///
+    /// Each async function that passes a user's future on stores it once more. So it is boxed where it comes in: otherwise each
+    /// nested lock would multiply the size.
+    pub(crate) async fn run_boxed<F: Future>(&self, future: Pin<Box<F>>) -> Result<F::Output> {
+        run_until_lost(self.scope_boxed(future), || self.lost(), || self.is_held()).await
     }
 
     /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
@@ -385,6 +394,11 @@ impl Guard {
     /// # }
     /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        self.scope_boxed(Box::pin(future)).await
+    }
+
+    /// Does the same for a future that is on the heap.
+    pub(crate) async fn scope_boxed<F: Future>(&self, future: Pin<Box<F>>) -> F::Output {
         // Read when the future runs, not when it is created: in `x.scope(y.scope(f))`, the inner future is created first.
         Scope::current().and(&self.hold).scope(future).await
     }

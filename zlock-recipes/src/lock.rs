@@ -293,8 +293,9 @@ impl<K: Kind> LockHandle<K> {
     /// # }
     /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        let future = Box::pin(future);
         let guard: Guard = self.acquire().await?.into();
-        let output = guard.run(future).await;
+        let output = guard.run_boxed(future).await;
         guard.release_or_log().await;
         output
     }

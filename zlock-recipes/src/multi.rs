@@ -239,8 +239,9 @@ impl MultiLock {
     /// # }
     /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        let future = Box::pin(future);
         let guard = self.acquire().await?;
-        let output = guard.run(future).await;
+        let output = guard.run_boxed(future).await;
         for guard in guard.into_guards().into_iter().rev() {
             guard.release_or_log().await;
         }

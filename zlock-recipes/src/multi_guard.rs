@@ -181,7 +181,12 @@ impl MultiGuard {
     /// # }
     /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
-        run_until_lost(self.scope(future), || self.lost(), || self.is_held()).await
+        self.run_boxed(Box::pin(future)).await
+    }
+
+    /// Does the same for a future that is on the heap, as [`Guard::run_boxed`].
+    pub(crate) async fn run_boxed<F: Future>(&self, future: Pin<Box<F>>) -> Result<F::Output> {
+        run_until_lost(self.scope_boxed(future), || self.lost(), || self.is_held()).await
     }
 
     /// Runs a future inside the scope of all the locks, as [`Guard::scope`].
@@ -208,6 +213,10 @@ impl MultiGuard {
     /// # }
     /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        self.scope_boxed(Box::pin(future)).await
+    }
+
+    async fn scope_boxed<F: Future>(&self, future: Pin<Box<F>>) -> F::Output {
         let within = |scope: Scope, guard: &Guard| scope.and(guard.hold());
         self.guards.iter().fold(Scope::current(), within).scope(future).await
     }

@@ -314,9 +314,12 @@ impl LockTemplate {
     {
         let guard = self.acquire_named(name).await?;
         let context = guard.context();
-        let closure = async { closure(context).await };
-        let output =
-            if self.cancel_on_loss { guard.run(closure).await } else { Ok(guard.scope(closure).await) };
+        let closure = Box::pin(async move { closure(context).await });
+        let output = if self.cancel_on_loss {
+            guard.run_boxed(closure).await
+        } else {
+            Ok(guard.scope_boxed(closure).await)
+        };
         guard.release_or_log().await;
         output
     }

@@ -45,7 +45,7 @@ async fn the_deadline_comes_before_the_server_ends_the_session() {
             let (lost, vanished) = lost_and_vanished(&l, &path).await;
             println!("{flow:?}: lost after {:?}, gone after {:?}", lost - began, vanished - began);
             assert!(lost < vanished);
-            assert!(lost - began > SESSION / 2, "not without need");
+            assert!(lost - began > SESSION / 3, "not without need");
             assert!(!made.deletion.is_deleted(), "that is said of living sessions only");
         }
     })

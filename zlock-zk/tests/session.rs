@@ -149,7 +149,7 @@ async fn a_lost_session_is_closed_at_the_server() {
         let l =
             linked_with(server, |options| options.with_session_timeout(long).with_server_tick(long)).await;
         let path = path("closed-at-the-server");
-        create(&l.backend, &path, Label::Lock).await;
+        let _made = create(&l.backend, &path, Label::Lock).await;
         // A new session has no such margin, since the leader itself has just started it.
         sleep(long * 3 / 4).await;
         // A future that is not polled has a request in flight, which must not keep the old session alive.
@@ -201,7 +201,8 @@ async fn a_session_ended_by_the_server_is_one_loss() {
 async fn the_first_read_after_an_interruption_catches_up() {
     limit(async {
         let Some(server) = zookeeper_or_skip().await else { return };
-        let l = linked(server).await;
+        // Its heartbeats, which sync too, are more than two seconds apart.
+        let l = linked_with(server, |options| options.with_session_timeout(SESSION * 8)).await;
         let path = path("sync");
         create(&l.backend, &path, Label::Lock).await;
         let synced =
@@ -262,6 +263,8 @@ async fn a_server_that_cannot_list_a_sessions_nodes_is_not_asked_again() {
         let (hosts, connections) = relay_to_an_old_server(server.addr()).await;
         let backend = backend(&hosts).await;
         let made = create(&backend, &path("old"), Label::Lock).await;
+        // A single node is not listed.
+        let _other = create(&backend, &path("other"), Label::Lock).await;
         sleep(SESSION * 3).await;
         assert_eq!(connections.load(Ordering::Relaxed), 2);
         connected(&backend, 1).await;

@@ -33,15 +33,3 @@ fn a_forked_child_gets_errors_and_gives_nothing_back() {
     assert!(mutex.try_acquire().unwrap().is_none());
     client.close().unwrap();
 }
-
-/// The end of a hold locks mutexes, which may be locked forever in a forked child.
-#[tokio::test]
-async fn a_context_that_a_forked_child_drops_does_not_end_the_hold() {
-    let client = crate::Client::new(MemServer::new().connect());
-    let guard = client.mutex("/app/lock").unwrap().acquire().await.unwrap();
-    let (context, hold) = (guard.context(), Arc::downgrade(guard.hold()));
-    guard.release().await.unwrap();
-    client.inner().set_process(std::process::id() + 1);
-    drop(context);
-    assert_eq!(hold.strong_count(), 1);
-}

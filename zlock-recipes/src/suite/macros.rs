@@ -275,6 +275,7 @@ macro_rules! recipe_group {
                 run_on_after_loss,
                 roots_and_names,
                 nested_execute_reenters,
+                nested_closures_are_small,
                 mx_08_siblings_exclude_each_other,
                 mx_06_counter,
                 held_outlives_the_closure,

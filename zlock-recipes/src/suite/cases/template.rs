@@ -310,6 +310,24 @@ pub async fn nested_execute_reenters(case: &Case<'_>) {
     assert_eq!(a.faults.count(Call::Create), 2);
 }
 
+/// Three levels of closures, the innermost one with a large future, fit into the 2 MiB of a test's thread.
+pub async fn nested_closures_are_small(case: &Case<'_>) {
+    const LARGE: usize = 16 * 1024;
+    let a = case.process().await;
+    let template = &template(case, &a);
+    let _ = ["one", "two", "three"].map(|name| case.path(name));
+    let large = |held: LockContext| async move {
+        let all = [1_u8; LARGE];
+        sleep(Duration::from_millis(1)).await;
+        assert!(held.is_held());
+        all.iter().map(|byte| usize::from(*byte)).sum::<usize>()
+    };
+    let one = || template.execute("one", large);
+    let two = || template.execute("two", |_| async { one().await.unwrap() });
+    let three = template.execute("three", |_| async { two().await.unwrap() });
+    assert_eq!(three.await.unwrap(), LARGE);
+}
+
 /// MX-08: executes of one `join!` and of one `buffer_unordered` exclude each other.
 pub async fn mx_08_siblings_exclude_each_other(case: &Case<'_>) {
     let a = case.process().await;

@@ -11,7 +11,7 @@ pub(crate) enum Failure {
     Zk(zk::Error),
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
     Interrupted(Interrupted),
-    /// The connected server keeps listing a node that the leader does not have.
+    /// The connected server keeps listing a node that the leader, or the server of a watch connection, does not have.
     ServersDisagree,
     /// The session of a watch connection is over, or could not be opened, for this reason if known.
     NotWatching(Option<Error>),

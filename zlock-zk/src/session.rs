@@ -190,6 +190,12 @@ impl Shared {
         Ok(live.map(|live| live.watchers.clone()).ok_or_else(|| self.sessions.interrupted())?)
     }
 
+    /// Returns `true` if the session's server may lag behind what this client has already seen, as after each answer of a watch
+    /// connection.
+    pub(crate) fn may_be_behind(&self, session: SessionKey) -> bool {
+        self.sessions.get(session).is_some_and(|live| live.staleness.is_suspected())
+    }
+
     /// Begins a call in this session once the session is connected. Otherwise the library would queue requests without a
     /// limit, and send all of them when it reconnects.
     pub(crate) async fn begin<T, F>(

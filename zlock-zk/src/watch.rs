@@ -39,14 +39,17 @@ async fn arm(
             let suspects = Suspects::new(shared, session, operation.budget.path(), [seen]);
             Ok(Existence::Watching(watch(shared, session, watching, seen.label, suspects.watch())))
         }
-        None if seen.label == Label::Lock => Ok(Existence::Deleted),
+        // Such a label never changes, and the session's own server has answered.
+        None if seen.label == Label::Lock && !shared.may_be_behind(session) => Ok(Existence::Deleted),
         // The node is gone, or was renamed: only a listing shows which.
         None => {
             let queue = operation.list(session, Freshness::Told).await?;
-            Ok(match queue.find(&seen.id) {
-                None => Existence::Deleted,
-                Some(node) => Existence::Changed(node.clone()),
-            })
+            match queue.find(&seen.id) {
+                None => Ok(Existence::Deleted),
+                // A watch connection's server does not have it. The next attempt follows after a pause.
+                Some(node) if node.name == seen.name => Err(Failure::ServersDisagree),
+                Some(node) => Ok(Existence::Changed(node.clone())),
+            }
         }
     }
 }

@@ -55,7 +55,8 @@ impl NodeName {
     /// - nothing or kazoo's 32 hex digits, and `__lock__` or `__rlock__`.
     ///
     /// A name without an ID, such as `lock-0000000000`, is a place, too. Curator without protection writes such names,
-    /// and overlooking a holder is worse than waiting for a stray node.
+    /// and overlooking a holder is worse than waiting for a stray node. For the same reason `__lock__0000000000` is one,
+    /// although kazoo always writes an ID before it.
     #[must_use]
     pub fn parse(name: &str) -> Option<ParsedName> {
         let (id, label, sequence) = Self::split(name)?;

@@ -615,7 +615,8 @@ impl LockContext {
         self.record.node()
     }
 
-    /// See [`Guard::is_held`]. Returns `false` once the lock is released.
+    /// See [`Guard::is_held`]. Returns `false` once the lock is released. The context of a writer also returns `false` after
+    /// its [downgrade](crate::WriteGuard::downgrade), although the lock is then held for reading.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.record.is_held(self.entry)

@@ -1,7 +1,5 @@
 //! Tests of a blocking client that need its internals.
 
-use std::sync::Arc;
-
 use zlock_core::ErrorKind;
 use zlock_mem::MemServer;
 

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::io::{ErrorKind as Io, Read, Write};
+use std::io::{self, ErrorKind as Io, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -291,7 +291,7 @@ fn greet(address: SocketAddr, hellos: [&[u8]; 3], connected: impl Fn()) -> Findi
     for hello in hellos {
         let stream = match connect(address) {
             Ok(stream) => stream,
-            Err(why) => return first.unwrap_or(Finding::Unreachable(why)),
+            Err(finding) => return first.unwrap_or(finding),
         };
         if first.is_none() {
             connected();
@@ -305,12 +305,21 @@ fn greet(address: SocketAddr, hellos: [&[u8]; 3], connected: impl Fn()) -> Findi
     first.unwrap_or(Finding::Silent)
 }
 
-fn connect(address: SocketAddr) -> Result<TcpStream, String> {
-    TcpStream::connect_timeout(&address, LIMIT).map_err(|error| match error.kind() {
+fn connect(address: SocketAddr) -> Result<TcpStream, Finding> {
+    TcpStream::connect_timeout(&address, LIMIT).map_err(|error| no_connection(&error))
+}
+
+/// Returns what the failure of a connect tells.
+fn no_connection(error: &io::Error) -> Finding {
+    Finding::Unreachable(match error.kind() {
+        // The server accepted the connection, and closed it before this thread could see that.
+        Io::ConnectionReset | Io::BrokenPipe => return Finding::HungUp,
         Io::ConnectionRefused => "connection refused: is a server running there?".into(),
         Io::TimedOut => {
-            format!("no connection within {LIMIT:?}: is the server frozen or overloaded, or does a firewall block it?")
-        },
+            format!(
+                "no connection within {LIMIT:?}: is the server frozen or overloaded, or does a firewall block it?"
+            )
+        }
         _ => format!("no connection: {error}"),
     })
 }
@@ -398,6 +407,14 @@ mod tests {
             assert_eq!(seen, [plain, tls], "{finding:?}");
         }
         assert!(!Finding::Speaks(Voice::Http2).is_hopeless(Protocol::Etcd, false));
+    }
+
+    #[test]
+    fn a_connection_that_was_closed_at_once_was_accepted() {
+        for closed in [Io::ConnectionReset, Io::BrokenPipe] {
+            assert_eq!(no_connection(&closed.into()), Finding::HungUp);
+        }
+        assert!(matches!(no_connection(&Io::ConnectionRefused.into()), Finding::Unreachable(_)));
     }
 
     #[tokio::test(start_paused = true)]

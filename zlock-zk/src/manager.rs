@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::kit::{Attempts, Closing, SessionKey, Task};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, SessionId};
 use zookeeper_client::{SessionState, StateWatcher};
@@ -168,6 +168,9 @@ impl Manager {
                         return End::Lost;
                     }
                 }
+                // Another look at the connection. Without it, a connection that takes the place of a silent one would count from
+                // the beginning of the silence.
+                () = sleep(interval(*timeout) / 4), if connected && heartbeat.is_some() => {}
                 () = sleep_until(next), if connected && heartbeat.is_none() => {
                     next = Instant::now() + interval(*timeout);
                     heartbeat = Some(Heartbeat::new(live.clone(), shared.clone(), *timeout, beats));

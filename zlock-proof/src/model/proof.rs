@@ -187,30 +187,25 @@ impl Proof {
 
     /// Returns from when the leader of this connection counts at least.
     fn reported(&self, client: &Client, request: Request) -> Time {
-        let gap = if self.has(ProofRule::HalfTick) { HALF_TICK } else { 0 };
-        let mut known = client.answered.clone();
-        known.push(Answered { sent: request.sent, at: Time::MAX, by_leader: true });
-        // Within a step, the order is not known.
-        let before = |until: usize, by_leader: bool| {
-            let sent = known[until].sent;
-            let is_before = |one: &Answered| one.at + gap < sent && (one.by_leader || !by_leader);
-            known[..until].iter().rposition(is_before)
-        };
-        let mut last = known.len() - 1;
-        if self.has(ProofRule::LeaderStoodStill) {
-            let Some(middle) = before(last, true) else { return client.begun };
-            last = middle;
+        let half_tick = if self.has(ProofRule::HalfTick) { HALF_TICK } else { 0 };
+        let (mut still, mut next) = (0, request.sent);
+        for one in client.answered.iter().rev() {
+            // Only the leader's own answers show that it did not stand still.
+            let longest = if self.has(ProofRule::LeaderStoodStill) {
+                still.max(next.saturating_sub(one.at))
+            } else {
+                0
+            };
+            // Within a step, the order is not known.
+            if one.at + half_tick + longest < request.sent {
+                return one.sent.max(client.begun);
+            }
+            if one.by_leader {
+                still = still.max(next.saturating_sub(one.sent));
+                next = one.at.min(request.sent);
+            }
         }
-        let Some(first) = before(last, false) else { return client.begun };
-        let is_dense = known[first..=last]
-            .windows(2)
-            .all(|pair| pair[1].at.min(request.sent) < pair[0].sent + HALF_TICK);
-        let reported = if is_dense || !self.has(ProofRule::Dense) {
-            known[last].sent.saturating_sub(HALF_TICK)
-        } else {
-            known[first].sent
-        };
-        reported.max(client.begun)
+        client.begun
     }
 
     fn proved(&self, client: &Client, request: Request) -> Time {

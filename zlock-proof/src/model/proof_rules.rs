@@ -8,7 +8,6 @@ pub(crate) enum ProofRule {
     Committed,
     HalfTick,
     LeaderStoodStill,
-    Dense,
     LastBefore,
     SameLeader,
     FirstHold,
@@ -16,11 +15,10 @@ pub(crate) enum ProofRule {
 }
 
 impl ProofRule {
-    pub(crate) const ALL: [ProofRule; 8] = [
+    pub(crate) const ALL: [ProofRule; 7] = [
         ProofRule::Committed,
         ProofRule::HalfTick,
         ProofRule::LeaderStoodStill,
-        ProofRule::Dense,
         ProofRule::LastBefore,
         ProofRule::SameLeader,
         ProofRule::FirstHold,
@@ -35,10 +33,7 @@ impl ProofRule {
             }
             ProofRule::HalfTick => "a request is reported half a tick after its answer: at once",
             ProofRule::LeaderStoodStill => {
-                "two half ticks, with an answer of the leader in between: one half tick"
-            }
-            ProofRule::Dense => {
-                "requests that are further apart count from the earlier one: from half a tick before"
+                "the longest gap between two answers of the leader does not count as its life: it counts"
             }
             ProofRule::LastBefore => {
                 "a resumed connection counts from what was last seen of the one before: from when it is noticed"
@@ -60,7 +55,7 @@ impl ProofRule {
         match self {
             ProofRule::HalfTick => run,
             ProofRule::Committed | ProofRule::SameLeader => Run { elections: 1, ..run },
-            ProofRule::LeaderStoodStill | ProofRule::Dense => Run { stops: 1, ..run },
+            ProofRule::LeaderStoodStill => Run { stops: 1, ..run },
             ProofRule::LastBefore => Run { stalls: 1, interruptions: 1, ..run },
             ProofRule::FirstHold => Run { is_idle: true, ..run },
             // The answer is lost because the client stands still.

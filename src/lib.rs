@@ -26,10 +26,10 @@ pub use zlock_recipes::{
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        Background, ConnectUrl, CoordinationBackend, Created, Deletion, DeletionNotice, Existence, HandOver,
-        Hidden, Host, Job, Label, LastFailure, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, OwnNodes,
-        ParsedName, Predecessor, Queue, Sequence, SessionPublisher, Target, Watch, WatchEvent, async_trait,
-        kit,
+        Background, ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice,
+        Existence, HandOver, Hidden, Host, Job, Label, LastFailure, LockPath, Node, NodeData, NodeId,
+        NodeIds, NodeName, OwnNodes, ParsedName, Predecessor, Queue, Sequence, SessionPublisher, Target,
+        Watch, WatchEvent, async_trait, kit,
     };
     // For the command `zlock`.
     #[doc(hidden)]

@@ -45,13 +45,15 @@ use crate::watch::Watch;
 #[async_trait]
 pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// Appends a node to the queue of `parent`, owned by the current session, and returns it with the queue at or after
-    /// the create. For a label that excludes all others ([`Label::Lock`] and [`Label::Write`]), the returned queue may
-    /// be limited to the new node and the one directly before it. `id` must be new, from [`NodeIds`](crate::NodeIds).
+    /// the create, or with the statement that the node is alone there. For a label that excludes all others
+    /// ([`Label::Lock`] and [`Label::Write`]), the returned queue may be limited to the new node and the one directly
+    /// before it. `id` must be new, from [`NodeIds`](crate::NodeIds).
     ///
     /// # Behavior
     /// - A node ID that is not a UUID is refused with `InvalidArgument`.
     /// - The node is at the end of the queue, behind every node that any client has seen before.
     /// - The returned queue contains the node.
+    /// - A node that is returned as [alone](CreatedQueue::Alone) was the only one in its queue when it was created.
     /// - Missing parents are created, and may disappear on their own once they are empty.
     /// - A parent that disappears at any moment costs a retry and is not an error.
     /// - The node belongs to the session of the returned epoch, and is removed when that session ends.
@@ -68,7 +70,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
 
     /// Appends a node as [`create_ephemeral_sequential`](Self::create_ephemeral_sequential) does, for a caller that may
     /// not need the queue. A store whose numbers count every create under a parent may skip the listing and return
-    /// `None` in [`Created::queue`].
+    /// [`CreatedQueue::Unlisted`].
     ///
     /// On such a store, consecutive numbers prove that nothing was created between two nodes, as long as both exist. A
     /// confirmed [`hand_over`](Self::hand_over) of the older one proves that they do. Once the older one is deleted,
@@ -260,26 +262,54 @@ pub enum Close {
 pub struct Created {
     /// The node, with session and fencing token filled.
     pub node: Node,
-    /// The queue at or after the create, or as much of it as the node's label needs. It contains the node. `None` only
-    /// from `create_unlisted`.
-    pub queue: Option<Queue>,
+    /// What the create shows of the queue.
+    pub queue: CreatedQueue,
     /// The epoch of the session that owns the node.
     pub epoch: u64,
     /// Fires when another client deletes the node while its session is live.
     pub deletion: DeletionNotice,
 }
 
+/// What a create shows of the queue.
+#[derive(Clone, Debug)]
+pub enum CreatedQueue {
+    /// The queue at or after the create, or as much of it as the node's label needs. It contains the node.
+    Listed(Queue),
+    /// The node was the only one in its queue when it was created. The store proved that without a listing. The node
+    /// therefore holds the lock.
+    Alone,
+    /// Nothing. Only from `create_unlisted`.
+    Unlisted,
+}
+
+impl CreatedQueue {
+    /// Returns the queue if it was listed.
+    #[must_use]
+    pub fn listed(self) -> Option<Queue> {
+        match self {
+            CreatedQueue::Listed(queue) => Some(queue),
+            CreatedQueue::Alone | CreatedQueue::Unlisted => None,
+        }
+    }
+}
+
 impl Created {
-    /// Creates the result from its fields.
+    /// Creates the result of a create that listed the queue.
     #[must_use]
     pub fn new(node: Node, queue: Queue, epoch: u64, deletion: DeletionNotice) -> Self {
-        Created { node, queue: Some(queue), epoch, deletion }
+        Created { node, queue: CreatedQueue::Listed(queue), epoch, deletion }
+    }
+
+    /// Creates the result of a create whose node is proved to be alone in its queue.
+    #[must_use]
+    pub fn alone(node: Node, epoch: u64, deletion: DeletionNotice) -> Self {
+        Created { node, queue: CreatedQueue::Alone, epoch, deletion }
     }
 
     /// Creates the result of a create that did not list the queue.
     #[must_use]
     pub fn unlisted(node: Node, epoch: u64, deletion: DeletionNotice) -> Self {
-        Created { node, queue: None, epoch, deletion }
+        Created { node, queue: CreatedQueue::Unlisted, epoch, deletion }
     }
 }
 

@@ -36,7 +36,7 @@ mod watch;
 /// The attribute that implementations of [`CoordinationBackend`] need.
 #[doc(no_inline)]
 pub use async_trait::async_trait;
-pub use backend::{Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Target};
+pub use backend::{Close, CoordinationBackend, Created, CreatedQueue, Deletion, Existence, HandOver, Target};
 pub use background::{Background, Job};
 pub use environment::Environment;
 pub use error::{Error, ErrorKind, Phase, Result};

@@ -366,7 +366,7 @@ async fn a_create_brings_no_long_queue() {
         let backend = backend_at(&server, &proxy.connect_string()).await;
         let path = LockPath::new(PATH).unwrap();
         let first = lock_node(&backend, &path).await;
-        assert_eq!(*first.queue.unwrap(), *std::slice::from_ref(&first.node));
+        assert_eq!(*first.queue.listed().unwrap(), *std::slice::from_ref(&first.node));
         let mut before = first.node;
         for _ in 0..200 {
             before = lock_node(&backend, &path).await.node;
@@ -376,7 +376,7 @@ async fn a_create_brings_no_long_queue() {
         let received = proxy.bytes_to_client() - received;
         assert!(received < 1000, "{received} bytes behind 201 nodes");
         let both = [before, last.node.clone()];
-        assert_eq!(*last.queue.unwrap(), both);
+        assert_eq!(*last.queue.listed().unwrap(), both);
         let received = proxy.bytes_to_client();
         let listed = backend.children_up_to(&path, &last.node).await.unwrap();
         let received = proxy.bytes_to_client() - received;
@@ -443,11 +443,11 @@ async fn a_key_that_is_no_place_hides_no_predecessor() {
         let last = lock_node(&backend, &path).await;
         assert_eq!(*last.queue.clone().unwrap(), [before, last.node.clone()]);
         let listed = backend.children_up_to(&path, &last.node).await.unwrap();
-        assert_eq!(*listed, *last.queue.unwrap());
+        assert_eq!(*listed, *last.queue.listed().unwrap());
         let alone = path.join("further/down").unwrap();
         lock_node(&backend, &alone.join("still").unwrap()).await;
         let alone = lock_node(&backend, &alone).await;
-        assert_eq!(*alone.queue.unwrap(), *std::slice::from_ref(&alone.node));
+        assert_eq!(*alone.queue.listed().unwrap(), *std::slice::from_ref(&alone.node));
     })
     .await;
 }

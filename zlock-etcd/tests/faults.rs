@@ -57,7 +57,7 @@ async fn lost_create(lose: Lose, cut: Cut) {
     staged.happened().await;
     assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
     assert_eq!((&made.node.id, made.epoch), (&token, 1));
-    assert_eq!(*made.queue.unwrap(), *std::slice::from_ref(&made.node));
+    assert_eq!(*made.queue.listed().unwrap(), *std::slice::from_ref(&made.node));
     connected(&l.backend, 1).await;
     // No earlier attempt shows up after the node is deleted either.
     l.backend.delete(&path, &Target::Node(made.node)).await.unwrap();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zlock_core::{
-    Created, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Node, Phase, Queue,
-    Result, SessionState, Target, Watch,
+    Created, CreatedQueue, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Node,
+    Phase, Queue, Result, SessionState, Target, Watch,
 };
 
 use crate::client_inner::ClientInner;
@@ -91,10 +91,9 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
         return Ok(None);
     }
     let mut place = Place::create(request, Listing::Always).await?;
-    let queue = place.created.queue.take().unwrap_or_default();
-    same_max(request, &queue)?;
+    let event = place.first_event(request)?.unwrap_or(Event::Woken);
     let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
-    match acquisition.next(Event::Listed(queue), place.status()) {
+    match acquisition.next(event, place.status()) {
         Step::Granted { promote } => Ok(Some(place.grant(promote).guard(request))),
         Step::Ended(reason) => Err(lost_error(reason, "try_acquire", path)),
         // Another client came in between: remove the node. If that fails, the reaper takes over.
@@ -127,11 +126,8 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
     let acquisition = Acquisition::new(place.created.node.id.clone(), Discipline::of(label));
     let mut loss = Loss::default();
     let (mut waited, mut followed) = (false, false);
-    let (mut event, mut awaited) = match place.created.queue.take() {
-        Some(queue) => {
-            same_max(request, &queue)?;
-            (Event::Listed(queue), None)
-        }
+    let (mut event, mut awaited) = match place.first_event(request)? {
+        Some(event) => (event, None),
         None => match place.follow_number() {
             Some(predecessor) => {
                 (waited, followed) = (true, true);
@@ -251,6 +247,18 @@ impl<'a> Place<'a> {
                 }
                 Err(e)
             }
+        }
+    }
+
+    /// Takes what the create shows of the queue. `None` if that is nothing.
+    fn first_event(&mut self, request: Request<'_>) -> Result<Option<Event>> {
+        match std::mem::replace(&mut self.created.queue, CreatedQueue::Unlisted) {
+            CreatedQueue::Listed(queue) => {
+                same_max(request, &queue)?;
+                Ok(Some(Event::Listed(queue)))
+            }
+            CreatedQueue::Alone => Ok(Some(Event::Alone)),
+            CreatedQueue::Unlisted => Ok(None),
         }
     }
 

@@ -18,7 +18,8 @@
 //! | the next node is under it, too | the pin has not fired when that create's answer arrives, and the connection has not changed since before the pin was sent |
 //! | the answer belongs to that create | after a first attempt, whatever its outcome, the queue is listed |
 //!
-//! This is one of "The ways to a grant" in ARCHITECTURE.md, and the only one in which a number stands for a listing.
+//! This is one of "The ways to a grant" in ARCHITECTURE.md, and the only one in which a number stands for a listing. It ends in
+//! `CreatedQueue::Alone`, which grants the lock.
 //!
 //! The rules are model-checked, see `docs/CORRECTNESS.md`. They rely on ZooKeeper's guarantee that a client receives the
 //! event of a change that it watches before it sees the effects of the change. There are two known ways to circumvent that,
@@ -189,11 +190,7 @@ impl Alone {
         // Dropped outside the mutex.
         let _surplus = if let Some(entry) = state.of(parent, session) {
             if let (Some(before), Some(last)) = (&entry.last, &mut last) {
-                last.is_again = match last.number.get() - before.number.get() {
-                    // The node was already confirmed.
-                    0 => before.is_again,
-                    distance => distance == 1,
-                };
+                last.is_again = last.number.get() - before.number.get() == 1;
             }
             (entry.last, entry.used) = (last, Instant::now());
             let old = if pin.is_some() { std::mem::replace(&mut entry.pin, pin) } else { None };

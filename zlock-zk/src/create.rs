@@ -3,8 +3,8 @@
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{
-    Created, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName, Predecessor, Queue,
-    Result, Sequence,
+    Created, CreatedQueue, ErrorKind, Excerpt, FencingToken, Label, LockPath, Node, NodeId, NodeName,
+    Predecessor, Queue, Result, Sequence,
 };
 use zookeeper_client::{Acls, CreateMode, Error, Stat};
 
@@ -118,7 +118,7 @@ async fn attempt(
         operation.shared.contents.insert(&id, Contents::new(wanted.data));
     }
     // The server's numbers count all creates, by any client, and a number of a place is assigned only once.
-    if !lists && place.queue.is_none() && Worth::of(place.node.sequence) == Worth::Place {
+    if !lists && place.shown.is_none() && Worth::of(place.node.sequence) == Worth::Place {
         let Place { node, sent, .. } = place;
         let deletion = operation.shared.insert_own(session, &operation.server_path(), &node, sent)?;
         return Ok(Some(Created::unlisted(node, session.epoch, deletion)));
@@ -135,7 +135,7 @@ async fn is_kept(
 ) -> Result<bool, Failure> {
     let name = &place.node.name;
     match Worth::of(place.node.sequence) {
-        Worth::Late if place.queue.as_ref().is_some_and(|queue| queue.len() == 1) => {
+        Worth::Late if matches!(&place.shown, Some(CreatedQueue::Listed(queue)) if queue.len() == 1) => {
             Ok(!start_over(operation, session, name).await?)
         }
         Worth::Place | Worth::Late => Ok(true),
@@ -149,10 +149,10 @@ async fn is_kept(
     }
 }
 
-/// An own node, with the queue that contains it if the request returned the queue.
+/// An own node, with what the request showed of the queue, if anything.
 struct Place {
     node: Node,
-    queue: Option<Queue>,
+    shown: Option<CreatedQueue>,
     /// The time at which a request was sent whose answer proves that the session was live.
     sent: Instant,
 }
@@ -210,13 +210,13 @@ async fn append(
             let name = NodeName::of(node_id, label, sequence);
             let node = Node::new(name, node_id.clone(), label, sequence);
             // A failed list is repeated; the create remains valid.
-            let queue = match plan {
+            let shown = match plan {
                 Plan::Trust(trusted) if is_alone(operation, session, trusted, &node) => {
-                    Some(Queue::linear(vec![node.clone()]))
+                    Some(CreatedQueue::Alone)
                 }
-                _ => listed.map(Queue::listed),
+                _ => listed.map(|names| CreatedQueue::Listed(Queue::listed(names))),
             };
-            Ok((Some(Place { node: own(session, node, &stat), queue, sent: began }), pinned))
+            Ok((Some(Place { node: own(session, node, &stat), shown, sent: began }), pinned))
         }
         Err(Failure::Zk(Error::NoNode)) => {
             crate::parents::make(operation, session).await?;
@@ -248,7 +248,8 @@ async fn recover(
             if !exists.await? {
                 return Ok(None);
             }
-            return Ok(Some(Place { node: own(session, node.clone(), &stat), queue: Some(queue), sent }));
+            let node = own(session, node.clone(), &stat);
+            return Ok(Some(Place { node, shown: Some(CreatedQueue::Listed(queue)), sent }));
         }
     }
     Ok(None)
@@ -261,11 +262,12 @@ async fn finish(
     place: Place,
     pinned: Option<Pinned>,
 ) -> Result<Created, Failure> {
-    let Place { node, queue, sent } = place;
+    let Place { node, shown, sent } = place;
     let deletion = operation.shared.insert_own(session, &operation.server_path(), &node, sent)?;
-    let mut queue = match queue {
-        Some(queue) => queue,
-        None => operation.list(session, Freshness::Told).await?,
+    let mut queue = match shown {
+        Some(CreatedQueue::Alone) => return Ok(Created::alone(node, session.epoch, deletion)),
+        Some(CreatedQueue::Listed(queue)) => queue,
+        Some(CreatedQueue::Unlisted) | None => operation.list(session, Freshness::Told).await?,
     };
     // A create of unknown outcome in an earlier session may only take effect now. Its node will be removed soon, but until
     // then it must not be mistaken for ours.

@@ -52,7 +52,7 @@ async fn lost_create(lose: Lose, cut: Cut) {
     assert_eq!((&made.node.id, made.epoch), (&token, 1));
     // The first node under its parent, so it was not created twice.
     assert_eq!(made.node.sequence.get(), 0);
-    assert_eq!(*made.queue.unwrap(), *std::slice::from_ref(&made.node));
+    assert_eq!(*made.queue.listed().unwrap(), *std::slice::from_ref(&made.node));
     let stat = l.observer.check_stat(&format!("{path}/{}", made.node.name)).await.unwrap().unwrap();
     assert_eq!(made.node.fencing_token.unwrap().number(), stat.czxid.cast_unsigned());
     assert_eq!(made.node.session.unwrap().get(), stat.ephemeral_owner.cast_unsigned());
@@ -68,7 +68,7 @@ async fn lost_list(lose: Lose, cut: Cut) {
     let staged = l.proxy.lose_next(lose, zookeeper_request(LIST), cut);
     let made = create(&l.backend, &path, Label::Lock).await;
     staged.happened().await;
-    assert_eq!(*made.queue.unwrap(), *std::slice::from_ref(&made.node));
+    assert_eq!(*made.queue.listed().unwrap(), *std::slice::from_ref(&made.node));
     assert_eq!(names(&l.observer, &path).await, [made.node.name.to_string()]);
     assert!(!made.deletion.is_deleted());
 }

@@ -64,7 +64,7 @@ async fn a_create_is_one_round_trip() {
         let made = create(&l.backend, &path, Label::Lock).await;
         let took = began.elapsed();
         assert!(took >= 2 * way && took < 3 * way, "{took:?}");
-        assert_eq!(made.queue.unwrap().len(), 1);
+        assert_eq!(made.queue.listed().unwrap().len(), 1);
     })
     .await;
 }

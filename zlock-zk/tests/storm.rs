@@ -34,7 +34,10 @@ async fn work(
         let create = backend.create_ephemeral_sequential(&path, Label::Write, &token, b"storm");
         let target = match timeout(patience, create).await {
             Ok(Ok(made)) => {
-                let same = made.queue.unwrap().iter().filter(|node| node.id == token).count();
+                let same = made
+                    .queue
+                    .listed()
+                    .map_or(1, |queue| queue.iter().filter(|node| node.id == token).count());
                 assert!(same <= 1, "{same} nodes of one create");
                 match backend.relabel(&path, &made.node, Label::Read).await {
                     Ok(node) => Target::Node(node),

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use crate::backend::{CoordinationBackend, Created};
+use crate::backend::{CoordinationBackend, Created, CreatedQueue};
 use crate::conformance::{Connection, Links, Store};
 use crate::label::Label;
 use crate::node::Node;
 use crate::node_id::NodeId;
 use crate::node_id::NodeIds;
 use crate::path::LockPath;
+use crate::queue::Queue;
 use crate::session::{Session, SessionState};
 
 /// Long enough for a request to a server that answers, and short compared with a session timeout.
@@ -86,6 +87,15 @@ impl<'a> Case<'a> {
             .create_ephemeral_sequential(path, label, &self.node_id(), b"data")
             .await
             .expect("create_ephemeral_sequential")
+    }
+
+    /// Returns the queue that a create shows, which `create_ephemeral_sequential` does in every case.
+    pub fn queue(&self, created: &Created) -> Queue {
+        match &created.queue {
+            CreatedQueue::Listed(queue) => queue.clone(),
+            CreatedQueue::Alone => Queue::linear(vec![created.node.clone()]),
+            CreatedQueue::Unlisted => panic!("no queue: {created:?}"),
+        }
     }
 
     /// Returns the data of a node, as read by this backend.

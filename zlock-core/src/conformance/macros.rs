@@ -24,6 +24,7 @@ macro_rules! conformance_group {
                 token_that_is_no_uuid_is_refused,
                 at_the_end_of_the_queue,
                 returned_queue_has_the_node,
+                alone_is_alone,
                 missing_parents_are_made,
                 vanishing_parent_costs_a_retry,
                 belongs_to_the_session_of_the_epoch,

@@ -424,7 +424,7 @@ async fn a_name_of_another_client_is_not_used() {
         for _ in 0..2 {
             let made = create(&backend, &path, Label::Lock).await;
             assert_eq!(made.node.name.as_str(), format!("{lease:x}.1"));
-            let queue = made.queue.unwrap();
+            let queue = made.queue.listed().unwrap();
             assert_eq!((queue.len(), queue.position(&made.node.id)), (2, Some(1)));
             assert_eq!(delete(&backend, &path, &made.node).await, Deletion::Deleted);
         }
@@ -453,7 +453,7 @@ async fn a_node_of_an_earlier_version_is_read_as_before() {
         backend.set_data(&path, &queue[0], b"revoke").await.unwrap();
         assert_eq!(value(&observer, &key).await, b"zlock1 read\nrevoke");
         let made = create(&backend, &path, Label::Read).await;
-        assert_eq!(made.queue.unwrap().position(&made.node.id), Some(1));
+        assert_eq!(made.queue.listed().unwrap().position(&made.node.id), Some(1));
         // An earlier version takes the unknown line for data.
         let ours = value(&observer, &self::key(&path, &made.node)).await;
         assert!(ours.starts_with(b"zlock1 read\nid "));

@@ -16,7 +16,7 @@ async fn two_clients_queue_up() {
         assert_eq!(a.session_events().current().state, SessionState::Connected);
         let first = a.create_ephemeral_sequential(&path, Label::Lock, &tokens.next(), b"a").await.unwrap();
         let second = b.create_ephemeral_sequential(&path, Label::Lock, &tokens.next(), b"b").await.unwrap();
-        let queue = second.queue.unwrap();
+        let queue = second.queue.listed().unwrap();
         assert_eq!(queue.position(&second.node.id), Some(1));
         assert!(second.node.fencing_token > first.node.fencing_token);
 

@@ -24,7 +24,7 @@ async fn a_lost_create_is_sent_again() {
         server.inject(Fault::lose_request(Operation::Create));
         let created = create(&a).await;
         assert_eq!(server.names(&path()).len(), 2);
-        assert_eq!(created.queue.unwrap().position(&created.node.id), Some(1));
+        assert_eq!(created.queue.listed().unwrap().position(&created.node.id), Some(1));
         assert_eq!(server.requests(Operation::Create), 1, "a lost request has not arrived");
         assert_eq!(
             a.session_events().current().state,
@@ -49,7 +49,7 @@ async fn fr01_a_lost_answer_leaves_exactly_one_node_and_it_is_ours() {
             let created = create(&a).await;
             assert_eq!(server.names(&path()).iter().filter(|name| *name != "foreign").count(), 1);
             assert!(server.names(&path()).contains(&created.node.name.to_string()));
-            assert!(created.queue.unwrap().find(&created.node.id).is_some());
+            assert!(created.queue.listed().unwrap().find(&created.node.id).is_some());
             let creates = if operation == Operation::CreateParents { 2 } else { 1 };
             assert_eq!(server.requests(Operation::Create), creates, "{operation:?}");
         }

@@ -22,14 +22,16 @@ pub enum Status {
 /// What has happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A listing arrived that was requested after the last wake-up. Instead of the first listing, the backend may return a
-    /// queue of the own node alone, if it knows without a listing that this is all: on ZooKeeper by a number and a pin.
+    /// A listing arrived that was requested after the last wake-up.
     Listed(Queue),
+    /// The store proved without a listing that the own node was alone in its queue when it was created. Only the first event
+    /// can be this one. On ZooKeeper, the proof is a number and a pin.
+    Alone,
     /// The watch on the node to wait for is armed, or the end of that node will be reported in another way.
     Armed,
     /// The node to wait for was deleted or relabelled, so there is nothing to watch.
     NotArmed,
-    /// Such a listing arrived, with a watch on the whole queue.
+    /// A listing as in `Listed` arrived, with a watch on the whole queue.
     ListedAndArmed(Queue),
     /// A watch fired, or the session or the own node changed.
     Woken,
@@ -58,10 +60,11 @@ pub enum Step {
     Ended(Status),
 }
 
-/// The wait for one place in a queue, beginning with the listing of its create, or with the link that replaced it.
+/// The wait for one place in a queue. It begins with what the create shows of the queue, or with a link to the place before.
 ///
-/// Rules: only a queue and [`Succeeded`](Event::Succeeded) grant. Every grant is checked against the status at that moment. A
-/// watch is armed on a node as it was listed. "The ways to a grant" in ARCHITECTURE.md has the conditions of each.
+/// Rules: only a listing, [`Alone`](Event::Alone) and [`Succeeded`](Event::Succeeded) grant. Every grant is checked against the
+/// status at that moment. A watch is armed on a node as it was listed. "The ways to a grant" in ARCHITECTURE.md has the
+/// conditions of each, and the fourth way, which passes a held lock on without an acquisition.
 #[derive(Clone, Debug)]
 pub struct Acquisition {
     me: NodeId,
@@ -84,7 +87,8 @@ impl Acquisition {
         match event {
             Event::Woken | Event::NotArmed => Step::List,
             Event::Armed => Step::Wait,
-            Event::Succeeded => Step::Granted { promote: false },
+            // No node is behind that one could promote.
+            Event::Alone | Event::Succeeded => Step::Granted { promote: false },
             Event::Listed(queue) => self.judge(&queue, Step::ListAndArm),
             Event::ListedAndArmed(queue) => self.judge(&queue, Step::Wait),
         }
@@ -129,6 +133,11 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_proved_to_be_alone_needs_no_listing() {
+        assert_eq!(me().next(Event::Alone, Status::Live), Step::Granted { promote: false });
+    }
+
+    #[test]
     fn a_node_that_cannot_be_watched_means_another_listing() {
         assert_eq!(me().next(Event::NotArmed, Status::Live), Step::List);
     }
@@ -137,6 +146,7 @@ mod tests {
     fn nothing_is_granted_unless_the_standing_is_good() {
         for status in [Status::SessionLost, Status::Closed, Status::NotAuthorized, Status::NodeDeleted] {
             assert_eq!(me().next(Event::Listed(queue(ALONE)), status), Step::Ended(status));
+            assert_eq!(me().next(Event::Alone, status), Step::Ended(status));
             assert_eq!(me().next(Event::Woken, status), Step::Ended(status));
         }
         assert_eq!(me().next(Event::Listed(queue(&[])), Status::Live), Step::Ended(Status::NodeDeleted));

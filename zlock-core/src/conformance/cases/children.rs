@@ -44,7 +44,7 @@ pub async fn contains_what_the_backend_knew(case: &Case<'_>) {
     for _ in 0..10 {
         let first = case.create(&a, &path, Label::Lock).await;
         let second = case.create(&b, &path, Label::Lock).await;
-        assert!(second.queue.unwrap().find(&first.node.id).is_some());
+        assert!(case.queue(&second).find(&first.node.id).is_some());
         let queue = b.children(&path).await.unwrap();
         assert_eq!((queue.position(&first.node.id), queue.position(&second.node.id)), (Some(0), Some(1)));
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::backend::Target;
+use crate::backend::{CreatedQueue, Target};
 use crate::conformance::Case;
 use crate::conformance::case::MOMENT;
 use crate::error::ErrorKind;
@@ -28,7 +28,7 @@ pub async fn at_the_end_of_the_queue(case: &Case<'_>) {
     for backend in [&a, &b, &a, &a, &b] {
         let seen = a.children(&path).await.unwrap();
         let created = case.create(backend, &path, Label::Lock).await;
-        let queue = created.queue.unwrap();
+        let queue = case.queue(&created);
         let place = queue.position(&created.node.id).unwrap();
         // Nodes other than the one right before may be left out.
         let before = place.checked_sub(1).map(|place| &queue[place].id);
@@ -50,10 +50,25 @@ pub async fn returned_queue_has_the_node(case: &Case<'_>) {
         [Label::Lock, Label::Read, Label::Write, Label::Permits { weight: 2, max: 5, granted: false }]
     {
         let created = case.create(&a, &path, label).await;
-        let queue = created.queue.unwrap();
+        let queue = case.queue(&created);
         let listed = queue.find(&created.node.id).unwrap();
         assert_eq!((&listed.name, listed.label), (&created.node.name, label));
         assert_eq!(created.node.label, label);
+    }
+}
+
+/// A node that is returned as alone was the only one in its queue when it was created.
+pub async fn alone_is_alone(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
+    for round in 0..10 {
+        let other = if round % 5 == 4 { Some(case.create(&b, &path, Label::Lock).await.node) } else { None };
+        let created = case.create(&a, &path, Label::Lock).await;
+        let is_alone = matches!(created.queue, CreatedQueue::Alone);
+        assert!(!is_alone || case.has(&path, &[&created.node]).await, "{round}: {created:?}");
+        a.delete(&path, &Target::Node(created.node)).await.unwrap();
+        if let Some(other) = other {
+            b.delete(&path, &Target::Node(other)).await.unwrap();
+        }
     }
 }
 
@@ -139,7 +154,7 @@ pub async fn lost_answer_leaves_the_returned_node(case: &Case<'_>) {
     };
     let (created, ()) = tokio::join!(case.create(&a, &path, Label::Lock), lose_it);
     assert!(case.has(&path, &[&before.node, &created.node]).await, "{:?}", case.store.names(&path).await);
-    assert!(created.queue.unwrap().find(&created.node.id).is_some());
+    assert!(case.queue(&created).find(&created.node.id).is_some());
     assert_eq!((created.epoch, created.node.session), (before.epoch, before.node.session));
     assert!(created.node.fencing_token > before.node.fencing_token);
 }

@@ -1,6 +1,6 @@
 //! `create_unlisted`.
 
-use crate::backend::{Created, Target};
+use crate::backend::{Created, CreatedQueue, Target};
 use crate::conformance::{Case, Connection};
 use crate::label::Label;
 use crate::path::LockPath;
@@ -23,7 +23,7 @@ pub async fn makes_the_same_node(case: &Case<'_>) {
         assert!(created.node.sequence > listed.node.sequence);
         assert!(created.node.fencing_token > listed.node.fencing_token);
         assert_eq!(case.data(&a, &path, &created.node).await.as_deref(), Some(&b"data"[..]));
-        if let Some(queue) = created.queue {
+        if let CreatedQueue::Listed(queue) = created.queue {
             assert_eq!(queue.position(&created.node.id), Some(1));
         }
         // The backend reports the deletion of this node, too.
@@ -63,7 +63,7 @@ pub async fn next_number_has_nothing_between(case: &Case<'_>) {
         }
         let created = create_unlisted(case, &a, &path).await;
         let is_next = created.node.sequence.get() == before.node.sequence.get() + 1;
-        if created.queue.is_none() {
+        if let CreatedQueue::Unlisted = created.queue {
             assert_eq!(is_next, !matches!(between, 1 | 2 | 3 | 5 | 7), "{between}: {created:?}");
         }
         if let Some((path, other)) = other {
@@ -89,5 +89,5 @@ pub async fn lost_answer_brings_the_queue(case: &Case<'_>) {
     };
     let (created, ()) = tokio::join!(create_unlisted(case, &a, &path), lose_it);
     assert!(case.has(&path, &[&before.node, &created.node]).await, "{:?}", case.store.names(&path).await);
-    assert!(created.queue.expect("the queue").find(&created.node.id).is_some());
+    assert!(case.queue(&created).find(&created.node.id).is_some());
 }

@@ -84,7 +84,7 @@ pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
 
 async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     let Request { client, path, label, .. } = request;
-    let queue = client.backend.children(path).await?;
+    let queue = client.backend().children(path).await?;
     LastFailure::overcome();
     same_max(request, &queue)?;
     if !would_hold(&queue, label) {
@@ -98,7 +98,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
         Step::Ended(reason) => Err(lost_error(reason, "try_acquire", path)),
         // Another client came in between: remove the node. If that fails, the reaper takes over.
         _ => {
-            match client.backend.delete(path, &place.cleanup.target).await {
+            match client.backend().delete(path, &place.cleanup.target).await {
                 Ok(_) => place.cleanup.disarm(),
                 Err(e) => tracing::warn!(%path, error = %e, "a place in the queue could not be given up yet"),
             }
@@ -219,9 +219,9 @@ impl<'a> Place<'a> {
             label == Label::Lock && listing == Listing::IfNeeded && client.places.is_in_a_row(path);
         let predecessor = client.places.begin(path, &node_id, label);
         let created = if is_unlisted {
-            client.backend.create_unlisted(path, label, &node_id, data)
+            client.backend().create_unlisted(path, label, &node_id, data)
         } else {
-            client.backend.create_ephemeral_sequential(path, label, &node_id, data)
+            client.backend().create_ephemeral_sequential(path, label, &node_id, data)
         };
         match created.await {
             Ok(created) => {
@@ -293,7 +293,7 @@ impl<'a> Place<'a> {
 
     /// Carries out a step that asks the store.
     async fn ask(&self, step: &Step) -> Result<(Event, Option<Awaited>)> {
-        let (backend, path, me) = (&self.client.backend, self.cleanup.path, &self.created.node);
+        let (backend, path, me) = (self.client.backend(), self.cleanup.path, &self.created.node);
         Ok(match step {
             Step::Arm(node) => match backend.exists_with_watch(path, node).await? {
                 Existence::Watching(armed) => (Event::Armed, Some(Awaited::Watch(armed))),
@@ -379,7 +379,7 @@ impl<'a> Place<'a> {
         loop {
             sleep(LONG_WAIT).await;
             connected(&self.client.session).await;
-            match self.client.backend.exists_with_watch(self.cleanup.path, before).await {
+            match self.client.backend().exists_with_watch(self.cleanup.path, before).await {
                 Ok(Existence::Watching(watch)) => {
                     let event = watch.await;
                     tracing::trace!(path = %self.cleanup.path, ?event, "woken");
@@ -522,7 +522,7 @@ async fn resumed(client: &ClientInner, path: &LockPath) -> bool {
         Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message("no connection")
     });
     // A new subscription: a backend whose runtime has ended may continue on this one.
-    let mut session = client.backend.session_events();
+    let mut session = client.backend().session_events();
     let resumed = async {
         while client.session.current().state == SessionState::Suspended {
             session.changed().await;
@@ -538,7 +538,7 @@ async fn turn(client: &ClientInner, path: &LockPath, deadline: Option<Instant>) 
         Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
     });
     // A new subscription, as above.
-    let mut session = client.backend.session_events();
+    let mut session = client.backend().session_events();
     let mut turn = pin!(client.turns.create(deadline));
     loop {
         if let Some(closed) = closed(client.session.current()) {

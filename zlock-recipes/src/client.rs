@@ -125,7 +125,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn pending_cleanups(&self) -> usize {
-        self.0.backend.background().len()
+        self.0.backend().background().len()
     }
 
     /// Reports the client's measurements to this observer from now on: its locks, its session and its requests. Without an
@@ -178,7 +178,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn close(&self) -> Result<Close> {
-        self.0.backend.close().await
+        self.0.backend().close().await
     }
 
     pub(crate) fn inner(&self) -> &Arc<ClientInner> {
@@ -277,7 +277,8 @@ impl ClientBuilder {
             shutdown: ShutdownState::default(),
             process: AtomicU32::new(0),
             holds: Mutex::default(),
-            backend: Arc::new(Measured::new(self.backend, observing.clone())),
+            measured: Arc::new(Measured::new(self.backend.clone(), observing.clone())),
+            bare: self.backend,
             observing,
         }))
     }

@@ -2,27 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::Id as TaskId;
-use zlock_core::{CoordinationBackend, Error, ErrorKind, Label, LockPath, NodeIds, Result, SessionEvents};
+use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
 
 use crate::closing::ShutdownState;
 use crate::cohort::Cohorts;
+use crate::measured::{Measured, is_observed};
 use crate::report::{HeldLocks, Observing, Reports};
 use crate::succession::Places;
 use crate::turns::Turns;
 
-/// An acquisition under way. Boxed, because users' futures contain it, and futures that nest locks contain several.
-pub(crate) type Acquiring<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
-
 pub(crate) struct ClientInner {
-    pub(crate) backend: Arc<dyn CoordinationBackend>,
+    /// The user's backend.
+    pub(crate) bare: Arc<dyn CoordinationBackend>,
+    /// The same one, for jobs in the background, which begin later.
+    pub(crate) measured: Arc<Measured>,
     pub(crate) session: SessionEvents,
     pub(crate) node_ids: NodeIds,
     pub(crate) operation_timeout: Duration,
@@ -88,27 +86,9 @@ impl ClientInner {
         process != 0 && process != std::process::id()
     }
 
-    /// Runs an acquisition, unless the client is shut down before the lock is granted.
-    pub(crate) async fn unless_shut_down<T>(
-        &self,
-        path: &LockPath,
-        mut acquisition: Acquiring<'_, T>,
-    ) -> Result<T> {
-        let refused = || Error::new(ErrorKind::ShuttingDown, "acquire").with_path(path);
-        if self.shutdown.has_begun() {
-            return Err(refused());
-        }
-        let mut begun = pin!(self.shutdown.begun());
-        // By hand: `select!` costs several times as much.
-        let acquired = poll_fn(|cx| match acquisition.as_mut().poll(cx) {
-            Poll::Ready(acquired) => Poll::Ready(Some(acquired)),
-            Poll::Pending => begun.as_mut().poll(cx).map(|()| None),
-        });
-        match acquired.await {
-            // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
-            Some(acquired) if !self.shutdown.has_begun() => acquired,
-            _ => Err(refused()),
-        }
+    /// Returns the backend. Its operations are measured and traced if anything observes them.
+    pub(crate) fn backend(&self) -> &dyn CoordinationBackend {
+        if is_observed(&self.observing) { &*self.measured } else { &*self.bare }
     }
 
     /// Waits until the client has no guard and no release in progress.
@@ -149,7 +129,7 @@ impl ClientInner {
 impl Drop for ClientInner {
     fn drop(&mut self) {
         if self.is_forked() {
-            std::mem::forget(self.backend.clone());
+            std::mem::forget(self.bare.clone());
         }
     }
 }
@@ -165,7 +145,7 @@ impl HeldLocks for ClientInner {
 impl fmt::Debug for ClientInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("backend", &self.backend)
+            .field("backend", &self.bare)
             .field("session", &self.session.current())
             .finish_non_exhaustive()
     }

@@ -81,7 +81,7 @@ impl<'a> Ticket<'a> {
         let ticket = Ticket { client, cohort, number, metric_name, turn };
         if let Some(number) = driver {
             let driver = Driver { number, client: Arc::downgrade(client), cohort: ticket.cohort.clone() };
-            client.backend.background().push(client.backend.clone(), driver);
+            client.backend().background().push(client.measured.clone(), driver);
         }
         ticket
     }
@@ -136,7 +136,7 @@ async fn unattended(client: &ClientInner, cohort: &Cohort) -> Error {
     let patience = UNATTENDED.max(client.operation_timeout.saturating_mul(2));
     loop {
         // A new subscription: a backend whose runtime has ended may continue on this one.
-        let mut session = client.backend.session_events();
+        let mut session = client.backend().session_events();
         let now = session.current();
         if now.is_live() {
             session.changed().await;

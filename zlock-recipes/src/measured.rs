@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tracing::{Instrument, Span};
+use tracing::{Instrument, Level, Span};
 use zlock_core::observer::{Observer, RequestOutcome};
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
@@ -15,8 +15,7 @@ use zlock_core::{
 
 use crate::report::{Observing, Reports, since};
 
-/// Wraps the user's backend. Without an observer and a subscriber for the span, it returns the inner backend's future
-/// unchanged.
+/// Wraps the user's backend.
 pub(crate) struct Measured {
     inner: Arc<dyn CoordinationBackend>,
     observing: Observing,
@@ -40,6 +39,11 @@ impl Measured {
             Some(reports) => Box::pin(reported(reports, operation, request, span)),
         }
     }
+}
+
+/// Returns `true` if there is an observer or a subscriber for the spans.
+pub(crate) fn is_observed(observing: &Observing) -> bool {
+    observing.get().is_some() || tracing::level_enabled!(Level::TRACE)
 }
 
 type Request<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;

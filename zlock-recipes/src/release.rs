@@ -38,7 +38,7 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
     }
     let (client, target) = (hold.client(), hold.target());
     let next = hold.predecessor().and_then(|predecessor| predecessor.next());
-    let removal = remove(&*client.backend, hold.path(), &target, next);
+    let removal = remove(client.backend(), hold.path(), &target, next);
     let deleted = tokio::select! {
         biased;
         () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
@@ -71,7 +71,7 @@ pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
         tokio::select! {
             biased;
             () = not_connected(hold) => {}
-            answer = timeout(client.operation_timeout, client.backend.relabel(hold.path(), &node, label)) => {
+            answer = timeout(client.operation_timeout, client.backend().relabel(hold.path(), &node, label)) => {
                 if let Ok(result) = answer {
                     hold.relabelled(&result);
                     rest.done = result.is_ok();

@@ -32,7 +32,7 @@ async fn watch(hold: &Hold) -> Result<()> {
     loop {
         // Determined anew each time, because a relabel may have renamed the node.
         let Target::Node(node) = hold.target() else { return std::future::pending().await };
-        match hold.client().backend.data_with_watch(hold.path(), &node).await {
+        match hold.client().backend().data_with_watch(hold.path(), &node).await {
             Ok(Some((data, _))) if data == REVOKE => {
                 hold.is_last_turn();
                 return Ok(());
@@ -54,7 +54,7 @@ async fn watch(hold: &Hold) -> Result<()> {
 
 /// Asks the current holders of a lock to release it. Returns how many were asked.
 pub(crate) async fn request(client: &ClientInner, path: &LockPath) -> Result<usize> {
-    let backend = &client.backend;
+    let backend = client.backend();
     let queue = backend.children(path).await?;
     let (mut asked, mut first_error) = (0, None);
     for node in holders(&queue) {

@@ -312,7 +312,7 @@ impl LockTemplate {
         F: FnOnce(LockContext) -> Fut,
         Fut: Future,
     {
-        let guard = self.acquire_named(name).await?;
+        let guard = self.acquire(name).await?;
         let context = guard.context();
         let closure = Box::pin(async move { closure(context).await });
         let output = if self.cancel_on_loss {
@@ -380,15 +380,11 @@ impl LockTemplate {
         LockPath::new(format!("{}/{name}", self.root))
     }
 
-    /// Acquires the lock of this name within `wait * attempts`.
-    pub(crate) async fn acquire_named(&self, name: &str) -> Result<Guard> {
+    /// Acquires the lock of this name within `wait * attempts`, and logs each elapsed wait.
+    pub(crate) async fn acquire(&self, name: &str) -> Result<Guard> {
         let mut lock = LockHandle::of_kind(&self.client, self.path(name)?, self.label)?;
         lock.set_handoff(self.handoff);
         lock.set_metric_name(Some(self.metric_name.clone()));
-        self.acquire(&lock).await
-    }
-
-    async fn acquire(&self, lock: &LockHandle<Label>) -> Result<Guard> {
         let elapsed = |attempt| tracing::info!(path = %lock.path(), attempt, wait = ?self.wait, "still waiting for the lock");
         let whole = self.wait.saturating_mul(self.attempts);
         let mut acquire = pin!(lock.acquire_timeout(whole));

@@ -190,7 +190,7 @@ impl LockTemplate {
     /// # }
     /// ```
     pub fn execute<T>(&self, name: &str, closure: impl FnOnce(&Guard) -> T) -> Result<T> {
-        self.driver.acquire("acquire", self.template.acquire_named(name))?.run_and_release(closure)
+        self.driver.acquire("acquire", self.template.acquire(name))?.run_and_release(closure)
     }
 
     /// Does the same as [`execute`](Self::execute), for a closure that returns a `Result`. Errors of the closure and of the

@@ -8,7 +8,7 @@ use zlock_core::kit::SessionKey;
 use zookeeper_client::{Client, Error, OneshotWatcher};
 
 use crate::error::{Failure, classify};
-use crate::operation::Operation;
+use crate::operation::{Leaves, Operation};
 use crate::session::{Freshness, Shared, catch_up};
 use crate::watchers::Watched;
 use crate::watching::Watching;
@@ -21,7 +21,7 @@ type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<(T, OneshotWatcher), Er
 /// # Cancel safety
 /// If the future is dropped, the request is still answered, and its watch removed. It keeps its room until then.
 pub(crate) async fn read_armed<T: Send + 'static>(
-    operation: &Operation<'_>,
+    operation: &mut Operation<'_>,
     session: SessionKey,
     watched: Watched,
     read: for<'a> fn(&'a Client, &'a str) -> Reading<'a, T>,
@@ -31,9 +31,8 @@ pub(crate) async fn read_armed<T: Send + 'static>(
     let client =
         shared.sessions.run_until_ended(session, operation.budget.deadline(), reservation.client()).await?;
     let client = client.map_err(|failure| ended(shared, failure))?;
-    let (is_other, gate) = (client.is_some(), shared.gate.clone());
-    let until = operation.budget.deadline();
-    let call = shared.begin(session, until, move |live| async move {
+    let gate = shared.gate.clone();
+    let read = operation.send(session, Leaves::AWatch, move |live| async move {
         let path = reservation.path();
         let (synced, read) = match &client {
             None => tokio::join!(catch_up(&live, Freshness::Told), read(&live.client, path)),
@@ -44,13 +43,11 @@ pub(crate) async fn read_armed<T: Send + 'static>(
                 answers
             }
         };
-        let ahead = client.is_some().then(|| live.staleness.clone());
+        let (is_other, ahead) = (client.is_some(), client.is_some().then(|| live.staleness.clone()));
         let read = read.map(|(told, watcher)| (told, Watching::new(watcher, reservation, gate, ahead)));
-        synced.and(read)
+        synced.and(read).map_err(|error| if is_other { of_other(error) } else { Failure::Zk(error) })
     });
-    let answer = call.await?.seen_through().answer(until).await?;
-    answer
-        .map_err(|error| if is_other { to_failure(shared, error) } else { shared.to_failure(session, error) })
+    read.await
 }
 
 /// Returns the closing of the backend as the failure, if it is closed, since that is more informative.
@@ -61,11 +58,8 @@ fn ended(shared: &Shared, failure: Failure) -> Failure {
     }
 }
 
-/// Turns an error on a watch connection into a failure. The end of that connection is not the end of the session.
-fn to_failure(shared: &Shared, error: Error) -> Failure {
-    if let Some(closed) = shared.sessions.closed() {
-        return closed.into();
-    }
+/// Returns what an error on a watch connection means. The end of that connection is not the end of the session.
+fn of_other(error: Error) -> Failure {
     if classify(&error).kind == ErrorKind::SessionLost {
         Failure::NotWatching(None)
     } else {

@@ -1,11 +1,11 @@
-//! The backend, which delegates each operation to its own file.
+//! The backend: its operations, each as a loop of attempts. The attempts are in files of their own.
 
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
-use zlock_core::kit::Task;
+use zlock_core::kit::{Task, repeat};
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
     LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
@@ -13,11 +13,17 @@ use zlock_core::{
 
 use crate::config::ZkOptions;
 use crate::connect::connect;
-use crate::create::Wanted;
+use crate::create::{Needs, Wanted, create};
+use crate::delete::{delete, hand_over};
 use crate::heartbeat::{interval, unwritten};
 use crate::manager::Manager;
+use crate::operation::Operation;
+use crate::read::{Children, Data};
+use crate::relabel::Relabel;
 use crate::session::Shared;
 use crate::touches::usual_life;
+use crate::watch::{WatchData, WatchNode, WatchQueue};
+use crate::write::{Write, check_size};
 
 /// A ZooKeeper ensemble as a coordination store.
 ///
@@ -83,6 +89,10 @@ impl ZkBackend {
         let life = usual_life(timeout, half_tick, heartbeat, unwritten(timeout));
         Some(SessionTerms::new(timeout, heartbeat, life))
     }
+
+    fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
+        Operation::new(&self.shared, name, path)
+    }
 }
 
 #[async_trait]
@@ -94,8 +104,8 @@ impl CoordinationBackend for ZkBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        let wanted = Wanted { label, node_id, data, is_unlisted: false };
-        crate::create::create(&self.shared, parent, wanted).await
+        let wanted = Wanted { label, node_id, data, needs: Needs::Queue };
+        create(self.operation("create", parent), wanted).await
     }
 
     async fn create_unlisted(
@@ -105,44 +115,53 @@ impl CoordinationBackend for ZkBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        let wanted = Wanted { label, node_id, data, is_unlisted: true };
-        crate::create::create(&self.shared, parent, wanted).await
+        let wanted = Wanted { label, node_id, data, needs: Needs::Number };
+        create(self.operation("create", parent), wanted).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
-        crate::read::children(&self.shared, parent).await
+        repeat(&mut self.operation("children", parent), &mut Children).await
     }
 
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-        crate::watch::queue(&self.shared, parent).await
+        repeat(&mut self.operation("children_with_watch", parent), &mut WatchQueue).await
     }
 
     async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        crate::watch::node(&self.shared, parent, seen).await
+        repeat(&mut self.operation("exists_with_watch", parent), &mut WatchNode { seen }).await
     }
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-        crate::relabel::relabel(&self.shared, parent, node, label).await
+        let mut operation = self.operation("relabel", parent);
+        let id = operation.own_id(&node.id);
+        let _hidden = self.shared.sessions.own().hide(&id);
+        self.shared.names.remove(&id);
+        repeat(&mut operation, &mut Relabel::new(node, label)).await
     }
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        crate::delete::delete(&self.shared, parent, target).await
+        delete(self.operation("delete", parent), target).await
     }
 
     async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        crate::delete::hand_over(&self.shared, parent, node, next).await
+        hand_over(self.operation("delete", parent), node, next).await
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-        crate::read::data(&self.shared, parent, node).await
+        let mut data = Data { node, name: node.name.clone() };
+        repeat(&mut self.operation("data", parent), &mut data).await
     }
 
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        crate::watch::data(&self.shared, parent, node).await
+        let mut data = WatchData { node, name: node.name.clone() };
+        repeat(&mut self.operation("data_with_watch", parent), &mut data).await
     }
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        crate::write::data(&self.shared, parent, node, data).await
+        let mut operation = self.operation("set_data", parent);
+        check_size(&operation, data)?;
+        let mut write = Write { node, name: node.name.clone(), data };
+        repeat(&mut operation, &mut write).await
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -1,31 +1,21 @@
 //! Removing a node.
 
+use std::ops::ControlFlow::Break;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use zlock_core::kit::SessionKey;
-use zlock_core::{Deletion, HandOver, Label, LockPath, Node, NodeId, NodeName, Queue, Result, Target};
+use zlock_core::kit::{Attempt, SessionKey, repeat};
+use zlock_core::{Deletion, ErrorKind, HandOver, Label, Node, NodeId, NodeName, Queue, Result, Target};
 use zookeeper_client::{Error, MultiWriteError};
 
 use crate::error::Failure;
 use crate::listings::{Listed, Path};
-use crate::operation::{ANY_VERSION, Operation};
-use crate::session::{Freshness, Shared};
-
-/// Removes the node with the target's ID, and returns whether this call did.
-pub(crate) async fn delete(shared: &Arc<Shared>, parent: &LockPath, target: &Target) -> Result<Deletion> {
-    let mut operation = begin(shared, parent, target.id());
-    complete(shared, &mut operation, target).await
-}
+use crate::operation::{ANY_VERSION, Attempted, Leaves, Operation};
+use crate::session::Freshness;
 
 /// Removes the node of an own lock, and returns whether all of `next` existed then.
-pub(crate) async fn hand_over(
-    shared: &Arc<Shared>,
-    parent: &LockPath,
-    node: &Node,
-    next: &[Node],
-) -> Result<HandOver> {
-    let mut operation = begin(shared, parent, &node.id);
+pub(crate) async fn hand_over(mut operation: Operation<'_>, node: &Node, next: &[Node]) -> Result<HandOver> {
+    forget(&operation, &node.id);
     let session = operation.budget.session().await?;
     if node.session == Some(session.id) {
         match all_or_nothing(&mut operation, session, node, next).await {
@@ -34,18 +24,15 @@ pub(crate) async fn hand_over(
             Err(failure) => operation.budget.retry(failure).await?,
         }
     }
-    let target = Target::Node(node.clone());
-    complete(shared, &mut operation, &target).await.map(HandOver::Unconfirmed)
+    delete(operation, &Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
 }
 
 /// Begins a delete: from here on, the backend no longer reports the deletion of the node.
-fn begin<'a>(shared: &'a Shared, parent: &'a LockPath, node_id: &NodeId) -> Operation<'a> {
-    let operation = Operation::new(shared, "delete", parent);
-    let id = operation.own_id(node_id);
+fn forget(operation: &Operation<'_>, node_id: &NodeId) {
+    let (shared, id) = (operation.shared, operation.own_id(node_id));
     shared.sessions.own().remove(&id);
     shared.contents.remove(&id);
     shared.names.remove(&id);
-    operation
 }
 
 /// Deletes the node if it and all of `next` exist. Returns `false` if one does not.
@@ -57,7 +44,7 @@ async fn all_or_nothing(
 ) -> Result<bool, Failure> {
     let path = operation.node_path(&node.name);
     let next: Vec<_> = next.iter().map(|next| operation.node_path(&next.name)).collect();
-    let handed = operation.write(session, move |live| async move {
+    let handed = operation.send(session, Leaves::AChange, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_delete(&path, None)?;
         for next in &next {
@@ -72,20 +59,17 @@ async fn all_or_nothing(
     handed.await
 }
 
-async fn complete(shared: &Arc<Shared>, operation: &mut Operation<'_>, target: &Target) -> Result<Deletion> {
-    let mut removed = false;
-    loop {
-        if let Target::Node(node) = target
-            && shared.sessions.closed().is_none()
-            && node.session.is_some_and(|id| shared.sessions.is_past(id))
-        {
-            return Ok(deletion(operation, removed));
-        }
-        let session = operation.budget.session().await?;
-        match once(shared, operation, session, target, &mut removed).await {
-            Ok(()) => return Ok(deletion(operation, removed)),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+/// Removes the node with the target's ID, and returns whether this call did.
+pub(crate) async fn delete(mut operation: Operation<'_>, target: &Target) -> Result<Deletion> {
+    forget(&operation, target.id());
+    if let Target::Node(node) = target {
+        operation.budget = operation.budget.of_node(node.session);
+    }
+    let mut delete = Delete { target, removed: false };
+    match repeat(&mut operation, &mut delete).await {
+        Err(error) if error.kind() != ErrorKind::SessionLost => Err(error),
+        // The node was removed with its session.
+        Ok(()) | Err(_) => Ok(deletion(&operation, delete.removed)),
     }
 }
 
@@ -94,42 +78,46 @@ fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
     if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
 }
 
-/// Makes one attempt. Sets `removed` when a request that removed the node is answered.
-async fn once(
-    shared: &Arc<Shared>,
-    operation: &mut Operation<'_>,
-    session: SessionKey,
-    target: &Target,
-    removed: &mut bool,
-) -> Result<(), Failure> {
-    if let Target::Node(node) = target {
-        let found = by_name(operation, session, &node.name).await?;
-        *removed |= found;
-        if found {
-            shared.alone.removed(&operation.server_path(), session, node);
+/// Removes the node with the target's ID.
+struct Delete<'a> {
+    target: &'a Target,
+    /// Set when a request that removed the node is answered.
+    removed: bool,
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for Delete<'_> {
+    type Output = ();
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<()> {
+        if let Target::Node(node) = self.target {
+            let found = by_name(operation, session, &node.name).await?;
+            self.removed |= found;
+            if found {
+                operation.shared.alone.removed(&operation.server_path(), session, node);
+            }
+            // Such a label never changes, so the node cannot have another name by now.
+            if found || node.label == Label::Lock {
+                return Ok(Break(()));
+            }
         }
-        // Such a label never changes, so the node cannot have another name by now.
-        if found || node.label == Label::Lock {
-            return Ok(());
+        // A concurrent relabel may rename the node after the listing. There is never more than one relabel at a time.
+        for _ in 0..2 {
+            // Requests of one session take effect in the order in which they were sent, so no earlier create of this session can
+            // take effect after this listing.
+            let queue = listed_together(operation, session).await?;
+            let mut renamed = false;
+            for name in queue.names_of(self.target.id()) {
+                let found = by_name(operation, session, &name).await?;
+                self.removed |= found;
+                renamed |= !found;
+            }
+            if !renamed {
+                return Ok(Break(()));
+            }
         }
+        // The next attempt follows after a pause.
+        Err(Failure::ServersDisagree)
     }
-    // A concurrent relabel may rename the node after the listing. There is never more than one relabel at a time.
-    for _ in 0..2 {
-        // Requests of one session take effect in the order in which they were sent, so no earlier create of this session can
-        // take effect after this listing.
-        let queue = listed_together(shared, operation, session).await?;
-        let mut renamed = false;
-        for name in queue.names_of(target.id()) {
-            let found = by_name(operation, session, &name).await?;
-            *removed |= found;
-            renamed |= !found;
-        }
-        if !renamed {
-            return Ok(());
-        }
-    }
-    // The next attempt follows after a pause.
-    Err(Failure::ServersDisagree)
 }
 
 /// Lists the queue as it was at some moment after the call. There is only one listing of a path at a time, and the next one
@@ -137,13 +125,10 @@ async fn once(
 ///
 /// # Cancel safety
 /// Safe. The listing is a separate task, so a caller that is not polled does not hold up others.
-async fn listed_together(
-    shared: &Arc<Shared>,
-    operation: &Operation<'_>,
-    session: SessionKey,
-) -> Result<Arc<Queue>, Failure> {
+async fn listed_together(operation: &mut Operation<'_>, session: SessionKey) -> Result<Arc<Queue>, Failure> {
+    let shared = operation.shared;
     let path = shared.listings.of(&operation.server_path());
-    let mut listed = path.join_next(session, || list_next(shared, path.clone(), operation, session));
+    let mut listed = path.join_next(session, || list_next(path.clone(), operation, session));
     let listed = listed.wait_for(Option::is_some);
     let listed = shared.sessions.run_until_ended(session, operation.budget.deadline(), listed).await?;
     let queue = listed.ok().and_then(|queue| queue.clone().flatten());
@@ -154,18 +139,13 @@ async fn listed_together(
     }
 }
 
-fn list_next(
-    shared: &Arc<Shared>,
-    path: Arc<Path>,
-    operation: &Operation<'_>,
-    session: SessionKey,
-) -> Listed {
+fn list_next(path: Arc<Path>, operation: &Operation<'_>, session: SessionKey) -> Listed {
     let (tell, listed) = watch::channel(None);
-    let (shared, parent) = (shared.clone(), operation.budget.path().clone());
+    let (shared, parent) = (operation.shared.clone(), operation.budget.path().clone());
     shared.runtime.clone().spawn(async move {
         let _turn = path.turn.lock().await;
         path.take_next(session);
-        let operation = Operation::new(&shared, "delete", &parent);
+        let mut operation = Operation::new(&shared, "delete", &parent);
         let queue = operation.list(session, Freshness::Latest).await;
         tell.send_replace(Some(queue.ok().map(Arc::new)));
     });
@@ -179,7 +159,9 @@ pub(crate) async fn by_name(
     name: &NodeName,
 ) -> Result<bool, Failure> {
     let path = operation.node_path(name);
-    match operation.write(session, move |live| async move { live.client.delete(&path, None).await }).await {
+    let deleted = operation
+        .send(session, Leaves::AChange, move |live| async move { live.client.delete(&path, None).await });
+    match deleted.await {
         Ok(()) => Ok(true),
         Err(Failure::Zk(Error::NoNode)) => Ok(false),
         Err(failure) => Err(failure),

@@ -19,7 +19,7 @@ use zlock_core::{LockPath, Node};
 use zookeeper_client::{Error, MultiWriteError};
 
 use crate::error::Failure;
-use crate::operation::{ANY_VERSION, Operation};
+use crate::operation::{ANY_VERSION, Leaves, Operation};
 use crate::session::{Freshness, Shared};
 
 /// The number of session timeouts of silence after which a watch first asks the leader. The time doubles after each request.
@@ -68,8 +68,8 @@ impl Suspects {
 
     /// Returns the path of a node that the connected server lists and the leader does not have.
     async fn find(&self) -> Result<Option<String>, Failure> {
-        let operation = Operation::new(&self.shared, "exists_with_watch", &self.parent);
-        let Some(gone) = self.unknown_to_the_leader(&operation).await? else { return Ok(None) };
+        let mut operation = Operation::new(&self.shared, "exists_with_watch", &self.parent);
+        let Some(gone) = self.unknown_to_the_leader(&mut operation).await? else { return Ok(None) };
         // The server has answered that transaction, so it has applied all transactions before it.
         let queue = operation.list(self.session, Freshness::Latest).await?;
         let listed = queue.iter().any(|node| node.name == gone.name);
@@ -77,9 +77,9 @@ impl Suspects {
     }
 
     /// Returns the first node that the leader does not have.
-    async fn unknown_to_the_leader(&self, operation: &Operation<'_>) -> Result<Option<&Node>, Failure> {
+    async fn unknown_to_the_leader(&self, operation: &mut Operation<'_>) -> Result<Option<&Node>, Failure> {
         let paths: Vec<_> = self.nodes.iter().map(|node| operation.node_path(&node.name)).collect();
-        let asked = operation.ask(self.session, move |live| async move {
+        let asked = operation.send(self.session, Leaves::Nothing, move |live| async move {
             let mut transaction = live.client.new_multi_writer();
             for path in &paths {
                 transaction.add_check_version(path, ANY_VERSION)?;

@@ -13,6 +13,10 @@ pub(crate) enum Failure {
     Interrupted(Interrupted),
     /// The connected server keeps listing a node that the leader, or the server of a watch connection, does not have.
     ServersDisagree,
+    /// The operation's node no longer exists.
+    NodeDeleted,
+    /// The operation's node belongs to another session.
+    OtherSession,
     /// The session of a watch connection is over, or could not be opened, for this reason if known.
     NotWatching(Option<Error>),
     /// There is no room for another watch, on a path of this many bytes.
@@ -24,6 +28,8 @@ impl kit::Failure for Failure {
         let (kind, ambiguous, retryable) = match self {
             Failure::Zk(error) => return classify(error),
             Failure::Interrupted(interrupted) => return interrupted.classify(),
+            Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
+            Failure::OtherSession => (ErrorKind::SessionLost, false, false),
             Failure::NotWatching(None) | Failure::ServersDisagree => (ErrorKind::Unavailable, false, true),
             Failure::NotWatching(Some(error)) => {
                 (error.kind(), false, error.kind() == ErrorKind::Unavailable)
@@ -51,7 +57,14 @@ impl kit::Failure for Failure {
                  for {more} more"
             )),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
+            Failure::NodeDeleted | Failure::OtherSession => error,
         }
+    }
+}
+
+impl From<zk::Error> for Failure {
+    fn from(error: zk::Error) -> Self {
+        Failure::Zk(error)
     }
 }
 

@@ -49,29 +49,36 @@ impl<T> Cancel for Slot<T> {
 #[derive(Default)]
 pub(crate) struct InFlight(Mutex<Vec<Weak<dyn Cancel>>>);
 
+/// All calls, locked.
+pub(crate) struct Calls<'a>(MutexGuard<'a, Vec<Weak<dyn Cancel>>>);
+
 impl InFlight {
-    /// Begins a call. `begin` looks up the session under the mutex that [`cancel_all`](Self::cancel_all) locks after the
-    /// session's end. So it finds either a session whose end will cancel this call, or none.
-    pub(crate) fn begin<T: 'static, F>(&self, begin: impl FnOnce() -> Option<F>) -> Option<Call<T>>
-    where
-        F: Future<Output = T> + Send + 'static,
-    {
-        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = Arc::new(Slot(Mutex::new(Some(Box::pin(begin()?) as Answer<T>))));
+    /// Locks the calls. [`cancel_all`](Self::cancel_all) locks them after a session's end. So a session that is found live
+    /// meanwhile is one whose end cancels the calls that begin meanwhile.
+    pub(crate) fn lock(&self) -> Calls<'_> {
+        Calls(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Cancels all calls. Their session must have ended before, so that no further call begins in it.
+    pub(crate) fn cancel_all(&self) {
+        let calls = std::mem::take(&mut *self.lock().0);
+        for call in calls.iter().filter_map(Weak::upgrade) {
+            call.cancel();
+        }
+    }
+}
+
+impl Calls<'_> {
+    /// Adds a call, which is the future of its answer.
+    pub(crate) fn begin<T: 'static>(&mut self, answer: impl Future<Output = T> + Send + 'static) -> Call<T> {
+        let Calls(calls) = self;
+        let slot = Arc::new(Slot(Mutex::new(Some(Box::pin(answer) as Answer<T>))));
         if calls.len() == calls.capacity() {
             calls.retain(|call| call.strong_count() > 0);
         }
         let call: Weak<Slot<T>> = Arc::downgrade(&slot);
         calls.push(call);
-        Some(Call(slot))
-    }
-
-    /// Cancels all calls. Their session must have ended before, so that no further call begins in it.
-    pub(crate) fn cancel_all(&self) {
-        let calls = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        for call in calls.iter().filter_map(Weak::upgrade) {
-            call.cancel();
-        }
+        Call(slot)
     }
 }
 
@@ -90,7 +97,7 @@ mod tests {
     fn an_answered_call_lets_go_of_what_it_has() {
         let client = Arc::new(());
         let (calls, has) = (InFlight::default(), client.clone());
-        let call = calls.begin(|| Some(async move { Arc::strong_count(&has) })).unwrap();
+        let call = calls.lock().begin(async move { Arc::strong_count(&has) });
         assert_eq!(poll(&call), Poll::Ready(2));
         assert_eq!(Arc::strong_count(&client), 1);
         assert_eq!(poll(&call), Poll::Pending);
@@ -100,14 +107,10 @@ mod tests {
     fn a_call_that_is_kept_and_not_polled_lets_go_when_it_is_cancelled() {
         let client = Arc::new(());
         let (calls, has) = (InFlight::default(), client.clone());
-        let call = calls
-            .begin(|| {
-                Some(async move {
-                    pending::<()>().await;
-                    drop(has);
-                })
-            })
-            .unwrap();
+        let call = calls.lock().begin(async move {
+            pending::<()>().await;
+            drop(has);
+        });
         assert!(poll(&call).is_pending());
         calls.cancel_all();
         assert!(poll(&call).is_pending());
@@ -117,9 +120,9 @@ mod tests {
     #[test]
     fn calls_that_are_done_do_not_pile_up() {
         let calls = InFlight::default();
-        let kept = calls.begin(|| Some(pending::<()>())).unwrap();
+        let kept = calls.lock().begin(pending::<()>());
         for _ in 0..1000 {
-            assert!(poll(&calls.begin(|| Some(ready(()))).unwrap()).is_ready());
+            assert!(poll(&calls.lock().begin(ready(()))).is_ready());
         }
         let weaks = calls.0.lock().unwrap();
         assert!(weaks.len() <= 8, "{}", weaks.len());

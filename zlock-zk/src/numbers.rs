@@ -29,7 +29,7 @@ use zlock_core::{NodeName, Sequence};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
-use crate::operation::Operation;
+use crate::operation::{Leaves, Operation};
 
 /// The number of numbers on either side of the wrap that are at the edge.
 const EDGE: i64 = 1 << 20;
@@ -67,7 +67,7 @@ pub(crate) async fn start_over(
     node: &NodeName,
 ) -> Result<bool, Failure> {
     let (node, parent) = (operation.node_path(node), operation.server_path());
-    let sent = operation.write(session, move |live| async move {
+    let sent = operation.send(session, Leaves::AChange, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_delete(&node, None)?;
         transaction.add_delete(&parent, None)?;
@@ -120,7 +120,7 @@ impl UsedUp {
         Ok(())
     }
 
-    async fn is_over(&self, operation: &Operation<'_>, session: SessionKey) -> Result<bool, Failure> {
+    async fn is_over(&self, operation: &mut Operation<'_>, session: SessionKey) -> Result<bool, Failure> {
         match czxid_and_children(operation, session).await? {
             Some((czxid, children)) if czxid == self.czxid => {
                 if children > 0 {
@@ -130,7 +130,9 @@ impl UsedUp {
             _ => return Ok(true),
         }
         let path = operation.server_path();
-        match operation.ask(session, move |live| async move { live.client.delete(&path, None).await }).await {
+        let deleted = operation
+            .send(session, Leaves::Nothing, move |live| async move { live.client.delete(&path, None).await });
+        match deleted.await {
             Ok(()) | Err(Failure::Zk(Error::NoNode)) => Ok(true),
             // Without the permission, the server removes empty containers by itself.
             Err(Failure::Zk(Error::NotEmpty | Error::NoAuth)) => Ok(false),
@@ -141,12 +143,13 @@ impl UsedUp {
 
 /// Returns what identifies the parent, and the number of its children. `None` if it does not exist.
 async fn czxid_and_children(
-    operation: &Operation<'_>,
+    operation: &mut Operation<'_>,
     session: SessionKey,
 ) -> Result<Option<(i64, i32)>, Failure> {
     let path = operation.server_path();
-    let stat = operation.ask(session, move |live| async move { live.client.check_stat(&path).await }).await?;
-    Ok(stat.map(|stat| (stat.czxid, stat.num_children)))
+    let stat = operation
+        .send(session, Leaves::Nothing, move |live| async move { live.client.check_stat(&path).await });
+    Ok(stat.await?.map(|stat| (stat.czxid, stat.num_children)))
 }
 
 #[cfg(test)]

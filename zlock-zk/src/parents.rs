@@ -4,19 +4,19 @@ use zlock_core::kit::SessionKey;
 use zookeeper_client::{Acls, CreateMode, Error};
 
 use crate::error::Failure;
-use crate::operation::Operation;
+use crate::operation::{Leaves, Operation};
 
 /// Creates the path of the operation and everything that is missing above it, as container nodes: the server removes them by
 /// itself some time after their last child is gone.
 ///
 /// It begins at the bottom and goes up only while the server reports a missing parent. So an ancestor that exists needs no
 /// permission of ours, and one that disappears meanwhile is created again.
-pub(crate) async fn make(operation: &Operation<'_>, session: SessionKey) -> Result<(), Failure> {
+pub(crate) async fn make(operation: &mut Operation<'_>, session: SessionKey) -> Result<(), Failure> {
     let path = operation.server_path();
     let mut end = path.len();
     loop {
         let (ancestor, acls) = (path[..end].to_owned(), operation.shared.options.acls.clone());
-        let made = operation.ask(session, move |live| async move {
+        let made = operation.send(session, Leaves::Nothing, move |live| async move {
             let options = CreateMode::Container.with_acls(Acls::new(&acls));
             live.client.create(&ancestor, b"", &options).await
         });

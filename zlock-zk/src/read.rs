@@ -1,56 +1,58 @@
 //! Reading without a watch.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::{Duration, SystemTime};
 
-use zlock_core::kit::SessionKey;
-use zlock_core::{FencingToken, LockPath, Node, NodeData, Queue, Result, SessionId};
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{FencingToken, Node, NodeData, NodeName, Queue, SessionId};
 use zookeeper_client::{Error, Stat};
 
 use crate::error::Failure;
-use crate::operation::Operation;
-use crate::session::{Freshness, Shared, catch_up};
+use crate::operation::{Attempted, Leaves, Operation};
+use crate::session::{Freshness, catch_up};
 
-/// Returns the queue of a path.
-pub(crate) async fn children(shared: &Shared, parent: &LockPath) -> Result<Queue> {
-    let mut operation = Operation::new(shared, "children", parent);
-    loop {
-        let session = operation.budget.session().await?;
-        match operation.list(session, Freshness::Told).await {
-            Ok(queue) => return Ok(queue),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+/// Lists a queue.
+pub(crate) struct Children;
+
+impl<'o> Attempt<Operation<'o>, Failure> for Children {
+    type Output = Queue;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Queue> {
+        operation.list(session, Freshness::Told).await.map(Break)
     }
 }
 
-/// Returns the data of a node, whatever its current name.
-pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-    let mut operation = Operation::new(shared, "data", parent);
-    let mut name = node.name.clone();
-    loop {
-        let session = operation.budget.session().await?;
-        let path = operation.node_path(&name);
-        let failure = match read(&operation, session, path).await {
-            Ok(Some(data)) => return Ok(Some(data)),
-            Ok(None) => match operation.renamed(session, node).await {
-                Ok(Some(now)) => {
-                    name = now;
-                    continue;
-                }
-                Ok(None) => return Ok(None),
-                Err(failure) => failure,
-            },
-            Err(failure) => failure,
-        };
-        operation.budget.retry(failure).await?;
+/// Reads the data of a node, whatever its current name.
+pub(crate) struct Data<'a> {
+    pub(crate) node: &'a Node,
+    /// The node's name, as far as we know.
+    pub(crate) name: NodeName,
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for Data<'_> {
+    type Output = Option<NodeData>;
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<Option<NodeData>> {
+        if let Some(data) = read(operation, session, &self.name).await? {
+            return Ok(Break(Some(data)));
+        }
+        let Some(now) = operation.renamed(session, self.node).await? else { return Ok(Break(None)) };
+        self.name = now;
+        Ok(Continue(()))
     }
 }
 
 async fn read(
-    operation: &Operation<'_>,
+    operation: &mut Operation<'_>,
     session: SessionKey,
-    path: String,
+    name: &NodeName,
 ) -> Result<Option<NodeData>, Failure> {
-    let read = operation.ask(session, move |live| async move {
+    let path = operation.node_path(name);
+    let read = operation.send(session, Leaves::Nothing, move |live| async move {
         let (synced, read) = tokio::join!(catch_up(&live, Freshness::Told), live.client.get_data(&path));
         synced.and(read)
     });

@@ -1,65 +1,75 @@
 //! Giving an own node another label: on ZooKeeper, another name.
 
-use zlock_core::kit::SessionKey;
-use zlock_core::{ErrorKind, Label, LockPath, Node, NodeId, NodeName, Result};
+use std::mem::replace;
+use std::ops::ControlFlow::{Break, Continue};
+
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Label, Node, NodeId, NodeName};
 use zookeeper_client::{Acls, CreateMode, Error};
 
 use crate::contents::Contents;
 use crate::error::Failure;
-use crate::operation::Operation;
-use crate::session::{Freshness, Shared};
+use crate::operation::{Attempted, Leaves, Operation};
+use crate::session::Freshness;
 
-/// Renames the node so that its name has `label`, in one transaction: no client sees the queue without it.
-pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-    let mut operation = Operation::new(shared, "relabel", parent);
-    let relabelled = node.clone().relabelled(NodeName::of(&node.id, label, node.sequence), label);
-    let id = operation.own_id(&node.id);
-    let _hidden = shared.sessions.own().hide(&id);
-    shared.names.remove(&id);
-    // The current name of the node, as far as we know.
-    let mut name = node.name.clone();
-    let mut is_repeated = false;
-    loop {
-        let session = operation.budget.session().await?;
-        if node.session.is_some_and(|id| id != session.id) {
-            return Err(operation.budget.error(ErrorKind::SessionLost));
-        }
-        let renamed = if name == relabelled.name {
-            exists(&operation, session, &name).await
-        } else {
-            rename(&mut operation, session, &id, &name, &relabelled.name).await
-        };
-        let failure = match renamed {
-            Ok(true) => {
-                shared.names.insert(&id, relabelled.name.clone());
-                return Ok(relabelled);
-            }
-            // The node is gone, or an earlier relabel took effect. The ID shows which.
-            Ok(false) => match operation.list(session, Freshness::Latest).await {
-                Ok(queue) => match queue.find(&node.id) {
-                    // Once it may have the same name: another client has written its data since we read them.
-                    Some(found) if found.name != name || !std::mem::replace(&mut is_repeated, true) => {
-                        name = found.name.clone();
-                        continue;
-                    }
-                    Some(_) => Failure::ServersDisagree,
-                    None => {
-                        operation.budget.ambiguous = false;
-                        return Err(operation.budget.error(ErrorKind::NodeDeleted));
-                    }
-                },
-                Err(failure) => failure,
-            },
-            Err(failure) => failure,
-        };
-        operation.budget.retry(failure).await?;
+/// Renames a node so that its name has another label, in one transaction: no client sees the queue without it.
+pub(crate) struct Relabel<'a> {
+    node: &'a Node,
+    /// The node as it will be.
+    relabelled: Node,
+    /// The node's name, as far as we know.
+    name: NodeName,
+    /// `true` if the node was found under that name after an attempt had not found it.
+    is_repeated: bool,
+}
+
+impl<'a> Relabel<'a> {
+    pub(crate) fn new(node: &'a Node, label: Label) -> Self {
+        let relabelled = node.clone().relabelled(NodeName::of(&node.id, label, node.sequence), label);
+        Relabel { node, relabelled, name: node.name.clone(), is_repeated: false }
     }
 }
 
-async fn exists(operation: &Operation<'_>, session: SessionKey, name: &NodeName) -> Result<bool, Failure> {
+impl<'o> Attempt<Operation<'o>, Failure> for Relabel<'_> {
+    type Output = Node;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Node> {
+        if self.node.session.is_some_and(|id| id != session.id) {
+            return Err(Failure::OtherSession);
+        }
+        let id = operation.own_id(&self.node.id);
+        let is_renamed = if self.name == self.relabelled.name {
+            exists(operation, session, &self.name).await?
+        } else {
+            rename(operation, session, &id, &self.name, &self.relabelled.name).await?
+        };
+        if is_renamed {
+            operation.shared.names.insert(&id, self.relabelled.name.clone());
+            return Ok(Break(self.relabelled.clone()));
+        }
+        // The node is gone, or an earlier relabel took effect. The ID shows which.
+        let queue = operation.list(session, Freshness::Latest).await?;
+        match queue.find(&self.node.id) {
+            // Once it may have the same name: another client has written its data since we read them.
+            Some(found) if found.name != self.name || !replace(&mut self.is_repeated, true) => {
+                self.name = found.name.clone();
+                Ok(Continue(()))
+            }
+            Some(_) => Err(Failure::ServersDisagree),
+            None => Err(operation.node_deleted()),
+        }
+    }
+}
+
+async fn exists(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    name: &NodeName,
+) -> Result<bool, Failure> {
     let path = operation.node_path(name);
-    let stat = operation.ask(session, move |live| async move { live.client.check_stat(&path).await }).await?;
-    Ok(stat.is_some())
+    let stat = operation
+        .send(session, Leaves::Nothing, move |live| async move { live.client.check_stat(&path).await });
+    Ok(stat.await?.is_some())
 }
 
 /// One transaction: creates the new node and deletes the old one. Returns `false` if the node was not as expected.
@@ -80,7 +90,7 @@ async fn rename(
         },
     };
     let (acls, Contents { data, version }) = (operation.shared.options.acls.clone(), contents.clone());
-    let sent = operation.write(session, move |live| async move {
+    let sent = operation.send(session, Leaves::AChange, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_create(&to, &data, &CreateMode::Ephemeral.with_acls(Acls::new(&acls)))?;
         // With the version, so that data which another client wrote in between, such as a revocation, is not lost.
@@ -101,11 +111,13 @@ async fn rename(
 }
 
 async fn read(
-    operation: &Operation<'_>,
+    operation: &mut Operation<'_>,
     session: SessionKey,
     path: String,
 ) -> Result<Option<Contents>, Failure> {
-    match operation.ask(session, move |live| async move { live.client.get_data(&path).await }).await {
+    let read = operation
+        .send(session, Leaves::Nothing, move |live| async move { live.client.get_data(&path).await });
+    match read.await {
         Ok((data, stat)) => Ok(Some(Contents { data: data.into(), version: stat.version })),
         Err(Failure::Zk(Error::NoNode)) => Ok(None),
         Err(failure) => Err(failure),

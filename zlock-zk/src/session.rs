@@ -1,7 +1,7 @@
-//! The session as seen by operations: the owner of the nodes, and the way to send a request.
+//! The session as seen by operations: the owner of the nodes.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use crate::config::ZkOptions;
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::gate::Gate;
-use crate::in_flight::{Call, InFlight};
+use crate::in_flight::InFlight;
 use crate::listings::Listings;
 use crate::staleness::Staleness;
 use crate::states::Changes;
@@ -123,7 +123,7 @@ pub(crate) struct Shared {
     pub(crate) alone: Alone,
     /// The servers that were found last, in groups.
     pub(crate) servers: Mutex<Option<Arc<[Vec<String>]>>>,
-    in_flight: InFlight,
+    pub(crate) in_flight: InFlight,
 }
 
 impl Shared {
@@ -164,26 +164,6 @@ impl Shared {
         self.names.retain(self.sessions.own());
     }
 
-    /// Sends the request of `call` in this session, and waits for its answer.
-    ///
-    /// While the session is connected, the request is sent at the first poll, so the order of polls is the order on the wire.
-    ///
-    /// # Cancel safety
-    /// The request may still take effect.
-    pub(crate) async fn request<T, F>(
-        &self,
-        session: SessionKey,
-        until: Instant,
-        call: impl FnOnce(Arc<Live>) -> F,
-    ) -> Result<T, Failure>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, zk::Error>> + Send + 'static,
-    {
-        let answer = self.begin(session, until, call).await?.answer(until).await?;
-        answer.map_err(|error| self.to_failure(session, error))
-    }
-
     /// Returns the watches of this session.
     pub(crate) fn watchers(&self, session: SessionKey) -> Result<Arc<Watchers>, Failure> {
         let live = self.sessions.get(session);
@@ -194,33 +174,6 @@ impl Shared {
     /// connection.
     pub(crate) fn may_be_behind(&self, session: SessionKey) -> bool {
         self.sessions.get(session).is_some_and(|live| live.staleness.is_suspected())
-    }
-
-    /// Begins a call in this session once the session is connected. Otherwise the library would queue requests without a
-    /// limit, and send all of them when it reconnects.
-    pub(crate) async fn begin<T, F>(
-        &self,
-        session: SessionKey,
-        until: Instant,
-        call: impl FnOnce(Arc<Live>) -> F,
-    ) -> Result<UnderWay<'_, T>, Failure>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + Send + 'static,
-    {
-        let mut call = Some(call);
-        loop {
-            let begun = self.in_flight.begin(|| {
-                // A session past its deadline must not be used, even if the manager has not ended it yet.
-                let live =
-                    self.sessions.get(session).filter(|_| self.sessions.is_connected(session) == Ok(true))?;
-                call.take().map(|call| call(live))
-            });
-            if let Some(call) = begun {
-                return Ok(UnderWay { shared: self, session, call: Some(call), see_through: false });
-            }
-            self.sessions.connected(session, until).await?;
-        }
     }
 
     /// Adds a node. Its create, or the request that found it, passed through the leader. It was sent at this instant and is
@@ -246,61 +199,18 @@ impl Shared {
         Ok(notice)
     }
 
-    /// Turns an error of the client library into a failure. If the error means that the session is over, that is published at
+    /// Returns what an error means for a request in this session. If it means that the session is over, that is published at
     /// once, so that nothing retries in vain until the manager runs.
-    pub(crate) fn to_failure(&self, session: SessionKey, error: zk::Error) -> Failure {
+    pub(crate) fn to_failure(&self, session: SessionKey, error: impl Into<Failure>) -> Failure {
         // An error that the library returns when its runtime ends is no answer.
         if let Some(closed) = self.sessions.closed() {
             return closed.into();
         }
-        let failure = Failure::Zk(error);
+        let failure = error.into();
         if failure.classify().kind == ErrorKind::SessionLost {
             self.sessions.publisher().lose(session.epoch);
         }
         failure
-    }
-}
-
-/// A call that has begun in a session.
-pub(crate) struct UnderWay<'a, T: Send + 'static> {
-    shared: &'a Shared,
-    session: SessionKey,
-    call: Option<Call<T>>,
-    see_through: bool,
-}
-
-impl<T: Send + 'static> UnderWay<'_, T> {
-    /// Makes the call continue when this is dropped, until it is answered or the session is over.
-    #[must_use]
-    pub(crate) fn seen_through(mut self) -> Self {
-        self.see_through = true;
-        self
-    }
-
-    /// Waits for the answer.
-    pub(crate) async fn answer(mut self, until: Instant) -> Result<T, Failure> {
-        let sessions = &self.shared.sessions;
-        let Some(call) = &self.call else { return Err(sessions.interrupted().into()) };
-        let answer = sessions.run_until_ended(self.session, until, poll_fn(|cx| call.poll(cx))).await?;
-        self.call = None;
-        Ok(answer)
-    }
-}
-
-impl<T: Send + 'static> Drop for UnderWay<'_, T> {
-    fn drop(&mut self) {
-        if self.see_through
-            && let Some(call) = self.call.take()
-        {
-            let ended = self.shared.sessions.ended(self.session);
-            self.shared.runtime.spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = ended => {}
-                    answer = poll_fn(|cx| call.poll(cx)) => drop(answer),
-                }
-            });
-        }
     }
 }
 

@@ -2,90 +2,127 @@
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
-use std::sync::Arc;
+use std::ops::ControlFlow::{Break, Continue};
 
-use zlock_core::kit::SessionKey;
-use zlock_core::{Existence, Label, LockPath, Node, NodeName, Queue, Result, Watch, WatchEvent};
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Existence, Label, Node, NodeName, Queue, Watch, WatchEvent};
 use zookeeper_client::{Error, EventType};
 
 use crate::arm::read_armed;
 use crate::disagreement::Suspects;
 use crate::error::Failure;
-use crate::operation::Operation;
+use crate::operation::{Attempted, Operation};
 use crate::session::{Freshness, Shared};
 use crate::watchers::Watched;
 use crate::watching::Watching;
 
-/// Arms a watch on `seen` if the node is still as it was seen.
-pub(crate) async fn node(shared: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
-    let mut operation = Operation::new(shared, "exists_with_watch", parent);
-    loop {
-        let session = operation.budget.session().await?;
-        match arm(&operation, shared, session, seen).await {
-            Ok(existence) => return Ok(existence),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
-    }
+/// Arms a watch on a node if it is still as it was seen.
+pub(crate) struct WatchNode<'a> {
+    pub(crate) seen: &'a Node,
 }
 
-async fn arm(
-    operation: &Operation<'_>,
-    shared: &Arc<Shared>,
-    session: SessionKey,
-    seen: &Node,
-) -> Result<Existence, Failure> {
-    match read_and_watch(operation, session, &seen.name).await? {
-        Some((_, watching)) => {
-            let suspects = Suspects::new(shared, session, operation.budget.path(), [seen]);
-            Ok(Existence::Watching(watch(shared, session, watching, seen.label, suspects.watch())))
-        }
-        // Such a label never changes, and the session's own server has answered.
-        None if seen.label == Label::Lock && !shared.may_be_behind(session) => Ok(Existence::Deleted),
-        // The node is gone, or was renamed: only a listing shows which.
-        None => {
-            let queue = operation.list(session, Freshness::Told).await?;
-            match queue.find(&seen.id) {
-                None => Ok(Existence::Deleted),
-                // A watch connection's server does not have it. The next attempt follows after a pause.
-                Some(node) if node.name == seen.name => Err(Failure::ServersDisagree),
-                Some(node) => Ok(Existence::Changed(node.clone())),
-            }
-        }
-    }
-}
+impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
+    type Output = Existence;
 
-/// Returns the data of a node, whatever its current name, and a watch on its change.
-pub(crate) async fn data(
-    shared: &Shared,
-    parent: &LockPath,
-    node: &Node,
-) -> Result<Option<(Vec<u8>, Watch)>> {
-    let mut operation = Operation::new(shared, "data_with_watch", parent);
-    let mut name = node.name.clone();
-    loop {
-        let session = operation.budget.session().await?;
-        let failure = match read_and_watch(&operation, session, &name).await {
-            Ok(Some((data, watching))) => {
-                return Ok(Some((data, watch(shared, session, watching, node.label, pending()))));
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Existence> {
+        let shared = operation.shared;
+        match read_and_watch(operation, session, &self.seen.name).await? {
+            Some((_, watching)) => {
+                let suspects = Suspects::new(shared, session, operation.budget.path(), [self.seen]);
+                Ok(Break(Existence::Watching(watch(
+                    shared,
+                    session,
+                    watching,
+                    self.seen.label,
+                    suspects.watch(),
+                ))))
             }
-            Ok(None) => match operation.renamed(session, node).await {
-                Ok(Some(now)) => {
-                    name = now;
-                    continue;
+            // Such a label never changes, and the session's own server has answered.
+            None if self.seen.label == Label::Lock && !shared.may_be_behind(session) => {
+                Ok(Break(Existence::Deleted))
+            }
+            // The node is gone, or was renamed: only a listing shows which.
+            None => {
+                let queue = operation.list(session, Freshness::Told).await?;
+                match queue.find(&self.seen.id) {
+                    None => Ok(Break(Existence::Deleted)),
+                    // A watch connection's server does not have it. The next attempt follows after a pause.
+                    Some(node) if node.name == self.seen.name => Err(Failure::ServersDisagree),
+                    Some(node) => Ok(Break(Existence::Changed(node.clone()))),
                 }
-                Ok(None) => return Ok(None),
-                Err(failure) => failure,
-            },
-            Err(failure) => failure,
-        };
-        operation.budget.retry(failure).await?;
+            }
+        }
+    }
+}
+
+/// Reads the data of a node, whatever its current name, and arms a watch on its change.
+pub(crate) struct WatchData<'a> {
+    pub(crate) node: &'a Node,
+    /// The node's name, as far as we know.
+    pub(crate) name: NodeName,
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchData<'_> {
+    type Output = Option<(Vec<u8>, Watch)>;
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<Option<(Vec<u8>, Watch)>> {
+        if let Some((data, watching)) = read_and_watch(operation, session, &self.name).await? {
+            let watch = watch(operation.shared, session, watching, self.node.label, pending());
+            return Ok(Break(Some((data, watch))));
+        }
+        let Some(now) = operation.renamed(session, self.node).await? else { return Ok(Break(None)) };
+        self.name = now;
+        Ok(Continue(()))
+    }
+}
+
+/// Lists a queue, and arms a watch on its changes.
+pub(crate) struct WatchQueue;
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
+    type Output = (Queue, Watch);
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<(Queue, Watch)> {
+        let shared = operation.shared;
+        let path = operation.server_path();
+        let listed = read_armed(operation, session, Watched::Children(path.clone()), |client, path| {
+            Box::pin(client.list_and_watch_children(path))
+        });
+        match listed.await {
+            Ok((names, watching)) => {
+                let queue = Queue::listed(names);
+                let suspects = Suspects::new(shared, session, operation.budget.path(), &*queue);
+                let watch = watch_children(shared, session, watching, suspects.watch());
+                return Ok(Break((queue, watch)));
+            }
+            Err(Failure::Zk(Error::NoNode)) => {}
+            Err(failure) => return Err(failure),
+        }
+        // A missing parent has no children to watch, so the watch is on the creation of the parent.
+        let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
+            Box::pin(client.check_and_watch_stat(path))
+        });
+        let (stat, watching) = watched.await?;
+        Ok(match stat {
+            None => Break((Queue::default(), watch_children(shared, session, watching, pending()))),
+            // It was created in between.
+            Some(_) => Continue(()),
+        })
     }
 }
 
 /// Sends one request for a node's data, with a watch on the node. `None` without a watch if the node does not exist.
 /// (`exists` would leave a watch.)
 async fn read_and_watch(
-    operation: &Operation<'_>,
+    operation: &mut Operation<'_>,
     session: SessionKey,
     name: &NodeName,
 ) -> Result<Option<(Vec<u8>, Watching)>, Failure> {
@@ -101,47 +138,6 @@ async fn read_and_watch(
         Err(Failure::Zk(Error::NoNode)) => Ok(None),
         Err(failure) => Err(failure),
     }
-}
-
-/// Returns the queue and a watch on its changes.
-pub(crate) async fn queue(shared: &Arc<Shared>, parent: &LockPath) -> Result<(Queue, Watch)> {
-    let mut operation = Operation::new(shared, "children_with_watch", parent);
-    loop {
-        let session = operation.budget.session().await?;
-        match list_and_watch(&operation, shared, session).await {
-            Ok(Some(answer)) => return Ok(answer),
-            Ok(None) => {}
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
-    }
-}
-
-/// Returns `None` if the parent was created in between.
-async fn list_and_watch(
-    operation: &Operation<'_>,
-    shared: &Arc<Shared>,
-    session: SessionKey,
-) -> Result<Option<(Queue, Watch)>, Failure> {
-    let path = operation.server_path();
-    let listed = read_armed(operation, session, Watched::Children(path.clone()), |client, path| {
-        Box::pin(client.list_and_watch_children(path))
-    });
-    match listed.await {
-        Ok((names, watching)) => {
-            let queue = Queue::listed(names);
-            let suspects = Suspects::new(shared, session, operation.budget.path(), &*queue);
-            let watch = watch_children(shared, session, watching, suspects.watch());
-            return Ok(Some((queue, watch)));
-        }
-        Err(Failure::Zk(Error::NoNode)) => {}
-        Err(failure) => return Err(failure),
-    }
-    // A missing parent has no children to watch, so the watch is on the creation of the parent.
-    let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
-        Box::pin(client.check_and_watch_stat(path))
-    });
-    let (stat, watching) = watched.await?;
-    Ok(stat.is_none().then(|| (Queue::default(), watch_children(shared, session, watching, pending()))))
 }
 
 /// A node that this event reports as deleted may exist under another name, if its label can change.

@@ -1,12 +1,13 @@
 //! Writing a node's data.
 
-use zlock_core::kit::SessionKey;
-use zlock_core::{ErrorKind, LockPath, Node, Result};
+use std::ops::ControlFlow::{Break, Continue};
+
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{ErrorKind, Node, NodeName, Result};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
-use crate::operation::Operation;
-use crate::session::Shared;
+use crate::operation::{Attempted, Leaves, Operation};
 
 /// The maximum size of the data. The rest of one request is well below what remains of the server's 1 MB.
 const MAX_DATA: usize = 1_000_000;
@@ -21,31 +22,29 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
 }
 
 /// Writes the data of a node, whatever its current name.
-pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-    let mut operation = Operation::new(shared, "set_data", parent);
-    check_size(&operation, data)?;
-    let mut name = node.name.clone();
-    loop {
-        let session = operation.budget.session().await?;
-        let path = operation.node_path(&name);
-        let failure = match write(&mut operation, session, path, data).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => match operation.renamed(session, node).await {
-                // The leader has no node of this name, and the connected server has applied that.
-                Ok(Some(now)) if now == name => Failure::ServersDisagree,
-                Ok(Some(now)) => {
-                    name = now;
-                    continue;
-                }
-                Ok(None) => {
-                    operation.budget.ambiguous = false;
-                    return Err(operation.budget.error(ErrorKind::NodeDeleted));
-                }
-                Err(failure) => failure,
-            },
-            Err(failure) => failure,
-        };
-        operation.budget.retry(failure).await?;
+pub(crate) struct Write<'a> {
+    pub(crate) node: &'a Node,
+    /// The node's name, as far as we know.
+    pub(crate) name: NodeName,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for Write<'_> {
+    type Output = ();
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<()> {
+        if write(operation, session, &self.name, self.data).await? {
+            return Ok(Break(()));
+        }
+        match operation.renamed(session, self.node).await? {
+            // The leader has no node of this name, and the connected server has applied that.
+            Some(now) if now == self.name => Err(Failure::ServersDisagree),
+            Some(now) => {
+                self.name = now;
+                Ok(Continue(()))
+            }
+            None => Err(operation.node_deleted()),
+        }
     }
 }
 
@@ -53,12 +52,13 @@ pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: 
 async fn write(
     operation: &mut Operation<'_>,
     session: SessionKey,
-    path: String,
+    name: &NodeName,
     data: &[u8],
 ) -> Result<bool, Failure> {
-    let data = data.to_owned();
-    let written =
-        operation.write(session, move |live| async move { live.client.set_data(&path, &data, None).await });
+    let (path, data) = (operation.node_path(name), data.to_owned());
+    let written = operation.send(session, Leaves::AChange, move |live| async move {
+        live.client.set_data(&path, &data, None).await
+    });
     match written.await {
         Ok(_) => Ok(true),
         Err(Failure::Zk(Error::NoNode)) => Ok(false),

@@ -12,39 +12,41 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::failure::LastFailure;
 use crate::path::LockPath;
 use crate::retry::Retry;
+use crate::session::SessionId;
 
 /// The budget of time and retries that all requests of one operation share, and the errors that end the operation.
 ///
 /// An operation of a backend asks for a [session](Self::session), and sends its requests in that session with the
 /// [deadline](Self::deadline) as their limit. It passes each failure to [`retry`](Self::retry), which either returns for
-/// the next attempt or returns the error to end with:
+/// the next attempt or returns the error to end with. [`repeat`](super::repeat()) is that loop:
 ///
 /// ```
+/// # use std::ops::ControlFlow;
 /// # use std::time::Duration;
-/// # use zlock_core::kit::{Budget, Interrupted, Options, SessionKey, Sessions};
+/// # use zlock_core::kit::{Attempt, Budget, Interrupted, Options, SessionKey, Sessions, repeat};
 /// # use zlock_core::{LockPath, Result, SessionId};
 /// # struct Connection;
 /// # impl Connection {
 /// #     async fn read(&self, _: &LockPath) -> Result<String, Interrupted> { Ok("data".into()) }
 /// # }
-/// async fn read(sessions: &Sessions<Connection>, options: &Options, path: &LockPath) -> Result<String> {
-///     let mut budget = Budget::new(sessions, options, "read", path);
-///     loop {
-///         let session = budget.session().await?;
-///         match attempt(sessions, &budget, session).await {
-///             Ok(answer) => return Ok(answer),
-///             Err(failure) => budget.retry(failure).await?,
-///         }
+/// struct Read<'a>(&'a Sessions<Connection>);
+///
+/// impl<'b> Attempt<Budget<'b, Connection>, Interrupted> for Read<'_> {
+///     type Output = String;
+///
+///     async fn attempt(
+///         &mut self,
+///         budget: &mut Budget<'b, Connection>,
+///         session: SessionKey,
+///     ) -> Result<ControlFlow<String>, Interrupted> {
+///         let connection = self.0.get(session).ok_or_else(|| self.0.interrupted())?;
+///         let read = connection.read(budget.path());
+///         self.0.run_until_ended(session, budget.deadline(), read).await?.map(ControlFlow::Break)
 ///     }
 /// }
 ///
-/// async fn attempt(
-///     sessions: &Sessions<Connection>,
-///     budget: &Budget<'_, Connection>,
-///     session: SessionKey,
-/// ) -> Result<String, Interrupted> {
-///     let connection = sessions.get(session).ok_or_else(|| sessions.interrupted())?;
-///     sessions.run_until_ended(session, budget.deadline(), connection.read(budget.path())).await?
+/// async fn read(sessions: &Sessions<Connection>, options: &Options, path: &LockPath) -> Result<String> {
+///     repeat(&mut Budget::new(sessions, options, "read", path), &mut Read(sessions)).await
 /// }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<()> {
@@ -66,6 +68,8 @@ pub struct Budget<'a, T> {
     retry: Retry,
     /// The last failure that was retried.
     retried: Option<Error>,
+    /// The session that owned the operation's node, if the operation is pointless after it.
+    owner: Option<SessionId>,
     /// `true` if a write of the operation may have taken effect without a response. The errors of the operation are then
     /// [ambiguous](Error::is_ambiguous).
     pub ambiguous: bool,
@@ -81,7 +85,25 @@ impl<'a, T> Budget<'a, T> {
         path: &'a LockPath,
     ) -> Self {
         let (deadline, retry) = (Instant::now() + options.operation_timeout, options.retry.start());
-        Budget { sessions, options, operation, path, deadline, retry, retried: None, ambiguous: false }
+        Budget {
+            sessions,
+            options,
+            operation,
+            path,
+            deadline,
+            retry,
+            retried: None,
+            owner: None,
+            ambiguous: false,
+        }
+    }
+
+    /// Sets the session that owned the operation's node, if known. Once it is [past](Sessions::is_past), so is the node: no
+    /// further attempt is made, and [`session`](Self::session) fails with [`ErrorKind::SessionLost`].
+    #[must_use]
+    pub fn of_node(mut self, owner: Option<SessionId>) -> Self {
+        self.owner = owner;
+        self
     }
 
     /// Restarts the time and the retries, for an operation that may wait without a limit as long as the store responds.
@@ -115,6 +137,7 @@ impl<'a, T> Budget<'a, T> {
     /// - [`ErrorKind::Unavailable`] if there is none by the deadline. The message says whether there is no session or
     ///   no connection. The source is the error of the last attempt at a session.
     /// - [`ErrorKind::Closed`] or [`ErrorKind::NotAuthorized`] if the backend is closed.
+    /// - [`ErrorKind::SessionLost`] at once if the session of the operation's [node](Self::of_node) is past.
     ///
     /// # Cancel safety
     /// Safe.
@@ -122,6 +145,9 @@ impl<'a, T> Budget<'a, T> {
     /// # Panics
     /// Panics outside a tokio runtime with time enabled, if no session is connected.
     pub async fn session(&self) -> Result<SessionKey> {
+        if self.owner.is_some_and(|owner| self.sessions.is_past(owner)) && self.sessions.closed().is_none() {
+            return Err(self.error(ErrorKind::SessionLost));
+        }
         let session = self.sessions.wait(self.deadline, || LastFailure::note(|| self.no_session("")));
         session.await.map_err(|interrupted| match interrupted {
             Interrupted::TimedOut => self.no_session(" within the operation timeout"),
@@ -241,7 +267,7 @@ mod tests {
     use super::*;
     use crate::kit::FailureClass;
     use crate::retry::RetryPolicy;
-    use crate::session::{CloseReason, SessionId};
+    use crate::session::CloseReason;
 
     const HALF_A_SECOND: Duration = Duration::from_millis(500);
 

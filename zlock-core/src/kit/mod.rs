@@ -4,7 +4,8 @@
 //! share below that trait: consecutive sessions, and operations that retry within a limited time.
 //!
 //! - [`Sessions`] keeps the current session. Operations wait until it is connected, and run until it ends.
-//! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error.
+//! - [`Budget`] is the budget of one operation: it waits for a session, retries, and creates the error. [`repeat`] is the loop
+//!   of its [attempts](Attempt).
 //! - [`Attempts`] are the attempts at a new session: the pauses before them, and the time of each.
 //! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Closing`] notifies it when the backend is
 //!   closed.
@@ -19,6 +20,7 @@ mod contents;
 mod failure;
 mod files;
 mod options;
+mod repeat;
 mod sessions;
 mod srv;
 mod task;
@@ -29,6 +31,7 @@ pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};
 pub use files::Files;
 pub use options::{Options, check_duration};
+pub use repeat::{Attempt, repeat};
 pub use sessions::{SessionKey, Sessions};
 pub use srv::Srv;
 pub use task::{Closing, Task};

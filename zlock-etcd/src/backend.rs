@@ -1,19 +1,26 @@
-//! The backend, which delegates each operation to its own file.
+//! The backend: its operations, each as a loop of attempts. The attempts are in files of their own.
 
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
-use zlock_core::kit::Task;
+use zlock_core::kit::{Task, repeat};
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
     LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
 };
 
 use crate::config::EtcdOptions;
+use crate::create::create;
+use crate::delete::{delete, hand_over};
 use crate::manager::{self, Manager};
+use crate::operation::Operation;
+use crate::read::{Children, ChildrenUpTo, Data};
+use crate::relabel::Relabel;
 use crate::session::Shared;
+use crate::watch::{WatchData, WatchNode, WatchQueue};
+use crate::write::{SetData, check_size};
 
 /// An etcd cluster as a coordination store.
 ///
@@ -76,6 +83,10 @@ impl EtcdBackend {
         let live = self.shared.sessions.get(key)?;
         Some(SessionTerms::new(live.ttl, live.ttl / 3, live.life))
     }
+
+    fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
+        Operation::new(&self.shared, name, path)
+    }
 }
 
 #[async_trait]
@@ -87,47 +98,50 @@ impl CoordinationBackend for EtcdBackend {
         node_id: &NodeId,
         data: &[u8],
     ) -> Result<Created> {
-        crate::create::create(&self.shared, parent, label, node_id, data).await
+        create(self.operation("create", parent), label, node_id, data).await
     }
 
     async fn children(&self, parent: &LockPath) -> Result<Queue> {
-        crate::read::children(&self.shared, parent).await
+        repeat(&mut self.operation("children", parent), &mut Children).await
     }
 
     async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
-        crate::read::children_up_to(&self.shared, parent, node).await
+        repeat(&mut self.operation("children_up_to", parent), &mut ChildrenUpTo(node)).await
     }
 
     async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
-        crate::watch::queue(&self.shared, parent).await
+        repeat(&mut self.operation("children_with_watch", parent), &mut WatchQueue).await
     }
 
     async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
-        crate::watch::node(&self.shared, parent, seen).await
+        repeat(&mut self.operation("exists_with_watch", parent), &mut WatchNode(seen)).await
     }
 
     async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-        crate::relabel::relabel(&self.shared, parent, node, label).await
+        let relabelled = node.clone().relabelled(node.name.clone(), label);
+        repeat(&mut self.operation("relabel", parent), &mut Relabel(relabelled)).await
     }
 
     async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
-        crate::delete::delete(&self.shared, parent, target).await
+        delete(self.operation("delete", parent), target).await
     }
 
     async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
-        crate::delete::hand_over(&self.shared, parent, node, next).await
+        hand_over(self.operation("delete", parent), node, next).await
     }
 
     async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-        crate::read::data(&self.shared, parent, node).await
+        repeat(&mut self.operation("data", parent), &mut Data(node)).await
     }
 
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
-        crate::watch::data(&self.shared, parent, node).await
+        repeat(&mut self.operation("data_with_watch", parent), &mut WatchData(node)).await
     }
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-        crate::write::data(&self.shared, parent, node, data).await
+        let mut operation = self.operation("set_data", parent);
+        check_size(&operation, data)?;
+        repeat(&mut operation, &mut SetData::new(node, data)).await
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -1,17 +1,19 @@
 //! Creating a node in a queue, even if the response is lost.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
 use etcd_client::{KeyValue, PutOptions, Txn, TxnOp};
 use tokio::time::Instant;
-use zlock_core::kit::SessionKey;
-use zlock_core::{Created, DeletionNotice, ErrorKind, Excerpt, Label, LockPath, NodeId, Result};
+use zlock_core::kit::{Attempt, SessionKey, repeat};
+use zlock_core::{Created, DeletionNotice, ErrorKind, Excerpt, Label, NodeId, Result};
 
+use crate::connect::By;
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::key::PlaceName;
 use crate::lease::prove;
-use crate::operation::Operation;
+use crate::operation::{Attempted, Operation};
 use crate::renewal::Renewal;
 use crate::revision;
 use crate::session::{Live, Shared, lease_id};
@@ -21,23 +23,20 @@ use crate::write::check_size;
 
 /// Creates the node with this ID, or finds it if an earlier attempt created it.
 pub(crate) async fn create(
-    shared: &Shared,
-    parent: &LockPath,
+    mut operation: Operation<'_>,
     label: Label,
     node_id: &NodeId,
     data: &[u8],
 ) -> Result<Created> {
-    let mut operation = Operation::new(shared, "create", parent);
     if !node_id.is_uuid() {
         let why = format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
     check_size(&operation, data)?;
     let value = [&value::head(Some(node_id), label), data].concat();
-    let wanted = Wanted { node_id, label, value: &value };
-    let mut taken = None;
-    let created = tries(&mut operation, wanted, &mut taken).await;
-    if let Some((_, live)) = taken
+    let mut create = Create { wanted: Wanted { node_id, label, value: &value }, lost_in: None, taken: None };
+    let created = repeat(&mut operation, &mut create).await;
+    if let Some((_, live)) = create.taken
         && created.is_err()
         && !operation.budget.ambiguous
     {
@@ -54,34 +53,40 @@ struct Wanted<'a> {
     value: &'a [u8],
 }
 
+/// The creation of a node.
+struct Create<'a> {
+    wanted: Wanted<'a>,
+    /// The session in which a create of unknown outcome was sent.
+    lost_in: Option<SessionKey>,
+    taken: Taken,
+}
+
 /// The session in which a name was taken for the node.
 type Taken = Option<(SessionKey, Arc<Live>)>;
 
-async fn tries(operation: &mut Operation<'_>, wanted: Wanted<'_>, taken: &mut Taken) -> Result<Created> {
-    let node_id = wanted.node_id;
-    // The session in which a create of unknown outcome was sent.
-    let mut lost_in: Option<SessionKey> = None;
-    loop {
-        let lease = operation.budget.session().await?;
-        if lost_in != Some(lease) {
+impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
+    type Output = Created;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Created> {
+        if self.lost_in != Some(lease) {
             // A node that was created in an earlier session of ours is gone, because its lease was revoked before this
             // session began.
-            (lost_in, operation.budget.ambiguous) = (None, false);
+            (self.lost_in, operation.budget.ambiguous) = (None, false);
         }
-        let attempt = match live(operation.shared, lease, node_id, taken) {
-            Err(failure) => Err(failure),
-            Ok(live) if lost_in.is_some() => recover(operation, lease, &live, node_id).await,
-            Ok(live) => append(operation, lease, &live, wanted).await,
+        let live = live(operation.shared, lease, self.wanted.node_id, &mut self.taken)?;
+        let attempted = if self.lost_in.is_some() {
+            recover(operation, lease, &live, self.wanted.node_id).await
+        } else {
+            append(operation, lease, &live, self.wanted).await
         };
-        match attempt {
-            Ok(Some(created)) => return Ok(created),
+        match attempted {
+            Ok(Some(created)) => return Ok(Break(created)),
             // Nothing was created, and nothing will be. The known fence is current.
-            Ok(None) => (lost_in, operation.budget.ambiguous) = (None, false),
-            Err(failure) => {
-                lost_in = operation.budget.ambiguous.then_some(lease);
-                operation.budget.retry(failure).await?;
-            }
+            Ok(None) => operation.budget.ambiguous = false,
+            Err(_) => {}
         }
+        self.lost_in = operation.budget.ambiguous.then_some(lease);
+        attempted.map(|_| Continue(()))
     }
 }
 
@@ -204,7 +209,8 @@ async fn own(
     if let Some(deletion) = sessions.insert_own_if_active(lease, node_id)? {
         return Ok(deletion);
     }
-    let deadline = operation.within(lease, Box::pin(prove(operation.shared, lease, live))).await?;
+    let (proof, until) = (Box::pin(prove(operation.shared, lease, live)), operation.budget.deadline());
+    let deadline = operation.shared.send(lease, until, By::Member, proof).await?;
     Ok(sessions.insert_own(lease, node_id, deadline)?)
 }
 

@@ -1,32 +1,36 @@
 //! Removing a node.
 
+use std::ops::ControlFlow::Break;
+
 use etcd_client::{Txn, TxnOp};
-use zlock_core::kit::SessionKey;
-use zlock_core::{Deletion, HandOver, LockPath, Node, NodeId, Result, Target};
+use zlock_core::kit::{Attempt, SessionKey, repeat};
+use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, Result, Target};
 
 use crate::error::Failure;
 use crate::fence::Fence;
 use crate::key::PlaceName;
 use crate::names::Names;
-use crate::operation::Operation;
+use crate::operation::{Attempted, Operation};
 use crate::revision;
-use crate::session::Shared;
 use crate::txn::{Write, is_still, was_created_at};
 
 /// Removes the node with the target's ID, and returns whether this call did.
-pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
-    let mut operation = begin(shared, parent, target.id());
-    complete(&mut operation, target).await
+pub(crate) async fn delete(mut operation: Operation<'_>, target: &Target) -> Result<Deletion> {
+    forget(&operation, target.id());
+    if let Target::Node(node) = target {
+        operation.budget = operation.budget.of_node(node.session);
+    }
+    match repeat(&mut operation, &mut Delete(target)).await {
+        Ok(removed) => Ok(deletion(&operation, removed)),
+        // The node was removed with its session.
+        Err(error) if error.kind() == ErrorKind::SessionLost => Ok(deletion(&operation, false)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes the node of an own lock, and returns whether all of `next` existed then.
-pub(crate) async fn hand_over(
-    shared: &Shared,
-    parent: &LockPath,
-    node: &Node,
-    next: &[Node],
-) -> Result<HandOver> {
-    let mut operation = begin(shared, parent, &node.id);
+pub(crate) async fn hand_over(mut operation: Operation<'_>, node: &Node, next: &[Node]) -> Result<HandOver> {
+    forget(&operation, &node.id);
     let lease = operation.budget.session().await?;
     if node.session == Some(lease.id) {
         match all_or_nothing(&mut operation, lease, node, next).await {
@@ -35,15 +39,13 @@ pub(crate) async fn hand_over(
             Err(failure) => operation.budget.retry(failure).await?,
         }
     }
-    let target = Target::Node(node.clone());
-    complete(&mut operation, &target).await.map(HandOver::Unconfirmed)
+    delete(operation, &Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
 }
 
 /// Begins a delete: from here on, the backend no longer reports the deletion of the node.
-fn begin<'a>(shared: &'a Shared, parent: &'a LockPath, node_id: &NodeId) -> Operation<'a> {
-    shared.sessions.own().remove(node_id);
-    shared.contents.remove(node_id);
-    Operation::new(shared, "delete", parent)
+fn forget(operation: &Operation<'_>, node_id: &NodeId) {
+    operation.shared.sessions.own().remove(node_id);
+    operation.shared.contents.remove(node_id);
 }
 
 /// Deletes the node if it and all of `next` exist. Returns `false` if one does not.
@@ -68,20 +70,14 @@ async fn all_or_nothing(
     Ok(answer.succeeded())
 }
 
-async fn complete(operation: &mut Operation<'_>, target: &Target) -> Result<Deletion> {
-    let shared = operation.shared;
-    loop {
-        if let Target::Node(node) = target
-            && shared.sessions.closed().is_none()
-            && node.session.is_some_and(|id| shared.sessions.is_past(id))
-        {
-            return Ok(deletion(operation, false));
-        }
-        let lease = operation.budget.session().await?;
-        match once(operation, lease, target).await {
-            Ok(removed) => return Ok(deletion(operation, removed)),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+/// Removes the node of the target.
+struct Delete<'a>(&'a Target);
+
+impl<'o> Attempt<Operation<'o>, Failure> for Delete<'_> {
+    type Output = bool;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<bool> {
+        once(operation, lease, self.0).await.map(Break)
     }
 }
 

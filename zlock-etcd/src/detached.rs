@@ -7,17 +7,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, TxnOp};
+use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
 use tokio::time::Instant;
 use zlock_core::kit::SessionKey;
 use zlock_core::{Node, SessionId};
 
+use crate::connect::{By, kv};
 use crate::error::Failure;
 use crate::key::{self, PlaceName};
 use crate::lease::term;
 use crate::operation::Operation;
 use crate::revision;
-use crate::txn::{Write, is_still};
+use crate::txn::{Answer, is_still};
 
 /// The result of checking the places without a lease in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ async fn left(
             let answer = client.lease_client().time_to_live(number, None).await?;
             Ok((answer, before == term(&client, &key).await?))
         };
-        let (answer, is_one_term) = operation.ask(lease, ask).await?;
+        let (answer, is_one_term) = operation.ask(lease, By::Cluster, ask).await?;
         if answer.granted_ttl() > 0 {
             return Ok(Some(Duration::from_secs(answer.ttl().max(1).cast_unsigned())));
         }
@@ -82,9 +83,9 @@ async fn remove(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Re
     let key = operation.keys.of(&node.name);
     tracing::warn!(%key, "removing a place that lost its lease, and whose session is over");
     let has_no_lease = Compare::lease(key.as_str(), CompareOp::Equal, 0);
-    let (when, delete) = (vec![is_still(&key, node), has_no_lease], vec![TxnOp::delete(key.as_str(), None)]);
-    let write = Write::new(&operation.keys, &key, 0, when, delete, vec![]);
-    let answer = operation.shared.write(lease, operation.budget.deadline(), write).await?;
+    let txn = Txn::new().when([is_still(&key, node), has_no_lease]).and_then([TxnOp::delete(key, None)]);
+    let ask = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
+    let answer = Answer::of(operation.ask(lease, By::Cluster, ask).await?);
     operation.shared.newest.saw(revision::of(answer.header()));
     Ok(())
 }

@@ -46,6 +46,10 @@ pub(crate) enum Failure {
     NoWay(String),
     /// The session already has a node with this ID.
     NodeIdInUse,
+    /// The operation's node no longer exists.
+    NodeDeleted,
+    /// The operation's node belongs to another session.
+    OtherSession,
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
     Interrupted(Interrupted),
 }
@@ -65,6 +69,8 @@ impl kit::Failure for Failure {
                 (ErrorKind::Unavailable, false, true)
             }
             Failure::NodeIdInUse => (ErrorKind::Unexpected, false, false),
+            Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
+            Failure::OtherSession => (ErrorKind::SessionLost, false, false),
         };
         FailureClass { kind, ambiguous, retryable }
     }
@@ -81,6 +87,7 @@ impl kit::Failure for Failure {
             Failure::NoWay(why) => error.with_message(why),
             Failure::NodeIdInUse => error.with_message("a node with this ID exists already"),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
+            Failure::NodeDeleted | Failure::OtherSession => error,
         }
     }
 }

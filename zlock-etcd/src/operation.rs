@@ -1,6 +1,7 @@
 //! One operation of a backend: its budget, and the requests that several operations send.
 
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use etcd_client::{Client, GetOptions, GetResponse, KeyValue, Txn};
@@ -14,40 +15,42 @@ use crate::revision;
 use crate::session::{Live, Shared};
 use crate::txn::{Answer, Write};
 
+/// The outcome of one attempt at an operation.
+pub(crate) type Attempted<R> = Result<ControlFlow<R>, Failure>;
+
 /// A running operation on the queue of one path.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a Arc<Shared>,
     pub(crate) keys: Keys,
     pub(crate) budget: Budget<'a, Live>,
 }
 
+impl<'a> AsMut<Budget<'a, Live>> for Operation<'a> {
+    fn as_mut(&mut self) -> &mut Budget<'a, Live> {
+        &mut self.budget
+    }
+}
+
 impl<'a> Operation<'a> {
-    pub(crate) fn new(shared: &'a Shared, name: &'static str, path: &'a LockPath) -> Self {
+    pub(crate) fn new(shared: &'a Arc<Shared>, name: &'static str, path: &'a LockPath) -> Self {
         let budget = Budget::new(&shared.sessions, &shared.options.kit, name, path);
         Operation { shared, keys: Keys::new(shared.options.prefix(), path), budget }
     }
 
-    /// Sends the request of `call`, and waits for the answer.
+    /// Sends the request of `call` to one server, and waits for the answer.
     pub(crate) async fn ask<T, F>(
         &self,
         lease: SessionKey,
+        by: By,
         call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
     ) -> Result<T, Failure>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        self.shared.request(lease, By::Cluster, self.budget.deadline(), call).await
-    }
-
-    /// Waits for an answer that does not come through [`ask`](Self::ask).
-    pub(crate) async fn within<T>(
-        &self,
-        lease: SessionKey,
-        answer: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        self.shared.within(lease, self.budget.deadline(), answer).await
+        let asked = self.shared.endpoints.ask_by(by, self.shared.options.answer_time(), call);
+        self.shared.send(lease, self.budget.deadline(), by, asked).await
     }
 
     /// Reads keys linearizably: the response includes everything written before.
@@ -66,7 +69,7 @@ impl<'a> Operation<'a> {
         let options = if by == By::Member { options.with_serializable() } else { options };
         let options = range.end.into_iter().fold(options, GetOptions::with_range);
         let ask = |client: Arc<Client>| async move { kv(&client).get(range.start, Some(options)).await };
-        let read = self.shared.request(lease, by, self.budget.deadline(), ask).await?;
+        let read = self.ask(lease, by, ask).await?;
         self.shared.newest.saw(revision::of(read.header()));
         Ok(read)
     }
@@ -78,14 +81,32 @@ impl<'a> Operation<'a> {
 
     /// Sends a write, perhaps together with others, and records if its outcome is unknown.
     pub(crate) async fn write(&mut self, lease: SessionKey, write: Write) -> Result<Answer, Failure> {
-        let answer = self.shared.write(lease, self.budget.deadline(), write).await;
+        let (shared, until, write) = (self.shared, self.budget.deadline(), Arc::new(write));
+        let answer = loop {
+            let sent = shared.batches.send(lease, &write);
+            match shared.send(lease, until, By::Member, sent).await {
+                // The session was not connected any more when its turn came.
+                Ok(None) => {}
+                Ok(Some(answer)) => {
+                    shared.sessions.publisher().resume(lease.epoch);
+                    break Ok(answer);
+                }
+                Err(failure) => break Err(failure),
+            }
+        };
         self.wrote(answer)
     }
 
     /// Sends a transaction that leaves alone, and records if its outcome is unknown.
     pub(crate) async fn write_alone(&mut self, lease: SessionKey, txn: Txn) -> Result<Answer, Failure> {
-        let answer = self.ask(lease, |client| async move { kv(&client).txn(txn).await }).await;
+        let answer = self.ask(lease, By::Cluster, |client| async move { kv(&client).txn(txn).await }).await;
         self.wrote(answer.map(Answer::of))
+    }
+
+    /// Returns the failure with which the operation ends, because its node no longer exists.
+    pub(crate) fn node_deleted(&mut self) -> Failure {
+        self.budget.ambiguous = false;
+        Failure::NodeDeleted
     }
 
     fn wrote(&mut self, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {

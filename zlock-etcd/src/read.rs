@@ -1,29 +1,29 @@
 //! Reading without a watch.
 
+use std::ops::ControlFlow::Break;
+
 use etcd_client::{GetResponse, KeyValue};
-use zlock_core::kit::SessionKey;
-use zlock_core::{FencingToken, LockPath, Node, NodeData, Queue, Result};
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{FencingToken, Node, NodeData, Queue};
 
 use crate::connect::By;
 use crate::detached::{self, Detached};
 use crate::error::Failure;
 use crate::key::{self, Range};
 use crate::lease;
-use crate::operation::Operation;
+use crate::operation::{Attempted, Operation};
 use crate::revision;
-use crate::session::Shared;
 use crate::txn::last_two;
 use crate::value;
 
-/// Returns the queue of a path.
-pub(crate) async fn children(shared: &Shared, parent: &LockPath) -> Result<Queue> {
-    let mut operation = Operation::new(shared, "children", parent);
-    loop {
-        let lease = operation.budget.session().await?;
-        match list(&operation, lease).await {
-            Ok(queue) => return Ok(queue),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+/// Lists a queue.
+pub(crate) struct Children;
+
+impl<'o> Attempt<Operation<'o>, Failure> for Children {
+    type Output = Queue;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Queue> {
+        list(operation, lease).await.map(Break)
     }
 }
 
@@ -42,7 +42,7 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
     }
 }
 
-/// Returns the own node and the node right before it.
+/// Lists the own node and the node right before it.
 ///
 /// # Reading from one server
 /// The server need not ask the others, so it may be behind. It may even be behind an event of its own, which it sends a
@@ -55,14 +55,13 @@ async fn list(operation: &Operation<'_>, lease: SessionKey) -> Result<Queue, Fai
 /// - The answer may still contain `node` itself although it is gone. If its session is over, the session's deadline here has
 ///   passed, and a grant checks that. If an operator deleted it, no way of reading helps, because that may also happen right
 ///   after the answer.
-pub(crate) async fn children_up_to(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Queue> {
-    let mut operation = Operation::new(shared, "children_up_to", parent);
-    loop {
-        let lease = operation.budget.session().await?;
-        match list_up_to(&operation, lease, node).await {
-            Ok(queue) => return Ok(queue),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+pub(crate) struct ChildrenUpTo<'a>(pub(crate) &'a Node);
+
+impl<'o> Attempt<Operation<'o>, Failure> for ChildrenUpTo<'_> {
+    type Output = Queue;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Queue> {
+        list_up_to(operation, lease, self.0).await.map(Break)
     }
 }
 
@@ -100,15 +99,18 @@ async fn read_up_to(
     operation.get(lease, By::Cluster, range, both).await
 }
 
-/// Returns the data of a node.
-pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
-    let mut operation = Operation::new(shared, "data", parent);
-    loop {
-        let lease = operation.budget.session().await?;
-        match content(&operation, lease, node).await {
-            Ok(data) => return Ok(data),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+/// Reads the data of a node.
+pub(crate) struct Data<'a>(pub(crate) &'a Node);
+
+impl<'o> Attempt<Operation<'o>, Failure> for Data<'_> {
+    type Output = Option<NodeData>;
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        lease: SessionKey,
+    ) -> Attempted<Option<NodeData>> {
+        content(operation, lease, self.0).await.map(Break)
     }
 }
 

@@ -1,35 +1,35 @@
 //! Relabelling an own node: a new value under the same key.
 
+use std::ops::ControlFlow::{Break, Continue};
+
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
-use zlock_core::kit::SessionKey;
-use zlock_core::{ErrorKind, Label, LockPath, Node, Result};
+use zlock_core::Node;
+use zlock_core::kit::{Attempt, SessionKey};
 
 use crate::contents::Contents;
 use crate::error::Failure;
 use crate::lease;
-use crate::operation::Operation;
+use crate::operation::{Attempted, Operation};
 use crate::revision;
-use crate::session::Shared;
 use crate::txn::{Write, is_still};
 use crate::value;
 
-/// Rewrites the node's value with `label` and the existing data. The key keeps its create revision, and therefore its place.
-pub(crate) async fn relabel(shared: &Shared, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
-    let mut operation = Operation::new(shared, "relabel", parent);
-    let relabelled = node.clone().relabelled(node.name.clone(), label);
-    loop {
-        let lease = operation.budget.session().await?;
+/// Rewrites a node's value with another label and the existing data. The key keeps its create revision, and therefore its
+/// place. Contains the node as it will be.
+pub(crate) struct Relabel(pub(crate) Node);
+
+impl<'o> Attempt<Operation<'o>, Failure> for Relabel {
+    type Output = Node;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Node> {
+        let Relabel(node) = self;
         if node.session.is_some_and(|id| id != lease.id) {
-            return Err(operation.budget.error(ErrorKind::SessionLost));
+            return Err(Failure::OtherSession);
         }
-        match once(&mut operation, lease, &relabelled).await {
-            Ok(Outcome::Done) => return Ok(relabelled),
-            Ok(Outcome::Gone) => {
-                operation.budget.ambiguous = false;
-                return Err(operation.budget.error(ErrorKind::NodeDeleted));
-            }
-            Ok(Outcome::Unknown) => {}
-            Err(failure) => operation.budget.retry(failure).await?,
+        match once(operation, lease, node).await? {
+            Outcome::Done => Ok(Break(node.clone())),
+            Outcome::Gone => Err(operation.node_deleted()),
+            Outcome::Unknown => Ok(Continue(())),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, KeyValue};
+use etcd_client::KeyValue;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::kit::{Failure as _, Interrupted, OwnContents, SessionKey, Sessions};
@@ -24,7 +24,6 @@ use crate::pace::Pace;
 use crate::renewal::Renewal;
 use crate::revision::Newest;
 use crate::stream::Watches;
-use crate::txn::{Answer, Write};
 
 /// Returns the ID of a session in the form of the client library: that of its lease.
 pub(crate) fn lease_id(lease: SessionKey) -> i64 {
@@ -66,7 +65,7 @@ pub(crate) struct Shared {
     /// For nodes whose label may change.
     pub(crate) contents: OwnContents<Contents>,
     pub(crate) endpoints: Arc<Endpoints>,
-    batches: Arc<Batches>,
+    pub(crate) batches: Arc<Batches>,
     pub(crate) watches: Watches,
     pub(crate) listings: Listings,
     pub(crate) pace: Pace,
@@ -133,69 +132,31 @@ impl Shared {
         Some(node)
     }
 
-    /// Sends the request of `call` in this session, to one server, and waits for its answer.
+    /// Sends the request of `answer` once the session is connected, and waits for it until the session has ended or the time
+    /// has passed. `by` is what answers. An answer of the cluster shows that it is connected again, without waiting for the next
+    /// keep-alive.
     ///
     /// # Cancel safety
     /// The request may still take effect, at any later time.
-    pub(crate) async fn request<T, F>(
+    pub(crate) async fn send<T>(
         &self,
         lease: SessionKey,
+        until: Instant,
         by: By,
-        until: Instant,
-        call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
-    ) -> Result<T, Failure>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, etcd_client::Error>> + Send,
-    {
-        let answer = self.endpoints.ask_by(by, self.options.answer_time(), call);
-        let answer = self.within(lease, until, answer).await;
-        if by == By::Cluster && answer.is_ok() {
-            self.cluster_has_answered(lease);
-        }
-        answer
-    }
-
-    /// Sends a write in this session, perhaps together with others, and waits for its answer.
-    ///
-    /// # Cancel safety
-    /// The write may still take effect, at any later time.
-    pub(crate) async fn write(
-        &self,
-        lease: SessionKey,
-        until: Instant,
-        write: Write,
-    ) -> Result<Answer, Failure> {
-        let write = Arc::new(write);
-        loop {
-            if let Some(answer) = self.within(lease, until, self.batches.send(lease, &write)).await? {
-                self.cluster_has_answered(lease);
-                return Ok(answer);
-            }
-        }
-    }
-
-    /// The answer shows that the cluster is connected again, without waiting for the next keep-alive.
-    fn cluster_has_answered(&self, lease: SessionKey) {
-        self.sessions.publisher().resume(lease.epoch);
-    }
-
-    /// Sends the request once the session is connected, and waits for the answer until the session ends or the time has
-    /// passed.
-    pub(crate) async fn within<T>(
-        &self,
-        lease: SessionKey,
-        until: Instant,
         answer: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         self.sessions.connected(lease, until).await?;
         let answer = self.sessions.run_until_ended(lease, until, answer).await?;
-        // An operation may learn of the session's end before the manager does. Nothing may retry in vain until the manager
-        // runs.
-        if let Err(failure) = &answer
-            && failure.classify().kind == ErrorKind::SessionLost
-        {
-            self.sessions.publisher().lose(lease.epoch);
+        match &answer {
+            Ok(_) if by == By::Cluster => {
+                self.sessions.publisher().resume(lease.epoch);
+            }
+            // An operation may learn of the session's end before the manager does. Nothing may retry in vain until the manager
+            // runs.
+            Err(failure) if failure.classify().kind == ErrorKind::SessionLost => {
+                self.sessions.publisher().lose(lease.epoch);
+            }
+            _ => {}
         }
         answer
     }
@@ -233,7 +194,8 @@ mod tests {
                 interrupted.sessions.publisher().suspend(lease.epoch);
                 Ok(())
             };
-            shared.request(lease, by, until, call).await.unwrap();
+            let asked = shared.endpoints.ask_by(by, shared.options.answer_time(), call);
+            shared.send(lease, until, by, asked).await.unwrap();
             assert_eq!(shared.sessions.publisher().current().state, state);
         }
     }

@@ -20,12 +20,13 @@
 //! | short | yes | behind others | watch, watch; read if it is still there after 100 ms |
 //! | short | yes | the first in line | watch, read; watch if anything was written since |
 
+use std::ops::ControlFlow::Break;
 use std::sync::Arc;
 
-use etcd_client::GetResponse;
+use etcd_client::{Client, GetResponse};
 use tokio::time::{Instant, sleep_until, timeout_at};
-use zlock_core::kit::SessionKey;
-use zlock_core::{Existence, Label, LockPath, Node, Queue, Result, Watch, WatchEvent};
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Existence, Label, Node, Queue, Watch, WatchEvent};
 
 use crate::connect::By;
 use crate::detached::{self, Detached};
@@ -33,7 +34,7 @@ use crate::error::Failure;
 use crate::key::{Keys, Range};
 use crate::lease;
 use crate::listings::Listed;
-use crate::operation::Operation;
+use crate::operation::{Attempted, Operation};
 use crate::pace::LOOP;
 use crate::revision;
 use crate::session::Shared;
@@ -43,24 +44,19 @@ use crate::value;
 /// How often to repeat a read that must not be older than a watch, before the watch is armed again after a pause.
 const READS: usize = 3;
 
-/// Arms a watch on `seen` if the node is still as it was seen.
-pub(crate) async fn node(shared: &Arc<Shared>, parent: &LockPath, seen: &Node) -> Result<Existence> {
-    let mut operation = Operation::new(shared, "exists_with_watch", parent);
-    loop {
-        let lease = operation.budget.session().await?;
-        match arm_node(&operation, shared, lease, seen).await {
-            Ok(existence) => return Ok(existence),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+/// Arms a watch on a node if it is still as it was seen.
+pub(crate) struct WatchNode<'a>(pub(crate) &'a Node);
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
+    type Output = Existence;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Existence> {
+        arm_node(operation, lease, self.0).await.map(Break)
     }
 }
 
-async fn arm_node(
-    operation: &Operation<'_>,
-    shared: &Arc<Shared>,
-    lease: SessionKey,
-    seen: &Node,
-) -> Result<Existence, Failure> {
+async fn arm_node(operation: &Operation<'_>, lease: SessionKey, seen: &Node) -> Result<Existence, Failure> {
+    let shared = operation.shared;
     let Detached::Owned { look_again } =
         detached::clear(operation, lease, std::slice::from_ref(seen)).await?
     else {
@@ -68,7 +64,7 @@ async fn arm_node(
     };
     let range = Range { start: operation.keys.of(&seen.name), end: None };
     let listed = shared.listings.find(&operation.keys, seen);
-    let (armed, since) = operation.within(lease, shared.watches.arm(range.clone())).await?;
+    let (armed, since) = arm(operation, lease, range.clone()).await?;
     let mut watching = Watching { armed: vec![armed], revision: since, look_at: None };
     match plan(listed, since, shared.pace.is_fast()) {
         Plan::Enough => {}
@@ -122,15 +118,18 @@ fn plan(listed: Option<Listed>, since: i64, fast: bool) -> Plan {
     }
 }
 
-/// Returns the queue and a watch on its changes.
-pub(crate) async fn queue(shared: &Shared, parent: &LockPath) -> Result<(Queue, Watch)> {
-    let mut operation = Operation::new(shared, "children_with_watch", parent);
-    loop {
-        let lease = operation.budget.session().await?;
-        match arm_queue(&operation, lease).await {
-            Ok(answer) => return Ok(answer),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+/// Lists a queue, and arms a watch on its changes.
+pub(crate) struct WatchQueue;
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
+    type Output = (Queue, Watch);
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        lease: SessionKey,
+    ) -> Attempted<(Queue, Watch)> {
+        arm_queue(operation, lease).await.map(Break)
     }
 }
 
@@ -166,19 +165,18 @@ async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queu
     Ok((queue, until(look_again, watch)))
 }
 
-/// Returns the data of a node and a watch on its changes.
-pub(crate) async fn data(
-    shared: &Shared,
-    parent: &LockPath,
-    node: &Node,
-) -> Result<Option<(Vec<u8>, Watch)>> {
-    let mut operation = Operation::new(shared, "data_with_watch", parent);
-    loop {
-        let lease = operation.budget.session().await?;
-        match arm_data(&operation, lease, node).await {
-            Ok(answer) => return Ok(answer),
-            Err(failure) => operation.budget.retry(failure).await?,
-        }
+/// Reads the data of a node, and arms a watch on its changes.
+pub(crate) struct WatchData<'a>(pub(crate) &'a Node);
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchData<'_> {
+    type Output = Option<(Vec<u8>, Watch)>;
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        lease: SessionKey,
+    ) -> Attempted<Option<(Vec<u8>, Watch)>> {
+        arm_data(operation, lease, self.0).await.map(Break)
     }
 }
 
@@ -210,6 +208,11 @@ async fn arm_data(
     Ok(Some((data, watch)))
 }
 
+async fn arm(operation: &Operation<'_>, lease: SessionKey, range: Range) -> Result<(Armed, i64), Failure> {
+    let (shared, until) = (operation.shared, operation.budget.deadline());
+    shared.send(lease, until, By::Member, shared.watches.arm(range)).await
+}
+
 /// Arms a watch, and reads at a revision not before it. Both are sent together. If the read took effect first, it is
 /// repeated.
 async fn arm_and_read(
@@ -217,8 +220,8 @@ async fn arm_and_read(
     lease: SessionKey,
     range: Range,
 ) -> Result<(Armed, GetResponse), Failure> {
-    let arm = operation.within(lease, operation.shared.watches.arm(range.clone()));
-    let (armed, read) = tokio::join!(arm, operation.read(lease, range.clone()));
+    let armed = arm(operation, lease, range.clone());
+    let (armed, read) = tokio::join!(armed, operation.read(lease, range.clone()));
     // If the read is refused, its error explains why the watch is.
     let (read, (armed, since)) = (read?, armed?);
     let read = if revision::of(read.header()) < since {
@@ -364,11 +367,9 @@ async fn look_now(
     seen: &Node,
 ) -> Result<Existence, Failure> {
     let (key, until) = (keys.of(&seen.name), Instant::now() + shared.options.kit.operation_timeout);
-    let read = shared
-        .request(lease, By::Cluster, until, |client| async move {
-            crate::connect::kv(&client).get(key, None).await
-        })
-        .await?;
+    let ask = |client: Arc<Client>| async move { crate::connect::kv(&client).get(key, None).await };
+    let asked = shared.endpoints.ask_by(By::Cluster, shared.options.answer_time(), ask);
+    let read = shared.send(lease, until, By::Cluster, asked).await?;
     shared.newest.saw(revision::of(read.header()));
     Ok(look(shared, lease, keys, &read, seen))
 }

@@ -1,13 +1,14 @@
 //! Writing a node's data.
 
+use std::ops::ControlFlow::{Break, Continue};
+
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
-use zlock_core::kit::SessionKey;
-use zlock_core::{ErrorKind, LockPath, Node, Result};
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{ErrorKind, Node, Result};
 
 use crate::error::Failure;
 use crate::lease;
-use crate::operation::Operation;
-use crate::session::Shared;
+use crate::operation::{Attempted, Operation};
 use crate::txn::{Write, is_still};
 use crate::value;
 
@@ -24,21 +25,28 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
 }
 
 /// Writes the data of a node. Its label does not change.
-pub(crate) async fn data(shared: &Shared, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
-    let mut operation = Operation::new(shared, "set_data", parent);
-    check_size(&operation, data)?;
-    let mut now = Now::of(node);
-    loop {
-        let lease = operation.budget.session().await?;
-        match write(&mut operation, lease, node, &now, data).await {
-            Ok(Outcome::Done) => return Ok(()),
-            Ok(Outcome::Gone) => {
-                operation.budget.ambiguous = false;
-                return Err(operation.budget.error(ErrorKind::NodeDeleted));
-            }
-            Ok(Outcome::Is(other)) => now = other,
-            Err(failure) => operation.budget.retry(failure).await?,
+pub(crate) struct SetData<'a> {
+    node: &'a Node,
+    now: Now,
+    data: &'a [u8],
+}
+
+impl<'a> SetData<'a> {
+    pub(crate) fn new(node: &'a Node, data: &'a [u8]) -> Self {
+        SetData { node, now: Now::of(node), data }
+    }
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for SetData<'_> {
+    type Output = ();
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<()> {
+        match write(operation, lease, self.node, &self.now, self.data).await? {
+            Outcome::Done => return Ok(Break(())),
+            Outcome::Gone => return Err(operation.node_deleted()),
+            Outcome::Is(other) => self.now = other,
         }
+        Ok(Continue(()))
     }
 }
 

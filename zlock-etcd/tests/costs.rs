@@ -441,7 +441,7 @@ async fn a_key_that_is_no_place_hides_no_predecessor() {
         let before = lock_node(&backend, &path).await.node;
         lock_node(&backend, &path.join("further").unwrap()).await;
         let last = lock_node(&backend, &path).await;
-        assert_eq!(*last.queue.clone().unwrap(), [before, last.node.clone()]);
+        assert_eq!(*last.queue.clone().listed().unwrap(), [before, last.node.clone()]);
         let listed = backend.children_up_to(&path, &last.node).await.unwrap();
         assert_eq!(*listed, *last.queue.listed().unwrap());
         let alone = path.join("further/down").unwrap();

@@ -395,18 +395,20 @@ impl<K: Kind> LockHandle<K> {
     /// Waits for the grant of an acquisition, unless the client is shut down, and reports how it ended.
     async fn granted<T>(&self, acquisition: Acquiring<'_, T>, is_granted: fn(&T) -> bool) -> Result<T> {
         let (wait, span, shutdown) = (self.wait(), self.span(), &self.client.inner().shutdown);
-        let mut acquisition = acquisition.instrument(span);
-        let mut begun = pin!(shutdown.begun());
-        // By hand: `select!` costs several times as much.
-        let acquired = poll_fn(|cx| match pin!(&mut acquisition).poll(cx) {
-            Poll::Ready(acquired) => Poll::Ready(Some(acquired)),
-            Poll::Pending => begun.as_mut().poll(cx).map(|()| None),
-        });
-        let acquired = if shutdown.has_begun() { None } else { acquired.await };
-        let result = match acquired {
-            // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
-            Some(acquired) if !shutdown.has_begun() => acquired,
-            _ => Err(Error::new(ErrorKind::ShuttingDown, "acquire").with_path(&self.path)),
+        let result = {
+            let mut acquisition = pin!(acquisition.instrument(span));
+            let mut begun = pin!(shutdown.begun());
+            // By hand: `select!` costs several times as much.
+            let acquired = poll_fn(|cx| match acquisition.as_mut().poll(cx) {
+                Poll::Ready(acquired) => Poll::Ready(Some(acquired)),
+                Poll::Pending => begun.as_mut().poll(cx).map(|()| None),
+            });
+            let acquired = if shutdown.has_begun() { None } else { acquired.await };
+            match acquired {
+                // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
+                Some(acquired) if !shutdown.has_begun() => acquired,
+                _ => Err(Error::new(ErrorKind::ShuttingDown, "acquire").with_path(&self.path)),
+            }
         };
         Wait::end(wait, &result, is_granted);
         result

@@ -32,7 +32,7 @@ pub(crate) async fn read_armed<T: Send + 'static>(
         shared.sessions.run_until_ended(session, operation.budget.deadline(), reservation.client()).await?;
     let client = client.map_err(|failure| ended(shared, failure))?;
     let gate = shared.gate.clone();
-    let read = operation.send(session, Leaves::AWatch, move |live| async move {
+    let read = operation.send(session, Leaves::Watch, move |live| async move {
         let path = reservation.path();
         let (synced, read) = match &client {
             None => tokio::join!(catch_up(&live, Freshness::Told), read(&live.client, path)),

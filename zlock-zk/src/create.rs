@@ -118,7 +118,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
                 let prefix = [&parent, "/", NodeName::prefix(wanted.node_id, wanted.label).as_str()].concat();
                 let (data, acls) = (wanted.data.to_owned(), operation.shared.options.acls.clone());
                 // Back to back: one round trip.
-                let appended = operation.send(session, Leaves::AChange, move |live| async move {
+                let appended = operation.send(session, Leaves::Change, move |live| async move {
                     let pin = pin.map(|room| (room, live.changes()));
                     let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&acls));
                     let create = live.client.create(&prefix, &data, &options);
@@ -292,7 +292,7 @@ async fn recover(
         if let Some(stat) = stat.await?.filter(|stat| owner(stat) == session.id.get()) {
             let path = operation.node_path(&node.name);
             let exists = operation
-                .send(session, Leaves::AChange, move |live| async move { check(&live.client, &path).await });
+                .send(session, Leaves::Change, move |live| async move { check(&live.client, &path).await });
             if !exists.await? {
                 return Ok(None);
             }

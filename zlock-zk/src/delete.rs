@@ -44,7 +44,7 @@ async fn all_or_nothing(
 ) -> Result<bool, Failure> {
     let path = operation.node_path(&node.name);
     let next: Vec<_> = next.iter().map(|next| operation.node_path(&next.name)).collect();
-    let handed = operation.send(session, Leaves::AChange, move |live| async move {
+    let handed = operation.send(session, Leaves::Change, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_delete(&path, None)?;
         for next in &next {
@@ -160,7 +160,7 @@ pub(crate) async fn by_name(
 ) -> Result<bool, Failure> {
     let path = operation.node_path(name);
     let deleted = operation
-        .send(session, Leaves::AChange, move |live| async move { live.client.delete(&path, None).await });
+        .send(session, Leaves::Change, move |live| async move { live.client.delete(&path, None).await });
     match deleted.await {
         Ok(()) => Ok(true),
         Err(Failure::Zk(Error::NoNode)) => Ok(false),

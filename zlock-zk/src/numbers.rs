@@ -67,7 +67,7 @@ pub(crate) async fn start_over(
     node: &NodeName,
 ) -> Result<bool, Failure> {
     let (node, parent) = (operation.node_path(node), operation.server_path());
-    let sent = operation.send(session, Leaves::AChange, move |live| async move {
+    let sent = operation.send(session, Leaves::Change, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_delete(&node, None)?;
         transaction.add_delete(&parent, None)?;

@@ -35,10 +35,10 @@ pub(crate) enum Leaves {
     /// Nothing, or at most a parent that is empty.
     Nothing,
     /// A watch. The request is answered even if its operation is dropped, so that the watch is removed.
-    AWatch,
+    Watch,
     /// A change of the queue. The operation is ambiguous from the time that such a request gets no answer. An answered one is
     /// a committed write of the session.
-    AChange,
+    Change,
 }
 
 impl<'a> AsMut<Budget<'a, Live>> for Operation<'a> {
@@ -110,7 +110,7 @@ impl<'a> Operation<'a> {
             answer.map_err(|error| shared.to_failure(session, error))
         };
         let answer = answer.await;
-        if leaves != Leaves::AChange {
+        if leaves != Leaves::Change {
             return answer;
         }
         if let (Ok(_), Some(sent), Some(live)) = (&answer, sent, shared.sessions.get(session)) {
@@ -183,7 +183,7 @@ impl<T: Send + 'static> UnderWay<'_, T> {
 
 impl<T: Send + 'static> Drop for UnderWay<'_, T> {
     fn drop(&mut self) {
-        if self.leaves == Leaves::AWatch
+        if self.leaves == Leaves::Watch
             && let Some(call) = self.call.take()
         {
             let ended = self.shared.sessions.ended(self.session);

@@ -90,7 +90,7 @@ async fn rename(
         },
     };
     let (acls, Contents { data, version }) = (operation.shared.options.acls.clone(), contents.clone());
-    let sent = operation.send(session, Leaves::AChange, move |live| async move {
+    let sent = operation.send(session, Leaves::Change, move |live| async move {
         let mut transaction = live.client.new_multi_writer();
         transaction.add_create(&to, &data, &CreateMode::Ephemeral.with_acls(Acls::new(&acls)))?;
         // With the version, so that data which another client wrote in between, such as a revocation, is not lost.

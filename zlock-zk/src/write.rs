@@ -56,7 +56,7 @@ async fn write(
     data: &[u8],
 ) -> Result<bool, Failure> {
     let (path, data) = (operation.node_path(name), data.to_owned());
-    let written = operation.send(session, Leaves::AChange, move |live| async move {
+    let written = operation.send(session, Leaves::Change, move |live| async move {
         live.client.set_data(&path, &data, None).await
     });
     match written.await {

@@ -56,3 +56,75 @@ impl<T> AsMut<Self> for Budget<'_, T> {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::kit::{Interrupted, Options, Sessions};
+    use crate::path::LockPath;
+    use crate::session::SessionId;
+
+    /// Ends with the sessions of its attempts.
+    struct Outcomes {
+        sessions: Vec<u64>,
+        outcomes: Vec<Result<ControlFlow<()>, Interrupted>>,
+    }
+
+    impl<'a> Attempt<Budget<'a, ()>, Interrupted> for Outcomes {
+        type Output = Vec<u64>;
+
+        async fn attempt(
+            &mut self,
+            _: &mut Budget<'a, ()>,
+            session: SessionKey,
+        ) -> Result<ControlFlow<Vec<u64>>, Interrupted> {
+            self.sessions.push(session.id.get());
+            match self.outcomes.remove(0)? {
+                ControlFlow::Continue(()) => Ok(ControlFlow::Continue(())),
+                ControlFlow::Break(()) => Ok(ControlFlow::Break(std::mem::take(&mut self.sessions))),
+            }
+        }
+    }
+
+    fn begin(sessions: &Sessions<()>, id: u64) -> SessionKey {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        sessions.begin(SessionId::new(id), deadline, |_| ()).unwrap().0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_follow_at_once_or_after_a_pause_until_one_has_the_result() {
+        let (sessions, path) = (Sessions::new("refused"), LockPath::new("/app").unwrap());
+        begin(&sessions, 7);
+        let options = Options::new(["one"]);
+        let mut budget = Budget::new(&sessions, &options, "read", &path);
+        let outcomes =
+            vec![Ok(ControlFlow::Continue(())), Err(Interrupted::Disconnected), Ok(ControlFlow::Break(()))];
+        let began = Instant::now();
+        let result = repeat(&mut budget, &mut Outcomes { sessions: vec![], outcomes }).await;
+        assert_eq!(result.unwrap(), [7, 7, 7]);
+        assert!(began.elapsed() > Duration::ZERO, "the second one has failed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_attempt_is_made_for_a_node_of_a_past_session() {
+        let (sessions, path) = (Sessions::new("refused"), LockPath::new("/app").unwrap());
+        let first = begin(&sessions, 7);
+        sessions.end(first);
+        let options = Options::new(["one"]);
+        let mut attempts = Outcomes { sessions: vec![], outcomes: vec![] };
+        // Neither does it wait for the next session.
+        let mut budget = Budget::new(&sessions, &options, "delete", &path).of_node(Some(first.id));
+        let error = repeat(&mut budget, &mut attempts).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::SessionLost);
+        assert!(attempts.sessions.is_empty());
+        let second = begin(&sessions, 8);
+        attempts.outcomes.push(Ok(ControlFlow::Break(())));
+        let mut budget = Budget::new(&sessions, &options, "delete", &path).of_node(Some(second.id));
+        assert_eq!(repeat(&mut budget, &mut attempts).await.unwrap(), [8]);
+    }
+}

@@ -113,7 +113,7 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
         // A lost session might be noticed only later.
         sleep(SESSION).await;
         assert_eq!(client.session_events().current().epoch, 1, "the session survives");
-        assert!(held.iter().all(Guard::is_held), "what is held is held");
+        assert!(held.iter().all(|guard| guard.is_held()), "what is held is held");
         assert_eq!(watches(&server).await, all);
 
         let began = Instant::now();
@@ -124,7 +124,7 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
         }
         report(format!("{count} locks change hands in {:.2?}", began.elapsed()));
         assert!(granted.iter().all(|(_, guard)| guard.is_held()));
-        assert!(held.iter().all(Guard::is_held));
+        assert!(held.iter().all(|guard| guard.is_held()));
         assert_eq!(client.session_events().current().epoch, 1);
         // Until no watches are left and the connections for them are closed.
         while watches(&server).await > 0.0 || server.mntr().await["num_alive_connections"] > 3.0 {

@@ -7,6 +7,7 @@ mod client;
 mod client_inner;
 mod closing;
 mod cohort;
+mod context;
 mod dyn_lock;
 mod granted;
 mod guard;
@@ -46,8 +47,9 @@ pub mod suite;
 
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
 pub use cohort::Handoff;
+pub use context::LockContext;
 pub use dyn_lock::DynLock;
-pub use guard::{Guard, LockContext, LockGuard};
+pub use guard::{Guard, LockGuard};
 pub use health::Health;
 pub use lock::{Lock, LockHandle};
 pub use multi::MultiLock;

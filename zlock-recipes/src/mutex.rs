@@ -80,7 +80,7 @@ impl LockHandle<Mutex> {
     /// The client acquires one place for all users of handles with the same path and the same [`Handoff`]. Until
     /// [`Handoff::within`] has elapsed since the place was granted, each release passes the lock to the client's next
     /// waiter. Then the client gives the place up and takes a new one at the end of the store's queue. It gives the place up
-    /// early if a holder that awaits [`revocation_requested`](crate::Guard::revocation_requested) receives a request, if a
+    /// early if a holder that awaits [`revocation_requested`](crate::LockContext::revocation_requested) receives a request, if a
     /// holder releases the lock while the connection is interrupted, and if the place is lost.
     ///
     /// # Order
@@ -90,8 +90,8 @@ impl LockHandle<Mutex> {
     /// not release the lock, or a waiter that is not polled when its turn comes, blocks all others, as without hand-off.
     ///
     /// # Differences for holders
-    /// - Holders of the same place have the same [`node`](crate::Guard::node). Their
-    ///   [fencing tokens](crate::Guard::fencing_token) have the same number, and differ in the turn. So storage must
+    /// - Holders of the same place have the same [`node`](crate::LockContext::node). Their
+    ///   [fencing tokens](crate::LockContext::fencing_token) have the same number, and differ in the turn. So storage must
     ///   compare the whole token. A store transaction that checks only the node cannot distinguish two such holders.
     /// - [`release`](crate::Guard::release) returns [`Released`](crate::Release::Released) without a request if other users
     ///   of the client wait for the lock. If the place is not passed on any more, or the connection is interrupted, the

@@ -10,7 +10,8 @@ use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
 use crate::client::Client;
 use crate::cohort::Handoff;
-use crate::guard::{Guard, LockContext};
+use crate::context::LockContext;
+use crate::guard::Guard;
 use crate::kind::sealed::Sealed;
 use crate::lock::LockHandle;
 use crate::semaphore::permits;

@@ -257,7 +257,7 @@ pub async fn a_writer_that_goes_lets_all_readers_in(case: &Case<'_>) {
     for reader in waiting {
         guards.push(finished(reader).await);
     }
-    assert!(holder.is_held() && guards.iter().all(Guard::is_held));
+    assert!(holder.is_held() && guards.iter().all(|guard| guard.is_held()));
     release(holder).await;
     for guard in guards {
         release(guard).await;

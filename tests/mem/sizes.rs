@@ -38,7 +38,7 @@ async fn a_template() {
     let sizes = [large(), large(), large(), large()].map(|future| size_of_val(&future));
     check("execute", [sizes[0], size_of_val(&one()), size_of_val(&two()), size_of_val(&three())]);
     assert_eq!(three().await.unwrap(), LARGE);
-    let fails = template.try_execute("4", |_| one());
+    let fails = template.execute_fallible("4", |_| one());
     assert!(size_of_val(&fails) <= sizes[0] + LEVEL);
     assert_eq!(fails.await.unwrap(), LARGE);
 }

@@ -158,7 +158,7 @@ impl LockContext {
     /// # let client = zlock::connect("mem://").await?;
     /// let template = client.lock_template("/app/locks")?;
     /// let steps: zlock::Result<u32> = template
-    ///     .try_execute("report", |lock| async move {
+    ///     .execute_fallible("report", |lock| async move {
     ///         for _step in 0..3 {
     ///             lock.check()?;
     ///             // a short step

@@ -274,7 +274,7 @@ impl LockTemplate {
 
     /// Acquires the lock of this name, runs the closure inside the lock's [`Scope`](crate::Scope), and releases the lock,
     /// even if the closure panics or this future is dropped. The closure's output, whatever it is, is returned in `Ok`; see
-    /// [`try_execute`](Self::try_execute) for closures that return a `Result`.
+    /// [`execute_fallible`](Self::execute_fallible) for closures that return a `Result`.
     ///
     /// `name` may have several segments (`orders/42`).
     ///
@@ -326,7 +326,7 @@ impl LockTemplate {
     }
 
     /// Does the same as [`execute`](Self::execute), for a closure that returns a `Result`. Errors of the closure and of the
-    /// lock are returned alike.
+    /// lock are returned alike: an error of the lock is converted into the closure's error type.
     ///
     /// # Errors
     /// The closure's error, or that of [`execute`](Self::execute).
@@ -344,7 +344,7 @@ impl LockTemplate {
     /// # let client = zlock::connect("mem://").await?;
     /// let template = client.lock_template("/app/locks")?;
     /// let number: u32 = template
-    ///     .try_execute("create-order", |_lock| async {
+    ///     .execute_fallible("create-order", |_lock| async {
     ///         let number = "42".parse()?;
     ///         Ok::<_, Box<dyn std::error::Error>>(number)
     ///     })
@@ -353,7 +353,7 @@ impl LockTemplate {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn try_execute<F, Fut, T, E>(&self, name: &str, closure: F) -> Result<T, E>
+    pub async fn execute_fallible<F, Fut, T, E>(&self, name: &str, closure: F) -> Result<T, E>
     where
         F: FnOnce(LockContext) -> Fut,
         Fut: Future<Output = Result<T, E>>,

@@ -21,7 +21,7 @@ use crate::{Handoff, LockKind};
 ///
 /// let template = LockTemplate::new(&client, "/app/locks")?;
 /// let mut numbers = vec![1];
-/// let next: zlock::Result<usize> = template.try_execute("create-order", |lock| {
+/// let next: zlock::Result<usize> = template.execute_fallible("create-order", |lock| {
 ///     numbers.push(2);
 ///     lock.check()?; // between the steps
 ///     Ok(numbers.len())
@@ -194,7 +194,7 @@ impl LockTemplate {
     }
 
     /// Does the same as [`execute`](Self::execute), for a closure that returns a `Result`. Errors of the closure and of the
-    /// lock are returned alike.
+    /// lock are returned alike: an error of the lock is converted into the closure's error type.
     ///
     /// # Errors
     /// Those of the closure and of [`execute`](Self::execute).
@@ -204,7 +204,7 @@ impl LockTemplate {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = zlock::blocking::connect("mem://")?;
     /// let template = client.lock_template("/app/locks")?;
-    /// let number = template.try_execute("create-order", |_lock| {
+    /// let number = template.execute_fallible("create-order", |_lock| {
     ///     let number: u32 = "42".parse()?;
     ///     Ok::<_, Box<dyn std::error::Error>>(number)
     /// })?;
@@ -212,7 +212,7 @@ impl LockTemplate {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn try_execute<T, E: From<Error>>(
+    pub fn execute_fallible<T, E: From<Error>>(
         &self,
         name: &str,
         closure: impl FnOnce(&Guard) -> Result<T, E>,

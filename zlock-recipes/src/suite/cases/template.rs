@@ -427,7 +427,7 @@ pub async fn scope_carried_over_by_spawn(case: &Case<'_>) {
 }
 
 /// The error of a closure and the error of the lock are merged.
-pub async fn try_execute_has_one_error(case: &Case<'_>) {
+pub async fn execute_fallible_has_one_error(case: &Case<'_>) {
     #[derive(Debug)]
     enum Failure {
         Lock(ErrorKind),
@@ -442,12 +442,12 @@ pub async fn try_execute_has_one_error(case: &Case<'_>) {
 
     let [a, b] = case.processes().await;
     let template = template(case, &a).with_wait(Duration::ZERO, 1).unwrap();
-    let done: Result<_, Failure> = template.try_execute(NAME, async |_| Ok(7)).await;
+    let done: Result<_, Failure> = template.execute_fallible(NAME, async |_| Ok(7)).await;
     assert!(matches!(done, Ok(7)), "{done:?}");
-    let failed: Result<(), _> = template.try_execute(NAME, async |_| Err(Failure::Work)).await;
+    let failed: Result<(), _> = template.execute_fallible(NAME, async |_| Err(Failure::Work)).await;
     assert!(matches!(failed, Err(Failure::Work)), "{failed:?}");
     let guard = mutex(case, &b).acquire().await.unwrap();
-    let busy: Result<(), Failure> = template.try_execute(NAME, async |_| unreachable!()).await;
+    let busy: Result<(), Failure> = template.execute_fallible(NAME, async |_| unreachable!()).await;
     assert!(matches!(busy, Err(Failure::Lock(ErrorKind::Busy))), "{busy:?}");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

@@ -9,7 +9,7 @@ mod connect;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 
-pub use connect::{connect, connect_env, connect_env_lazy, connect_lazy};
+pub use connect::{Connect, connect};
 pub use zlock_core::{
     Close, CloseReason, Environment, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase,
     Result, RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState, SessionTerms,

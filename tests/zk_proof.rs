@@ -39,7 +39,7 @@ async fn hold(hosts: &str, session: Duration, tick: Duration, path: &str) -> (Cl
     let (session, tick) = (session.as_millis(), tick.as_millis());
     let url = format!("zk://{hosts}?session_timeout={session}ms&server_tick={tick}ms");
     let client = zlock::connect(&url).await.unwrap();
-    let held = InterProcessMutex::new(&client, path).unwrap().acquire().await.unwrap();
+    let held = client.mutex(path).unwrap().acquire().await.unwrap();
     (client, held)
 }
 

@@ -22,7 +22,7 @@ use zlock::{Client, Close, Guard, InterProcessMutex, Release, Result, SessionEve
 const PATH: &str = "/app/lock";
 
 fn mutex(client: &Client) -> InterProcessMutex {
-    InterProcessMutex::new(client, PATH).unwrap()
+    client.mutex(PATH).unwrap()
 }
 
 fn path() -> LockPath {

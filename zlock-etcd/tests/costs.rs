@@ -37,7 +37,7 @@ async fn backend_at(server: &Etcd, host: &str) -> EtcdBackend {
 }
 
 async fn mutex(server: &Etcd) -> InterProcessMutex {
-    InterProcessMutex::new(&Client::new(backend(server).await), PATH).unwrap()
+    Client::new(backend(server).await).mutex(PATH).unwrap()
 }
 
 async fn release(guard: Guard) {

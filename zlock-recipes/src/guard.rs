@@ -36,9 +36,9 @@ use crate::scope::Scope;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> zlock::Result<()> {
 /// # let client = zlock::connect("mem://").await?;
-/// use zlock::{InterProcessMutex, Release};
+/// use zlock::Release;
 ///
-/// let guard = InterProcessMutex::new(&client, "/app/orders/42")?.acquire().await?;
+/// let guard = client.mutex("/app/orders/42")?.acquire().await?;
 /// tokio::select! {
 ///     biased;
 ///     lost = guard.lost() => return Err(lost),

@@ -20,9 +20,7 @@ use crate::lock::LockHandle;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> zlock::Result<()> {
 /// # let client = zlock::connect("mem://").await?;
-/// use zlock::InterProcessMutex;
-///
-/// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
+/// let mutex = client.mutex("/app/orders/42")?;
 /// let guard = mutex.acquire().await?;
 /// // alone; hand guard.fencing_token() to the storage
 /// guard.release().await?;
@@ -32,7 +30,7 @@ use crate::lock::LockHandle;
 pub type InterProcessMutex = LockHandle<Mutex>;
 
 impl Client {
-    /// Returns a handle to the mutex of this path, as [`InterProcessMutex::new`]. Performs no I/O.
+    /// Returns a handle to the mutex of this path. Performs no I/O.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
@@ -48,32 +46,11 @@ impl Client {
     /// # }
     /// ```
     pub fn mutex(&self, path: impl AsRef<str>) -> Result<InterProcessMutex> {
-        InterProcessMutex::new(self, path)
+        LockHandle::of_kind(self, path, Mutex)
     }
 }
 
 impl LockHandle<Mutex> {
-    /// Creates a handle to the mutex of this path. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::InterProcessMutex;
-    ///
-    /// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
-    /// # let _ = mutex;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
-        LockHandle::of_kind(client, path, Mutex)
-    }
-
     /// Returns this handle with hand-off: waiters of this client queue up behind one place in the store's queue, and
     /// hand the lock to each other without a request. Use it when many tasks of one process compete for the same lock.
     ///

@@ -58,9 +58,7 @@ fn invalid(message: String) -> Error {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> zlock::Result<()> {
 /// # let client = zlock::connect("mem://").await?;
-/// use zlock::LockTemplate;
-///
-/// let template = LockTemplate::new(&client, "/app/locks")?;
+/// let template = client.lock_template("/app/locks")?;
 /// let mut numbers = vec![1];
 /// let next = template
 ///     .execute("create-order", |lock| {
@@ -91,7 +89,9 @@ pub struct LockTemplate {
 }
 
 impl Client {
-    /// Returns a template for locks below `root`, as [`LockTemplate::new`]. Performs no I/O.
+    /// Returns a template for locks below `root`, such as `/app/locks`. A trailing slash is allowed, and so is `/` alone.
+    /// By default, the template waits for the lock for 2 seconds, twice; see [`with_wait`](LockTemplate::with_wait).
+    /// Performs no I/O.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`], with the offending part in the message.
@@ -107,38 +107,13 @@ impl Client {
     /// # }
     /// ```
     pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
-        LockTemplate::new(self, root)
-    }
-}
-
-impl LockTemplate {
-    /// Creates a template for locks below `root`, such as `/app/locks`. A trailing slash is allowed, and so is `/` alone.
-    /// By default, the template waits for the lock for 2 seconds, twice; see [`with_wait`](Self::with_wait). Performs no
-    /// I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::LockTemplate;
-    ///
-    /// let template = LockTemplate::new(&client, "/app/locks")?;
-    /// # let _ = template;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
         let given = root.as_ref();
         let root = given.strip_suffix('/').unwrap_or(given);
         if given != "/" {
             LockPath::new(root)?;
         }
         Ok(LockTemplate {
-            client: client.clone(),
+            client: self.clone(),
             root: root.into(),
             label: Label::Lock,
             wait: Duration::from_secs(2),
@@ -148,7 +123,9 @@ impl LockTemplate {
             metric_name: if given == "/" { "/" } else { root }.into(),
         })
     }
+}
 
+impl LockTemplate {
     /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`]. Templates with the same root, one for reading and one
     /// for writing, share their names: one reads what the other writes.
     ///
@@ -161,9 +138,9 @@ impl LockTemplate {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> zlock::Result<()> {
     /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::{LockKind, LockTemplate};
+    /// use zlock::LockKind;
     ///
-    /// let template = LockTemplate::new(&client, "/app/prices")?;
+    /// let template = client.lock_template("/app/prices")?;
     /// let (read, write) = (template.clone().with_kind(LockKind::Read)?, template.with_kind(LockKind::Write)?);
     /// write.execute("tea", |_lock| async { /* change it */ }).await?;
     /// read.execute("tea", |_lock| async { /* look at it, beside others */ }).await

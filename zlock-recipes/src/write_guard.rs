@@ -49,9 +49,7 @@ impl WriteGuard {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> zlock::Result<()> {
     /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::ReadWriteLock;
-    ///
-    /// let lock = ReadWriteLock::new(&client, "/app/prices")?;
+    /// let lock = client.read_write_lock("/app/prices")?;
     /// let writing = lock.write().acquire().await?;
     /// // alone: change
     /// let reading = writing.downgrade().await?;

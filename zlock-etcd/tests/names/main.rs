@@ -71,7 +71,7 @@ async fn names_are_as_many_as_places_at_the_same_time() {
         let client = Client::new(backend);
         let mut tasks = JoinSet::new();
         for _ in 0..4 {
-            let mutex = InterProcessMutex::new(&client, path.as_str()).unwrap();
+            let mutex = client.mutex(path.as_str()).unwrap();
             tasks.spawn(async move {
                 for n in 0..125 {
                     let guard = mutex.acquire().await.unwrap();
@@ -91,7 +91,7 @@ async fn names_are_as_many_as_places_at_the_same_time() {
         assert!(keys.contains(&format!("{path}/{lease:x}")), "{keys:?}");
         // Consecutive acquisitions use a single name.
         let path = path.join("alone").unwrap();
-        let mutex = InterProcessMutex::new(&client, path.as_str()).unwrap();
+        let mutex = client.mutex(path.as_str()).unwrap();
         for _ in 0..50 {
             assert_eq!(mutex.acquire().await.unwrap().release().await.unwrap(), Release::Released);
         }
@@ -300,7 +300,7 @@ async fn a_create_whose_value_was_overwritten_is_found_by_its_name() {
 async fn mutex(server: &Etcd, path: &LockPath) -> (InterProcessMutex, i64) {
     let backend = common::backend(&server.connect_string()).await;
     let lease = lease(&backend);
-    (InterProcessMutex::new(&Client::new(backend), path.as_str()).unwrap(), lease)
+    (Client::new(backend).mutex(path.as_str()).unwrap(), lease)
 }
 
 /// An operator's plain `put` detaches a holder's key from its lease. The key counts as long as the lease is live.

@@ -17,9 +17,7 @@ use crate::{Handoff, LockKind};
 /// ```
 /// # fn main() -> zlock::Result<()> {
 /// # let client = zlock::blocking::connect("mem://")?;
-/// use zlock::blocking::LockTemplate;
-///
-/// let template = LockTemplate::new(&client, "/app/locks")?;
+/// let template = client.lock_template("/app/locks")?;
 /// let mut numbers = vec![1];
 /// let next: zlock::Result<usize> = template.execute_fallible("create-order", |lock| {
 ///     numbers.push(2);
@@ -37,7 +35,8 @@ pub struct LockTemplate {
 }
 
 impl Client {
-    /// Returns a template for locks below `root`. Performs no I/O.
+    /// Returns a template for locks below `root`, such as `/app/locks`. By default, the template waits for the lock for 2
+    /// seconds, twice; see [`with_wait`](LockTemplate::with_wait). Performs no I/O.
     ///
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
@@ -53,33 +52,12 @@ impl Client {
     /// # }
     /// ```
     pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
-        LockTemplate::new(self, root)
+        let template = self.as_async().lock_template(root)?;
+        Ok(LockTemplate { template, driver: self.driver().clone() })
     }
 }
 
 impl LockTemplate {
-    /// Creates a template for locks below `root`, such as `/app/locks`. Performs no I/O. By default, the template waits for
-    /// the lock for 2 seconds, twice; see [`with_wait`](Self::with_wait).
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// use zlock::blocking::LockTemplate;
-    ///
-    /// let template = LockTemplate::new(&client, "/app/locks")?;
-    /// # let _ = template;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
-        let template = client.as_async().lock_template(root)?;
-        Ok(LockTemplate { template, driver: client.driver().clone() })
-    }
-
     fn map(self, change: impl FnOnce(crate::LockTemplate) -> Result<crate::LockTemplate>) -> Result<Self> {
         Ok(LockTemplate { template: change(self.template)?, driver: self.driver })
     }

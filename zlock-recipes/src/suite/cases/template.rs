@@ -16,7 +16,7 @@ use crate::{InterProcessMutex, LockContext, LockTemplate, Release, Scope};
 const NAME: &str = "create-order";
 
 fn template(case: &Case<'_>, process: &Process) -> LockTemplate {
-    LockTemplate::new(&process.client, case.root()).unwrap()
+    process.client.lock_template(case.root()).unwrap()
 }
 
 fn mutex(case: &Case<'_>, process: &Process) -> InterProcessMutex {
@@ -278,7 +278,7 @@ pub async fn roots_and_names(case: &Case<'_>) {
         (format!("{root}/orders/"), "42".to_owned()),
         ("/".to_owned(), path.as_str()[1..].to_owned()),
     ] {
-        let template = LockTemplate::new(&a.client, &root).unwrap();
+        let template = a.client.lock_template(&root).unwrap();
         let held = template.execute(&name, |held| async move { held.path().clone() }).await.unwrap();
         assert_eq!(held, path, "{root:?} {name:?}");
         assert_eq!(template.path(&name).unwrap(), path);

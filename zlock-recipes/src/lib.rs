@@ -56,7 +56,6 @@ pub use multi::MultiLock;
 pub use multi_guard::MultiGuard;
 pub use mutex::InterProcessMutex;
 pub use participants::Participant;
-#[doc(hidden)]
 pub use queue::holders;
 pub use release::Release;
 pub use rwlock::{ReadLock, ReadWriteLock, WriteLock};

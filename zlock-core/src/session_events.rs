@@ -57,10 +57,10 @@ impl SessionEvents {
         self.shared.lock().session.epoch
     }
 
-    /// Returns the longest time to the deadline that the current session has had according to the responses so far; zero
+    /// Returns the longest time to the deadline that the current session has had according to the responses so far. `None`
     /// before the first session. A healthy session stays well above half of it. Needs no clock.
     #[must_use]
-    pub fn longest_slack(&self) -> Duration {
+    pub fn longest_slack(&self) -> Option<Duration> {
         self.shared.lock().life
     }
 

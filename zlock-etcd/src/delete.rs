@@ -1,7 +1,9 @@
 //! Removing a node.
 
+use std::mem::take;
+
 use etcd_client::{Txn, TxnOp};
-use zlock_core::kit::SessionKey;
+use zlock_core::kit::{Failure as _, SessionKey};
 use zlock_core::{Deletion, HandOver, LockPath, Node, NodeId, Result, Target};
 
 use crate::error::Failure;
@@ -15,8 +17,10 @@ use crate::txn::{Write, is_still, was_created_at};
 
 /// Removes the node with the target's ID, and returns whether this call did.
 pub(crate) async fn delete(shared: &Shared, parent: &LockPath, target: &Target) -> Result<Deletion> {
+    // A key that another client has put in the place of a node that it deleted is not ours.
+    let is_ours = shared.sessions.own().contains(target.id());
     let mut operation = begin(shared, parent, target.id());
-    complete(&mut operation, target).await
+    complete(&mut operation, target, is_ours).await
 }
 
 /// Removes the node of an own lock, and returns whether all of `next` existed then.
@@ -36,7 +40,7 @@ pub(crate) async fn hand_over(
         }
     }
     let target = Target::Node(node.clone());
-    complete(&mut operation, &target).await.map(HandOver::Unconfirmed)
+    complete(&mut operation, &target, false).await.map(HandOver::Unconfirmed)
 }
 
 /// Begins a delete: from here on, the backend no longer reports the deletion of the node.
@@ -68,7 +72,12 @@ async fn all_or_nothing(
     Ok(answer.succeeded())
 }
 
-async fn complete(operation: &mut Operation<'_>, target: &Target) -> Result<Deletion> {
+/// Makes attempts until one is answered. The first one may be plain: see `names.rs`.
+async fn complete(
+    operation: &mut Operation<'_>,
+    target: &Target,
+    mut may_be_plain: bool,
+) -> Result<Deletion> {
     let shared = operation.shared;
     loop {
         if let Target::Node(node) = target
@@ -78,7 +87,7 @@ async fn complete(operation: &mut Operation<'_>, target: &Target) -> Result<Dele
             return Ok(deletion(operation, false));
         }
         let lease = operation.budget.session().await?;
-        match once(operation, lease, target).await {
+        match once(operation, lease, target, take(&mut may_be_plain)).await {
             Ok(removed) => return Ok(deletion(operation, removed)),
             Err(failure) => operation.budget.retry(failure).await?,
         }
@@ -91,7 +100,12 @@ fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
 }
 
 /// Makes one attempt. Returns `false` if the node did not exist. Once it is answered, the node's name may be used again.
-async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target) -> Result<bool, Failure> {
+async fn once(
+    operation: &mut Operation<'_>,
+    lease: SessionKey,
+    target: &Target,
+    may_be_plain: bool,
+) -> Result<bool, Failure> {
     let live = operation.shared.live(lease)?;
     let (key, created) = match target {
         Target::Node(node) => (operation.keys.of(&node.name), Some(node.sequence.get())),
@@ -106,10 +120,17 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target)
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
         return void(operation, lease, &live.names, &fence, target.id(), &key).await;
     };
-    let is_it = vec![was_created_at(&key, created)];
-    let delete = vec![TxnOp::delete(key.as_str(), None)];
-    let write = Write::new(&operation.keys, &key, 0, is_it, delete, vec![]);
-    let answer = operation.write(lease, write).await?;
+    let answer = if may_be_plain && live.names.begin_plain(target.id(), created) {
+        let answer = operation.write(lease, Write::plain_delete(&operation.keys, &key)).await;
+        if answer.as_ref().err().is_none_or(|failure| !failure.classify().ambiguous) {
+            live.names.end_plain(target.id());
+        }
+        answer?
+    } else {
+        let is_it = vec![was_created_at(&key, created)];
+        let delete = vec![TxnOp::delete(key.as_str(), None)];
+        operation.write(lease, Write::new(&operation.keys, &key, 0, is_it, delete, vec![])).await?
+    };
     live.names.free(target.id(), Some(created));
     Ok(answer.has_deleted())
 }

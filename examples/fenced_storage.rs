@@ -19,7 +19,7 @@ use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock::{Client, FencingToken, Handoff, InterProcessMutex};
+use zlock::{Client, FencingToken, Handoff};
 
 #[path = "common/mod.rs"]
 mod common;
@@ -66,7 +66,7 @@ impl Storage {
 
 /// The first holder: reads, is paused, and writes. Whether it knows that it has lost the lock, and was refused.
 async fn first(client: Client, storage: Storage, pause: impl AsyncFnOnce() -> Result) -> Result<bool> {
-    let guard = InterProcessMutex::new(&client, LOCK)?.acquire().await?;
+    let guard = client.mutex(LOCK)?.acquire().await?;
     let token = guard.fencing_token();
     let Ok(read) = storage.visit(token, None)? else { return Err("a new token was refused".into()) };
     println!("  first: holds the lock with token {token}, reads {read:?}");
@@ -97,7 +97,7 @@ async fn first(client: Client, storage: Storage, pause: impl AsyncFnOnce() -> Re
 /// The second holder: waits for the lock, writes, and takes its time.
 async fn second(client: &Client, storage: &Storage) -> Result<Duration> {
     let began = Instant::now();
-    let guard = InterProcessMutex::new(client, LOCK)?.acquire().await?;
+    let guard = client.mutex(LOCK)?.acquire().await?;
     let (token, waited) = (guard.fencing_token(), began.elapsed());
     let Ok(text) = storage.visit(token, Some("what the second holder wrote"))? else {
         return Err("a new token was refused".into());
@@ -111,7 +111,7 @@ async fn second(client: &Client, storage: &Storage) -> Result<Duration> {
 
 /// Two holders of one place: the first writes after it has released the lock.
 async fn in_one_batch(client: &Client, storage: &Storage) -> Result<bool> {
-    let lock = InterProcessMutex::new(client, LOCK)?.with_handoff(Handoff::within(SESSION));
+    let lock = client.mutex(LOCK)?.with_handoff(Handoff::within(SESSION));
     let first = lock.acquire().await?;
     let token = first.fencing_token();
     println!("  third: holds the lock with token {token}");

@@ -85,7 +85,7 @@ struct Mutex {
 
 impl Mutex {
     fn new(client: &Client) -> Result<Self> {
-        Ok(Mutex { lock: InterProcessMutex::new(client, "/watch-predecessor")?, guard: None })
+        Ok(Mutex { lock: client.mutex("/watch-predecessor")?, guard: None })
     }
 }
 

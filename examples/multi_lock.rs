@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock::{InterProcessMutex, MultiLock};
+use zlock::MultiLock;
 
 #[path = "common/mod.rs"]
 mod common;
@@ -35,7 +35,7 @@ async fn clerk(pair: [usize; 2], url: Option<String>, accounts: Arc<[AtomicI64; 
         return Ok(());
     };
     let client = zlock::connect(&url).await?;
-    let lock = |i: usize| InterProcessMutex::new(&client, format!("/accounts/{i}"));
+    let lock = |i: usize| client.mutex(format!("/accounts/{i}"));
     let both = MultiLock::new([lock(pair[0])?, lock(pair[1])?])?;
     for amount in 1..=ROUNDS {
         let guard = both.acquire_timeout(Duration::from_secs(30)).await?;

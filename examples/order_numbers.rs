@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime};
 use std::{env, fs, io, process};
 
 use tokio::task::JoinSet;
-use zlock::LockTemplate;
 
 #[path = "order_numbers/options.rs"]
 mod options;
@@ -64,7 +63,7 @@ async fn draw_without_lock(orders: &Orders) -> Result<()> {
 /// The same, each under the lock `create-order`.
 async fn draw_with_lock(orders: &Orders, url: &str, longest_wait: Duration) -> Result<()> {
     let client = zlock::connect(url).await?;
-    let template = LockTemplate::new(&client, "/order-numbers")?.with_wait(longest_wait, 1)?;
+    let template = client.lock_template("/order-numbers")?.with_wait(longest_wait, 1)?;
     let mut workers = JoinSet::new();
     for worker in 1..=WORKERS {
         let (template, orders) = (template.clone(), orders.clone());

@@ -43,7 +43,7 @@ fn draw(file: &Path, check: impl Fn() -> zlock::Result<()>) -> Result {
 
 fn draw_with_lock(file: &Path, template: &LockTemplate) -> Result {
     // A database could compare the lock's `fencing_token()`; a file cannot.
-    template.try_execute("create-order", |lock| draw(file, || lock.check()))
+    template.execute_fallible("create-order", |lock| draw(file, || lock.check()))
 }
 
 /// Lets ten threads draw one number each.

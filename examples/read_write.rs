@@ -106,8 +106,8 @@ async fn example(url: &str) -> Result<bool> {
     println!("\nWith the read/write lock /users/666 on {url}:");
     // A client each, as if they were two processes.
     let clients = [zlock::connect(url).await?, zlock::connect(url).await?];
-    let one = ReadWriteLock::new(&clients[0], "/users/666")?;
-    let other = ReadWriteLock::new(&clients[1], "/users/666")?;
+    let one = clients[0].read_write_lock("/users/666")?;
+    let other = clients[1].read_write_lock("/users/666")?;
     let database = Database::new();
     let differ = run(&database, [Some(&one), Some(&other)]).await?;
     let together = database.reading[1].load(Ordering::SeqCst);

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock::Semaphore;
 
 #[path = "common/mod.rs"]
 mod common;
@@ -48,7 +47,7 @@ async fn job(number: u32, url: Option<String>, in_use: Arc<InUse>) -> Result {
         return Ok(());
     };
     let client = zlock::connect(&url).await?;
-    let guard = Semaphore::new(&client, "/licences", LICENCES)?.acquire(needs(number)).await?;
+    let guard = client.semaphore("/licences", LICENCES)?.acquire(needs(number)).await?;
     println!("  job {number} has {}", needs(number));
     in_use.work(needs(number)).await;
     guard.release().await?;

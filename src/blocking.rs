@@ -53,9 +53,7 @@ pub use zlock_recipes::blocking::*;
 /// thread.
 ///
 /// # Errors
-/// - Those of [`zlock::connect`](crate::connect()).
-/// - [`BlockingRefused`](crate::ErrorKind::BlockingRefused) inside a tokio runtime or in the destructor of a thread-local.
-/// - [`Unexpected`](crate::ErrorKind::Unexpected) if the operating system cannot start the thread.
+/// Those of [`Connect::connect`].
 ///
 /// # Examples
 /// ```
@@ -68,65 +66,59 @@ pub use zlock_recipes::blocking::*;
 /// # }
 /// ```
 pub fn connect(url: &str) -> crate::Result<Client> {
-    let url = url.to_owned();
-    Client::new(async move { crate::connect(&url).await })
+    crate::Connect::to(url).blocking().connect()
 }
 
-/// Returns a client at once, as [`zlock::connect_lazy`](crate::connect_lazy()) does, and keeps the session on a separate
-/// thread.
-///
-/// # Errors
-/// Those errors of [`connect`] that can be detected without a connection.
-///
-/// # Examples
-/// ```
-/// # fn main() -> zlock::Result<()> {
-/// # if cfg!(not(feature = "mem")) { return Ok(()); }
-/// use std::time::Duration;
-///
-/// let client = zlock::blocking::connect_lazy("mem://")?;
-/// client.mutex("/app/orders/42")?.acquire_timeout(Duration::from_secs(2))?.release()?;
-/// client.close()?;
-/// # Ok(())
-/// # }
-/// ```
-pub fn connect_lazy(url: &str) -> crate::Result<Client> {
-    let url = url.to_owned();
-    Client::new(async move { crate::connect_lazy(&url) })
-}
+/// A connection that is about to be made for a blocking client. Created by [`zlock::Connect::blocking`](crate::Connect::blocking).
+#[derive(Clone, Debug)]
+#[must_use = "nothing is done until it connects"]
+pub struct Connect(crate::Connect);
 
-/// Connects with the settings in environment variables, as [`zlock::connect_env`](crate::connect_env()) does, and keeps the
-/// session on a separate thread.
-///
-/// # Errors
-/// Those of [`zlock::connect_env`](crate::connect_env()) and of [`connect`].
-///
-/// # Examples
-/// ```no_run
-/// # fn main() -> zlock::Result<()> {
-/// // ZLOCK_URL=zk://zk1,zk2,zk3/production
-/// let client = zlock::blocking::connect_env()?;
-/// client.close()?;
-/// # Ok(())
-/// # }
-/// ```
-pub fn connect_env() -> crate::Result<Client> {
-    Client::new(crate::connect_env())
-}
+impl Connect {
+    pub(crate) fn new(connect: crate::Connect) -> Self {
+        Connect(connect)
+    }
 
-/// Returns a client at once, as [`connect_lazy`] does, with the settings in environment variables, as [`connect_env`] does.
-///
-/// # Errors
-/// Those errors of [`connect_env`] that can be detected without a connection.
-///
-/// # Examples
-/// ```no_run
-/// # fn main() -> zlock::Result<()> {
-/// let client = zlock::blocking::connect_env_lazy()?;
-/// client.close()?;
-/// # Ok(())
-/// # }
-/// ```
-pub fn connect_env_lazy() -> crate::Result<Client> {
-    Client::new(async { crate::connect_env_lazy() })
+    /// Connects to the store, as [`zlock::Connect::connect`](crate::Connect::connect) does, and keeps the session on a separate
+    /// thread.
+    ///
+    /// # Errors
+    /// - Those of [`zlock::Connect::connect`](crate::Connect::connect).
+    /// - [`BlockingRefused`](crate::ErrorKind::BlockingRefused) inside a tokio runtime or in the destructor of a thread-local.
+    /// - [`Unexpected`](crate::ErrorKind::Unexpected) if the operating system cannot start the thread.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn main() -> zlock::Result<()> {
+    /// // ZLOCK_URL=zk://zk1,zk2,zk3/production
+    /// let client = zlock::Connect::from_env()?.blocking().connect()?;
+    /// client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect(self) -> crate::Result<Client> {
+        Client::new(self.0.connect())
+    }
+
+    /// Returns a client at once, as [`zlock::Connect::connect_lazy`](crate::Connect::connect_lazy) does, and keeps the session
+    /// on a separate thread.
+    ///
+    /// # Errors
+    /// Those errors of [`connect`](Self::connect) that can be detected without a connection.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # if cfg!(not(feature = "mem")) { return Ok(()); }
+    /// use std::time::Duration;
+    ///
+    /// let client = zlock::Connect::to("mem://").blocking().connect_lazy()?;
+    /// client.mutex("/app/orders/42")?.acquire_timeout(Duration::from_secs(2))?.release()?;
+    /// client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_lazy(self) -> crate::Result<Client> {
+        Client::new(async move { self.0.connect_lazy() })
+    }
 }

@@ -1,12 +1,15 @@
 //! Connecting by URL.
 
+use std::fmt;
+
 use zlock_core::{ConnectUrl, Environment, Result};
 use zlock_recipes::Client;
 
 /// The schemes of this version, for the error about any other scheme.
 const KNOWN: &str = "use mem://, zk://, etcd://, zk+srv:// or etcd+srv://";
 
-/// Connects to the store in the URL, with the settings in the URL and defaults for all others.
+/// Connects to the store in the URL, with the settings in the URL and defaults for all others. The short form of
+/// [`Connect`], for a client that needs no credentials and waits for its store.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
@@ -22,13 +25,8 @@ const KNOWN: &str = "use mem://, zk://, etcd://, zk+srv:// or etcd+srv://";
 /// default. On etcd the timeout is a whole number of seconds, at least 2. See `zlock::zk::ZkOptions` and
 /// `zlock::etcd::EtcdOptions` for other parameters.
 ///
-/// For credentials and TLS, use [`connect_env`]. For all other settings, create the backend from its options and pass it to
-/// [`Client::new`] or [`Client::builder`].
-///
 /// # Errors
-/// - [`InvalidUrl`](crate::ErrorKind::InvalidUrl), with the problem and its position. Nothing was sent.
-/// - [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled), with the name of the cargo feature. Nothing was sent.
-/// - Those of the backend's own `connect`.
+/// Those of [`Connect::connect`].
 ///
 /// # Cancel safety
 /// This function is cancel safe: if the future is dropped, the connection is closed.
@@ -47,95 +45,182 @@ const KNOWN: &str = "use mem://, zk://, etcd://, zk+srv:// or etcd+srv://";
 /// # }
 /// ```
 pub async fn connect(url: &str) -> Result<Client> {
-    Store::new(url, &Environment::default())?.connect().await
+    Connect::to(url).connect().await
 }
 
-/// Returns a client at once, and connects to the store in the background for as long as that takes.
+/// A connection that is about to be made: to which store, and with which credentials.
 ///
-/// This allows a service to start before its store. Until the first session begins, the client behaves as if it had lost one:
-/// its session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for the next session. After the backend's
-/// operation timeout, they fail with [`Unavailable`](crate::ErrorKind::Unavailable), and the error's source is the reason why
-/// there is no session. `acquire_timeout` and `try_acquire` fail with [`Timeout`](crate::ErrorKind::Timeout) if their own time
-/// limit passes first. If the store rejects the credentials, all calls fail with
-/// [`NotAuthorized`](crate::ErrorKind::NotAuthorized).
-///
-/// Accepts the same URLs as [`connect`].
-///
-/// # Errors
-/// Those errors of [`connect`] that can be detected without a connection.
-///
-/// # Panics
-/// Panics outside a tokio runtime with time and I/O enabled, except for `mem://`.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock::Result<()> {
-/// # if cfg!(not(feature = "mem")) { return Ok(()); }
-/// use std::time::Duration;
-///
-/// let client = zlock::connect_lazy("mem://")?;
-/// let mutex = client.mutex("/app/orders/42")?;
-/// mutex.acquire_timeout(Duration::from_secs(2)).await?.release().await?;
-/// # Ok(())
-/// # }
-/// ```
-pub fn connect_lazy(url: &str) -> Result<Client> {
-    Store::new(url, &Environment::default())?.connect_lazy()
-}
-
-/// Connects with the settings in environment variables: `ZLOCK_URL`, and those for credentials and TLS that [`Environment`]
-/// lists.
-///
-/// # Errors
-/// - Those of [`Environment::of_process`] and [`Environment::url`], with the name of the variable. Nothing was sent.
-/// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a file that cannot be read, with its path. Nothing was sent.
-/// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) or [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled) for a
-///   variable that the store does not support.
-/// - Those of [`connect`].
-///
-/// # Cancel safety
-/// As cancel safe as [`connect`].
-///
-/// # Panics
-/// Panics where [`connect`] does.
+/// [`connect`](Self::connect) waits for the store, [`connect_lazy`](Self::connect_lazy) does not. [`blocking`](Self::blocking)
+/// makes a blocking client. For all other settings, create the backend from its options and pass it to [`Client::new`] or
+/// [`Client::builder`].
 ///
 /// # Examples
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> zlock::Result<()> {
+/// use zlock::Connect;
+///
 /// // ZLOCK_URL=etcd+srv://example.com/production?session_timeout=10s
 /// // ZLOCK_USER=orders
 /// // ZLOCK_PASSWORD_FILE=/run/secrets/zlock
 /// // ZLOCK_CA_FILE=/etc/zlock/ca.pem
-/// let client = zlock::connect_env().await?;
+/// let client = Connect::from_env()?.connect().await?;
 /// # Ok(())
 /// # }
 /// ```
-pub async fn connect_env() -> Result<Client> {
-    let environment = Environment::of_process()?;
-    Store::new(environment.url()?, &environment)?.connect().await
+#[derive(Clone)]
+#[must_use = "nothing is done until it connects"]
+pub struct Connect {
+    url: String,
+    environment: Environment,
 }
 
-/// Returns a client at once, as [`connect_lazy`] does, with the settings in environment variables, as [`connect_env`] does.
-///
-/// # Errors
-/// Those errors of [`connect_env`] that can be detected without a connection.
-///
-/// # Panics
-/// Panics where [`connect_lazy`] does.
-///
-/// # Examples
-/// ```no_run
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock::Result<()> {
-/// let client = zlock::connect_env_lazy()?;
-/// # Ok(())
-/// # }
-/// ```
-pub fn connect_env_lazy() -> Result<Client> {
-    let environment = Environment::of_process()?;
-    Store::new(environment.url()?, &environment)?.connect_lazy()
+impl Connect {
+    /// Selects the store in the URL. The function [`connect`](crate::connect()) lists the URLs. Performs no I/O, and does not
+    /// check the URL yet.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # if cfg!(not(feature = "mem")) { return Ok(()); }
+    /// let client = zlock::Connect::to("mem://").connect_lazy()?;
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn to(url: impl Into<String>) -> Self {
+        Connect { url: url.into(), environment: Environment::default() }
+    }
+
+    /// Selects the store in the environment variable `ZLOCK_URL`, with credentials and TLS by the other variables that
+    /// [`Environment`] lists.
+    ///
+    /// # Errors
+    /// Those of [`Environment::of_process`] and [`Environment::url`], with the name of the variable.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// // ZLOCK_URL=zk://zk1,zk2,zk3/production
+    /// let client = zlock::Connect::from_env()?.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        Connect::of(Environment::of_process()?)
+    }
+
+    fn of(environment: Environment) -> Result<Self> {
+        Ok(Connect { url: environment.url()?.to_owned(), environment })
+    }
+
+    /// Sets the variables from which credentials and TLS are taken. Their `ZLOCK_URL` is not used. Defaults to none.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # if cfg!(not(feature = "mem")) { return Ok(()); }
+    /// use zlock::{Connect, Environment};
+    ///
+    /// // The URL from the program's settings, the credentials from the environment.
+    /// let environment = Environment::of_process()?;
+    /// let client = Connect::to("mem://").with_environment(environment).connect().await?;
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_environment(mut self, environment: Environment) -> Self {
+        self.environment = environment;
+        self
+    }
+
+    /// Connects to the store, and returns once the session has begun.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl`](crate::ErrorKind::InvalidUrl), with the problem and its position. Nothing was sent.
+    /// - [`FeatureDisabled`](crate::ErrorKind::FeatureDisabled), with the name of the cargo feature. Nothing was sent.
+    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a variable that the store does not support, and for a file
+    ///   that cannot be read, with its path. Nothing was sent.
+    /// - Those of the backend's own `connect`.
+    ///
+    /// # Cancel safety
+    /// This method is cancel safe: if the future is dropped, the connection is closed.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled, except for `mem://`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # if cfg!(not(feature = "mem")) { return Ok(()); }
+    /// let client = zlock::Connect::to("mem://").connect().await?;
+    /// client.mutex("/app/orders/42")?.acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(self) -> Result<Client> {
+        Store::new(&self.url, &self.environment)?.connect().await
+    }
+
+    /// Returns a client at once, and connects to the store in the background for as long as that takes.
+    ///
+    /// This allows a service to start before its store. Until the first session begins, the client behaves as if it had lost
+    /// one: its session is [`Lost`](crate::SessionState::Lost), in epoch 0, and calls wait for the next session. After the
+    /// backend's operation timeout, they fail with [`Unavailable`](crate::ErrorKind::Unavailable), and the error's source is
+    /// the reason why there is no session. `acquire_timeout` and `try_acquire` fail with
+    /// [`Timeout`](crate::ErrorKind::Timeout) if their own time limit passes first. If the store rejects the credentials, all
+    /// calls fail with [`NotAuthorized`](crate::ErrorKind::NotAuthorized).
+    ///
+    /// # Errors
+    /// Those errors of [`connect`](Self::connect) that can be detected without a connection.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled, except for `mem://`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # if cfg!(not(feature = "mem")) { return Ok(()); }
+    /// use std::time::Duration;
+    ///
+    /// let client = zlock::Connect::to("mem://").connect_lazy()?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// mutex.acquire_timeout(Duration::from_secs(2)).await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_lazy(self) -> Result<Client> {
+        Store::new(&self.url, &self.environment)?.connect_lazy()
+    }
+
+    /// Returns the same for a blocking client, whose session lives on a separate thread.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # if cfg!(not(feature = "mem")) { return Ok(()); }
+    /// let client = zlock::Connect::to("mem://").blocking().connect()?;
+    /// client.mutex("/app/orders/42")?.acquire()?.release()?;
+    /// client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn blocking(self) -> crate::blocking::Connect {
+        crate::blocking::Connect::new(self)
+    }
+}
+
+/// Shows no credentials.
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = format_args!("{}", ConnectUrl::excerpt(&self.url));
+        f.debug_struct("Connect").field("url", &url).field("environment", &self.environment).finish()
+    }
 }
 
 /// A store that a URL names; nothing was sent to it yet.
@@ -272,9 +357,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lazy_client_is_one_that_works() {
         for url in ["mem", "mem://a:1", "redis://h"] {
-            assert_eq!(connect_lazy(url).unwrap_err().kind(), ErrorKind::InvalidUrl, "{url}");
+            assert_eq!(Connect::to(url).connect_lazy().unwrap_err().kind(), ErrorKind::InvalidUrl, "{url}");
         }
-        let (client, other) = (connect_lazy("mem://lazy").unwrap(), connect("mem://lazy").await.unwrap());
+        let lazy = Connect::to("mem://lazy");
+        let (client, other) = (lazy.clone().connect_lazy().unwrap(), lazy.connect().await.unwrap());
         let guard = client.mutex("/a").unwrap().acquire().await.unwrap();
         assert!(other.mutex("/a").unwrap().try_acquire().await.unwrap().is_none());
         guard.release().await.unwrap();
@@ -291,9 +377,10 @@ mod tests {
             if !on {
                 continue;
             }
-            let bad = connect_lazy(&format!("{scheme}://127.0.0.1:1?session_timeout=1us")).unwrap_err();
+            let bad = Connect::to(format!("{scheme}://127.0.0.1:1?session_timeout=1us")).connect_lazy();
+            let bad = bad.unwrap_err();
             assert_eq!(bad.kind(), ErrorKind::InvalidUrl, "{bad}");
-            let client = connect_lazy(&format!("{scheme}://127.0.0.1:1/app")).unwrap();
+            let client = Connect::to(format!("{scheme}://127.0.0.1:1/app")).connect_lazy().unwrap();
             let session = client.session_events().current();
             assert_eq!((session.epoch, session.state), (0, SessionState::Lost));
             let mutex = client.mutex("/a").unwrap();
@@ -308,7 +395,14 @@ mod tests {
         let environment = Environment::read(|name| {
             variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into())
         })?;
-        Store::new(environment.url()?, &environment)
+        let Connect { url, environment } = Connect::of(environment)?;
+        Store::new(&url, &environment)
+    }
+
+    #[test]
+    fn no_credentials_are_shown() {
+        let shown = format!("{:?}", Connect::to("zk://me:SECRET@h"));
+        assert!(shown.contains("zk://***") && !shown.contains("SECRET"), "{shown}");
     }
 
     #[cfg(feature = "mem")]
@@ -365,11 +459,9 @@ mod tests {
     #[cfg(feature = "mem")]
     #[tokio::test(start_paused = true)]
     async fn only_a_name_is_shared() {
-        use zlock_recipes::InterProcessMutex;
-
         let mut guards = Vec::new();
         for url in ["mem://", "mem://only_a_name", "mem://only_a_name", "mem://another", "mem://"] {
-            let mutex = InterProcessMutex::new(&connect(url).await.unwrap(), "/a").unwrap();
+            let mutex = connect(url).await.unwrap().mutex("/a").unwrap();
             guards.push(mutex.try_acquire().await.unwrap());
         }
         let free: Vec<_> = guards.iter().map(Option::is_some).collect();

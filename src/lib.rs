@@ -9,7 +9,7 @@ mod connect;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 
-pub use connect::{connect, connect_env, connect_env_lazy, connect_lazy};
+pub use connect::{Connect, connect};
 pub use zlock_core::{
     Close, CloseReason, Environment, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase,
     Result, RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState, SessionTerms,
@@ -22,17 +22,43 @@ pub use zlock_recipes::{
     WriteLock, kind,
 };
 
-/// For authors of backends: the trait to implement, and the types in its signatures.
+/// The contract between locks and stores, for programs that look at a store themselves, as the command `zlock` does: the trait
+/// [`CoordinationBackend`](backend::CoordinationBackend), and what its operations take and return.
+///
+/// Any backend makes a [`Client`], so a program that only uses locks does not need this module. Authors of backends depend on
+/// the crate `zlock-core`, which also has what backends are built of.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// # if cfg!(not(feature = "mem")) { return Ok(()); }
+/// # #[cfg(feature = "mem")] {
+/// use std::sync::Arc;
+///
+/// use zlock::backend::{CoordinationBackend, holders};
+/// use zlock::mem::MemServer;
+/// use zlock::{Client, LockPath};
+///
+/// let backend = Arc::new(MemServer::new().connect());
+/// let client = Client::new(backend.clone());
+/// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+/// let queue = backend.children(&LockPath::new("/app/orders/42")?).await?;
+/// let holder = holders(&queue).next();
+/// assert_eq!(holder.map(|node| &node.name), Some(&guard.node()));
+/// # guard.release().await?;
+/// # }
+/// # Ok(())
+/// # }
+/// ```
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        Background, ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice,
-        Existence, HandOver, Hidden, Host, Job, Label, LastFailure, LockPath, Node, NodeData, NodeId,
-        NodeIds, NodeName, OwnNodes, ParsedName, Predecessor, Queue, Sequence, SessionPublisher, Target,
-        Watch, WatchEvent, async_trait, kit,
+        ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice, Existence,
+        HandOver, Label, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Sequence, Target, Watch,
+        WatchEvent,
     };
-    // For the command `zlock`.
-    #[doc(hidden)]
+    #[doc(no_inline)]
     pub use zlock_recipes::holders;
 }
 /// The measurements of a client, and the trait that receives them.

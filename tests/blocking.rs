@@ -175,7 +175,7 @@ fn a_loss_is_found_between_steps() {
     assert_eq!(guard.release().unwrap(), Release::AlreadyLost);
 
     let template = client.lock_template("/app").unwrap();
-    let steps = template.try_execute("lock", |lock| -> Result<()> {
+    let steps = template.execute_fallible("lock", |lock| -> Result<()> {
         link.expire();
         until("the loss is known", || !lock.is_held());
         lock.check()

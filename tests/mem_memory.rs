@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use zlock::mem::MemServer;
-use zlock::{Client, InterProcessMutex, Release};
+use zlock::{Client, Release};
 
 /// Returns the memory that this process uses, in bytes.
 fn resident() -> usize {
@@ -18,7 +18,7 @@ fn resident() -> usize {
 async fn t60_memory_is_flat() {
     let server = MemServer::new();
     let [a, b] = [0, 1].map(|_| Client::new(server.connect()));
-    let [first, second] = [&a, &b].map(|client| InterProcessMutex::new(client, "/app/lock").unwrap());
+    let [first, second] = [&a, &b].map(|client| client.mutex("/app/lock").unwrap());
     let round = async || {
         let guard = first.acquire().await.unwrap();
         assert!(second.acquire_timeout(Duration::from_millis(2)).await.unwrap_err().is_timeout());

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use zlock::mem::MemServer;
-use zlock::{Client, Guard, InterProcessMutex, LockTemplate, MultiLock, ReadWriteLock, Release, Semaphore};
+use zlock::{Client, Guard, InterProcessMutex, MultiLock, Release};
 use zlock_testkit::{Process, limit_to};
 
 const PATH: &str = "/thread/lock";
@@ -69,7 +69,7 @@ async fn for_ever<T>(future: impl Future<Output = T>) {
 }
 
 async fn mutex(url: &str) -> InterProcessMutex {
-    InterProcessMutex::new(&zlock::connect(url).await.unwrap(), PATH).unwrap()
+    zlock::connect(url).await.unwrap().mutex(PATH).unwrap()
 }
 
 async fn held(url: &str) -> Guard {
@@ -111,7 +111,7 @@ fn drops(url: &'static str) {
         keep(guard);
     });
     case!("a template's closure", async {
-        let template = LockTemplate::new(&zlock::connect(url).await.unwrap(), "/thread").unwrap();
+        let template = zlock::connect(url).await.unwrap().lock_template("/thread").unwrap();
         begin(async move { template.execute("lock", |_| std::future::pending::<()>()).await }).await;
     });
     case!("waits for the loss and for a revocation", async {
@@ -128,16 +128,16 @@ fn drops(url: &'static str) {
     });
     case!("other locks", async {
         let client = zlock::connect(url).await.unwrap();
-        let both = ReadWriteLock::new(&client, "/thread/both").unwrap();
+        let both = client.read_write_lock("/thread/both").unwrap();
         let write = both.write().acquire().await.unwrap();
         let mut downgrade = Box::pin(write.downgrade());
         poll_fn(|cx| Poll::Ready(downgrade.as_mut().poll(cx).is_ready())).await;
         keep(downgrade);
-        let permits = Semaphore::new(&client, "/thread/permits", 2).unwrap();
+        let permits = client.semaphore("/thread/permits", 2).unwrap();
         keep(permits.acquire(2).await.unwrap());
         begin(async move { for_ever(permits.acquire(1)).await }).await;
-        let one = InterProcessMutex::new(&client, "/thread/one").unwrap();
-        let two = InterProcessMutex::new(&client, "/thread/two").unwrap();
+        let one = client.mutex("/thread/one").unwrap();
+        let two = client.mutex("/thread/two").unwrap();
         keep(MultiLock::new([&one, &two]).unwrap().acquire().await.unwrap());
     });
     case!("a view of the session", async {
@@ -152,8 +152,8 @@ fn drops(url: &'static str) {
             let server = MemServer::new();
             let backend = server.connect();
             let (client, other) = (Client::new(server.connect()), Client::new(server.connect()));
-            let guard = InterProcessMutex::new(&client, PATH).unwrap().acquire().await.unwrap();
-            let waits = InterProcessMutex::new(&other, PATH).unwrap();
+            let guard = client.mutex(PATH).unwrap().acquire().await.unwrap();
+            let waits = other.mutex(PATH).unwrap();
             begin(async move { for_ever(waits.acquire()).await }).await;
             keep((guard, client, backend, other, server));
         });

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use zlock::{Client, ErrorKind, InterProcessMutex, ReadWriteLock, Release};
+use zlock::{Client, ErrorKind, InterProcessMutex, Release};
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit, limit_to};
 use zookeeper_client::{Acls, CreateMode};
 
@@ -99,7 +99,7 @@ async fn whatever_was_created_meanwhile_is_looked_at() {
         for (path, name) in
             [("/app/place", None), ("/app/nested", Some("nested")), ("/app/x", Some("lock-0000000000"))]
         {
-            let mutex = InterProcessMutex::new(&client, path).unwrap();
+            let mutex = client.mutex(path).unwrap();
             use_alone(&mut meter, &mutex).await;
             let created = match name {
                 None => make_place(&observer, path).await,
@@ -182,7 +182,7 @@ async fn an_interruption_is_followed_by_a_listing() {
         let mut meter = Meter::start().await;
         let proxy = FaultProxy::start_zookeeper(meter.server.addr()).await;
         let client = connect(proxy.connect_string(), LONG).await;
-        let mutex = InterProcessMutex::new(&client, "/app/cut").unwrap();
+        let mutex = client.mutex("/app/cut").unwrap();
         use_alone(&mut meter, &mutex).await;
         let held = mutex.acquire().await.unwrap();
         proxy.cut(Cut::Reset);
@@ -219,7 +219,7 @@ async fn clients_that_seldom_meet_have_one_holder() {
             proxies.push(proxy);
         }
         for task in 0..4 {
-            let lock = ReadWriteLock::new(&clients[task as usize % 2], PATH).unwrap();
+            let lock = clients[task as usize % 2].read_write_lock(PATH).unwrap();
             let (inside, visits) = (inside.clone(), visits.clone());
             tasks.spawn(async move {
                 let began = Instant::now();
@@ -284,9 +284,8 @@ async fn many_locks_cost_little_more_than_their_listings() {
     limit(async {
         let mut meter = Meter::start().await;
         let client: Client = connect(meter.hosts(), LONG).await;
-        let mutexes: Vec<_> = (0..LOCKS)
-            .map(|lock| InterProcessMutex::new(&client, format!("/app/many/{lock}")).unwrap())
-            .collect();
+        let mutexes: Vec<_> =
+            (0..LOCKS).map(|lock| client.mutex(format!("/app/many/{lock}")).unwrap()).collect();
         for mutex in &mutexes {
             release(mutex.acquire().await.unwrap()).await;
         }

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use zlock::backend::{CoordinationBackend, Label, LockPath, Target};
 use zlock::zk::{ZkBackend, ZkOptions};
-use zlock::{Client, ErrorKind, Guard, InterProcessMutex, Release, SessionState};
+use zlock::{Client, ErrorKind, Guard, Release, SessionState};
 use zlock_recipes::suite::Log;
 use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to};
 
@@ -59,8 +59,8 @@ async fn a_holder_knows_in_time_that_its_follower_died_right_after_an_answer() {
             for n in 0..HOLDERS {
                 let path = format!("/follower/{round}/{n}");
                 let holder = connect(follower.connect_string(), SHORTEST).await;
-                let held = InterProcessMutex::new(&holder, &path).unwrap().acquire().await.unwrap();
-                let waiter = InterProcessMutex::new(&waiter, &path).unwrap();
+                let held = holder.mutex(&path).unwrap().acquire().await.unwrap();
+                let waiter = waiter.mutex(&path).unwrap();
                 let waiting = wait_behind(&waiter, &observer, 1).await;
                 holders.push((holder, held, waiting));
                 // So that their heartbeats and the ends of their sessions fall on different moments.
@@ -139,7 +139,7 @@ async fn an_election_costs_no_lock_and_no_place() {
             let url = format!("zk://{}?session_timeout=20s&server_tick=500ms", hosts.join(","));
             clients.push(zlock::connect(&url).await.unwrap());
         }
-        let mutex = |n: usize| InterProcessMutex::new(&clients[n], "/election").unwrap();
+        let mutex = |n: usize| clients[n].mutex("/election").unwrap();
         let observer = Observer::connect(ensemble.connect_string()).await;
         let held = mutex(0).acquire().await.unwrap();
         let second = wait_behind(&mutex(1), &observer, 1).await;
@@ -204,8 +204,8 @@ async fn a_holder_knows_in_time_that_the_leader_stood_still() {
         for n in 0..HOLDERS {
             let path = format!("/leader/{n}");
             let holder = connect(follower.connect_string(), SESSION).await;
-            let held = InterProcessMutex::new(&holder, &path).unwrap().acquire().await.unwrap();
-            let waiting = wait_behind(&InterProcessMutex::new(&waiter, &path).unwrap(), &observer, 1).await;
+            let held = holder.mutex(&path).unwrap().acquire().await.unwrap();
+            let waiting = wait_behind(&waiter.mutex(&path).unwrap(), &observer, 1).await;
             holders.push((holder, held, waiting));
             sleep(SESSION / HOLDERS).await;
         }
@@ -247,8 +247,8 @@ async fn a_holder_knows_in_time_that_its_follower_is_cut_off() {
         let mut holders = Vec::new();
         for n in 0..HOLDERS {
             let holder = connect(follower.connect_string(), SESSION).await;
-            let held = InterProcessMutex::new(&holder, path(n)).unwrap().acquire().await.unwrap();
-            let waiting = wait_behind(&InterProcessMutex::new(&waiter, path(n)).unwrap(), &observer, 1).await;
+            let held = holder.mutex(path(n)).unwrap().acquire().await.unwrap();
+            let waiting = wait_behind(&waiter.mutex(path(n)).unwrap(), &observer, 1).await;
             assert_eq!(stale.children(&path(n)).await.len(), 2);
             holders.push((holder, held, waiting));
             sleep(SESSION / HOLDERS / 3).await;

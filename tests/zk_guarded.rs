@@ -7,7 +7,7 @@ mod zk_support;
 use std::time::Duration;
 
 use zlock::zk::{ZkBackend, ZkOptions};
-use zlock::{Client, Guard, InterProcessMutex, ReadWriteLock};
+use zlock::{Client, Guard};
 use zlock_testkit::{FaultProxy, ZooKeeper, limit, zookeeper_or_skip};
 
 use self::zk_support::{LONG, Observer, release, wait_behind};
@@ -39,8 +39,8 @@ async fn the_guarded_write_of_a_stale_holder_is_refused() {
         let observer = Observer::connect(server.connect_string()).await;
         observer.make("/guarded/data").await;
         // Its heartbeats are minutes apart, so it does not notice.
-        let stale = InterProcessMutex::new(&connect(&options).await, "/lock").unwrap();
-        let next = InterProcessMutex::new(&connect(&options).await, "/lock").unwrap();
+        let stale = connect(&options).await.mutex("/lock").unwrap();
+        let next = connect(&options).await.mutex("/lock").unwrap();
         let held = stale.acquire().await.unwrap();
         assert!(write(&observer, &options, &held, "/guarded/data").await);
         let waiting = next.acquire();
@@ -69,12 +69,8 @@ async fn the_guarded_write_of_a_holder_whose_session_is_over_is_refused() {
         let cut_off = ZkOptions::new([proxy.connect_string()]).with_session_timeout(Duration::from_secs(1));
         let observer = Observer::connect(server.connect_string()).await;
         observer.make("/guarded/session").await;
-        let held = InterProcessMutex::new(&connect(&cut_off).await, "/guarded/lock")
-            .unwrap()
-            .acquire()
-            .await
-            .unwrap();
-        let next = InterProcessMutex::new(&connect(&options(server, "")).await, "/guarded/lock").unwrap();
+        let held = connect(&cut_off).await.mutex("/guarded/lock").unwrap().acquire().await.unwrap();
+        let next = connect(&options(server, "")).await.mutex("/guarded/lock").unwrap();
         let waiting = wait_behind(&next, &observer, 1).await;
         proxy.freeze().await;
         let next = waiting.await.unwrap();
@@ -93,7 +89,7 @@ async fn the_node_is_the_one_that_is_held_now() {
         let options = options(server, "");
         let observer = Observer::connect(server.connect_string()).await;
         observer.make("/guarded/downgrade").await;
-        let lock = ReadWriteLock::new(&connect(&options).await, "/guarded/rw").unwrap();
+        let lock = connect(&options).await.read_write_lock("/guarded/rw").unwrap();
         let writing = lock.write().acquire().await.unwrap();
         let before = writing.node();
         assert!(write(&observer, &options, &writing, "/guarded/downgrade").await);

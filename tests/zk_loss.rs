@@ -117,7 +117,7 @@ async fn a_frozen_server_costs_the_holder_its_lock_and_gives_it_to_nobody() {
             mutex(server.connect_string(), SHORT, "/frozen").await,
             connect(server.connect_string(), SHORT).await,
         );
-        let waiter = InterProcessMutex::new(&waiter, "/frozen").unwrap();
+        let waiter = waiter.mutex("/frozen").unwrap();
         let observer = Observer::connect(server.connect_string()).await;
         let held = holder.acquire().await.unwrap();
         let waiting = wait_behind(&waiter, &observer, 1).await;
@@ -157,7 +157,7 @@ async fn a_server_that_is_away_for_two_seconds_costs_no_lock_and_no_place() {
         let url = format!("zk://{hosts}?session_timeout=10s&server_tick=500ms");
         let connect = async || zlock::connect(&url).await.unwrap();
         let clients = [connect().await, connect().await, connect().await];
-        let [first, second, third] = clients.each_ref().map(|c| InterProcessMutex::new(c, "/away").unwrap());
+        let [first, second, third] = clients.each_ref().map(|c| c.mutex("/away").unwrap());
         let observer = Observer::connect(&hosts).await;
         let held = first.acquire().await.unwrap();
         let mut second = wait_behind(&second, &observer, 1).await;
@@ -224,10 +224,10 @@ async fn two_seconds_are_two_seconds_without_a_server() {
             let holder = connect(proxy.addr(), 2 * LONG).await;
             let client = connect(proxy.addr(), 2 * LONG).await;
             let busy = format!("/{what}/busy");
-            let held = InterProcessMutex::new(&holder, &busy).unwrap().acquire().await.unwrap();
-            let waiter = InterProcessMutex::new(&client, &busy).unwrap();
+            let held = holder.mutex(&busy).unwrap().acquire().await.unwrap();
+            let waiter = client.mutex(&busy).unwrap();
             let free = format!("/{what}/free");
-            let late = InterProcessMutex::new(&client, &free).unwrap();
+            let late = client.mutex(&free).unwrap();
 
             let stand_in_line = async {
                 let began = Instant::now();
@@ -376,7 +376,7 @@ async fn a_timeout_says_that_there_is_no_server() {
         let backend =
             zlock::zk::ZkBackend::connect(zlock::zk::ZkOptions::from_url(&url).unwrap()).await.unwrap();
         let client = Client::builder(backend).with_operation_timeout(SHORT).unwrap().build();
-        let lock = InterProcessMutex::new(&client, "/stopped").unwrap();
+        let lock = client.mutex("/stopped").unwrap();
         release(lock.acquire().await.unwrap()).await;
         server.stop();
         let mut events = client.session_events();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use zlock::{Client, ErrorKind, Guard, InterProcessMutex};
+use zlock::{Client, ErrorKind, Guard};
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to};
 
 use self::zk_support::{Observer, connect, report};
@@ -43,7 +43,7 @@ where
 /// Acquires a lock on each of the paths.
 async fn take_all(client: &Client, count: usize, path: impl Fn(usize) -> String) -> Vec<Guard> {
     for_all(count, |number| {
-        let lock = InterProcessMutex::new(client, path(number)).unwrap();
+        let lock = client.mutex(path(number)).unwrap();
         async move { lock.acquire().await.unwrap() }
     })
     .await
@@ -73,7 +73,7 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
 
         let mut waiters = JoinSet::new();
         for number in 0..count {
-            let lock = InterProcessMutex::new(&client, path(number)).unwrap();
+            let lock = client.mutex(path(number)).unwrap();
             waiters.spawn(async move { lock.acquire().await.map(|guard| (number, guard)) });
             // Not all at the same time, which is a different test.
             while number % 100 == 0 && watches(&server).await + 200.0 < number as f64 {
@@ -113,7 +113,7 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
         // A lost session might be noticed only later.
         sleep(SESSION).await;
         assert_eq!(client.session_events().current().epoch, 1, "the session survives");
-        assert!(held.iter().all(Guard::is_held), "what is held is held");
+        assert!(held.iter().all(|guard| guard.is_held()), "what is held is held");
         assert_eq!(watches(&server).await, all);
 
         let began = Instant::now();
@@ -124,7 +124,7 @@ async fn wait_for_many(count: usize, length: usize, how: Break) {
         }
         report(format!("{count} locks change hands in {:.2?}", began.elapsed()));
         assert!(granted.iter().all(|(_, guard)| guard.is_held()));
-        assert!(held.iter().all(Guard::is_held));
+        assert!(held.iter().all(|guard| guard.is_held()));
         assert_eq!(client.session_events().current().epoch, 1);
         // Until no watches are left and the connections for them are closed.
         while watches(&server).await > 0.0 || server.mntr().await["num_alive_connections"] > 3.0 {
@@ -178,10 +178,10 @@ async fn the_loss_of_one_of_thousands_of_nodes_is_noticed() {
         let client = connect(server.connect_string(), SESSION).await;
         let held = take_all(&client, HELD, |number| format!("/own/{number}")).await;
         let other = connect(server.connect_string(), SESSION).await;
-        let crowded = InterProcessMutex::new(&other, "/crowd").unwrap().acquire().await.unwrap();
+        let crowded = other.mutex("/crowd").unwrap().acquire().await.unwrap();
         let mut waiters = JoinSet::new();
         for count in 1..=WAITING {
-            let lock = InterProcessMutex::new(&client, "/crowd").unwrap();
+            let lock = client.mutex("/crowd").unwrap();
             waiters.spawn(async move { lock.acquire().await });
             while count % AT_A_TIME == 0
                 && server.mntr().await["ephemerals_count"] < (HELD + 1 + count) as f64

@@ -117,7 +117,7 @@ async fn child_of_the_fleet() {
     let told = |name: &str| std::env::var(name).unwrap();
     let (journal, name) = (Journal::open(told("ZLOCK_CHILD_FOLDER")), told("ZLOCK_CHILD_NAME"));
     let client = connect(told("ZLOCK_CHILD_HOSTS"), SESSION).await;
-    let mut mutex = InterProcessMutex::new(&client, PATH).unwrap();
+    let mut mutex = client.mutex(PATH).unwrap();
     let kind = KINDS.into_iter().find(|kind| name.starts_with(&format!("{kind:?}-"))).unwrap();
     if kind == Kind::ZlockHandoff {
         mutex = mutex.with_handoff(HANDOFF);

@@ -45,7 +45,7 @@ struct Line {
 
 impl Line {
     async fn new(meter: &mut Meter, client: &Client, path: &str) -> Self {
-        let mutex = InterProcessMutex::new(client, path).unwrap();
+        let mutex = client.mutex(path).unwrap();
         let mut line = Line { held: mutex.acquire().await.unwrap(), mutex, waiting: Vec::new() };
         line.join(meter, 2).await;
         line.join(meter, 1).await;
@@ -155,7 +155,7 @@ async fn whatever_is_created_in_between_is_found() {
             let mut line = Line::new(&mut meter, &client, &path).await;
             let (mut theirs, mut name) = (None, String::new());
             if other == Other::Zlock {
-                theirs = Some(waiting(&InterProcessMutex::new(&other_client, &path).unwrap()));
+                theirs = Some(waiting(&other_client.mutex(&path).unwrap()));
                 observer.wait_for_children(&path, 4).await;
                 meter.wait_for_watches(1).await;
             } else {
@@ -213,7 +213,7 @@ async fn the_numbers_of_a_parent_that_was_made_again_grant_nothing() {
         let theirs = mutex(meter.hosts(), LONG, "/app/again").await;
         let observer = Observer::connect(meter.hosts()).await;
         for is_dropped in [false, true] {
-            let ours = InterProcessMutex::new(&client, "/app/again").unwrap();
+            let ours = client.mutex("/app/again").unwrap();
             let held = ours.acquire().await.unwrap();
             let mut line = Line { mutex: ours, held, waiting: Vec::new() };
             line.join(&mut meter, 2).await;
@@ -281,7 +281,7 @@ async fn an_operators_deletes_wake_those_behind() {
         }
         // The holder's node. The holder notices the deletion with a heartbeat, and so does the waiter.
         let client = connect(meter.hosts(), Duration::from_secs(2)).await;
-        let mutex = InterProcessMutex::new(&client, "/app/holder").unwrap();
+        let mutex = client.mutex("/app/holder").unwrap();
         let held = mutex.acquire().await.unwrap();
         let mut waiters = Vec::new();
         for number in 1..=3 {
@@ -465,7 +465,7 @@ async fn a_crowd_of_all_kinds_has_one_holder() {
         for (at, proxy) in proxies.iter().enumerate() {
             let client = connect(proxy.connect_string(), SESSION).await;
             for task in 0..TASKS {
-                let (mutex, room) = (InterProcessMutex::new(&client, PATH).unwrap(), room.clone());
+                let (mutex, room) = (client.mutex(PATH).unwrap(), room.clone());
                 tasks.spawn(async move {
                     for round in 0..ROUNDS {
                         // Some tasks wait for only a moment.

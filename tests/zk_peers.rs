@@ -7,7 +7,7 @@ mod zk_support;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use zlock::{InterProcessMutex, ReadWriteLock};
+use zlock::InterProcessMutex;
 use zlock_testkit::{ZooKeeper, have, have_zookeeper, limit};
 
 use self::zk_support::peers::{Kind, Peer};
@@ -118,7 +118,7 @@ async fn revocation(peer: &mut Peer, ours: &InterProcessMutex) {
 
 /// Readers share the lock, writers hold it alone, and a downgrade admits no other writer in between, for all clients.
 async fn read_write(peer: &mut Peer, server: &ZooKeeper, path: &str, observer: &Observer) {
-    let ours = ReadWriteLock::new(&connect(server.connect_string(), SESSION).await, path).unwrap();
+    let ours = connect(server.connect_string(), SESSION).await.read_write_lock(path).unwrap();
     let (read, write) = (ours.read(), ours.write());
 
     let held = read.acquire().await.unwrap();

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use zlock::{Client, ErrorKind, Guard, InterProcessMutex};
 use zlock_testkit::{Cut, Ensemble, FaultProxy, Flow, ZooKeeper, have_zookeeper, limit_to};
 
@@ -39,7 +39,7 @@ async fn hold(hosts: &str, session: Duration, tick: Duration, path: &str) -> (Cl
     let (session, tick) = (session.as_millis(), tick.as_millis());
     let url = format!("zk://{hosts}?session_timeout={session}ms&server_tick={tick}ms");
     let client = zlock::connect(&url).await.unwrap();
-    let held = InterProcessMutex::new(&client, path).unwrap().acquire().await.unwrap();
+    let held = client.mutex(path).unwrap().acquire().await.unwrap();
     (client, held)
 }
 
@@ -89,9 +89,8 @@ fn others(ensemble: &Ensemble, one: usize) -> [&ZooKeeper; 2] {
     others.try_into().unwrap()
 }
 
-/// A leader that lost its followers still answers what needs no other server.
-#[tokio::test]
-async fn a_leader_that_was_cut_off_and_replaced_moves_no_deadline() {
+/// A holder is connected to the leader, a waiter to the other two servers, and something replaces the leader.
+async fn replaced(scenario: &str, session: Duration, replace: impl AsyncFn(&Ensemble, usize, &Client)) {
     let _alone = ONE_AT_A_TIME.lock().await;
     if !have_zookeeper() {
         return;
@@ -103,26 +102,58 @@ async fn a_leader_that_was_cut_off_and_replaced_moves_no_deadline() {
             let leader = ensemble.leader().await;
             let [one, two] = others(&ensemble, leader);
             let majority = format!("{},{}", one.connect_string(), two.connect_string());
-            let session = Duration::from_secs(10);
             let hosts = ensemble.members()[leader].connect_string();
             let waiter = connect(&majority, WAITERS).await;
             let observer = Observer::connect(&majority).await;
             let path = format!("/replaced/{round}");
-            let (_holder, held) = hold(&hosts, session, TICK, &path).await;
+            let (holder, held) = hold(&hosts, session, TICK, &path).await;
             let waiting = tokio::spawn(wait(waiter.mutex(&path).unwrap()));
             observer.wait_for_children(&path, 2).await;
             sleep(session / 4).await;
-            ensemble.cut_off(leader);
-            one.stop();
-            two.stop();
-            tokio::join!(one.restart(), two.restart());
+            replace(&ensemble, leader, &holder).await;
             let next = async { waiting.await.unwrap() };
             let (next, overlap) = overlap(&|| held.is_held(), next).await;
             assert!(next.fencing_token() > held.fencing_token());
             release(next).await;
             overlaps.push(overlap);
         }
-        judge("leader cut off and replaced", &overlaps);
+        judge(scenario, &overlaps);
+    })
+    .await;
+}
+
+const LOST: Duration = Duration::from_secs(10);
+
+/// The servers other than the leader elect another one within seconds.
+async fn elect(ensemble: &Ensemble, leader: usize) {
+    let [one, two] = others(ensemble, leader);
+    one.stop();
+    two.stop();
+    tokio::join!(one.restart(), two.restart());
+}
+
+/// A leader that lost its followers still answers what needs no other server.
+#[tokio::test]
+async fn a_leader_that_was_cut_off_and_replaced_moves_no_deadline() {
+    replaced("leader cut off and replaced", LOST, async |ensemble, leader, _| {
+        ensemble.cut_off(leader);
+        elect(ensemble, leader).await;
+    })
+    .await;
+}
+
+/// For a moment, it continues as if it still had its followers, and resumes the session.
+#[tokio::test]
+async fn a_leader_that_was_stopped_and_replaced_moves_no_deadline_between_two_stops() {
+    replaced("leader stopped twice and replaced", LOST, async |ensemble, leader, holder| {
+        let (stopped, resumed) = (&ensemble.members()[leader], Instant::now() + LOST * 3 / 5);
+        ensemble.cut_off(leader);
+        stopped.pause();
+        elect(ensemble, leader).await;
+        sleep_until(resumed).await;
+        stopped.resume();
+        renewed(holder, TICK / 2).await;
+        stopped.pause();
     })
     .await;
 }

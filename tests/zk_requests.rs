@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock::{Client, ErrorKind, InterProcessMutex, ReadWriteLock, Release, Semaphore};
+use zlock::{Client, ErrorKind, Release};
 use zlock_testkit::{have_zookeeper, limit};
 
 use self::zk_support::meter::{LONG, Meter, cost};
@@ -180,7 +180,7 @@ async fn permits_cost_two_requests_and_nine_when_one_waits() {
             connect(meter.hosts(), LONG).await,
             connect(meter.hosts(), LONG).await,
         ];
-        let [a, b, c] = [a, b, c].map(|client| Semaphore::new(&client, PATH, 2).unwrap());
+        let [a, b, c] = [a, b, c].map(|client| client.semaphore(PATH, 2).unwrap());
         release(a.acquire(2).await.unwrap()).await;
         let before = meter.counts().await;
         for _ in 0..100 {
@@ -227,7 +227,7 @@ async fn busy_permits_cost_at_most_nine_requests() {
     }
     limit(async {
         let mut meter = Meter::start().await;
-        let semaphore = Semaphore::new(&connect(meter.hosts(), LONG).await, PATH, 8).unwrap();
+        let semaphore = connect(meter.hosts(), LONG).await.semaphore(PATH, 8).unwrap();
         release(semaphore.acquire(8).await.unwrap()).await;
         let before = meter.counts().await;
         let mut tasks = JoinSet::new();
@@ -261,7 +261,7 @@ async fn a_downgrade_is_one_request() {
     }
     limit(async {
         let mut meter = Meter::start().await;
-        let lock = ReadWriteLock::new(&connect(meter.hosts(), LONG).await, PATH).unwrap();
+        let lock = connect(meter.hosts(), LONG).await.read_write_lock(PATH).unwrap();
         release(lock.read().acquire().await.unwrap()).await;
         let before = meter.counts().await;
         for _ in 0..100 {
@@ -287,14 +287,14 @@ async fn entering_again_and_looking_is_no_request() {
     limit(async {
         let mut meter = Meter::start().await;
         let client = connect(meter.hosts(), LONG).await;
-        let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+        let mutex = client.mutex(PATH).unwrap();
         let held = mutex.acquire().await.unwrap();
         let before = meter.counts().await;
         held.scope(async {
             for _ in 0..100 {
                 let inner = mutex.acquire().await.unwrap();
                 // By another instance on the same path.
-                let other = InterProcessMutex::new(&client, PATH).unwrap();
+                let other = client.mutex(PATH).unwrap();
                 let innermost = other.try_acquire().await.unwrap().unwrap();
                 assert!(inner.is_held() && innermost.is_held() && mutex.is_acquired_in_this_process());
                 assert_eq!(inner.fencing_token(), innermost.fencing_token());
@@ -378,7 +378,7 @@ async fn watches_are_flat_after_a_thousand_timeouts_and_a_thousand_hand_overs() 
 
         release(held).await;
         let before = meter.counts().await;
-        let other = InterProcessMutex::new(&client, PATH).unwrap();
+        let other = client.mutex(PATH).unwrap();
         let mut tasks = JoinSet::new();
         for mutex in [&holder, &other].into_iter().cycle().take(10) {
             let mutex = mutex.clone();
@@ -404,7 +404,7 @@ async fn watches_are_flat_after_a_thousand_timeouts_and_a_thousand_hand_overs() 
 async fn timeouts(client: &Client, count: usize) -> usize {
     let mut tasks = JoinSet::new();
     for n in 0..50 {
-        let mutex = InterProcessMutex::new(client, PATH).unwrap();
+        let mutex = client.mutex(PATH).unwrap();
         tasks.spawn(async move {
             let mut waiting = 0;
             for _ in 0..count / 50 {

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use zlock::InterProcessMutex;
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit, zookeeper_or_skip};
 use zookeeper_client::Error;
 
@@ -100,16 +99,16 @@ async fn foreign_and_nested_nodes_are_nobody() {
         ] {
             observer.make(&format!("/app/{name}")).await;
         }
-        let outer = InterProcessMutex::new(&client, "/app").unwrap();
-        let inner = InterProcessMutex::new(&other, "/app/db").unwrap();
+        let outer = client.mutex("/app").unwrap();
+        let inner = other.mutex("/app/db").unwrap();
         let inner_held = inner.acquire().await.unwrap();
         let outer_held = outer.try_acquire().await.unwrap().unwrap();
         assert!(inner_held.is_held() && outer_held.is_held());
         let participants = outer.participants().await.unwrap();
         assert_eq!(participants.len(), 1, "{participants:?}");
-        assert!(InterProcessMutex::new(&other, "/app").unwrap().try_acquire().await.unwrap().is_none());
+        assert!(other.mutex("/app").unwrap().try_acquire().await.unwrap().is_none());
         release(outer_held).await;
-        assert!(InterProcessMutex::new(&client, "/app/db").unwrap().try_acquire().await.unwrap().is_none());
+        assert!(client.mutex("/app/db").unwrap().try_acquire().await.unwrap().is_none());
         release(inner_held).await;
     })
     .await;
@@ -133,7 +132,7 @@ async fn the_servers_own_removal_of_empty_parents_fails_nobody() {
                 for round in 0..10 {
                     // Once on a fresh path, and once where the parent may be about to be removed.
                     let path = format!("/fresh/{}/{n}", round / 2);
-                    let mutex = InterProcessMutex::new(&client, &path).unwrap();
+                    let mutex = client.mutex(&path).unwrap();
                     let guard = mutex.acquire().await.unwrap_or_else(|error| panic!("{error}"));
                     release(guard).await;
                 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use zlock::{Client, Guard, InterProcessMutex, Semaphore};
+use zlock::{Client, Guard};
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit, limit_to};
 use zookeeper_client::{Acls, CreateMode};
 
@@ -52,7 +52,7 @@ fn crowd(clients: &[Client], tasks: usize, rounds: u32, path: &str, room: &Arc<R
     let mut crowd = JoinSet::new();
     for client in clients {
         for task in 0..tasks {
-            let (mutex, room) = (InterProcessMutex::new(client, path).unwrap(), room.clone());
+            let (mutex, room) = (client.mutex(path).unwrap(), room.clone());
             crowd.spawn(async move {
                 for round in 0..rounds {
                     let guard = mutex.acquire().await.unwrap_or_else(|error| panic!("{error}"));
@@ -183,7 +183,7 @@ async fn permits_are_counted_right_at_the_edge() {
         let mut tasks = JoinSet::new();
         for client in clients(&server, 4).await {
             for n in 0..5 {
-                let (semaphore, out) = (Semaphore::new(&client, PATH, MAX).unwrap(), out.clone());
+                let (semaphore, out) = (client.semaphore(PATH, MAX).unwrap(), out.clone());
                 tasks.spawn(async move {
                     for _ in 0..3 {
                         let permits = 1 + n % 2;
@@ -214,7 +214,7 @@ async fn acquire_waits_at_the_edge_for_longer_than_an_operation_may_take() {
         let server = server_that_counted_to(&[(PATH, i32::MAX - EDGE - 3)]).await;
         let observer = Observer::connect(server.connect_string()).await;
         let clients = impatient_clients(&server, 5).await;
-        let first = InterProcessMutex::new(&clients[0], PATH).unwrap();
+        let first = clients[0].mutex(PATH).unwrap();
         // A client that finds the path empty would reset the counter.
         let node = foreign(&observer, PATH).await;
         let held = wait_behind(&first, &observer, 1).await;
@@ -275,7 +275,7 @@ async fn a_late_path_that_others_keep_busy_is_used_as_it_is() {
         assert!(numbers(&observer, PATH).await[0] > LATE + 60, "it was never empty");
         stop.store(true, Ordering::SeqCst);
         others.await.unwrap();
-        let guard = InterProcessMutex::new(&clients[0], PATH).unwrap().acquire().await.unwrap();
+        let guard = clients[0].mutex(PATH).unwrap().acquire().await.unwrap();
         assert_eq!(
             numbers(&observer, PATH).await,
             [0],
@@ -317,7 +317,7 @@ async fn a_node_of_somebody_else_at_the_edge_is_waited_for() {
         let node = foreign(&observer, PATH).await;
         let mut waiting = JoinSet::new();
         for client in impatient_clients(&server, 3).await {
-            let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+            let mutex = client.mutex(PATH).unwrap();
             waiting.spawn(async move { mutex.acquire().await.unwrap() });
             // So that the clients do not poll at the same moments.
             sleep(Duration::from_millis(300)).await;
@@ -372,7 +372,7 @@ async fn a_wait_at_the_edge_that_is_cancelled_leaves_nothing() {
         let observer = Observer::connect(server.connect_string()).await;
         let node = foreign(&observer, PATH).await;
         let client = connect(server.connect_string(), SESSION).await;
-        let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+        let mutex = client.mutex(PATH).unwrap();
         // At each step of the acquisition, and long after.
         for time in (0..40).map(|n| Duration::from_micros(150 * n)).chain([Duration::from_secs(2)]) {
             assert!(timeout(time, mutex.acquire()).await.is_err());

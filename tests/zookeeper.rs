@@ -89,7 +89,7 @@ async fn one_set_of_two_stores() {
             let mut parts = Vec::new();
             for url in &urls {
                 let client = zlock::connect(url).await.unwrap();
-                parts.push(InterProcessMutex::new(&client, "/app/lock").unwrap());
+                parts.push(client.mutex("/app/lock").unwrap());
             }
             sets.push(MultiLock::new(&parts).unwrap());
             locks.push(parts);

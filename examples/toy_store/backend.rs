@@ -1,16 +1,16 @@
-//! The backend: what zlock needs from the store, built on `zlock::backend::kit`.
+//! The backend: what zlock needs from the store, built on `zlock_core::kit`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock::backend::kit::{Budget, Closing, Interrupted, Options, SessionKey, Sessions, Task};
-use zlock::backend::{
-    Background, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData, NodeId,
-    NodeName, Queue, Sequence, Target, Watch, WatchEvent, async_trait,
+use zlock_core::kit::{Budget, Closing, Interrupted, Options, SessionKey, Sessions, Task};
+use zlock_core::{
+    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence,
+    FencingToken, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Result, Sequence, SessionEvents,
+    Target, Watch, WatchEvent, async_trait,
 };
-use zlock::{Close, CloseReason, Error, ErrorKind, FencingToken, Result, SessionEvents};
 
 use crate::server::{Connection, Disconnected, Row, Server, Table};
 

@@ -40,7 +40,7 @@ fn handles_are_send_sync_and_static() {
 #[tokio::test(start_paused = true)]
 async fn futures_are_send() {
     let client = Client::new(MemServer::new().connect());
-    let mutex = InterProcessMutex::new(&client, "/app/lock").unwrap();
+    let mutex = client.mutex("/app/lock").unwrap();
     let guard = send(mutex.acquire()).await.unwrap();
     let again = send(guard.scope(send(mutex.try_acquire()))).await.unwrap().unwrap();
     let third = send(again.scope(mutex.acquire_timeout(std::time::Duration::ZERO))).await.unwrap();
@@ -51,14 +51,14 @@ async fn futures_are_send() {
     drop(send(third.context().lost()));
     assert_eq!(send(Scope::current().scope(third.release())).await.unwrap(), Release::StillHeld);
     drop((guard, again));
-    let template = LockTemplate::new(&client, "/app").unwrap();
+    let template = client.lock_template("/app").unwrap();
     let borrowed = String::from("x");
     let execute = template.execute("lock", |held| {
         let borrowed = &borrowed;
         async move { (borrowed.len(), held) }
     });
     assert_eq!(send(execute).await.unwrap().0, 1);
-    let other = InterProcessMutex::new(&client, template.path("other").unwrap()).unwrap();
+    let other = client.mutex(template.path("other").unwrap()).unwrap();
     let both = MultiLock::new([&mutex as &dyn DynLock, &other]).unwrap();
     let guard = send(both.acquire()).await.unwrap();
     let again = send(guard.scope(send(both.try_acquire()))).await.unwrap().unwrap();
@@ -73,7 +73,7 @@ async fn futures_are_send() {
 #[tokio::test(start_paused = true)]
 async fn futures_of_readers_writers_and_permits_are_send() {
     let client = Client::new(MemServer::new().connect());
-    let lock = ReadWriteLock::new(&client, "/app/rw").unwrap();
+    let lock = client.read_write_lock("/app/rw").unwrap();
     let (read, write) = (lock.read(), lock.write());
     let guard = send(write.acquire()).await.unwrap();
     let inner = send(guard.scope(send(read.acquire()))).await.unwrap();
@@ -83,7 +83,7 @@ async fn futures_of_readers_writers_and_permits_are_send() {
     assert_eq!(send(guard.release()).await.unwrap(), Release::Released);
     let guard = send(write.acquire_timeout(std::time::Duration::ZERO)).await.unwrap();
     assert_eq!(send(guard.release()).await.unwrap(), Release::Released);
-    let semaphore = Semaphore::new(&client, "/app/permits", 2).unwrap();
+    let semaphore = client.semaphore("/app/permits", 2).unwrap();
     let guard = send(semaphore.acquire(1)).await.unwrap();
     assert!(send(semaphore.try_acquire(2)).await.unwrap().is_none());
     assert_eq!(send(semaphore.participants()).await.unwrap().len(), 1);
@@ -112,7 +112,7 @@ where
 #[tokio::test(start_paused = true)]
 async fn execute_can_be_wrapped_and_spawned_generically() {
     let client = Client::new(MemServer::new().connect());
-    let template = LockTemplate::new(&client, "/app").unwrap();
+    let template = client.lock_template("/app").unwrap();
     let text = String::from("borrowed");
     let wrapped = wrap(&template, |_| async { text.as_str() });
     assert_eq!(wrapped.await.unwrap(), "borrowed");

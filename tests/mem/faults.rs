@@ -37,7 +37,7 @@ fn link(server: &MemServer, process: &Process) -> MemLink {
 }
 
 fn at(process: &Process, path: &LockPath) -> InterProcessMutex {
-    InterProcessMutex::new(&process.client, path).unwrap()
+    process.client.mutex(path).unwrap()
 }
 
 /// T2, FR-01: acquire behind a holder, then release, with each request lost before and after it took effect, and with the
@@ -219,7 +219,7 @@ async fn connects_when_the_server_comes_up() {
     let server = MemServer::new();
     server.stop();
     let client = Client::new(server.connect());
-    let lock = InterProcessMutex::new(&client, "/app/lock").unwrap();
+    let lock = client.mutex("/app/lock").unwrap();
     let began = tokio::time::Instant::now();
     let error = lock.acquire_timeout(Duration::from_secs(2)).await.unwrap_err();
     assert_eq!(began.elapsed(), Duration::from_secs(2));

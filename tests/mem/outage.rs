@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use zlock::mem::{MemLink, MemOptions, MemServer};
-use zlock::{Client, ErrorKind, Guard, InterProcessMutex};
+use zlock::{Client, ErrorKind, Guard};
 use zlock_recipes::suite::outage::{Outage, outage, paths};
 use zlock_recipes::suite::{Call, Case, Process, Side, run};
 
@@ -52,7 +52,7 @@ async fn guards(case: &Case<'_>, process: &Process) -> Vec<Guard> {
     let mut guards = Vec::new();
     for number in 0..GUARDS {
         let path = case.path(&number.to_string());
-        guards.push(InterProcessMutex::new(&process.client, path).unwrap().acquire().await.unwrap());
+        guards.push(process.client.mutex(path).unwrap().acquire().await.unwrap());
     }
     guards
 }
@@ -110,7 +110,7 @@ async fn clean_ups_without_an_answer_hold_up_others_for_a_second() {
 async fn creates_whose_clean_up_is_refused_hold_up_no_other() {
     run(Some(MemStore::default()), true, "forbidden", async |case: &Case<'_>| {
         let a = case.process().await;
-        let mutex = |name: &str| InterProcessMutex::new(&a.client, case.path(name)).unwrap();
+        let mutex = |name: &str| a.client.mutex(case.path(name)).unwrap();
         a.faults.fail(Call::Create, Side::After, 80, ErrorKind::NotAuthorized);
         a.faults.fail(Call::Delete, Side::Before, 400, ErrorKind::NotAuthorized);
         for _ in 0..80 {
@@ -140,7 +140,7 @@ fn an_acquisition_restores_the_connection_in_the_next_runtime() {
     });
     link.heal();
     runtime().block_on(async {
-        let mutex = InterProcessMutex::new(&client, "/app/lock").unwrap();
+        let mutex = client.mutex("/app/lock").unwrap();
         drop(mutex.acquire_timeout(Duration::from_secs(2)).await.unwrap());
         assert_eq!(client.session_events().current().epoch, 1);
     });

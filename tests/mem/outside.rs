@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use zlock::mem::MemServer;
-use zlock::{Client, InterProcessMutex, LockTemplate, MultiLock, ReadWriteLock, Semaphore};
+use zlock::{Client, MultiLock};
 
 const ROOT: &str = "/outside";
 const LONG: Duration = Duration::from_secs(30);
@@ -34,22 +34,22 @@ fn what_panics_says_so() {
     let make = || runtime.block_on(async { Client::new(server.connect()) });
     let client = make();
     let path = |name: &str| format!("{ROOT}/{name}");
-    let mutex = InterProcessMutex::new(&client, path("mutex")).unwrap();
-    let both = ReadWriteLock::new(&client, path("both")).unwrap();
+    let mutex = client.mutex(path("mutex")).unwrap();
+    let both = client.read_write_lock(path("both")).unwrap();
     let (read, write) = (both.read(), both.write());
-    let permits = Semaphore::new(&client, path("permits"), 3).unwrap();
-    let template = LockTemplate::new(&client, ROOT).unwrap();
+    let permits = client.semaphore(path("permits"), 3).unwrap();
+    let template = client.lock_template(ROOT).unwrap();
     let multi = MultiLock::new([&mutex]).unwrap();
     let guard = || {
-        let held = InterProcessMutex::new(&client, path("held")).unwrap();
+        let held = client.mutex(path("held")).unwrap();
         runtime.block_on(async { held.acquire_timeout(LONG).await }).unwrap()
     };
     let all = || {
-        let all = MultiLock::new([&InterProcessMutex::new(&client, path("all")).unwrap()]).unwrap();
+        let all = MultiLock::new([&client.mutex(path("all")).unwrap()]).unwrap();
         runtime.block_on(async { all.acquire_timeout(LONG).await }).unwrap()
     };
     let writer = || {
-        let lock = ReadWriteLock::new(&client, path("written")).unwrap();
+        let lock = client.read_write_lock(path("written")).unwrap();
         runtime.block_on(async { lock.write().acquire_timeout(LONG).await }).unwrap()
     };
     // Each guard is dropped with its future, since the next acquisition would wait for it.

@@ -2,7 +2,7 @@
 
 use tokio::task::JoinSet;
 use zlock::mem::{MemServer, Operation};
-use zlock::{Client, InterProcessMutex, LockTemplate, Release};
+use zlock::{Client, InterProcessMutex, Release};
 
 const PATH: &str = "/app/lock";
 
@@ -14,7 +14,7 @@ async fn server() -> MemServer {
 }
 
 fn mutex(server: &MemServer) -> InterProcessMutex {
-    InterProcessMutex::new(&Client::new(server.connect()), PATH).unwrap()
+    Client::new(server.connect()).mutex(PATH).unwrap()
 }
 
 async fn cycle(mutex: &InterProcessMutex) {
@@ -43,7 +43,7 @@ async fn uncontended_is_three_requests() {
     drop(guard);
     settle().await;
     assert_eq!(counts(&server), three);
-    let template = LockTemplate::new(&Client::new(server.connect()), "/app").unwrap();
+    let template = Client::new(server.connect()).lock_template("/app").unwrap();
     server.reset_requests();
     template.execute("lock", |_| async {}).await.unwrap();
     assert_eq!(counts(&server), three);

@@ -20,7 +20,7 @@ fn runtime() -> Runtime {
 }
 
 fn mutex(client: &Client) -> InterProcessMutex {
-    InterProcessMutex::new(client, PATH).unwrap()
+    client.mutex(PATH).unwrap()
 }
 
 /// A guard that is dropped after the shutdown of its runtime cannot be released at that time. The client's next acquisition, on
@@ -51,7 +51,7 @@ fn guard_dropped_by_the_shutdown() {
     let first = runtime();
     let client = first.block_on(async {
         let client = Client::new(server.connect());
-        for lock in [mutex(&client), InterProcessMutex::new(&client, "/app/other").unwrap()] {
+        for lock in [mutex(&client), client.mutex("/app/other").unwrap()] {
             let guard = lock.acquire().await.unwrap();
             tokio::spawn(async move {
                 std::future::pending::<()>().await;
@@ -68,7 +68,7 @@ fn guard_dropped_by_the_shutdown() {
         assert!(mutex(&others).try_acquire().await.unwrap().is_none(), "nobody could remove it yet");
         let guard = mutex(&client).acquire_timeout(LONG).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
-        let other = InterProcessMutex::new(&others, "/app/other").unwrap();
+        let other = others.mutex("/app/other").unwrap();
         drop(other.acquire_timeout(LONG).await.unwrap());
     });
 }
@@ -155,7 +155,7 @@ fn dropped_in_the_destructor_of_a_thread_local() {
     let backend = server.connect();
     let link = backend.link();
     let client = Client::new(backend);
-    let (held, pending) = (mutex(&client), InterProcessMutex::new(&client, "/app/other").unwrap());
+    let (held, pending) = (mutex(&client), client.mutex("/app/other").unwrap());
     let thread = std::thread::spawn(move || {
         // The first to be registered is the last to be dropped.
         LATE.with_borrow_mut(Vec::clear);

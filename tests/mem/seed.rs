@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use zlock::Client;
 use zlock::mem::{Fault, MemServer, Operation};
-use zlock::{Client, InterProcessMutex};
 
 /// Returns a text of the events of six contending clients while requests, responses and a session are lost.
 fn history(seed: u64) -> String {
@@ -24,7 +24,7 @@ fn history(seed: u64) -> String {
             let backend = server.connect();
             let link = backend.link();
             let client = Client::builder(backend).with_seed(seed + i).build();
-            let (lock, tell) = (InterProcessMutex::new(&client, "/app/lock").unwrap(), tell.clone());
+            let (lock, tell) = (client.mutex("/app/lock").unwrap(), tell.clone());
             tasks.spawn(async move {
                 for round in 0..5 {
                     if (i, round) == (2, 2) {

@@ -4,7 +4,7 @@ use std::mem::size_of_val;
 
 use tokio::task::yield_now;
 use zlock::mem::MemServer;
-use zlock::{Client, LockTemplate, MultiLock};
+use zlock::{Client, MultiLock};
 
 /// The size of the innermost future.
 const LARGE: usize = 16 * 1024;
@@ -31,14 +31,14 @@ fn check(what: &str, sizes: [usize; 4]) {
 
 #[tokio::test]
 async fn a_template() {
-    let template = &LockTemplate::new(&client(), "/app").unwrap();
+    let template = &client().lock_template("/app").unwrap();
     let one = || template.execute("1", |_| large());
     let two = || template.execute("2", |_| async { one().await.unwrap() });
     let three = || template.execute("3", |_| async { two().await.unwrap() });
     let sizes = [large(), large(), large(), large()].map(|future| size_of_val(&future));
     check("execute", [sizes[0], size_of_val(&one()), size_of_val(&two()), size_of_val(&three())]);
     assert_eq!(three().await.unwrap(), LARGE);
-    let fails = template.try_execute("4", |_| one());
+    let fails = template.execute_fallible("4", |_| one());
     assert!(size_of_val(&fails) <= sizes[0] + LEVEL);
     assert_eq!(fails.await.unwrap(), LARGE);
 }
@@ -88,7 +88,7 @@ fn three_levels_fit_into_two_mebibytes() {
     let nested = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let template = &LockTemplate::new(&client(), "/app").unwrap();
+            let template = &client().lock_template("/app").unwrap();
             let two =
                 || template.execute("2", |_| async { template.execute("1", |_| large()).await.unwrap() });
             template.execute("3", |_| async { two().await.unwrap() }).await.unwrap()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 use zlock::backend::CoordinationBackend;
-use zlock::{Client, InterProcessMutex, Release, Semaphore};
+use zlock::{Client, InterProcessMutex, Release};
 
 use super::{LONG, PATH, Store, runtime};
 
@@ -45,7 +45,7 @@ impl MadeElsewhere {
     }
 
     fn mutex(&self) -> InterProcessMutex {
-        InterProcessMutex::new(&self.client, PATH).unwrap()
+        self.client.mutex(PATH).unwrap()
     }
 
     /// Waits until there is no background work left.
@@ -147,7 +147,7 @@ async fn cancelled(store: Store, made: Made) {
 
 /// Permits that are granted on a runtime that ends at once let the next waiter in.
 async fn promoted(store: Store, made: Made) {
-    let semaphore = |client: &Client| Semaphore::new(client, PATH, 2).unwrap();
+    let semaphore = |client: &Client| client.semaphore(PATH, 2).unwrap();
     let backend = store.backend(LONG).await;
     let maker = MadeElsewhere::new(made, &backend).await;
     let (first, last) = (semaphore(&store.connect(LONG).await), semaphore(&store.connect(LONG).await));

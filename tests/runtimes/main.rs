@@ -59,7 +59,7 @@ impl Store {
     }
 
     async fn mutex(&self, session: Duration) -> InterProcessMutex {
-        InterProcessMutex::new(&self.connect(session).await, PATH).unwrap()
+        self.connect(session).await.mutex(PATH).unwrap()
     }
 
     /// Checks that another client acquires the lock, within a session timeout and the time that the server needs to notice.

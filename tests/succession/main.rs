@@ -13,16 +13,17 @@ use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::backend::{
-    Background, CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData, NodeId,
-    Queue, Target, Watch,
+    CoordinationBackend, Created, Deletion, Existence, Label, LockPath, Node, NodeData, NodeId, Queue,
+    Target, Watch,
 };
 use zlock::mem::{MemBackend, MemOptions, MemServer, Operation};
 use zlock::{Client, Close, Guard, InterProcessMutex, Release, Result, SessionEvents};
+use zlock_core::Background;
 
 const PATH: &str = "/app/lock";
 
 fn mutex(client: &Client) -> InterProcessMutex {
-    InterProcessMutex::new(client, PATH).unwrap()
+    client.mutex(PATH).unwrap()
 }
 
 fn path() -> LockPath {

@@ -30,7 +30,7 @@ pub async fn connect(hosts: impl Display, session: Duration) -> Client {
 
 /// Connects a client, and returns its mutex for this path.
 pub async fn mutex(hosts: impl Display, session: Duration, path: &str) -> InterProcessMutex {
-    InterProcessMutex::new(&connect(hosts, session).await, path).unwrap()
+    connect(hosts, session).await.mutex(path).unwrap()
 }
 
 /// Releases a lock that is held.

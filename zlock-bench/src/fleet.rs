@@ -36,7 +36,7 @@ pub(crate) async fn run(store: &Store) {
     }
     sleep(store.session_timeout()).await;
     count(store, "fleet-holding", sessions).await;
-    assert!(held.iter().all(zlock::Guard::is_held), "a session was lost");
+    assert!(held.iter().all(|guard| guard.is_held()), "a session was lost");
 }
 
 async fn count(store: &Store, workload: &str, sessions: usize) {

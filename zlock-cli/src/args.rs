@@ -130,7 +130,8 @@ pub(crate) struct Run {
     /// Acquires N of MAX permits. All clients of the lock must use the same MAX.
     #[arg(long, value_name = "N/MAX", value_parser = permits)]
     pub(crate) permits: Option<(u32, u32)>,
-    /// Waits at most this long for the lock, for example 5s or 2m. By default the wait has no limit.
+    /// Waits at most this long for the lock, for example 5s or 2m. By default the wait has no limit. With no time to wait
+    /// (0s), makes a single attempt, as --no-wait.
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Exits at once if another client holds the lock.

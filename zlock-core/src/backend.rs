@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::label::Label;
 use crate::node::{Node, NodeData};
 use crate::node_id::NodeId;
+use crate::observer::Observer;
 use crate::own_nodes::DeletionNotice;
 use crate::path::LockPath;
 use crate::queue::Queue;
@@ -364,6 +365,23 @@ impl Target {
             Target::Node(node) => &node.id,
             Target::Id(id) => id,
         }
+    }
+}
+
+impl dyn CoordinationBackend {
+    /// Sets the observer of the backend's session for the lifetime of the backend. Returns `false` if there already is one,
+    /// which is kept: the first one among the clients that share the backend.
+    ///
+    /// For clients, which own their backends. It is not a method of [`SessionEvents`], so that those who only look at a
+    /// client's session cannot take the measurements from the client's observer. The observer must not panic.
+    ///
+    /// ```compile_fail,E0599
+    /// # async fn f(client: zlock::Client, observer: std::sync::Arc<dyn zlock::observer::Observer>) {
+    /// client.session_events().observe(observer);
+    /// # }
+    /// ```
+    pub fn observe(&self, observer: Arc<dyn Observer>) -> bool {
+        self.session_events().observer().set(observer)
     }
 }
 

@@ -17,7 +17,6 @@ mod node_id;
 pub mod observer;
 mod own_nodes;
 mod path;
-#[doc(hidden)]
 pub mod probe;
 mod queue;
 mod retry;

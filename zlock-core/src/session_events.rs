@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::futures::Notified;
 use tokio::time::sleep_until;
 
-use crate::observer::{Observer, Slot};
+use crate::observer::Slot;
 use crate::session::{Session, SessionState};
 use crate::session_shared::Shared;
 
@@ -57,10 +57,10 @@ impl SessionEvents {
         self.shared.lock().session.epoch
     }
 
-    /// Returns the longest time to the deadline that the current session has had according to the responses so far; zero
+    /// Returns the longest time to the deadline that the current session has had according to the responses so far. `None`
     /// before the first session. A healthy session stays well above half of it. Needs no clock.
     #[must_use]
-    pub fn longest_slack(&self) -> Duration {
+    pub fn longest_slack(&self) -> Option<Duration> {
         self.shared.lock().life
     }
 
@@ -80,14 +80,6 @@ impl SessionEvents {
     pub fn is_live(&self, epoch: u64) -> bool {
         let session = self.current();
         session.epoch == epoch && session.is_live()
-    }
-
-    /// Sets the observer of the session for the lifetime of its backend. Returns `false` if there already is one, which is
-    /// kept: the first one among the clients that share a backend.
-    ///
-    /// [`Client::observe`](https://docs.rs/zlock/latest/zlock/struct.Client.html#method.observe) calls it. The observer must not panic.
-    pub fn observe(&self, observer: Arc<dyn Observer>) -> bool {
-        self.shared.observer.set(observer)
     }
 
     pub(crate) fn observer(&self) -> &Slot {

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -29,7 +28,7 @@ impl SessionPublisher {
     #[must_use]
     pub fn new() -> Self {
         let session = Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: None };
-        let current = Mutex::new(Current { session, refused: false, life: Duration::ZERO });
+        let current = Mutex::new(Current { session, refused: false, life: None });
         SessionPublisher(Arc::new(Shared { current, changed: Notify::new(), observer: Slot::default() }))
     }
 
@@ -41,7 +40,7 @@ impl SessionPublisher {
         }
         let epoch = current.session.epoch + 1;
         let session = Session { id, epoch, state: SessionState::Connected, deadline: Some(deadline) };
-        *current = Current { session, refused: false, life: Duration::ZERO };
+        *current = Current { session, refused: false, life: None };
         current.note_life();
         self.0.changed.notify_waiters();
         Some(epoch)
@@ -244,6 +243,8 @@ impl Drop for SessionPublisher {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const ID: SessionId = SessionId::new(7);

@@ -26,14 +26,14 @@ pub(crate) struct Current {
     pub(crate) session: Session,
     /// `true` if the store refused its last request to keep this session alive.
     pub(crate) refused: bool,
-    /// The longest time to the deadline so far.
-    pub(crate) life: Duration,
+    /// The longest time to the deadline so far. `None` before the first session.
+    pub(crate) life: Option<Duration>,
 }
 
 impl Current {
     pub(crate) fn note_life(&mut self) {
         let left = self.session.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        self.life = self.life.max(left.unwrap_or_default());
+        self.life = self.life.max(left);
     }
 }
 

@@ -108,9 +108,11 @@ impl ConnectUrl {
         let bad = |why: String| Err(invalid(&ConnectUrl::excerpt(url), why));
         if url.contains('@') {
             // Not examined any further: the end of a password cannot be determined with certainty.
-            return bad("user info ('@') is not accepted: set ZLOCK_USER for connect_env or the command, \
+            return bad(
+                "user info ('@') is not accepted: set ZLOCK_USER for Connect::from_env or the command, \
                  or credentials in the backend's options"
-                .into());
+                    .into(),
+            );
         }
         let Some((scheme, rest)) = url.split_once("://") else {
             return bad("no scheme: expected one as in mem:// or zk://host".into());

@@ -2,7 +2,7 @@
 //!
 //! A write leaves at once while fewer than two are in flight. Otherwise it waits, and when one of these is answered, all that
 //! wait leave as one transaction without a condition. Each of its operations is a nested transaction with conditions of its
-//! own, and has an outcome of its own.
+//! own, or a delete without one, and has an outcome of its own.
 //!
 //! | rule | reason |
 //! |---|---|
@@ -21,16 +21,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, Txn, TxnOp, TxnResponse};
+use etcd_client::Txn;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
 use zlock_core::{SessionEvents, SessionState};
 
 use crate::config::EtcdOptions;
-use crate::connect::{Endpoints, kv};
+use crate::connect::Endpoints;
 use crate::error::Failure;
-use crate::txn::{Answer, Write};
+use crate::txn::{Answer, Request, Write};
 
 /// The number of requests in flight up to which a write waits for none.
 const MAX_IN_FLIGHT: usize = 2;
@@ -153,11 +153,10 @@ impl Batches {
     ) -> Result<Option<Answer>, Failure> {
         match self.enter(lease, write) {
             Way::Now(in_flight) => {
-                let txn = write.txn.clone();
-                let ask = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
-                let answer = self.endpoints.ask_out_of_turn(self.limit, ask).await;
+                let request = write.request.clone();
+                let answer = self.endpoints.ask_out_of_turn(self.limit, |client| request.send(client)).await;
                 in_flight.end(answer.is_ok());
-                answer.map(|answer| Some(Answer::of(answer)))
+                answer.map(Some)
             }
             Way::Aside => self.send_alone(write).await.map(Some),
             Way::Batch(outcome) => match outcome.await {
@@ -171,9 +170,8 @@ impl Batches {
     }
 
     async fn send_alone(&self, write: &Write) -> Result<Answer, Failure> {
-        let txn = write.txn.clone();
-        let ask = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
-        self.endpoints.ask(self.limit, ask).await.map(Answer::of)
+        let request = write.request.clone();
+        self.endpoints.ask(self.limit, |client| request.send(client)).await
     }
 
     fn enter(self: &Arc<Self>, lease: SessionKey, write: &Arc<Write>) -> Way {
@@ -254,9 +252,8 @@ impl Batches {
 
     async fn send_batch(self: Arc<Self>, batch: Vec<Waiting>, in_flight: InFlightGuard) {
         tracing::trace!(writes = batch.len(), "sending a batch");
-        let txn = self.merge(&batch);
-        let ask = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
-        let answer = self.endpoints.ask_out_of_turn(self.limit, ask).await;
+        let request = self.merge(&batch);
+        let answer = self.endpoints.ask_out_of_turn(self.limit, |client| request.send(client)).await;
         let is_answered = answer.is_ok();
         if batch.len() > 1 {
             self.learn(&batch, &answer);
@@ -269,22 +266,22 @@ impl Batches {
         in_flight.end(is_answered);
     }
 
-    fn merge(&self, batch: &[Waiting]) -> Txn {
+    fn merge(&self, batch: &[Waiting]) -> Request {
         if let [waiting] = batch {
-            return waiting.write.txn.clone();
+            return waiting.write.request.clone();
         }
-        let nested: Vec<_> = batch.iter().map(|waiting| TxnOp::txn(waiting.write.txn.clone())).collect();
+        let nested: Vec<_> = batch.iter().map(|waiting| waiting.write.request.clone().nested()).collect();
         let txn = Txn::new().and_then(nested);
         if !self.has_identity {
-            return txn;
+            return Request::Txn(txn);
         }
         // The other branch is never executed, but the server checks the permissions for it.
         let checks: Vec<_> = batch.iter().flat_map(|waiting| waiting.write.checks()).collect();
-        txn.or_else(checks)
+        Request::Txn(txn.or_else(checks))
     }
 
     /// Adapts the limits of a batch to the server's.
-    fn learn(&self, batch: &[Waiting], answer: &Result<TxnResponse, Failure>) {
+    fn learn(&self, batch: &[Waiting], answer: &Result<Answer, Failure>) {
         let operations = operations(batch.iter().map(|waiting| &*waiting.write), self.has_identity);
         let bytes = batch.iter().map(|waiting| waiting.write.bytes).sum();
         let state = &mut *self.lock();
@@ -338,12 +335,11 @@ fn operations<'a>(writes: impl Iterator<Item = &'a Write> + Clone, has_identity:
 }
 
 /// Returns the outcome of each write of a batch.
-fn outcomes(answer: Result<TxnResponse, Failure>, writes: usize) -> Vec<Outcome> {
+fn outcomes(answer: Result<Answer, Failure>, writes: usize) -> Vec<Outcome> {
     match answer {
-        Ok(answer) if writes == 1 => vec![Outcome::Answered(Ok(Answer::of(answer)))],
-        Err(failure) if writes == 1 => vec![Outcome::Answered(Err(failure))],
+        answer if writes == 1 => vec![Outcome::Answered(answer)],
         Ok(answer) => {
-            let answers = Answer::of_nested(answer);
+            let answers = answer.nested();
             let is_whole = answers.len() == writes;
             let answered = answers.into_iter().map(|answer| Outcome::Answered(Ok(answer)));
             if is_whole { answered.collect() } else { unknown(&Failure::Silent, writes) }

@@ -67,8 +67,7 @@ impl EtcdOptions {
         self.user.is_some()
     }
 
-    /// Returns the prefix of all keys, for the command `zlock`.
-    #[doc(hidden)]
+    /// Returns the prefix of all keys, such as `/production`. Empty without one. [`node_key`](Self::node_key) includes it.
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.prefix.as_ref().map_or("", LockPath::as_str)
@@ -197,6 +196,12 @@ impl EtcdOptions {
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.kit.connect_timeout = timeout;
         self
+    }
+
+    /// Returns the time limit that [`with_connect_timeout`](Self::with_connect_timeout) sets.
+    #[must_use]
+    pub fn connect_timeout(&self) -> Duration {
+        self.kit.connect_timeout
     }
 
     /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.

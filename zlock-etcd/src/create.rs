@@ -136,7 +136,7 @@ async fn append(
     let answer = if is_exclusive {
         operation.write(lease, write).await?
     } else {
-        operation.write_alone(lease, write.txn).await?
+        operation.write_alone(lease, write.request).await?
     };
     if answer.succeeded() {
         // Until the caller knows the node.

@@ -1,9 +1,10 @@
 //! Removing a node.
 
+use std::mem::take;
 use std::ops::ControlFlow::Break;
 
 use etcd_client::{Txn, TxnOp};
-use zlock_core::kit::{Attempt, SessionKey, repeat};
+use zlock_core::kit::{Attempt, Failure as _, SessionKey, repeat};
 use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, Result, Target};
 
 use crate::error::Failure;
@@ -15,17 +16,11 @@ use crate::revision;
 use crate::txn::{Write, is_still, was_created_at};
 
 /// Removes the node with the target's ID, and returns whether this call did.
-pub(crate) async fn delete(mut operation: Operation<'_>, target: &Target) -> Result<Deletion> {
+pub(crate) async fn delete(operation: Operation<'_>, target: &Target) -> Result<Deletion> {
+    // A key that another client has put in the place of a node that it deleted is not ours.
+    let is_ours = operation.shared.sessions.own().contains(target.id());
     forget(&operation, target.id());
-    if let Target::Node(node) = target {
-        operation.budget = operation.budget.of_node(node.session);
-    }
-    match repeat(&mut operation, &mut Delete(target)).await {
-        Ok(removed) => Ok(deletion(&operation, removed)),
-        // The node was removed with its session.
-        Err(error) if error.kind() == ErrorKind::SessionLost => Ok(deletion(&operation, false)),
-        Err(error) => Err(error),
-    }
+    complete(operation, Delete { target, may_be_plain: is_ours }).await
 }
 
 /// Removes the node of an own lock, and returns whether all of `next` existed then.
@@ -39,7 +34,8 @@ pub(crate) async fn hand_over(mut operation: Operation<'_>, node: &Node, next: &
             Err(failure) => operation.budget.retry(failure).await?,
         }
     }
-    delete(operation, &Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
+    let target = Target::Node(node.clone());
+    complete(operation, Delete { target: &target, may_be_plain: false }).await.map(HandOver::Unconfirmed)
 }
 
 /// Begins a delete: from here on, the backend no longer reports the deletion of the node.
@@ -70,14 +66,30 @@ async fn all_or_nothing(
     Ok(answer.succeeded())
 }
 
-/// Removes the node of the target.
-struct Delete<'a>(&'a Target);
+/// Removes a node.
+struct Delete<'a> {
+    target: &'a Target,
+    /// For the first attempt: see `names.rs`.
+    may_be_plain: bool,
+}
 
 impl<'o> Attempt<Operation<'o>, Failure> for Delete<'_> {
     type Output = bool;
 
     async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<bool> {
-        once(operation, lease, self.0).await.map(Break)
+        once(operation, lease, self.target, take(&mut self.may_be_plain)).await.map(Break)
+    }
+}
+
+async fn complete(mut operation: Operation<'_>, mut delete: Delete<'_>) -> Result<Deletion> {
+    if let Target::Node(node) = delete.target {
+        operation.budget = operation.budget.of_node(node.session);
+    }
+    match repeat(&mut operation, &mut delete).await {
+        Ok(removed) => Ok(deletion(&operation, removed)),
+        // The node was removed with its session.
+        Err(error) if error.kind() == ErrorKind::SessionLost => Ok(deletion(&operation, false)),
+        Err(error) => Err(error),
     }
 }
 
@@ -87,7 +99,12 @@ fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
 }
 
 /// Makes one attempt. Returns `false` if the node did not exist. Once it is answered, the node's name may be used again.
-async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target) -> Result<bool, Failure> {
+async fn once(
+    operation: &mut Operation<'_>,
+    lease: SessionKey,
+    target: &Target,
+    may_be_plain: bool,
+) -> Result<bool, Failure> {
     let live = operation.shared.live(lease)?;
     let (key, created) = match target {
         Target::Node(node) => (operation.keys.of(&node.name), Some(node.sequence.get())),
@@ -102,10 +119,17 @@ async fn once(operation: &mut Operation<'_>, lease: SessionKey, target: &Target)
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
         return void(operation, lease, &live.names, &fence, target.id(), &key).await;
     };
-    let is_it = vec![was_created_at(&key, created)];
-    let delete = vec![TxnOp::delete(key.as_str(), None)];
-    let write = Write::new(&operation.keys, &key, 0, is_it, delete, vec![]);
-    let answer = operation.write(lease, write).await?;
+    let answer = if may_be_plain && live.names.begin_plain(target.id(), created) {
+        let answer = operation.write(lease, Write::plain_delete(&operation.keys, &key)).await;
+        if answer.as_ref().err().is_none_or(|failure| !failure.classify().ambiguous) {
+            live.names.end_plain(target.id());
+        }
+        answer?
+    } else {
+        let is_it = vec![was_created_at(&key, created)];
+        let delete = vec![TxnOp::delete(key.as_str(), None)];
+        operation.write(lease, Write::new(&operation.keys, &key, 0, is_it, delete, vec![])).await?
+    };
     live.names.free(target.id(), Some(created));
     Ok(answer.has_deleted())
 }

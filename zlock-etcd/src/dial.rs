@@ -36,14 +36,33 @@ pub(crate) async fn dial(options: EtcdOptions, server: String) -> Result<Client,
     Client::connect([&url], Some(connect)).await.map_err(Failure::Etcd)
 }
 
-/// For the command `zlock`, which sends requests that locks do not need.
+/// For programs that also send requests of their own.
 impl EtcdOptions {
-    /// Connects a client of the client library to one server with these options. Nothing is sent yet, unless there is a
-    /// user to authenticate.
+    /// Connects a client of the crate `etcd-client` to one server with these options. Nothing is sent yet, unless there is a
+    /// user to authenticate. Use it for requests that locks do not need, such as transactions that
+    /// [check the lock's key](Self::node_key).
+    ///
+    /// `server` is one of the [addresses](Self::server_addresses). The [prefix](Self::prefix) is not added to keys.
     ///
     /// # Errors
     /// Those of [`EtcdBackend::connect`](crate::EtcdBackend::connect).
-    #[doc(hidden)]
+    ///
+    /// # Cancel safety
+    /// Safe: if the future is dropped, the connection is closed.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f(options: zlock::etcd::EtcdOptions) -> Result<(), Box<dyn std::error::Error>> {
+    /// for server in options.server_addresses().await? {
+    ///     let mut etcd = options.connect_client(&server).await?;
+    ///     println!("{server}: {}", etcd.status().await?.version());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect_client(&self, server: &str) -> CoreResult<Client> {
         let failed = |failure: Failure| {
             let error = self.kit.connect_error(failure.classify().kind);
@@ -52,19 +71,16 @@ impl EtcdOptions {
         dial(self.clone(), server.to_owned()).await.map_err(failed)
     }
 
-    /// Makes the connect timeout this short, unless it is shorter.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_connect_timeout_within(mut self, limit: Duration) -> Self {
-        self.kit.connect_timeout = self.kit.connect_timeout.min(limit);
-        self
-    }
-
-    /// Returns the current servers, each with its port, the preferred ones first.
+    /// Returns the current servers, each `host:port`, the preferred ones first. Looks them up in DNS if a domain names them.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the servers cannot be found in DNS.
-    #[doc(hidden)]
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled, if the servers are looked up.
     pub async fn server_addresses(&self) -> CoreResult<Vec<String>> {
         let unavailable = |why| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
         self.servers().await.map_err(unavailable)

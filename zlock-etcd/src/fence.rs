@@ -3,7 +3,8 @@
 //! An abandoned request may reach the store at any later time, and requests have no order. So each create is
 //! conditional on the known revision of the fence. To abandon creates, a client raises the fence. Once that is
 //! answered, no create that was sent before can take effect. A fence is one key of the session, tied to its lease, and
-//! exists only once it was raised. Creates of an ended session need no fence, because their lease no longer exists.
+//! exists only once it was raised. Creates of an ended session need no fence, because their lease no longer exists. The first
+//! create with a name needs one: it may be abandoned, too, and arrive when its delete was answered.
 //!
 //! The delete of an abandoned create is conditional on the fence, too. Its name is reused once it is answered, and a
 //! late duplicate of it must not remove the next node with that name. The delete raises the fence, so only one of the

@@ -8,13 +8,14 @@
 //!
 //! A lease is written in hexadecimal digits. A lock path has no empty segment, so the fences are below no lock.
 //!
-//! Names are reused (see `names.rs`), so a name does not identify a node. Every request and event for a particular node also
-//! compares the create revision.
+//! Names are reused (see `names.rs`), so a name does not identify a node. Almost every request and event for a particular node
+//! also compares the create revision.
 //!
 //! | request, event | compares |
 //! |---|---|
 //! | create | the key does not exist; fence |
-//! | delete, relabel, write of data | create revision |
+//! | first delete of an own node | nothing; without an answer, the name is never used again |
+//! | any other delete, hand-over, relabel, write of data | create revision |
 //! | delete of a create of unknown outcome | fence, which it raises |
 //! | watch | create revision: when it is armed, and of each event |
 //! | search for an own node | create revision: of listings, and of each read |

@@ -7,11 +7,18 @@
 //! is answered, whatever the response, or when the create has certainly failed. A name whose delete was abandoned stays
 //! taken until a later delete is answered, or for the rest of the session. So does a name with a delete in flight that
 //! could still take effect, since there may be several at once.
+//!
+//! The first delete of a node is plain: it compares nothing, so the request is smaller. Without an answer, it may arrive at
+//! any later time and remove whichever node has the name by then. So such a name is never used again in the session, and all
+//! further deletes of the node compare its create revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zlock_core::NodeId;
+
+/// The maximum number of plain deletes of a session without an answer. Each may keep a name, and that is memory.
+const MAX_PLAIN: usize = 1000;
 
 /// The names that a session uses at present.
 #[derive(Debug, Default)]
@@ -20,8 +27,10 @@ pub(crate) struct Names(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     places: BTreeMap<NodeId, Place>,
-    /// Only contains paths on which a number is used.
+    /// Only contains paths on which a number is used, or never to be used again.
     paths: BTreeMap<Arc<str>, Numbers>,
+    /// The number of plain deletes without an answer.
+    plain: usize,
 }
 
 /// A node's place in a queue.
@@ -34,6 +43,8 @@ pub(crate) struct Place {
     pub(crate) created: Option<i64>,
     /// The latest fence carried by a delete that voids creates of the node. `None` if there was no such delete.
     voided: Option<i64>,
+    /// Whether a plain delete was sent that was not answered.
+    is_plain_unanswered: bool,
 }
 
 /// The numbers of one path.
@@ -44,6 +55,8 @@ struct Numbers {
     free: BTreeSet<u32>,
     /// The first number that was never used.
     next: u32,
+    /// Whether a number must never be used again.
+    is_spoiled: bool,
 }
 
 #[derive(Debug)]
@@ -66,11 +79,17 @@ impl Numbers {
 
 impl State {
     fn remove(&mut self, node_id: &NodeId) {
-        let Some(Place { prefix, number, .. }) = self.places.remove(node_id) else { return };
+        let Some(Place { prefix, number, is_plain_unanswered, .. }) = self.places.remove(node_id) else {
+            return;
+        };
         let Some(numbers) = self.paths.get_mut(&prefix) else { return };
         numbers.used.remove(&number);
-        numbers.free.insert(number);
-        if numbers.used.is_empty() {
+        if is_plain_unanswered {
+            numbers.is_spoiled = true;
+        } else {
+            numbers.free.insert(number);
+        }
+        if numbers.used.is_empty() && !numbers.is_spoiled {
             self.paths.remove(&prefix);
         }
     }
@@ -91,7 +110,8 @@ impl Names {
         let prefix: Arc<str> =
             state.paths.get_key_value(prefix).map_or_else(|| prefix.into(), |(known, _)| known.clone());
         let number = state.paths.entry(prefix.clone()).or_default().take(node_id);
-        state.places.insert(node_id.clone(), Place { prefix, number, created: None, voided: None });
+        let place = Place { prefix, number, created: None, voided: None, is_plain_unanswered: false };
+        state.places.insert(node_id.clone(), place);
         number
     }
 
@@ -132,6 +152,30 @@ impl Names {
         true
     }
 
+    /// Records that a plain delete of the node that was created at this revision is about to be sent. Returns `false` if that
+    /// delete must compare the revision, because another one was sent before or too many are without an answer.
+    pub(crate) fn begin_plain(&self, node_id: &NodeId, created: i64) -> bool {
+        let state = &mut *self.lock();
+        let Some(place) = state.places.get_mut(node_id) else { return false };
+        let is_first = place.created == Some(created) && place.voided.is_none() && !place.is_plain_unanswered;
+        let is_plain = is_first && state.plain < MAX_PLAIN;
+        if is_plain {
+            place.is_plain_unanswered = true;
+            state.plain += 1;
+        }
+        is_plain
+    }
+
+    /// Records that the plain delete of the node was answered, or will never take effect.
+    pub(crate) fn end_plain(&self, node_id: &NodeId) {
+        let state = &mut *self.lock();
+        let place = state.places.get_mut(node_id).filter(|place| place.is_plain_unanswered);
+        if let Some(place) = place {
+            place.is_plain_unanswered = false;
+            state.plain -= 1;
+        }
+    }
+
     /// Frees the name of a node whose creates were voided by raising the fence to this revision. The name stays taken if a
     /// delete in flight carries this fence or a later one, because that delete may still take effect.
     pub(crate) fn voided(&self, node_id: &NodeId, raised: i64) {
@@ -143,7 +187,8 @@ impl Names {
     }
 
     /// Frees the name of a node that was created at this revision, or whose create has failed. The name stays taken if the
-    /// recorded revision differs, or if a delete that voids the node's creates was sent meanwhile.
+    /// recorded revision differs, or if a delete that voids the node's creates was sent meanwhile. It is never used again if a
+    /// plain delete has no answer.
     pub(crate) fn free(&self, node_id: &NodeId, created: Option<i64>) {
         let state = &mut *self.lock();
         let is_it = |place: &Place| place.created == created && place.voided.is_none();
@@ -221,6 +266,47 @@ mod tests {
         assert!(names.void(&a, 5));
         names.voided(&a, 7);
         assert!(!names.void(&a, 7));
+    }
+
+    #[test]
+    fn a_name_with_a_plain_delete_without_an_answer_is_never_used_again() {
+        let (names, [a, b, c]) = (Names::default(), ids());
+        let take = |id, created| {
+            let number = names.take("/x/", id);
+            names.created(id, created);
+            number
+        };
+        take(&a, 5);
+        assert!(!names.begin_plain(&a, 6) && names.begin_plain(&a, 5) && !names.begin_plain(&a, 5));
+        names.end_plain(&a);
+        names.free(&a, Some(5));
+        assert_eq!(take(&b, 6), 0);
+        assert!(names.begin_plain(&b, 6));
+        names.free(&b, Some(6));
+        // The answer to the plain delete comes too late.
+        names.end_plain(&b);
+        names.free(&b, Some(6));
+        for created in 7..10 {
+            assert_eq!(take(&c, created), 1);
+            assert!(names.begin_plain(&c, created));
+            names.end_plain(&c);
+            names.free(&c, Some(created));
+        }
+    }
+
+    #[test]
+    fn a_session_spoils_a_limited_number_of_names() {
+        let names = Names::default();
+        let spoil = |n: usize| {
+            let (id, created) = (NodeId::new(n.to_string()), Some(1));
+            names.take(&format!("/{n}/"), &id);
+            names.created(&id, 1);
+            let is_plain = names.begin_plain(&id, 1);
+            names.free(&id, created);
+            is_plain
+        };
+        assert_eq!((0..2 * MAX_PLAIN).filter(|n| spoil(*n)).count(), MAX_PLAIN);
+        assert_eq!(names.lock().paths.len(), MAX_PLAIN);
     }
 
     #[test]

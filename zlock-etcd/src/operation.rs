@@ -4,7 +4,7 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use etcd_client::{Client, GetOptions, GetResponse, KeyValue, Txn};
+use etcd_client::{Client, GetOptions, GetResponse, KeyValue};
 use zlock_core::kit::{Budget, SessionKey};
 use zlock_core::{LockPath, Queue, Result};
 
@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::key::{Keys, Range};
 use crate::revision;
 use crate::session::{Live, Shared};
-use crate::txn::{Answer, Write};
+use crate::txn::{Answer, Request, Write};
 
 /// The outcome of one attempt at an operation.
 pub(crate) type Attempted<R> = Result<ControlFlow<R>, Failure>;
@@ -97,10 +97,15 @@ impl<'a> Operation<'a> {
         self.wrote(answer)
     }
 
-    /// Sends a transaction that leaves alone, and records if its outcome is unknown.
-    pub(crate) async fn write_alone(&mut self, lease: SessionKey, txn: Txn) -> Result<Answer, Failure> {
-        let answer = self.ask(lease, By::Cluster, |client| async move { kv(&client).txn(txn).await }).await;
-        self.wrote(answer.map(Answer::of))
+    /// Sends a request that leaves alone, and records if its outcome is unknown.
+    pub(crate) async fn write_alone(
+        &mut self,
+        lease: SessionKey,
+        request: impl Into<Request>,
+    ) -> Result<Answer, Failure> {
+        let request = request.into();
+        let answer = self.ask(lease, By::Cluster, |client| request.send(client)).await;
+        self.wrote(answer)
     }
 
     /// Returns the failure with which the operation ends, because its node no longer exists.

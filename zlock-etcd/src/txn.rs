@@ -1,21 +1,55 @@
 //! Parts of transactions, and of the answers to them.
 
+use std::sync::Arc;
+
 use etcd_client::{
-    Compare, CompareOp, GetOptions, GetResponse, ResponseHeader, SortOrder, SortTarget, Txn, TxnOp,
-    TxnOpResponse, TxnResponse,
+    Client, Compare, CompareOp, DeleteResponse, Error, GetOptions, GetResponse, ResponseHeader, SortOrder,
+    SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use zlock_core::Node;
 
+use crate::connect::kv;
 use crate::key::{Keys, Range};
 
-/// A transaction that writes or deletes one key of a queue.
+/// A request that writes.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    Txn(Txn),
+    /// Deletes the key, whichever node has it.
+    Delete(String),
+}
+
+impl Request {
+    pub(crate) async fn send(self, client: Arc<Client>) -> Result<Answer, Error> {
+        match self {
+            Request::Txn(txn) => kv(&client).txn(txn).await.map(Answer::of),
+            Request::Delete(key) => kv(&client).delete(key, None).await.map(Answer::of_delete),
+        }
+    }
+
+    /// Returns the request as a part of a transaction.
+    pub(crate) fn nested(self) -> TxnOp {
+        match self {
+            Request::Txn(txn) => TxnOp::txn(txn),
+            Request::Delete(key) => TxnOp::delete(key, None),
+        }
+    }
+}
+
+impl From<Txn> for Request {
+    fn from(txn: Txn) -> Self {
+        Request::Txn(txn)
+    }
+}
+
+/// A request that writes or deletes one key of a queue.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) keys: Keys,
-    pub(crate) txn: Txn,
+    pub(crate) request: Request,
     /// The key that is written.
     key: String,
-    /// The number of operations, as etcd counts them.
+    /// The number of operations of a transaction, as etcd counts them.
     pub(crate) operations: usize,
     /// About the size of the request.
     pub(crate) bytes: usize,
@@ -25,7 +59,7 @@ impl Write {
     /// The number of [`checks`](Self::checks).
     pub(crate) const CHECKS: usize = 2;
 
-    /// The value is `size` bytes long.
+    /// A transaction. The value is `size` bytes long.
     pub(crate) fn new(
         keys: &Keys,
         key: &str,
@@ -37,8 +71,14 @@ impl Write {
         let operations = when.len().max(then.len()).max(or_else.len());
         // Each condition and each operation has about one key.
         let bytes = size + (when.len() + then.len() + or_else.len()) * (key.len() + 32);
-        let txn = Txn::new().when(when).and_then(then).or_else(or_else);
-        Write { keys: keys.clone(), txn, key: key.to_owned(), operations, bytes }
+        let request = Request::Txn(Txn::new().when(when).and_then(then).or_else(or_else));
+        Write { keys: keys.clone(), request, key: key.to_owned(), operations, bytes }
+    }
+
+    /// A delete without a condition.
+    pub(crate) fn plain_delete(keys: &Keys, key: &str) -> Self {
+        let request = Request::Delete(key.to_owned());
+        Write { keys: keys.clone(), request, key: key.to_owned(), operations: 0, bytes: key.len() + 32 }
     }
 
     /// Returns operations that need the same permissions.
@@ -47,23 +87,34 @@ impl Write {
     }
 }
 
-/// The answer to a transaction.
+/// The answer to a request that writes.
 #[derive(Debug)]
 pub(crate) struct Answer {
     header: Option<ResponseHeader>,
-    txn: TxnResponse,
+    succeeded: bool,
+    responses: Vec<TxnOpResponse>,
 }
 
 impl Answer {
     pub(crate) fn of(mut txn: TxnResponse) -> Self {
-        Answer { header: txn.take_header(), txn }
+        let header = txn.take_header();
+        Answer { header, succeeded: txn.succeeded(), responses: txn.op_responses() }
     }
 
-    /// Splits the answer to a transaction whose operations are transactions. They are executed at the same revision, but
-    /// only the header of the outer answer says which one it was.
-    pub(crate) fn of_nested(outer: TxnResponse) -> Vec<Self> {
-        let answers = outer.op_responses().into_iter().filter_map(|answer| match answer {
-            TxnOpResponse::Txn(txn) => Some(Answer { header: outer.header().cloned(), txn }),
+    fn of_delete(mut delete: DeleteResponse) -> Self {
+        let header = delete.take_header();
+        Answer { header, succeeded: true, responses: vec![TxnOpResponse::Delete(delete)] }
+    }
+
+    /// Splits the answer to a transaction whose operations are [nested](Request::nested) requests. They are executed at the
+    /// same revision, but only the header of the outer answer says which one it was.
+    pub(crate) fn nested(self) -> Vec<Self> {
+        let Answer { header, responses, .. } = self;
+        let answers = responses.into_iter().filter_map(|response| match response {
+            TxnOpResponse::Txn(txn) => Some(Answer { header: header.clone(), ..Answer::of(txn) }),
+            TxnOpResponse::Delete(delete) => {
+                Some(Answer { header: header.clone(), ..Answer::of_delete(delete) })
+            }
             _ => None,
         });
         answers.collect()
@@ -75,18 +126,22 @@ impl Answer {
 
     /// Returns `true` if the conditions were met.
     pub(crate) fn succeeded(&self) -> bool {
-        self.txn.succeeded()
+        self.succeeded
     }
 
     /// Returns the answers to the reads, in order.
-    pub(crate) fn gets(&self) -> Vec<GetResponse> {
-        gets(&self.txn)
+    pub(crate) fn gets(&self) -> Vec<&GetResponse> {
+        let gets = self.responses.iter().filter_map(|response| match response {
+            TxnOpResponse::Get(get) => Some(get),
+            _ => None,
+        });
+        gets.collect()
     }
 
     /// Returns `true` if a key was deleted.
     pub(crate) fn has_deleted(&self) -> bool {
         let has_deleted = |response: &TxnOpResponse| matches!(response, TxnOpResponse::Delete(delete) if delete.deleted() > 0);
-        self.txn.op_responses().iter().any(has_deleted)
+        self.responses.iter().any(has_deleted)
     }
 }
 

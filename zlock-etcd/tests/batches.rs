@@ -4,10 +4,11 @@
 mod common;
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{create, linked_with, names, observer, options, path, revoke, token};
+use etcd_client::{PutOptions, Txn, TxnOp};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use tokio::time::sleep;
@@ -42,7 +43,7 @@ async fn create_all(backend: &EtcdBackend, paths: &[LockPath]) -> Vec<Created> {
         let id = token();
         let made = backend.create_ephemeral_sequential(path, Label::Lock, &id, b"data").await.unwrap();
         assert_eq!(made.node.id, id);
-        assert_eq!(made.queue.as_deref(), Some(std::slice::from_ref(&made.node)));
+        assert_eq!(made.queue.clone().listed().as_deref(), Some(std::slice::from_ref(&made.node)));
         made
     });
     join_all(creates).await
@@ -61,8 +62,10 @@ async fn check(server: &Etcd, paths: &[LockPath], made: &[Created]) {
     }
 }
 
-async fn transactions(server: &Etcd) -> u64 {
-    server.metrics().await.messages().get("Txn").copied().unwrap_or(0)
+/// Returns the number of requests that write. The delete of a node that leaves alone is no transaction.
+async fn requests(server: &Etcd) -> u64 {
+    let messages = server.metrics().await.messages();
+    ["Txn", "DeleteRange"].iter().filter_map(|method| messages.get(*method)).sum()
 }
 
 /// Keeps two requests in flight until the proxy passes them on, so that further writes wait.
@@ -86,21 +89,21 @@ async fn writes_of_many_tasks_leave_together() {
         const ROUNDS: usize = 20;
         let server = Etcd::start().await;
         let (backend, paths) = (backend(&server).await, paths::<64>("together"));
-        let before = transactions(&server).await;
+        let before = requests(&server).await;
         let tasks = paths.iter().map(async |path| {
             for _ in 0..ROUNDS {
                 let id = token();
                 let made =
                     backend.create_ephemeral_sequential(path, Label::Lock, &id, b"data").await.unwrap();
                 assert_eq!(made.node.id, id);
-                assert_eq!(made.queue.as_deref(), Some(std::slice::from_ref(&made.node)));
+                assert_eq!(made.queue.clone().listed().as_deref(), Some(std::slice::from_ref(&made.node)));
                 assert_eq!(delete(&backend, path, &made.node).await, Deletion::Deleted);
             }
         });
         join_all(tasks).await;
-        let (writes, sent) = (2 * ROUNDS * paths.len(), transactions(&server).await - before);
-        println!("{writes} writes in {sent} transactions");
-        assert!(sent * 4 < writes as u64, "{writes} writes in {sent} transactions");
+        let (writes, sent) = (2 * ROUNDS * paths.len(), requests(&server).await - before);
+        println!("{writes} writes in {sent} requests");
+        assert!(sent * 4 < writes as u64, "{writes} writes in {sent} requests");
         let made = create_all(&backend, &paths).await;
         check(&server, &paths, &made).await;
     })
@@ -181,7 +184,7 @@ async fn a_path_that_is_not_permitted_is_refused_and_no_other() {
         }
         let orders = options(&server.connect_string()).with_ttl(LONG).with_user("orders", "secret");
         let backend = EtcdBackend::connect(orders).await.unwrap();
-        let before = transactions(&server).await;
+        let before = requests(&server).await;
         for round in 0..8 {
             let creates = (0..48).map(async |n| {
                 let is_permitted = n % 8 != round;
@@ -206,12 +209,12 @@ async fn a_path_that_is_not_permitted_is_refused_and_no_other() {
             });
             join_all(creates).await;
         }
-        let refused = transactions(&server).await - before;
-        let before = transactions(&server).await;
+        let refused = requests(&server).await - before;
+        let before = requests(&server).await;
         let paths: Vec<_> = (0..48).map(|n| LockPath::new(format!("/prod/{n}")).unwrap()).collect();
         create_all(&backend, &paths).await;
-        let sent = transactions(&server).await - before;
-        println!("{refused} transactions with refusals; then {sent} for {} permitted creates", paths.len());
+        let sent = requests(&server).await - before;
+        println!("{refused} requests with refusals; then {sent} for {} permitted creates", paths.len());
         assert!(sent < 10, "{sent}");
     })
     .await;
@@ -228,13 +231,13 @@ async fn a_server_may_accept_few_operations() {
         let (backend, paths) = (backend(&server).await, paths::<64>("few"));
         let mut sent = Vec::new();
         for _ in 0..10 {
-            let before = transactions(&server).await;
+            let before = requests(&server).await;
             let made = create_all(&backend, &paths).await;
             check(&server, &paths, &made).await;
-            sent.push(transactions(&server).await - before);
+            sent.push(requests(&server).await - before);
             join_all(paths.iter().zip(&made).map(|(path, made)| delete(&backend, path, &made.node))).await;
         }
-        println!("transactions for {} creates: {sent:?}", paths.len());
+        println!("requests for {} creates: {sent:?}", paths.len());
         // Two alone, and the others in batches of fourteen.
         assert!(sent[9] <= 2 + 62_u64.div_ceil(14) + 1, "{sent:?}");
     })
@@ -394,6 +397,64 @@ async fn a_busy_path_delays_no_other() {
     .await;
 }
 
+/// Returns the number of turns that eight other paths have while a path with thousands of nodes has thirty.
+async fn turns_beside(server: &Etcd, long: &LockPath, label: Label, is_batching: bool) -> usize {
+    let options = EtcdOptions::new([server.connect_string()]).with_ttl(LONG).with_batching(is_batching);
+    let backend = EtcdBackend::connect(options).await.unwrap();
+    let (others, turns, is_over) = (paths::<8>("quick"), AtomicUsize::new(0), AtomicBool::new(false));
+    let slow = async {
+        for _ in 0..30 {
+            let made = create(&backend, long, label).await;
+            assert!(made.queue.listed().unwrap().len() > 1, "there are others");
+            delete(&backend, long, &made.node).await;
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let quick = others.iter().map(async |path| {
+        while !is_over.load(Ordering::Relaxed) {
+            let made = create(&backend, path, Label::Lock).await;
+            delete(&backend, path, &made.node).await;
+            turns.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    join(slow, join_all(quick)).await;
+    turns.load(Ordering::Relaxed)
+}
+
+/// A create on such a path takes long, since the server sorts all keys to find the last two, or returns all of them. The second
+/// kind is in no batch. Writes in a batch with the first kind are answered with it. That delays them no more than the server
+/// does anyway, which executes one write at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_with_many_waiters_delays_no_other() {
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        const WAITERS: usize = 10_000;
+        let server = Etcd::start().await;
+        let (observer, long) = (observer(&server.connect_string()).await, path("long"));
+        let lease = observer.lease_client().grant(600, None).await.unwrap().id();
+        let all: Vec<_> = (1..=WAITERS).collect();
+        for some in all.chunks(100) {
+            let put = |n: &usize| {
+                let options = PutOptions::new().with_lease(lease);
+                TxnOp::put(format!("{long}/{lease:x}.{n}"), "zlock1 lock\n", Some(options))
+            };
+            let puts: Vec<_> = some.iter().map(put).collect();
+            observer.kv_client().txn(Txn::new().and_then(puts)).await.unwrap();
+        }
+        for label in [Label::Lock, Label::Read] {
+            let alone = turns_beside(&server, &long, label, false).await;
+            let together = turns_beside(&server, &long, label, true).await;
+            println!(
+                "{label:?}: beside {WAITERS} waiters {alone} turns without batching, {together} with it"
+            );
+            assert!(3 * together >= 2 * alone, "{together} instead of {alone}");
+        }
+    })
+    .await;
+}
+
 /// The proxy passes nested transactions on.
 #[tokio::test]
 async fn batches_pass_a_grpc_proxy() {
@@ -412,12 +473,12 @@ async fn batches_pass_a_grpc_proxy() {
         let _proxy = Process::spawn("etcd", &args, &[]);
         let options = options(&port.to_string()).with_ttl(Duration::from_secs(60));
         let (backend, paths) = (EtcdBackend::connect(options).await.unwrap(), paths::<64>("proxy"));
-        let before = transactions(&server).await;
+        let before = requests(&server).await;
         let made = create_all(&backend, &paths).await;
         check(&server, &paths, &made).await;
         join_all(paths.iter().zip(&made).map(|(path, made)| delete(&backend, path, &made.node))).await;
-        let sent = transactions(&server).await - before;
-        println!("{sent} transactions for {} writes", 2 * paths.len());
+        let sent = requests(&server).await - before;
+        println!("{sent} requests for {} writes", 2 * paths.len());
         assert!(sent < 32, "{sent}");
     })
     .await;

@@ -17,7 +17,7 @@ use zlock_core::{
     WatchEvent,
 };
 use zlock_etcd::EtcdBackend;
-use zlock_recipes::{Client, InterProcessMutex, Release};
+use zlock_recipes::{Client, Release};
 use zlock_testkit::{Etcd, EtcdCluster, Flow, have_etcd, have_strace, limit_to};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -108,7 +108,7 @@ async fn a_waiter_leaves_a_member_that_is_behind() {
         let path = path("behind");
         let mutex = async |hosts: &str| {
             let backend = EtcdBackend::connect(options(hosts)).await.unwrap();
-            InterProcessMutex::new(&Client::new(backend), path.as_str()).unwrap()
+            Client::new(backend).mutex(path.as_str()).unwrap()
         };
         let held = mutex(&leader.connect_string()).await.acquire().await.unwrap();
         let waiter = mutex(&format!("{},{}", behind.connect_string(), other.connect_string())).await;

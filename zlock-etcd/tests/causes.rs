@@ -9,7 +9,7 @@ use std::time::Duration;
 use etcd_client::{AlarmAction, AlarmType};
 use zlock_core::{Error, ErrorKind, Phase};
 use zlock_etcd::EtcdBackend;
-use zlock_recipes::{Client, InterProcessMutex, LockTemplate};
+use zlock_recipes::Client;
 use zlock_testkit::{Etcd, have_etcd, limit};
 
 use common::{observer, options, until};
@@ -35,7 +35,7 @@ async fn a_timeout_says_that_the_database_is_full() {
         let options = options(&server.connect_string()).with_operation_timeout(2 * SHORT);
         let client = Client::builder(EtcdBackend::connect(options).await.unwrap());
         let client = client.with_operation_timeout(SHORT).unwrap().build();
-        let lock = InterProcessMutex::new(&client, "/full/lock").unwrap();
+        let lock = client.mutex("/full/lock").unwrap();
         let observer = observer(&server.connect_string()).await;
         let alarm = async |action| {
             observer.maintenance_client().alarm(action, AlarmType::Nospace, None).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_timeout_says_that_the_database_is_full() {
         expect_cause(&lock.acquire_timeout(SHORT).await.unwrap_err(), Phase::Queueing, FULL);
         expect_cause(&lock.try_acquire().await.unwrap_err(), Phase::Queueing, FULL);
         expect_cause(&lock.acquire_timeout(Duration::ZERO).await.unwrap_err(), Phase::Queueing, FULL);
-        let template = LockTemplate::new(&client, "/full").unwrap().with_wait(SHORT / 2, 2).unwrap();
+        let template = client.lock_template("/full").unwrap().with_wait(SHORT / 2, 2).unwrap();
         let error = template.execute("lock", |_| async {}).await.unwrap_err();
         expect_cause(&error, Phase::Queueing, FULL);
         // Without a timeout of its own, the acquisition ends by the operation timeout, with the same cause.

@@ -48,7 +48,7 @@ async fn lock(hosts: &str) -> (InterProcessMutex, SessionEvents) {
 async fn lock_at(hosts: &str, path: &str) -> (InterProcessMutex, SessionEvents) {
     let backend = EtcdBackend::connect(options(hosts)).await.unwrap();
     let events = backend.session_events();
-    (InterProcessMutex::new(&Client::new(backend), path).unwrap(), events)
+    (Client::new(backend).mutex(path).unwrap(), events)
 }
 
 /// Adds a second client to the queue.

@@ -37,7 +37,7 @@ async fn backend_at(server: &Etcd, host: &str) -> EtcdBackend {
 }
 
 async fn mutex(server: &Etcd) -> InterProcessMutex {
-    InterProcessMutex::new(&Client::new(backend(server).await), PATH).unwrap()
+    Client::new(backend(server).await).mutex(PATH).unwrap()
 }
 
 async fn release(guard: Guard) {
@@ -88,13 +88,42 @@ async fn an_uncontended_lock_is_two_messages_and_two_writes() {
             release(mutex.acquire().await.unwrap()).await;
         }
         let after = server.metrics().await;
-        assert_eq!(cost(&before, &after), (messages(&[("Txn", 200)]), 200));
+        assert_eq!(cost(&before, &after), (messages(&[("DeleteRange", 100), ("Txn", 100)]), 200));
         for _ in 0..100 {
             release(mutex.try_acquire().await.unwrap().unwrap()).await;
         }
         // `try_acquire` reads first.
         let tried = cost(&after, &server.metrics().await);
-        assert_eq!(tried, (messages(&[("Range", 100), ("Txn", 200)]), 200));
+        assert_eq!(tried, (messages(&[("DeleteRange", 100), ("Range", 100), ("Txn", 100)]), 200));
+    })
+    .await;
+}
+
+/// The size of the requests, as the server counts it, without what gRPC and HTTP add.
+#[tokio::test]
+async fn an_uncontended_lock_sends_few_bytes() {
+    const ROUNDS: u64 = 100;
+    if !have_etcd() {
+        return;
+    }
+    limit(async {
+        let server = Etcd::start().await;
+        let backend = backend(&server).await;
+        let received =
+            async || server.metrics().await.sum("etcd_network_client_grpc_received_bytes_total") as u64;
+        let path = LockPath::new("/app/orders/4711").unwrap();
+        let mut sizes = [0; 2];
+        for _ in 0..ROUNDS {
+            let before = received().await;
+            let made = backend.create_ephemeral_sequential(&path, Label::Lock, &common::token(), b"").await;
+            let between = received().await;
+            backend.delete(&path, &Target::Node(made.unwrap().node)).await.unwrap();
+            sizes[0] += between - before;
+            sizes[1] += received().await - between;
+        }
+        let [create, delete] = sizes.map(|size| size / ROUNDS);
+        println!("a create has {create} bytes, a delete {delete}");
+        assert!(create + delete < 400, "{create} and {delete}");
     })
     .await;
 }
@@ -125,18 +154,18 @@ async fn a_contended_lock_is_at_most_five_messages_and_two_writes() {
                 let (sent, _) = cost(&before, &server.metrics().await);
                 assert_eq!(
                     sent,
-                    messages(&[("Range", 1), ("Txn", 2), ("Watch", 1)]),
+                    messages(&[("DeleteRange", 1), ("Range", 1), ("Txn", 1), ("Watch", 1)]),
                     "nothing else was written"
                 );
             }
         }
         let (sent, writes) = cost(&before, &server.metrics().await);
         println!("100 contended: {sent:?}");
-        assert_eq!((writes, sent["Txn"]), (200, 200), "{sent:?}");
+        assert_eq!((writes, sent["Txn"] + sent["DeleteRange"]), (200, 200), "{sent:?}");
         assert!(sent["Watch"] <= 200, "{sent:?}");
         // A busy server sends an event shortly before its reads return the change. Such a read is repeated.
         assert!((100..=110).contains(&sent["Range"]), "{sent:?}");
-        assert_eq!(sent.len(), 3, "{sent:?}");
+        assert_eq!(sent.len(), 4, "{sent:?}");
         release(held).await;
     })
     .await;
@@ -214,7 +243,11 @@ async fn a_create_that_is_given_up_costs_one_message() {
         let made = common::create(&backend, &path, Label::Lock).await;
         backend.delete(&path, &Target::Node(made.node)).await.unwrap();
         let after = server.metrics().await;
-        assert_eq!(cost(&before, &after), (messages(&[("Txn", 2)]), 2), "no more than before");
+        assert_eq!(
+            cost(&before, &after),
+            (messages(&[("DeleteRange", 1), ("Txn", 1)]), 2),
+            "no more than before"
+        );
         // A create that was not started in this session leaves nothing to look for.
         backend.delete(&path, &Target::Id(common::token())).await.unwrap();
         assert_eq!(cost(&after, &server.metrics().await), (messages(&[]), 0));

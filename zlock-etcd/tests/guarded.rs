@@ -7,7 +7,7 @@ use common::{observer, options, path};
 use etcd_client::{Client as Observer, Compare, CompareOp, Txn, TxnOp};
 use zlock_core::LockPath;
 use zlock_etcd::{EtcdBackend, EtcdOptions};
-use zlock_recipes::{Client, Guard, InterProcessMutex, ReadWriteLock, Release};
+use zlock_recipes::{Client, Guard, Release};
 use zlock_testkit::{FaultProxy, etcd_or_skip, limit};
 
 /// A write that is guarded by the lock.
@@ -42,7 +42,7 @@ async fn the_guarded_write_of_a_stale_holder_is_refused() {
         let prefix = LockPath::new("/guarded").unwrap();
         let holder = options(&proxy.connect_string()).with_prefix(prefix.clone());
         let others = options(&server.connect_string()).with_prefix(prefix);
-        let held = InterProcessMutex::new(&connect(&holder).await, lock.as_str()).unwrap();
+        let held = connect(&holder).await.mutex(lock.as_str()).unwrap();
         let held = held.acquire().await.unwrap();
         assert!(write(&observer, &holder, &held).await);
         // The holder is disconnected, so that it does not notice that its session is ended by hand.
@@ -51,8 +51,7 @@ async fn the_guarded_write_of_a_stale_holder_is_refused() {
         let key = holder.node_key(held.path(), &held.node());
         let lease = observer.kv_client().get(key, None).await.unwrap().kvs()[0].lease();
         observer.lease_client().revoke(lease).await.unwrap();
-        let next =
-            InterProcessMutex::new(&Client::new(backend), lock.as_str()).unwrap().acquire().await.unwrap();
+        let next = Client::new(backend).mutex(lock.as_str()).unwrap().acquire().await.unwrap();
         assert!(held.is_held(), "it does not know");
         assert!(!write(&observer, &holder, &held).await);
         assert!(write(&observer, &others, &next).await);
@@ -68,7 +67,7 @@ async fn the_node_is_the_one_that_is_held_now() {
         let Some(server) = etcd_or_skip().await else { return };
         let (observer, options) =
             (observer(&server.connect_string()).await, options(&server.connect_string()));
-        let lock = ReadWriteLock::new(&connect(&options).await, path("guarded").as_str()).unwrap();
+        let lock = connect(&options).await.read_write_lock(path("guarded").as_str()).unwrap();
         let writing = lock.write().acquire().await.unwrap();
         assert!(write(&observer, &options, &writing).await);
         let reading = writing.downgrade().await.unwrap();
@@ -85,7 +84,7 @@ async fn the_guarded_write_of_an_earlier_hold_is_refused() {
         let Some(server) = etcd_or_skip().await else { return };
         let (observer, options) =
             (observer(&server.connect_string()).await, options(&server.connect_string()));
-        let lock = InterProcessMutex::new(&connect(&options).await, path("guarded").as_str()).unwrap();
+        let lock = connect(&options).await.mutex(path("guarded").as_str()).unwrap();
         let first = lock.acquire().await.unwrap();
         let (node, earlier) = (first.node(), guarded(&options, &first));
         release(first).await;

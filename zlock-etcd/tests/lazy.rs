@@ -11,7 +11,7 @@ use common::options;
 use tokio::time::Instant;
 use zlock_core::{ErrorKind, Phase, SessionState};
 use zlock_etcd::EtcdBackend;
-use zlock_recipes::{Client, InterProcessMutex};
+use zlock_recipes::Client;
 use zlock_testkit::{Etcd, have_etcd, limit};
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn a_client_is_used_before_its_server_starts() {
         let client = Client::new(EtcdBackend::connect_lazy(options(&server.connect_string())).unwrap());
         let session = client.session_events().current();
         assert_eq!((session.epoch, session.state), (0, SessionState::Lost));
-        let (mutex, time) = (InterProcessMutex::new(&client, "/lazy").unwrap(), Duration::from_millis(500));
+        let (mutex, time) = (client.mutex("/lazy").unwrap(), Duration::from_millis(500));
         let began = Instant::now();
         let error = mutex.acquire_timeout(time).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
@@ -56,7 +56,7 @@ async fn what_no_wait_mends_is_reported_by_calls() {
         let server = Etcd::start_tls().await;
         let plain = options(&server.connect_string());
         let client = Client::new(EtcdBackend::connect_lazy(plain).unwrap());
-        let mutex = InterProcessMutex::new(&client, "/lazy").unwrap();
+        let mutex = client.mutex("/lazy").unwrap();
         let error = mutex.acquire_timeout(Duration::from_secs(5)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
         assert!(error.to_string().contains("answers with TLS"), "{error}");
@@ -86,7 +86,7 @@ async fn files_are_read_off_the_runtime_and_one_at_a_time() {
         assert!(error.to_string().contains("password: No such file"), "{error}");
         // A lazy client waits for its files, too.
         let client = Client::new(EtcdBackend::connect_lazy(secret.clone()).unwrap());
-        let mutex = InterProcessMutex::new(&client, "/files").unwrap();
+        let mutex = client.mutex("/files").unwrap();
         let error = mutex.acquire_timeout(second).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
         assert!(error.to_string().contains("password: No such file"), "{error}");

@@ -125,7 +125,7 @@ async fn child_of_the_fleet() {
     }
     let backend = EtcdBackend::connect(EtcdOptions::new([hosts]).with_ttl(TTL)).await.unwrap();
     let client = Client::new(backend);
-    let mut mutex = InterProcessMutex::new(&client, path).unwrap();
+    let mut mutex = client.mutex(path).unwrap();
     if workers[0].starts_with("Handoff-") {
         mutex = mutex.with_handoff(HANDOFF);
     }

@@ -11,7 +11,7 @@ use zlock_testkit::{Etcd, Process, etcd_or_skip, limit};
 
 async fn mutex(server: &Etcd, path: &LockPath) -> InterProcessMutex {
     let backend = common::backend(&server.connect_string()).await;
-    InterProcessMutex::new(&Client::new(backend), path.as_str()).unwrap()
+    Client::new(backend).mutex(path.as_str()).unwrap()
 }
 
 /// Runs `etcdctl lock PATH`, which prints `held` and holds the lock until the file exists.

@@ -19,7 +19,7 @@ const TTL: Duration = Duration::from_secs(2);
 
 async fn mutex(hosts: &str, ttl: Duration, path: &str) -> InterProcessMutex {
     let backend = EtcdBackend::connect(EtcdOptions::new([hosts]).with_ttl(ttl)).await.unwrap();
-    InterProcessMutex::new(&Client::new(backend), path).unwrap()
+    Client::new(backend).mutex(path).unwrap()
 }
 
 /// In a separate process: acquires the lock, and reports its view of the lock right after it was frozen.

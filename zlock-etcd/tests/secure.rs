@@ -11,7 +11,7 @@ use zlock_core::{
     CloseReason, CoordinationBackend, Environment, ErrorKind, Label, LockPath, SessionState, Target,
 };
 use zlock_etcd::EtcdBackend;
-use zlock_recipes::{Client, InterProcessMutex};
+use zlock_recipes::Client;
 use zlock_testkit::{Etcd, Process, have_etcd, limit};
 
 async fn etcdctl(server: &Etcd, args: &[&str]) {
@@ -159,11 +159,11 @@ async fn a_revoked_permission_ends_holder_and_waiter() {
                     .with_user(user, password)
                     .with_prefix(LockPath::new("/prod").unwrap());
                 let client = Client::new(EtcdBackend::connect(options).await.unwrap());
-                (InterProcessMutex::new(&client, "/revoked").unwrap(), client)
+                (client.mutex("/revoked").unwrap(), client)
             };
             let (root, _root) = connect("root", "toor").await;
             let (waiting, client) = connect("orders", "secret").await;
-            let other = InterProcessMutex::new(&client, "/held").unwrap();
+            let other = client.mutex("/held").unwrap();
             let (_guard, held) = (root.acquire().await.unwrap(), other.acquire().await.unwrap());
             let waiter = tokio::spawn(async move { waiting.acquire().await.map(drop) });
             common::until("somebody waits", async || root.participants().await.unwrap().len() == 2).await;

@@ -9,7 +9,7 @@ use common::{Linked, TTL, connected, create, linked, names, observer, path, revo
 use tokio::time::{Instant, sleep};
 use zlock_core::{Close, CoordinationBackend, ErrorKind, Label, LockPath, SessionState, Target, WatchEvent};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
-use zlock_recipes::{Client, InterProcessMutex, Release};
+use zlock_recipes::{Client, Release};
 use zlock_testkit::{Cut, Etcd, Flow, etcd_or_skip, have_etcd, limit, limit_to};
 
 /// Returns when our session is lost, and when another client sees that the node is gone.
@@ -100,8 +100,8 @@ async fn a_server_that_is_away_for_two_seconds_costs_nothing() {
         let mut listener = backend.session_events().listen();
         let client = Client::new(backend);
         let other = EtcdBackend::connect(EtcdOptions::new([server.connect_string()])).await.unwrap();
-        let other = InterProcessMutex::new(&Client::new(other), "/app/lock").unwrap();
-        let held = InterProcessMutex::new(&client, "/app/lock").unwrap().acquire().await.unwrap();
+        let other = Client::new(other).mutex("/app/lock").unwrap();
+        let held = client.mutex("/app/lock").unwrap().acquire().await.unwrap();
         let waiting = tokio::spawn(async move { other.acquire().await.unwrap() });
         until("it waits", async || server.metrics().await.watches() == 1).await;
         listener.next().await.unwrap();
@@ -209,7 +209,7 @@ async fn a_lease_revoked_by_hand() {
         for _ in 0..3 {
             let backend = common::backend(&server.connect_string()).await;
             let id = backend.session_events().current().id.get().cast_signed();
-            locks.push((InterProcessMutex::new(&Client::new(backend), path.as_str()).unwrap(), id));
+            locks.push((Client::new(backend).mutex(path.as_str()).unwrap(), id));
         }
         let held = locks[0].0.acquire().await.unwrap();
         let mut waiting = Vec::new();

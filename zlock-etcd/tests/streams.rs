@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{backend, create, path, until, watch};
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::{CoordinationBackend, Label, Target, WatchEvent};
-use zlock_recipes::{Client, InterProcessMutex, Release};
+use zlock_recipes::{Client, Release};
 use zlock_testkit::{Etcd, FaultProxy, have_etcd, limit};
 
 /// How long requests are counted.
@@ -37,9 +37,7 @@ async fn a_waiter_whose_watches_end_at_once_does_not_spin() {
         let server = Etcd::start().await;
         let proxy = FaultProxy::start_grpc(server.addr()).await;
         let path = path("ended");
-        let mutex = async |hosts: &str| {
-            InterProcessMutex::new(&Client::new(backend(hosts).await), path.as_str()).unwrap()
-        };
+        let mutex = async |hosts: &str| Client::new(backend(hosts).await).mutex(path.as_str()).unwrap();
         let held = mutex(&server.connect_string()).await.acquire().await.unwrap();
         let waiter = mutex(&proxy.connect_string()).await;
         let messages = async || server.metrics().await.messages();

@@ -1,6 +1,6 @@
 //! The loop around the state machine, which executes its steps and passes it the events.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -538,16 +538,13 @@ async fn turn(client: &ClientInner, path: &LockPath, deadline: Option<Instant>) 
         Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
     });
     // A new subscription, as above.
-    let mut session = client.backend().session_events();
-    let mut turn = pin!(client.turns.create(deadline));
-    loop {
-        if let Some(closed) = closed(client.session.current()) {
-            return Err(lost_error(closed, "acquire", path));
-        }
-        tokio::select! {
-            biased;
-            turn = &mut turn => return Ok(turn),
-            _ = session.changed() => {}
-        }
-    }
+    let session = client.backend().session_events();
+    let turn = tokio::select! {
+        biased;
+        () = session.closed() => None,
+        turn = client.turns.create(deadline) => Some(turn),
+    };
+    turn.ok_or_else(|| {
+        lost_error(closed(client.session.current()).unwrap_or(Status::Closed), "acquire", path)
+    })
 }

@@ -146,7 +146,7 @@ impl Client {
             let message = "the client has an observer already";
             return Err(Error::new(ErrorKind::InvalidArgument, "observe").with_message(message));
         }
-        self.0.session.observe(reports);
+        self.0.bare.observe(reports);
         Ok(())
     }
 

@@ -2,25 +2,28 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use zlock_core::{Error, FencingToken, Label, LockPath, NodeName, Result};
+use zlock_core::{Error, Result};
 
+use crate::context::LockContext;
 use crate::hold::{Hold, Remaining};
-use crate::hold_record::{Entry, HoldRecord};
+use crate::hold_record::Entry;
 use crate::release::{Release, relabel, release};
 use crate::scope::Scope;
 
-/// A held lock. The lock is released when the last guard of the hold is dropped.
+/// A held lock. The lock is released when the last guard of the hold is dropped. Derefs to [`LockContext`], which has the
+/// methods that look at the lock.
 ///
 /// # Safety of the lock
-/// [`is_held`](Guard::is_held) and [`lost`](Guard::lost) report every loss before the store gives the lock to another
+/// [`is_held`](LockContext::is_held) and [`lost`](LockContext::lost) report every loss before the store gives the lock to another
 /// client. That relies on clocks that run at about the same speed, a machine that does not sleep, and a store that keeps
 /// the session for its whole timeout. The exception is an operator who deletes the node or ends the session at the server.
 /// Then two clients believe that they hold the lock, until this one learns of it by a heartbeat or when it reconnects. On
 /// ZooKeeper, every third heartbeat looks for the session's nodes, and a client with more than 1,000 of them looks for each
-/// one less often. No lock service can prevent that. Storage that checks the [`fencing_token`](Guard::fencing_token) is
+/// one less often. No lock service can prevent that. Storage that checks the [`fencing_token`](LockContext::fencing_token) is
 /// protected even then.
 ///
 /// # Drop
@@ -33,9 +36,9 @@ use crate::scope::Scope;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> zlock::Result<()> {
 /// # let client = zlock::connect("mem://").await?;
-/// use zlock::{InterProcessMutex, Release};
+/// use zlock::Release;
 ///
-/// let guard = InterProcessMutex::new(&client, "/app/orders/42")?.acquire().await?;
+/// let guard = client.mutex("/app/orders/42")?.acquire().await?;
 /// tokio::select! {
 ///     biased;
 ///     lost = guard.lost() => return Err(lost),
@@ -49,7 +52,7 @@ use crate::scope::Scope;
 #[must_use = "a guard that is dropped releases the lock"]
 pub struct Guard {
     hold: Arc<Hold>,
-    entry: Entry,
+    context: LockContext,
     /// `true` once `release` has taken over the entry.
     left: bool,
 }
@@ -57,7 +60,8 @@ pub struct Guard {
 impl Guard {
     /// Creates the guard of a new entry.
     pub(crate) fn new(hold: Arc<Hold>, entry: Entry) -> Self {
-        Guard { hold, entry, left: false }
+        let context = LockContext::new(&hold, entry);
+        Guard { hold, context, left: false }
     }
 
     /// Creates the guard of another entry in an existing hold. Returns an error if the hold is lost.
@@ -73,218 +77,10 @@ impl Guard {
 
     /// Records that the writer's guard has become a reader's.
     pub(crate) fn is_reader_now(&mut self) {
-        self.entry = Entry::Reader;
+        self.context = LockContext::new(&self.hold, Entry::Reader);
     }
 
-    /// Returns the path of the lock.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// assert_eq!(guard.path().as_str(), "/app/orders/42");
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn path(&self) -> &LockPath {
-        self.hold.path()
-    }
-
-    /// Returns the token to pass to the storage that the lock protects. All guards of one hold have the same token.
-    ///
-    /// The token is larger than that of every earlier holder that this one excludes. For a mutex or a write lock, that is
-    /// every earlier holder; for a read lock, every earlier writer. Readers beside each other and holders of permits have
-    /// tokens in the order of their places in the queue, so a larger token of one does not mean that the others have lost
-    /// the lock.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// let fence = guard.fencing_token().to_be_bytes(); // for a column of 12 bytes
-    /// // UPDATE orders SET status = 'shipped', fence = :fence WHERE id = 42 AND fence <= :fence
-    /// # let _ = fence;
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.hold.fencing_token()
-    }
-
-    /// Returns the name of the lock's node under its path, as the store last reported it.
-    ///
-    /// The node exists as long as the lock is held. So a write into the store itself can check the node in the same
-    /// transaction. The store then refuses the write of a holder that has not noticed the loss of the lock. The options
-    /// of each backend return the node's full name: `ZkOptions::node_path`, `EtcdOptions::node_key`.
-    ///
-    /// On etcd, a later node of the same session may have the same name: the transaction must compare the key's create
-    /// revision with the number of the [`fencing_token`](Self::fencing_token). Checking only that the key exists is not
-    /// enough.
-    ///
-    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore notifies the next
-    /// waiter of its grant. A transaction that is in flight at that moment is refused although the lock is held.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// println!("the lock is the node {} of {}", guard.node(), guard.path());
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn node(&self) -> NodeName {
-        self.hold.node()
-    }
-
-    /// Returns the number of a semaphore's permits that this hold has taken, and `None` for other locks.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3).await?;
-    /// assert_eq!(guard.permits(), Some(3));
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn permits(&self) -> Option<u32> {
-        match self.hold.label() {
-            Label::Permits { weight, .. } => Some(weight),
-            _ => None,
-        }
-    }
-
-    /// Returns `true` if the lock is certainly still held: its session is live, the session's deadline has not passed, and
-    /// the node is not known to be deleted. Performs no I/O.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// if guard.is_held() {
-    ///     // a short step
-    /// }
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.hold.is_held(self.entry)
-    }
-
-    /// Returns an error if the lock is lost. Call it between the steps of code that does not await anything. Performs
-    /// no I/O.
-    ///
-    /// # Errors
-    /// The loss of the lock, as [`lost`](Guard::lost) returns it.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// for _step in 0..3 {
-    ///     guard.check()?;
-    ///     // a short step
-    /// }
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn check(&self) -> Result<()> {
-        self.hold.check("lock")
-    }
-
-    /// Waits until the lock is lost, and returns why: [`SessionLost`](zlock_core::ErrorKind::SessionLost),
-    /// [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or
-    /// [`Closed`](zlock_core::ErrorKind::Closed). [`Error::is_lock_lost`] is `true` for all of them.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// use zlock::ErrorKind;
-    /// use zlock::mem::MemServer;
-    ///
-    /// let server = MemServer::new();
-    /// let backend = server.connect();
-    /// let link = backend.link();
-    /// let guard = zlock::Client::new(backend).mutex("/app/orders/42")?.acquire().await?;
-    /// link.expire(); // the server ends the session
-    /// assert_eq!(guard.lost().await.kind(), ErrorKind::SessionLost);
-    /// assert!(!guard.is_held());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn lost(&self) -> Error {
-        self.hold.lost(self.entry).await
-    }
-
-    /// Completes when another client requests revocation, immediately if one already has: with
-    /// [`request_revocation`](crate::LockHandle::request_revocation) or Curator's `Revoker`. Also completes when this client
-    /// [shuts down](crate::Client::shutdown). The holder decides how to respond. A holder that never calls this sends no
-    /// request and does not learn of any.
-    ///
-    /// Reads the node's data with a watch, which costs one request for the call and one for each change. Outages that
-    /// the lock survives do not end the wait.
-    ///
-    /// # Errors
-    /// The loss of the lock, as [`lost`](Guard::lost) returns it; [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized) or
-    /// [`Unexpected`](zlock_core::ErrorKind::Unexpected) if the node may not be read.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future removes the watch.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// # let mutex = client.mutex("/app/orders/42")?;
-    /// let guard = mutex.acquire().await?;
-    /// assert_eq!(mutex.request_revocation().await?, 1); // elsewhere
-    /// tokio::select! {
-    ///     biased;
-    ///     asked = guard.revocation_requested() => asked?, // clean up, then release
-    ///     () = async { /* work */ std::future::pending().await } => {}
-    /// }
-    /// guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn revocation_requested(&self) -> Result<()> {
-        crate::revocation::requested(&self.hold, self.lost()).await
-    }
-
-    /// Returns a view of the lock that cannot release it.
+    /// Returns a view of the lock that cannot release it, and that may outlive this guard.
     ///
     /// # Examples
     /// ```
@@ -301,18 +97,14 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn context(&self) -> LockContext {
-        LockContext {
-            record: self.hold.record().clone(),
-            hold: Arc::downgrade(&self.hold),
-            entry: self.entry,
-        }
+        self.context.clone()
     }
 
     /// Returns another guard of the same hold. The lock is released when all of them are dropped or released. Performs no
     /// I/O.
     ///
     /// # Errors
-    /// The loss of the lock, as [`lost`](Guard::lost) returns it.
+    /// The loss of the lock, as [`lost`](LockContext::lost) returns it.
     ///
     /// # Examples
     /// ```
@@ -329,15 +121,16 @@ impl Guard {
     /// # }
     /// ```
     pub fn reenter(&self) -> Result<Guard> {
-        self.hold.enter_again(self.entry);
-        Guard::reentered(self.hold.clone(), self.entry)
+        let entry = self.context.entry();
+        self.hold.enter_again(entry);
+        Guard::reentered(self.hold.clone(), entry)
     }
 
     /// Runs a future inside the lock's [scope](Guard::scope), and cancels it at its current await point if the lock is
     /// lost. The lock stays held.
     ///
     /// # Errors
-    /// The loss of the lock, as [`lost`](Guard::lost) reports it. A future that blocks its thread past the loss runs to
+    /// The loss of the lock, as [`lost`](LockContext::lost) reports it. A future that blocks its thread past the loss runs to
     /// completion. The error is returned nevertheless, because the lock may have had another holder during its last steps.
     ///
     /// # Cancel safety
@@ -438,7 +231,7 @@ impl Guard {
         self.left = true;
         let hold = self.hold.clone();
         let _releasing = hold.client().shutdown.release();
-        match self.hold.leave(self.entry) {
+        match self.hold.leave(self.context.entry()) {
             Remaining::Nobody => return release(&self.hold).await,
             // The result is dropped, because the remaining guards report a lost lock.
             Remaining::Readers => drop(relabel(&self.hold).await),
@@ -473,28 +266,28 @@ pub(crate) async fn run_until_lost<T, L: Future<Output = Error>>(
     if is_held() { Ok(output) } else { Err(lost().await) }
 }
 
-/// A guard of any lock, for code that is generic over locks. Each method is equivalent to that of [`Guard`] or
-/// [`MultiGuard`](crate::MultiGuard). This trait is sealed.
+/// A guard of any lock, for code that is generic over locks. Each method is equivalent to that of [`Guard`] (and of the
+/// [`LockContext`] that it derefs to) or [`MultiGuard`](crate::MultiGuard). This trait is sealed.
 pub trait LockGuard: sealed::Sealed + Debug + Send + Sync + Sized + 'static {
     /// Returns the guards that this one consists of: itself, or those of a [`MultiGuard`](crate::MultiGuard) in the
     /// order of their paths. Each has its own fencing token.
     fn guards(&self) -> &[Guard];
 
-    /// See [`Guard::is_held`].
+    /// See [`LockContext::is_held`].
     fn is_held(&self) -> bool;
 
-    /// See [`Guard::check`].
+    /// See [`LockContext::check`].
     ///
     /// # Errors
-    /// Those of [`Guard::check`].
+    /// Those of [`LockContext::check`].
     fn check(&self) -> Result<()> {
-        self.guards().iter().try_for_each(Guard::check)
+        self.guards().iter().try_for_each(|guard| guard.context.check())
     }
 
-    /// See [`Guard::lost`].
+    /// See [`LockContext::lost`].
     fn lost(&self) -> impl Future<Output = Error> + Send;
 
-    /// See [`Guard::revocation_requested`].
+    /// See [`LockContext::revocation_requested`].
     fn revocation_requested(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// See [`Guard::reenter`].
@@ -519,10 +312,10 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// Implements [`LockGuard`] with the methods of the same names, either the guard's own or those of the type that it derefs
-/// to.
+/// Implements [`LockGuard`] with the methods of the same names: the guard's own, and those of the types that it derefs to,
+/// which run code inside the lock and look at it.
 macro_rules! lock_guard {
-    ($guard:ty: $deref:ty, |$this:ident| $guards:expr) => {
+    ($guard:ty: $scope:ty: $view:ty, |$this:ident| $guards:expr) => {
         impl crate::guard::sealed::Sealed for $guard {}
 
         impl crate::guard::LockGuard for $guard {
@@ -532,15 +325,15 @@ macro_rules! lock_guard {
             }
 
             fn is_held(&self) -> bool {
-                <$deref>::is_held(self)
+                <$view>::is_held(self)
             }
 
             fn lost(&self) -> impl Future<Output = Error> + Send {
-                <$deref>::lost(self)
+                <$view>::lost(self)
             }
 
             fn revocation_requested(&self) -> impl Future<Output = Result<()>> + Send {
-                <$deref>::revocation_requested(self)
+                <$view>::revocation_requested(self)
             }
 
             fn reenter(&self) -> Result<Self> {
@@ -551,11 +344,11 @@ macro_rules! lock_guard {
             where
                 F::Output: Send,
             {
-                <$deref>::run(self, future)
+                <$scope>::run(self, future)
             }
 
             fn scope<F: Future + Send>(&self, future: F) -> impl Future<Output = F::Output> + Send {
-                <$deref>::scope(self, future)
+                <$scope>::scope(self, future)
             }
 
             fn release(self) -> impl Future<Output = Result<Release>> + Send {
@@ -567,7 +360,15 @@ macro_rules! lock_guard {
 
 pub(crate) use lock_guard;
 
-lock_guard!(Guard: Guard, |guard| std::slice::from_ref(guard));
+lock_guard!(Guard: Guard: LockContext, |guard| std::slice::from_ref(guard));
+
+impl Deref for Guard {
+    type Target = LockContext;
+
+    fn deref(&self) -> &LockContext {
+        &self.context
+    }
+}
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -578,107 +379,10 @@ impl Drop for Guard {
             std::mem::forget(self.hold.clone());
             return;
         }
-        match self.hold.leave(self.entry) {
+        match self.hold.leave(self.context.entry()) {
             Remaining::Nobody => self.hold.remove_in_background(),
             Remaining::Readers => self.hold.relabel_in_background(),
             Remaining::Others => {}
         }
-    }
-}
-
-/// A view of a held lock that cannot release it. [`LockTemplate::execute`](crate::LockTemplate::execute) passes one to
-/// its closure. Cheap to clone. It may outlive the lock, and does not keep the client's session alive.
-#[derive(Clone, Debug)]
-pub struct LockContext {
-    record: Arc<HoldRecord>,
-    /// Weak, so that a context that outlives its lock does not keep the client alive.
-    hold: Weak<Hold>,
-    entry: Entry,
-}
-
-impl LockContext {
-    /// Returns the path of the lock.
-    #[must_use]
-    pub fn path(&self) -> &LockPath {
-        self.record.path()
-    }
-
-    /// See [`Guard::fencing_token`].
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.record.fencing_token()
-    }
-
-    /// See [`Guard::node`].
-    #[must_use]
-    pub fn node(&self) -> NodeName {
-        self.record.node()
-    }
-
-    /// See [`Guard::is_held`]. Returns `false` once the lock is released. The context of a writer also returns `false` after
-    /// its [downgrade](crate::WriteGuard::downgrade), although the lock is then held for reading.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.record.is_held(self.entry)
-    }
-
-    /// Returns an error unless the lock is held. Call it between the steps of code that does not await anything. Performs
-    /// no I/O.
-    ///
-    /// # Errors
-    /// What [`lost`](LockContext::lost) returns: the loss of the lock, or [`Released`](zlock_core::ErrorKind::Released) after
-    /// its release while the session lives. [`Error::is_lock_lost`] is `false` for `Released`.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let template = client.lock_template("/app/locks")?;
-    /// let steps: zlock::Result<u32> = template
-    ///     .try_execute("report", |lock| async move {
-    ///         for _step in 0..3 {
-    ///             lock.check()?;
-    ///             // a short step
-    ///         }
-    ///         Ok(3)
-    ///     })
-    ///     .await;
-    /// assert_eq!(steps?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn check(&self) -> Result<()> {
-        if self.is_held() { Ok(()) } else { Err(self.record.loss()) }
-    }
-
-    /// See [`Guard::revocation_requested`]. Also ends when the lock is released, with an error.
-    ///
-    /// # Errors
-    /// Those of [`Guard::revocation_requested`], and [`Released`](zlock_core::ErrorKind::Released) after the release while
-    /// the session lives.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
-    pub async fn revocation_requested(&self) -> Result<()> {
-        match self.hold.upgrade() {
-            Some(hold) => crate::revocation::requested(&hold, self.lost()).await,
-            None => Err(self.lost().await),
-        }
-    }
-
-    /// See [`Guard::lost`]. Also completes when the lock is released, with [`Released`](zlock_core::ErrorKind::Released), or
-    /// with the end of the session if that is over by then.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
-    pub async fn lost(&self) -> Error {
-        self.record.lost(self.entry).await
     }
 }

@@ -20,8 +20,9 @@ pub struct Health {
     /// The time left until the session's deadline. All locks are lost then, unless the store responds first. Zero if
     /// the session is over. `None` while the session is at rest: it owns no node and has no deadline.
     pub slack: Option<Duration>,
-    /// The minimum slack of a ready client: a quarter of the session's life, which is its longest slack so far.
-    pub required_slack: Duration,
+    /// The minimum slack of a ready client: a quarter of the session's life, which is its longest slack so far. `None` before
+    /// the first session, when no client is ready.
+    pub required_slack: Option<Duration>,
     /// `true` once [`Client::shutdown`] has begun.
     pub is_shutting_down: bool,
 }
@@ -31,7 +32,7 @@ impl Health {
     pub(crate) const CLOSED: Health = Health {
         state: SessionState::Closed(CloseReason::Requested),
         slack: Some(Duration::ZERO),
-        required_slack: Duration::ZERO,
+        required_slack: None,
         is_shutting_down: false,
     };
 
@@ -55,7 +56,7 @@ impl Health {
     /// ```
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let has_time = self.slack.is_none_or(|slack| slack >= self.required_slack);
+        let has_time = self.slack.is_none_or(|slack| Some(slack) >= self.required_slack);
         self.state == SessionState::Connected && has_time && !self.is_shutting_down
     }
 }
@@ -99,7 +100,7 @@ impl Client {
         Health {
             state: session.state,
             slack: session.slack(),
-            required_slack: client.session.longest_slack() / REQUIRED_PART,
+            required_slack: client.session.longest_slack().map(|life| life / REQUIRED_PART),
             is_shutting_down: client.shutdown.has_begun(),
         }
     }
@@ -122,7 +123,7 @@ mod tests {
         let ready = Health {
             state: SessionState::Connected,
             slack: None,
-            required_slack: 2 * SECOND,
+            required_slack: Some(2 * SECOND),
             is_shutting_down: false,
         };
         for (health, is_ready, text) in [
@@ -162,15 +163,15 @@ mod tests {
         let client = Client::new(MemServer::new().connect());
         let guard = client.mutex("/a").unwrap().acquire().await.unwrap();
         let health = client.health();
-        let slack = health.slack.unwrap();
-        assert!(health.required_slack > SECOND && health.required_slack < slack / 2, "{health:?}");
-        stand_still(slack - health.required_slack).await;
+        let (slack, required) = (health.slack.unwrap(), health.required_slack.unwrap());
+        assert!(required > SECOND && required < slack / 2, "{health:?}");
+        stand_still(slack - required).await;
         assert!(client.health().is_ready());
         stand_still(Duration::from_millis(1)).await;
         let health = client.health();
         assert!(!health.is_ready() && guard.is_held(), "{health}");
         assert_eq!(health.state, SessionState::Connected);
-        stand_still(health.required_slack).await;
+        stand_still(required).await;
         assert!(!guard.is_held());
         assert_eq!(client.health().slack, Some(Duration::ZERO));
     }

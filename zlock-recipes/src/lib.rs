@@ -7,6 +7,7 @@ mod client;
 mod client_inner;
 mod closing;
 mod cohort;
+mod context;
 mod dyn_lock;
 mod granted;
 mod guard;
@@ -46,15 +47,15 @@ pub mod suite;
 
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
 pub use cohort::Handoff;
+pub use context::LockContext;
 pub use dyn_lock::DynLock;
-pub use guard::{Guard, LockContext, LockGuard};
+pub use guard::{Guard, LockGuard};
 pub use health::Health;
 pub use lock::{Lock, LockHandle};
 pub use multi::MultiLock;
 pub use multi_guard::MultiGuard;
 pub use mutex::InterProcessMutex;
 pub use participants::Participant;
-#[doc(hidden)]
 pub use queue::holders;
 pub use release::Release;
 pub use rwlock::{ReadLock, ReadWriteLock, WriteLock};

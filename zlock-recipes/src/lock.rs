@@ -357,8 +357,8 @@ impl<K: Kind> LockHandle<K> {
 
     /// Asks the current holders to release the lock, and returns how many were asked: 0 if nobody holds it. Each holder
     /// decides whether to do so. A holder that uses zlock learns of the request through
-    /// [`Guard::revocation_requested`], and one that uses Curator if its lock was made revocable. No holder loses the
-    /// lock by this call.
+    /// [`LockContext::revocation_requested`](crate::LockContext::revocation_requested), and one that uses Curator if its
+    /// lock was made revocable. No holder loses the lock by this call.
     ///
     /// # Errors
     /// Those of [`participants`](Self::participants). If some of several holders could not be asked, the first error is

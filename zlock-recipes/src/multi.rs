@@ -148,8 +148,8 @@ impl MultiLock {
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire), and those of [`LockHandle::acquire_timeout`] with the path of the lock that
-    /// was waited for last. If the locks before it used up the time, that lock was attempted once, so that the error is
-    /// [`Busy`](ErrorKind::Busy) if another client holds it.
+    /// was waited for last. If the locks before it used up the time, that lock is not attempted, and the error is
+    /// [`Busy`](ErrorKind::Busy).
     ///
     /// # Cancel safety
     /// Same as [`acquire`](Self::acquire).
@@ -406,19 +406,16 @@ impl Lock for MultiLock {
 impl sealed::Sealed for MultiLock {}
 
 async fn acquire_one(lock: &LockHandle<Label>, wait: Wait) -> Result<Guard> {
-    let left = match wait {
-        Wait::Forever => return lock.acquire().await,
-        Wait::Not => Duration::ZERO,
+    let busy = || Error::new(ErrorKind::Busy, "acquire").with_path(lock.path());
+    match wait {
+        Wait::Forever => lock.acquire().await,
+        Wait::Not => lock.try_acquire().await?.ok_or_else(busy),
         Wait::Until(deadline) => match deadline.saturating_duration_since(Instant::now()) {
             // The caller asked for a time limit, not for a single attempt; the locks before this one have used it up.
-            Duration::ZERO => {
-                let timeout = Error::new(ErrorKind::Busy, "acquire");
-                return Err(timeout.with_path(lock.path()));
-            }
-            left => left,
+            Duration::ZERO => Err(busy()),
+            left => lock.acquire_timeout(left).await,
         },
-    };
-    lock.acquire_timeout(left).await
+    }
 }
 
 /// Releases in reverse order, for as long as there is time; the rest continues in the background.

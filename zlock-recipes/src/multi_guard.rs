@@ -61,7 +61,7 @@ impl MultiGuard {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.guards.iter().all(Guard::is_held)
+        self.guards.iter().all(|guard| guard.is_held())
     }
 
     /// Waits until the first of the locks is lost, and returns why. The error's path names the lock. The other locks
@@ -94,10 +94,10 @@ impl MultiGuard {
         first_loss(&self.guards).await
     }
 
-    /// Waits until another client requests revocation of any of the locks, as [`Guard::revocation_requested`].
+    /// Waits until another client requests revocation of any of the locks, as [`LockContext::revocation_requested`](crate::LockContext::revocation_requested).
     ///
     /// # Errors
-    /// The first error of [`Guard::revocation_requested`] of any lock.
+    /// The first error of [`LockContext::revocation_requested`](crate::LockContext::revocation_requested) of any lock.
     ///
     /// # Cancel safety
     /// Safe: dropping the future removes the watches.
@@ -120,7 +120,7 @@ impl MultiGuard {
     /// # }
     /// ```
     pub async fn revocation_requested(&self) -> Result<()> {
-        first(self.guards.iter().map(Guard::revocation_requested)).await
+        first(self.guards.iter().map(|guard| guard.revocation_requested())).await
     }
 
     /// Returns another guard of the same holds. The locks are released when all of them are dropped or released. Performs
@@ -260,11 +260,11 @@ impl MultiGuard {
     }
 }
 
-lock_guard!(MultiGuard: MultiGuard, |guard| guard.guards());
+lock_guard!(MultiGuard: MultiGuard: MultiGuard, |guard| guard.guards());
 
 /// Waits until one of these locks is lost, and returns the loss.
 pub(crate) async fn first_loss(guards: &[Guard]) -> Error {
-    first(guards.iter().map(Guard::lost)).await
+    first(guards.iter().map(|guard| guard.lost())).await
 }
 
 /// Returns the output of the first future that completes. If several complete at once, the first of them in their order

@@ -20,9 +20,7 @@ use crate::lock::LockHandle;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> zlock::Result<()> {
 /// # let client = zlock::connect("mem://").await?;
-/// use zlock::InterProcessMutex;
-///
-/// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
+/// let mutex = client.mutex("/app/orders/42")?;
 /// let guard = mutex.acquire().await?;
 /// // alone; hand guard.fencing_token() to the storage
 /// guard.release().await?;
@@ -32,7 +30,7 @@ use crate::lock::LockHandle;
 pub type InterProcessMutex = LockHandle<Mutex>;
 
 impl Client {
-    /// Returns a handle to the mutex of this path, as [`InterProcessMutex::new`]. Performs no I/O.
+    /// Returns a handle to the mutex of this path. Performs no I/O.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
@@ -48,39 +46,18 @@ impl Client {
     /// # }
     /// ```
     pub fn mutex(&self, path: impl AsRef<str>) -> Result<InterProcessMutex> {
-        InterProcessMutex::new(self, path)
+        LockHandle::of_kind(self, path, Mutex)
     }
 }
 
 impl LockHandle<Mutex> {
-    /// Creates a handle to the mutex of this path. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::InterProcessMutex;
-    ///
-    /// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
-    /// # let _ = mutex;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
-        LockHandle::of_kind(client, path, Mutex)
-    }
-
     /// Returns this handle with hand-off: waiters of this client queue up behind one place in the store's queue, and
     /// hand the lock to each other without a request. Use it when many tasks of one process compete for the same lock.
     ///
     /// The client acquires one place for all users of handles with the same path and the same [`Handoff`]. Until
     /// [`Handoff::within`] has elapsed since the place was granted, each release passes the lock to the client's next
     /// waiter. Then the client gives the place up and takes a new one at the end of the store's queue. It gives the place up
-    /// early if a holder that awaits [`revocation_requested`](crate::Guard::revocation_requested) receives a request, if a
+    /// early if a holder that awaits [`revocation_requested`](crate::LockContext::revocation_requested) receives a request, if a
     /// holder releases the lock while the connection is interrupted, and if the place is lost.
     ///
     /// # Order
@@ -90,8 +67,8 @@ impl LockHandle<Mutex> {
     /// not release the lock, or a waiter that is not polled when its turn comes, blocks all others, as without hand-off.
     ///
     /// # Differences for holders
-    /// - Holders of the same place have the same [`node`](crate::Guard::node). Their
-    ///   [fencing tokens](crate::Guard::fencing_token) have the same number, and differ in the turn. So storage must
+    /// - Holders of the same place have the same [`node`](crate::LockContext::node). Their
+    ///   [fencing tokens](crate::LockContext::fencing_token) have the same number, and differ in the turn. So storage must
     ///   compare the whole token. A store transaction that checks only the node cannot distinguish two such holders.
     /// - [`release`](crate::Guard::release) returns [`Released`](crate::Release::Released) without a request if other users
     ///   of the client wait for the lock. If the place is not passed on any more, or the connection is interrupted, the

@@ -25,9 +25,7 @@ use crate::participants::Participant;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> zlock::Result<()> {
 /// # let client = zlock::connect("mem://").await?;
-/// use zlock::ReadWriteLock;
-///
-/// let lock = ReadWriteLock::new(&client, "/app/prices")?;
+/// let lock = client.read_write_lock("/app/prices")?;
 /// let (one, two) = (lock.read().acquire().await?, lock.read().acquire().await?);
 /// assert!(lock.write().try_acquire().await?.is_none());
 /// one.release().await?;
@@ -51,7 +49,7 @@ pub type ReadLock = LockHandle<Read>;
 pub type WriteLock = LockHandle<Write>;
 
 impl Client {
-    /// Returns a handle to the read/write lock of this path, as [`ReadWriteLock::new`]. Performs no I/O.
+    /// Returns a handle to the read/write lock of this path. Performs no I/O.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
@@ -68,32 +66,11 @@ impl Client {
     /// # }
     /// ```
     pub fn read_write_lock(&self, path: impl AsRef<str>) -> Result<ReadWriteLock> {
-        ReadWriteLock::new(self, path)
+        LockHandle::of_kind(self, path, Read).map(ReadWriteLock)
     }
 }
 
 impl ReadWriteLock {
-    /// Creates a handle to the read/write lock of this path. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::ReadWriteLock;
-    ///
-    /// let prices = ReadWriteLock::new(&client, "/app/prices")?;
-    /// # let _ = prices;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
-        LockHandle::of_kind(client, path, Read).map(ReadWriteLock)
-    }
-
     /// Replaces the client's node data for nodes that this lock's readers and writers create.
     ///
     /// # Errors

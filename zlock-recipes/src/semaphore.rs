@@ -27,9 +27,7 @@ use crate::participants::Participant;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> zlock::Result<()> {
 /// # let client = zlock::connect("mem://").await?;
-/// use zlock::Semaphore;
-///
-/// let workers = Semaphore::new(&client, "/app/workers", 10)?;
+/// let workers = client.semaphore("/app/workers", 10)?;
 /// let six = workers.acquire(6).await?;
 /// assert!(workers.try_acquire(6).await?.is_none());
 /// let four = workers.acquire(4).await?;
@@ -52,7 +50,7 @@ pub struct Semaphore {
 pub type PermitRequest = LockHandle<Permits>;
 
 impl Client {
-    /// Returns a handle to the semaphore of this path, which has `max` permits, as [`Semaphore::new`]. Performs no I/O.
+    /// Returns a handle to the semaphore of this path, which has `max` permits. Performs no I/O.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`], with the offending part in the message; [`ErrorKind::InvalidArgument`] for a
@@ -69,37 +67,15 @@ impl Client {
     /// # }
     /// ```
     pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
-        Semaphore::new(self, path, max)
-    }
-}
-
-impl Semaphore {
-    /// Creates a handle to the semaphore of this path, which has `max` permits. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message;
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a maximum of 0.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::Semaphore;
-    ///
-    /// let workers = Semaphore::new(&client, "/app/workers", 10)?;
-    /// # let _ = workers;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>, max: u32) -> Result<Self> {
-        let all = LockHandle::of_kind(client, path, Permits { n: max, max })?;
+        let all = LockHandle::of_kind(self, path, Permits { n: max, max })?;
         if max == 0 {
             return Err(invalid(all.path(), "the maximum is 0 permits; it must be at least 1".into()));
         }
         Ok(Semaphore { all, max })
     }
+}
 
+impl Semaphore {
     /// Sets the data of the nodes that this semaphore creates, instead of the client's node data.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ impl Client {
     ///
     /// From the first poll on, new acquisitions fail with [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown). So do
     /// acquisitions that are waiting for their turn; their nodes are removed. For holders,
-    /// [`Guard::revocation_requested`](crate::Guard::revocation_requested) completes at once, without a request to the store.
+    /// [`revocation_requested`](crate::LockContext::revocation_requested) completes at once, without a request to the store.
     /// Holders may enter their own locks again. The wait ends when the client's last guard is released or dropped. A zero
     /// `grace` does not wait.
     ///

@@ -10,7 +10,8 @@ use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
 use crate::client::Client;
 use crate::cohort::Handoff;
-use crate::guard::{Guard, LockContext};
+use crate::context::LockContext;
+use crate::guard::Guard;
 use crate::kind::sealed::Sealed;
 use crate::lock::LockHandle;
 use crate::semaphore::permits;
@@ -57,9 +58,7 @@ fn invalid(message: String) -> Error {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> zlock::Result<()> {
 /// # let client = zlock::connect("mem://").await?;
-/// use zlock::LockTemplate;
-///
-/// let template = LockTemplate::new(&client, "/app/locks")?;
+/// let template = client.lock_template("/app/locks")?;
 /// let mut numbers = vec![1];
 /// let next = template
 ///     .execute("create-order", |lock| {
@@ -90,7 +89,9 @@ pub struct LockTemplate {
 }
 
 impl Client {
-    /// Returns a template for locks below `root`, as [`LockTemplate::new`]. Performs no I/O.
+    /// Returns a template for locks below `root`, such as `/app/locks`. A trailing slash is allowed, and so is `/` alone.
+    /// By default, the template waits for the lock for 2 seconds, twice; see [`with_wait`](LockTemplate::with_wait).
+    /// Performs no I/O.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`], with the offending part in the message.
@@ -106,38 +107,13 @@ impl Client {
     /// # }
     /// ```
     pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
-        LockTemplate::new(self, root)
-    }
-}
-
-impl LockTemplate {
-    /// Creates a template for locks below `root`, such as `/app/locks`. A trailing slash is allowed, and so is `/` alone.
-    /// By default, the template waits for the lock for 2 seconds, twice; see [`with_wait`](Self::with_wait). Performs no
-    /// I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::LockTemplate;
-    ///
-    /// let template = LockTemplate::new(&client, "/app/locks")?;
-    /// # let _ = template;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
         let given = root.as_ref();
         let root = given.strip_suffix('/').unwrap_or(given);
         if given != "/" {
             LockPath::new(root)?;
         }
         Ok(LockTemplate {
-            client: client.clone(),
+            client: self.clone(),
             root: root.into(),
             label: Label::Lock,
             wait: Duration::from_secs(2),
@@ -147,7 +123,9 @@ impl LockTemplate {
             metric_name: if given == "/" { "/" } else { root }.into(),
         })
     }
+}
 
+impl LockTemplate {
     /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`]. Templates with the same root, one for reading and one
     /// for writing, share their names: one reads what the other writes.
     ///
@@ -160,9 +138,9 @@ impl LockTemplate {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> zlock::Result<()> {
     /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::{LockKind, LockTemplate};
+    /// use zlock::LockKind;
     ///
-    /// let template = LockTemplate::new(&client, "/app/prices")?;
+    /// let template = client.lock_template("/app/prices")?;
     /// let (read, write) = (template.clone().with_kind(LockKind::Read)?, template.with_kind(LockKind::Write)?);
     /// write.execute("tea", |_lock| async { /* change it */ }).await?;
     /// read.execute("tea", |_lock| async { /* look at it, beside others */ }).await
@@ -273,7 +251,7 @@ impl LockTemplate {
 
     /// Acquires the lock of this name, runs the closure inside the lock's [`Scope`](crate::Scope), and releases the lock,
     /// even if the closure panics or this future is dropped. The closure's output, whatever it is, is returned in `Ok`; see
-    /// [`try_execute`](Self::try_execute) for closures that return a `Result`.
+    /// [`execute_fallible`](Self::execute_fallible) for closures that return a `Result`.
     ///
     /// `name` may have several segments (`orders/42`).
     ///
@@ -325,7 +303,7 @@ impl LockTemplate {
     }
 
     /// Does the same as [`execute`](Self::execute), for a closure that returns a `Result`. Errors of the closure and of the
-    /// lock are returned alike.
+    /// lock are returned alike: an error of the lock is converted into the closure's error type.
     ///
     /// # Errors
     /// The closure's error, or that of [`execute`](Self::execute).
@@ -343,7 +321,7 @@ impl LockTemplate {
     /// # let client = zlock::connect("mem://").await?;
     /// let template = client.lock_template("/app/locks")?;
     /// let number: u32 = template
-    ///     .try_execute("create-order", |_lock| async {
+    ///     .execute_fallible("create-order", |_lock| async {
     ///         let number = "42".parse()?;
     ///         Ok::<_, Box<dyn std::error::Error>>(number)
     ///     })
@@ -352,7 +330,7 @@ impl LockTemplate {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn try_execute<F, Fut, T, E>(&self, name: &str, closure: F) -> Result<T, E>
+    pub async fn execute_fallible<F, Fut, T, E>(&self, name: &str, closure: F) -> Result<T, E>
     where
         F: FnOnce(LockContext) -> Fut,
         Fut: Future<Output = Result<T, E>>,

@@ -359,3 +359,6 @@ impl Drop for Waiting<'_> {
         drop((waiter, late));
     }
 }
+
+#[cfg(test)]
+mod tests;

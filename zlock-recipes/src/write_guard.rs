@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use zlock_core::{Error, Result};
 
+use crate::context::LockContext;
 use crate::guard::{Guard, lock_guard};
 use crate::release::{Release, relabel};
 
@@ -30,12 +31,12 @@ impl WriteGuard {
     /// store does not answer, this returns after the client's operation timeout, or at once while the session is suspended.
     /// The client then keeps trying in the background, and other readers are let in once the store has made the change.
     ///
-    /// A [`LockContext`](crate::LockContext) of the writer is not held from then on, and its `lost` reports `Released`. Take
+    /// A [`LockContext`] of the writer is not held from then on, and its `lost` reports `Released`. Take
     /// another one from the guard that this returns.
     ///
     /// # Errors
     /// [`StillEntered`](zlock_core::ErrorKind::StillEntered) while other guards of this hold exist; the loss of the lock, as
-    /// [`Guard::lost`] returns it. The error contains the guard.
+    /// [`LockContext::lost`] returns it. The error contains the guard.
     ///
     /// # Cancel safety
     /// Dropping the future drops the guard: the lock is released, and nothing is left behind.
@@ -48,9 +49,7 @@ impl WriteGuard {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> zlock::Result<()> {
     /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::ReadWriteLock;
-    ///
-    /// let lock = ReadWriteLock::new(&client, "/app/prices")?;
+    /// let lock = client.read_write_lock("/app/prices")?;
     /// let writing = lock.write().acquire().await?;
     /// // alone: change
     /// let reading = writing.downgrade().await?;
@@ -121,7 +120,7 @@ impl WriteGuard {
     }
 }
 
-lock_guard!(WriteGuard: Guard, |guard| std::slice::from_ref(&**guard));
+lock_guard!(WriteGuard: Guard: LockContext, |guard| std::slice::from_ref(&**guard));
 
 impl Deref for WriteGuard {
     type Target = Guard;

@@ -190,6 +190,12 @@ impl ZkOptions {
         self
     }
 
+    /// Returns the time limit that [`with_connect_timeout`](Self::with_connect_timeout) sets.
+    #[must_use]
+    pub fn connect_timeout(&self) -> Duration {
+        self.kit.connect_timeout
+    }
+
     /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
     /// With a limit much shorter than the session timeout, operations fail during outages that the session survives.
     ///
@@ -340,14 +346,18 @@ impl ZkOptions {
         Probe::new(Protocol::ZooKeeper, self.uses_tls(), hosts.map(authority))
     }
 
+    /// Returns `true` if connections use TLS.
     #[cfg(feature = "tls")]
-    pub(crate) fn uses_tls(&self) -> bool {
+    #[must_use]
+    pub fn uses_tls(&self) -> bool {
         self.tls.is_some()
     }
 
+    /// Returns `true` if connections use TLS.
     #[cfg(not(feature = "tls"))]
     #[allow(clippy::unused_self, reason = "the same signature with and without the feature")]
-    pub(crate) fn uses_tls(&self) -> bool {
+    #[must_use]
+    pub fn uses_tls(&self) -> bool {
         false
     }
 

@@ -124,14 +124,28 @@ impl Shared {
     }
 }
 
-/// For the command `zlock`, which asks servers for what a lock does not need.
+/// For programs that also send requests of their own.
 impl ZkOptions {
-    /// Connects a client of the client library with these options, in a session of its own, below the chroot. Fails after the
-    /// connect timeout.
+    /// Connects a client of the crate `zookeeper-client` with these options, in a session of its own, below the chroot. Use it
+    /// for requests that locks do not need, such as writes that [check the lock's node](Self::node_path).
     ///
     /// # Errors
     /// Those of [`ZkBackend::connect`](crate::ZkBackend::connect).
-    #[doc(hidden)]
+    ///
+    /// # Cancel safety
+    /// Safe: if the future is dropped, the connection is closed.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f(options: zlock::zk::ZkOptions) -> Result<(), Box<dyn std::error::Error>> {
+    /// let zookeeper = options.connect_client().await?;
+    /// println!("{:?}", zookeeper.list_children("/app").await?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect_client(&self) -> Result<Client> {
         let unavailable = |why: String| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
         let mut failure = unavailable("no server answers".into());
@@ -167,28 +181,18 @@ impl ZkOptions {
         }
     }
 
-    /// Makes the connect timeout this short, unless it is shorter.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_connect_timeout_within(mut self, limit: Duration) -> Self {
-        self.kit.connect_timeout = self.kit.connect_timeout.min(limit);
-        self
-    }
-
-    /// Returns the servers of now, each with its port.
+    /// Returns the current servers, each `host:port`. Looks them up in DNS if a domain names them.
     ///
     /// # Errors
-    /// The servers are not found in DNS.
-    #[doc(hidden)]
+    /// [`Unavailable`](ErrorKind::Unavailable) if the servers cannot be found in DNS.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled, if the servers are looked up.
     pub async fn server_addresses(&self) -> Result<Vec<String>> {
         Ok(servers(self).await?.concat())
-    }
-
-    /// Returns whether connections are made by TLS.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn is_secured(&self) -> bool {
-        self.uses_tls()
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::options;
 use tokio::time::Instant;
 use zlock_core::{ErrorKind, Phase, SessionState};
-use zlock_recipes::{Client, InterProcessMutex};
+use zlock_recipes::Client;
 use zlock_testkit::{Etcd, Port, ZooKeeper, have_etcd, have_zookeeper, limit};
 use zlock_zk::ZkBackend;
 
@@ -26,7 +26,7 @@ async fn a_client_is_used_before_its_server_starts() {
         let client = Client::new(ZkBackend::connect_lazy(options(&server.connect_string())).unwrap());
         let session = client.session_events().current();
         assert_eq!((session.epoch, session.state), (0, SessionState::Lost));
-        let (mutex, time) = (InterProcessMutex::new(&client, "/lazy").unwrap(), Duration::from_millis(500));
+        let (mutex, time) = (client.mutex("/lazy").unwrap(), Duration::from_millis(500));
         let began = Instant::now();
         let error = mutex.acquire_timeout(time).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
@@ -58,7 +58,7 @@ async fn what_no_wait_mends_is_reported_by_calls() {
         let server = Etcd::start().await;
         let wrong = options(&server.connect_string()).with_connect_timeout(Duration::from_secs(3600));
         let client = Client::new(ZkBackend::connect_lazy(wrong).unwrap());
-        let mutex = InterProcessMutex::new(&client, "/lazy").unwrap();
+        let mutex = client.mutex("/lazy").unwrap();
         let error = mutex.acquire_timeout(Duration::from_secs(5)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
         assert!(error.to_string().contains("which is not ZooKeeper"), "{error}");
@@ -78,7 +78,7 @@ async fn an_operation_that_waits_for_a_session_says_why_there_is_none() {
         ] {
             let options = options(&host.to_string()).with_operation_timeout(Duration::from_secs(1));
             let client = Client::new(ZkBackend::connect_lazy(options).unwrap());
-            let mutex = InterProcessMutex::new(&client, "/lazy").unwrap();
+            let mutex = client.mutex("/lazy").unwrap();
             let error = mutex.acquire().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(error.to_string().contains(why), "{error}");
@@ -111,7 +111,7 @@ async fn files_are_read_off_the_runtime_and_one_at_a_time() {
         assert!(error.to_string().contains("password: No such file"), "{error}");
         // A lazy client waits for its files, too.
         let client = Client::new(ZkBackend::connect_lazy(secret.clone()).unwrap());
-        let mutex = InterProcessMutex::new(&client, "/files").unwrap();
+        let mutex = client.mutex("/files").unwrap();
         let error = mutex.acquire_timeout(second).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connecting), "{error}");
         assert!(error.to_string().contains("password: No such file"), "{error}");

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use zlock::Connect;
 use zlock_service::{Jobs, Settings, serve};
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
@@ -34,8 +35,8 @@ async fn run() -> Result<bool> {
     // served while the store is not there yet.
     let client = zlock::with_dedicated_thread(async {
         match env::var_os("ZLOCK_URL") {
-            Some(_) => zlock::connect_env_lazy(),
-            None => zlock::connect_lazy("mem://"),
+            Some(_) => Connect::from_env()?.connect_lazy(),
+            None => Connect::to("mem://").connect_lazy(),
         }
     })
     .await?;

@@ -27,7 +27,7 @@ pub(super) async fn examine(
     findings: &mut Vec<Finding>,
 ) -> Result<(), Failure> {
     for addr in options.server_addresses().await? {
-        if options.is_secured() {
+        if options.uses_tls() {
             findings.push(secured(&addr).await);
         } else {
             server(&addr, findings).await;

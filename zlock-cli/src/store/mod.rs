@@ -99,9 +99,15 @@ impl Target {
     pub(crate) fn within(self, limit: Duration) -> Self {
         match self {
             #[cfg(feature = "zk")]
-            Target::Zk(options) => Target::Zk(Box::new(options.with_connect_timeout_within(limit))),
+            Target::Zk(options) => {
+                let limit = options.connect_timeout().min(limit);
+                Target::Zk(Box::new(options.with_connect_timeout(limit)))
+            }
             #[cfg(feature = "etcd")]
-            Target::Etcd(options) => Target::Etcd(Box::new(options.with_connect_timeout_within(limit))),
+            Target::Etcd(options) => {
+                let limit = options.connect_timeout().min(limit);
+                Target::Etcd(Box::new(options.with_connect_timeout(limit)))
+            }
             #[cfg(feature = "mem")]
             Target::Mem(name) => {
                 let _ = limit;

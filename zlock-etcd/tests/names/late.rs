@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use etcd_client::Client as Observer;
 use tokio::time::{sleep, timeout};
-use zlock_core::{CoordinationBackend, Deletion, Label, LockPath, Target};
+use zlock_core::{CoordinationBackend, Deletion, HandOver, Label, LockPath, Target};
 use zlock_etcd::EtcdBackend;
 use zlock_testkit::{Etcd, FaultProxy, Flow, etcd_or_skip, limit};
 
@@ -51,9 +51,9 @@ impl Late {
     }
 }
 
-/// Two deletes of the same node. The second is answered, and the first arrives after the name was reused.
+/// The first delete of a node compares nothing. It arrives when its name would be in use again.
 #[tokio::test]
-async fn a_delete_that_comes_late_spares_the_next_node_of_the_name() {
+async fn a_plain_delete_that_comes_late_finds_no_other_node() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
         let mut late = Late::new(server).await;
@@ -61,10 +61,37 @@ async fn a_delete_that_comes_late_spares_the_next_node_of_the_name() {
         late.slow_down();
         assert_eq!(delete(&late.backend, &late.path, &first.node).await, Deletion::Deleted);
         let second = create(&late.backend, &late.path, Label::Lock).await;
-        assert_eq!(second.node.name, first.node.name);
         late.arrived().await;
-        assert_eq!(late.names().await, [second.node.name.to_string()]);
+        assert_eq!(late.names().await, [second.node.name.to_string()], "the next node was removed");
+        assert_ne!(second.node.name, first.node.name);
         assert_eq!(delete(&late.backend, &late.path, &second.node).await, Deletion::Deleted);
+        // The second delete was answered, so its name is used again.
+        let third = create(&late.backend, &late.path, Label::Lock).await;
+        assert_eq!(third.node.name, second.node.name);
+        assert_eq!(delete(&late.backend, &late.path, &third.node).await, Deletion::Deleted);
+    })
+    .await;
+}
+
+/// A hand-over, which deletes the node, is repeated as a delete. It arrives after the name was reused.
+#[tokio::test]
+async fn a_hand_over_that_comes_late_spares_the_next_node_of_the_name() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let mut late = Late::new(server).await;
+        let first = create(&late.backend, &late.path, Label::Lock).await;
+        let next = create(&late.backend, &late.path, Label::Lock).await;
+        late.slow_down();
+        let followed = std::slice::from_ref(&next.node);
+        let outcome = late.backend.hand_over(&late.path, &first.node, followed).await.unwrap();
+        assert_eq!(outcome, HandOver::Unconfirmed(Deletion::Deleted));
+        let third = create(&late.backend, &late.path, Label::Lock).await;
+        assert_eq!(third.node.name, first.node.name);
+        late.arrived().await;
+        assert_eq!(late.names().await.len(), 2);
+        for made in [next, third] {
+            assert_eq!(delete(&late.backend, &late.path, &made.node).await, Deletion::Deleted);
+        }
     })
     .await;
 }
@@ -122,6 +149,8 @@ async fn a_relabel_and_a_write_that_come_late_spare_the_next_node_of_the_name() 
         let write = late.backend.set_data(&late.path, &first.node, b"late");
         let both = async { tokio::join!(relabel, write) };
         assert!(timeout(Duration::from_millis(100), both).await.is_err());
+        // An answer to the delete is needed, or the name would not be used again.
+        late.backend.children(&late.path).await.unwrap();
         delete(&late.backend, &late.path, &first.node).await;
         let next = create(&late.backend, &late.path, Label::Write).await;
         assert_eq!(next.node.name, first.node.name);

@@ -12,6 +12,7 @@ use zlock::etcd::{EtcdBackend, EtcdOptions};
 use zlock::zk::{ZkBackend, ZkOptions};
 use zlock::{Client, Result};
 
+use super::bursts;
 use super::locks::Manner;
 use super::record::Record;
 use super::storage::Visitor;
@@ -103,6 +104,11 @@ async fn live(told: Told) {
     }
     if told.manner == Manner::Quiet {
         workers.spawn(waits::run(client.clone(), told.name.clone(), told.folder.clone()));
+    }
+    if told.manner == Manner::Busy && told.url.starts_with("etcd://") {
+        let (client, told, record) = (client.clone(), told.clone(), record.clone());
+        let bursts = async move { bursts::run(client, &told.name, &told.folder, record).await };
+        workers.spawn(async { bursts.await.expect("valid paths") });
     }
     while let Some(ended) = workers.join_next().await {
         ended.expect("a worker");

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
-use zlock::InterProcessMutex;
 use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper, end_zookeeper_session};
 
 use super::clock::now;
@@ -254,7 +253,7 @@ async fn count(ensemble: &Ensemble) {
     let url = format!("zk://{}", ensemble.connect_string());
     let client = zlock::connect(&url).await.expect("a client");
     for (path, _) in COUNTED {
-        let lock = InterProcessMutex::new(&client, path).expect("a path");
+        let lock = client.mutex(path).expect("a path");
         drop(lock.acquire().await.expect("a lock"));
     }
     client.close().await.expect("the end of the session");

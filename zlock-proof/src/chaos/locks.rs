@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::time::timeout;
-use zlock::{
-    Client, Guard, Handoff, InterProcessMutex, ReadWriteLock, Release, Result, Semaphore, WriteGuard,
-};
+use zlock::{Client, Guard, Handoff, Release, Result, WriteGuard};
 
 use crate::history::{How, Kind};
 
@@ -108,22 +106,22 @@ impl Lock {
     pub(crate) async fn acquire(self, client: &Client, how: How, time: Duration) -> Result<Option<Grip>> {
         match self.kind {
             Kind::Mutex => {
-                let mut lock = InterProcessMutex::new(client, self.path)?;
+                let mut lock = client.mutex(self.path)?;
                 if let Some(handoff) = self.handoff {
                     lock = lock.with_handoff(handoff);
                 }
                 take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Guard)
             }
             Kind::Read => {
-                let lock = ReadWriteLock::new(client, self.path)?.read();
+                let lock = client.read_write_lock(self.path)?.read();
                 take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Guard)
             }
             Kind::Write => {
-                let lock = ReadWriteLock::new(client, self.path)?.write();
+                let lock = client.read_write_lock(self.path)?.write();
                 take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Write)
             }
             Kind::Permits { n, max } => {
-                let lock = Semaphore::new(client, self.path, max)?;
+                let lock = client.semaphore(self.path, max)?;
                 let (wait, limited, once) =
                     (lock.acquire(n), lock.acquire_timeout(n, time), lock.try_acquire(n));
                 take!(how, time, wait, limited, once, Grip::Guard)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
-use zlock::{InterProcessMutex, Release};
+use zlock::Release;
 use zlock_testkit::{Etcd, Process, ZooKeeper};
 
 use super::cluster::Store;
@@ -100,7 +100,7 @@ async fn take_all(url: &str, names: u64) -> bool {
                 if name == names / 10 {
                     warm.store(resident_kb(), Ordering::Relaxed);
                 }
-                let lock = InterProcessMutex::new(&client, format!("/names/{name}")).expect("a path");
+                let lock = client.mutex(format!("/names/{name}")).expect("a path");
                 let guard = lock.acquire().await.expect("a lock");
                 assert_eq!(guard.release().await.expect("a release"), Release::Released);
             }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use super::world::Log;
 use crate::history::{
-    Alive, Findings, Healed, History, Ns, Write, errors, fencing, holds, linear, liveness, overlap, signal,
-    storage,
+    Alive, Findings, Healed, History, Ns, What, Write, errors, fencing, holds, linear, liveness, overlap,
+    signal, storage,
 };
 
 /// The verdict of a run.
@@ -72,6 +72,12 @@ pub(crate) fn judge(evidence: &Evidence) -> Verdict {
     println!("verdict, {servers}, {} faults, {} processes:", log.faults, histories.len());
     let of_cluster: Vec<_> = log.of_cluster.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     println!("  of the cluster: {}", of_cluster.join(", "));
+    if let Some((batches, writes)) = batches(histories) {
+        println!(
+            "  of the clients: {batches} batches of {:.1} writes on average",
+            writes as f64 / batches as f64
+        );
+    }
     let mut count = 0;
     for (name, findings) in checks {
         // A figure is only true without violations.
@@ -90,6 +96,18 @@ pub(crate) fn judge(evidence: &Evidence) -> Verdict {
     let (verdict, line) = conclusion(count, log.disagreements.len());
     println!("{line}");
     verdict
+}
+
+/// Returns the number of all batches, and of the writes in them, unless there were none.
+fn batches(histories: &[History]) -> Option<(u64, u64)> {
+    let last = |history: &History| {
+        history.events.iter().rev().find_map(|event| match event.what {
+            What::Batches { batches, writes } => Some((batches, writes)),
+            _ => None,
+        })
+    };
+    let sum = histories.iter().filter_map(last).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    (sum.0 > 0).then_some(sum)
 }
 
 /// Returns the verdict for these numbers of violations and disagreements, and the last line of output.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock::{Client, InterProcessMutex, Result};
+use zlock::{Client, Result};
 
 use super::client::stop_file;
 
@@ -29,7 +29,7 @@ async fn wait(client: &Client, name: &str, folder: &std::path::Path) -> Result<(
     let (mut held, mut waits) = (Vec::new(), JoinSet::new());
     for number in 0..WAITS {
         let path = format!("/chaos/waits/{name}/{number}/");
-        let lock = InterProcessMutex::new(client, format!("{path:x<BYTES$}"))?;
+        let lock = client.mutex(format!("{path:x<BYTES$}"))?;
         held.push(lock.acquire().await?);
         waits.spawn(async move { lock.acquire().await.map(drop) });
     }

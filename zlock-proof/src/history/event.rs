@@ -41,6 +41,8 @@ pub(crate) enum What {
     Refused { op: u64, at: Ns, newer: u64 },
     /// The process has a new session.
     Session { epoch: u64, session: u64, state: String, deadline: Ns },
+    /// The process has sent this many batches of more than one write, with this many writes together.
+    Batches { batches: u64, writes: u64 },
     /// The process ends.
     Bye,
 }
@@ -92,6 +94,7 @@ impl fmt::Display for Event {
             What::Session { epoch, session, state, deadline } => {
                 write!(f, "session epoch={epoch} session={session} state={state} deadline={deadline}")
             }
+            What::Batches { batches, writes } => write!(f, "batches batches={batches} writes={writes}"),
             What::Bye => f.write_str("bye"),
         }
     }
@@ -149,6 +152,9 @@ impl Event {
                 state: fields.text("state")?.to_owned(),
                 deadline: fields.number("deadline")?,
             },
+            "batches" => {
+                What::Batches { batches: fields.number("batches")?, writes: fields.number("writes")? }
+            }
             "bye" => What::Bye,
             _ => return Err(fields.bad("name")),
         };
@@ -232,6 +238,7 @@ mod tests {
             What::Released { op, outcome: "Released".to_owned() },
             What::Refused { op, at: 1, newer: 9 },
             What::Session { epoch: 1, session: 2, state: "Lost".to_owned(), deadline: 3 },
+            What::Batches { batches: 2, writes: 9 },
             What::Bye,
         ] {
             let event = Event { at: 12, what };

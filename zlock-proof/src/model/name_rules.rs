@@ -10,11 +10,12 @@ pub(crate) enum NameRule {
     DeleteComparesRevision,
     RelabelComparesRevision,
     FreeWhenAnswered,
+    SpoiledNeverUsed,
     JudgedByWhatItCarried,
 }
 
 impl NameRule {
-    pub(crate) const ALL: [NameRule; 8] = [
+    pub(crate) const ALL: [NameRule; 9] = [
         NameRule::CreateComparesFence,
         NameRule::VoidComparesFence,
         NameRule::VoidRaisesFence,
@@ -22,6 +23,7 @@ impl NameRule {
         NameRule::DeleteComparesRevision,
         NameRule::RelabelComparesRevision,
         NameRule::FreeWhenAnswered,
+        NameRule::SpoiledNeverUsed,
         NameRule::JudgedByWhatItCarried,
     ];
 
@@ -34,9 +36,14 @@ impl NameRule {
             }
             NameRule::VoidRaisesFence => "the request that voids a create raises the fence: it only deletes",
             NameRule::LookUpRaisesFence => "the look-up before a retry raises the fence: it only reads",
-            NameRule::DeleteComparesRevision => "a delete compares the create revision: only the name",
+            NameRule::DeleteComparesRevision => {
+                "a delete that is not the first of its node compares the create revision: only the name"
+            }
             NameRule::RelabelComparesRevision => "a relabel compares the create revision: only the name",
             NameRule::FreeWhenAnswered => "a name is free when a delete is answered: when it is sent",
+            NameRule::SpoiledNeverUsed => {
+                "a name with a plain delete that was not answered is never used again: it is, once another delete is answered"
+            }
             NameRule::JudgedByWhatItCarried => {
                 "a refused create is judged by the fence that it carried: by the latest known one"
             }

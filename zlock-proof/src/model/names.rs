@@ -4,6 +4,8 @@
 //! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The tests in
 //! `zlock-etcd/tests/names` check that the real code follows them.
 
+use std::ops::Range;
+
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::name_rules::{NameRule, Wrong};
@@ -42,6 +44,8 @@ enum Request {
     Void {
         fence: Revision,
     },
+    /// Deletes the node that has the name.
+    PlainDelete,
     Delete {
         created: Revision,
     },
@@ -77,6 +81,7 @@ enum Answer {
         fence: Revision,
     },
     Deleted,
+    PlainlyDeleted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +102,8 @@ struct Place {
     of: Use,
     name: u8,
     created: Revision,
+    /// Whether a plain delete was sent that was not answered.
+    is_plain_unanswered: bool,
     answer: Option<Answer>,
 }
 
@@ -104,6 +111,8 @@ struct Place {
 pub(crate) struct State {
     /// The keys, indexed by name.
     keys: Vec<Option<Key>>,
+    /// The names that are never used again.
+    spoiled: Vec<bool>,
     revision: Revision,
     /// The fences at the server, and as known to the client.
     fences: Vec<Revision>,
@@ -130,7 +139,10 @@ pub(crate) enum Action {
     GiveUp(u8),
     /// The client gives up the place while the create is in flight.
     Cancel(u8),
+    /// A delete is sent that compares nothing.
     Release(u8),
+    /// A delete is sent that compares the create revision, as a hand-over does. So is every later attempt.
+    HandOver(u8),
     Relabel(u8),
 }
 
@@ -144,6 +156,11 @@ pub(crate) struct Names {
 impl Names {
     fn has(&self, rule: NameRule) -> bool {
         self.left_out != Some(rule)
+    }
+
+    /// Each plain delete that is given up may cost a name.
+    fn names(&self) -> Range<u8> {
+        0..self.run.places + self.run.given_up
     }
 
     fn fence(&self, name: u8) -> usize {
@@ -176,10 +193,28 @@ impl Names {
         self.free_early(state, place);
     }
 
+    fn delete_plainly(&self, state: &mut State, place: u8) {
+        let at = &mut state.places[usize::from(place)];
+        (at.phase, at.is_plain_unanswered) = (Phase::Deleting, true);
+        self.send(state, place, Request::PlainDelete);
+        self.free_early(state, place);
+    }
+
     fn free_early(&self, state: &mut State, place: u8) {
         if !self.has(NameRule::FreeWhenAnswered) {
-            end(state, place);
+            state.places[usize::from(place)].is_plain_unanswered = false;
+            self.end(state, place);
         }
+    }
+
+    /// The use is over. Its name is free again, unless a plain delete may still arrive.
+    fn end(&self, state: &mut State, place: u8) {
+        let place = &mut state.places[usize::from(place)];
+        if place.is_plain_unanswered && self.has(NameRule::SpoiledNeverUsed) {
+            state.spoiled[usize::from(place.name)] = true;
+        }
+        (place.phase, place.created, place.answer) = (Phase::Idle, 0, None);
+        place.is_plain_unanswered = false;
     }
 
     /// The server carries out a request.
@@ -226,6 +261,13 @@ impl Names {
                     delete(state, name, of);
                     Answer::Voided { fence: state.fences[fence] }
                 }
+            }
+            Request::PlainDelete => {
+                if state.keys[at].is_some() {
+                    state.revision += 1;
+                    delete(state, name, of);
+                }
+                Answer::PlainlyDeleted
             }
             Request::Delete { created } => {
                 let is_it = |key: &Key| key.created == created || !self.has(NameRule::DeleteComparesRevision);
@@ -276,14 +318,18 @@ impl Names {
             Answer::Voided { fence: now } => {
                 state.known[fence] = state.known[fence].max(now);
                 if phase == Phase::Voiding {
-                    end(state, place);
+                    self.end(state, place);
                 }
             }
             Answer::NotVoided { fence: now } => {
                 state.known[fence] = state.known[fence].max(now);
                 self.void(state, place);
             }
-            Answer::Deleted => end(state, place),
+            Answer::Deleted => self.end(state, place),
+            Answer::PlainlyDeleted => {
+                state.places[usize::from(place)].is_plain_unanswered = false;
+                self.end(state, place);
+            }
         }
     }
 
@@ -325,12 +371,6 @@ fn abandon(state: &mut State, place: u8) {
     state.places[usize::from(place)].answer = None;
 }
 
-/// The use is over, and its name is free again.
-fn end(state: &mut State, place: u8) {
-    let place = &mut state.places[usize::from(place)];
-    (place.phase, place.created, place.answer) = (Phase::Idle, 0, None);
-}
-
 /// A request of this use deletes the node that has the name.
 fn delete(state: &mut State, name: u8, of: Use) {
     if state.keys[usize::from(name)].take().is_some_and(|key| key.of != of) {
@@ -344,12 +384,22 @@ impl Model for Names {
 
     fn init_states(&self) -> Vec<State> {
         let Run { places, uses, given_up, .. } = self.run;
-        let place = Place { phase: Phase::Idle, uses_left: uses, of: 0, name: 0, created: 0, answer: None };
+        let place = Place {
+            phase: Phase::Idle,
+            uses_left: uses,
+            of: 0,
+            name: 0,
+            created: 0,
+            is_plain_unanswered: false,
+            answer: None,
+        };
+        let names = self.names().len();
         vec![State {
-            keys: vec![None; places.into()],
+            keys: vec![None; names],
+            spoiled: vec![false; names],
             revision: 0,
-            fences: vec![0; places.into()],
-            known: vec![0; places.into()],
+            fences: vec![0; names],
+            known: vec![0; names],
             places: vec![place; places.into()],
             wire: Vec::new(),
             next_use: 1,
@@ -377,7 +427,7 @@ impl Model for Names {
                 Phase::Idle if place.uses_left > 0 => actions.push(Action::Begin(i)),
                 Phase::Idle => {}
                 Phase::Queued => {
-                    actions.push(Action::Release(i));
+                    actions.extend([Action::Release(i), Action::HandOver(i)]);
                     if !state.relabelled {
                         actions.push(Action::Relabel(i));
                     }
@@ -399,7 +449,8 @@ impl Model for Names {
                 let is_used = |name: &u8| {
                     state.places.iter().any(|place| place.phase != Phase::Idle && place.name == *name)
                 };
-                let name = (0..self.run.places).find(|name| !is_used(name)).expect("one for each place");
+                let is_free = |name: &u8| !is_used(name) && !state.spoiled[usize::from(*name)];
+                let name = self.names().find(is_free).expect("there are enough");
                 let of = state.next_use;
                 state.next_use += 1;
                 let place = &mut state.places[usize::from(i)];
@@ -423,7 +474,8 @@ impl Model for Names {
                 abandon(state, i);
                 self.void(state, i);
             }
-            Action::Release(i) => self.delete(state, i),
+            Action::Release(i) => self.delete_plainly(state, i),
+            Action::HandOver(i) => self.delete(state, i),
             Action::Relabel(i) => {
                 state.relabelled = true;
                 let Place { of, name, created, .. } = state.places[usize::from(i)];

@@ -150,7 +150,7 @@ impl Holding {
     }
 
     pub(crate) fn tokens(&self) -> Vec<FencingToken> {
-        self.guards().iter().map(Guard::fencing_token).collect()
+        self.guards().iter().map(|guard| guard.fencing_token()).collect()
     }
 
     /// Visits each of the locks, in the order of their paths.

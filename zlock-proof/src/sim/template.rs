@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock::{FencingToken, LockTemplate};
+use zlock::FencingToken;
 
 use super::polls::cut;
 use super::worker::{Round, Worker};
@@ -17,7 +17,9 @@ impl Worker {
         let (client, world) = (present.number, self.world.clone());
         world.note(|| format!("c{client} template {wait:?} {kind:?} {}", world.paths[path]));
         let panics = self.random.once_in(10);
-        let template = LockTemplate::new(&present.client, "/")
+        let template = present
+            .client
+            .lock_template("/")
             .and_then(|t| t.with_wait(wait, 2)?.with_kind(kind.for_template()))
             .and_then(|t| if let Some(handoff) = kind.handoff() { t.with_handoff(handoff) } else { Ok(t) })
             .expect("it can be built")

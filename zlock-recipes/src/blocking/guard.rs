@@ -47,6 +47,7 @@ use crate::guard::LockGuard;
 /// # Ok(())
 /// # }
 /// ```
+// Does not deref to `LockContext`: that waits in futures, and reports the lock as held in a forked child.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases the lock"]
 pub struct BlockingGuard<G> {
@@ -143,7 +144,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// I/O.
     ///
     /// # Errors
-    /// - The loss of the lock, as returned by [`zlock::Guard::lost`](crate::Guard::lost).
+    /// - The loss of the lock, as returned by [`zlock::LockContext::lost`](crate::LockContext::lost).
     /// - [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused) in a forked child, which does not hold its parent's locks.
     ///
     /// # Examples
@@ -189,7 +190,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// if one of them has already happened. Does not release the lock: that is up to the holder.
     ///
     /// # Errors
-    /// Those of [`zlock::Guard::revocation_requested`](crate::Guard::revocation_requested), and
+    /// Those of [`zlock::LockContext::revocation_requested`](crate::LockContext::revocation_requested), and
     /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
     ///
     /// # Examples
@@ -340,7 +341,7 @@ impl<G: sealed::Single> BlockingGuard<G> {
     }
 
     /// Returns the token to pass to the storage that the lock protects, as
-    /// [`zlock::Guard::fencing_token`](crate::Guard::fencing_token) does.
+    /// [`zlock::LockContext::fencing_token`](crate::LockContext::fencing_token) does.
     ///
     /// # Examples
     /// ```
@@ -358,7 +359,7 @@ impl<G: sealed::Single> BlockingGuard<G> {
         self.guard.single().fencing_token()
     }
 
-    /// Returns the name of the lock's node below its path, as [`zlock::Guard::node`](crate::Guard::node) does.
+    /// Returns the name of the lock's node below its path, as [`zlock::LockContext::node`](crate::LockContext::node) does.
     ///
     /// # Examples
     /// ```

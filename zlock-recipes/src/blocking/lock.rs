@@ -27,9 +27,7 @@ pub struct LockHandle<L> {
 /// ```
 /// # fn main() -> zlock::Result<()> {
 /// # let client = zlock::blocking::connect("mem://")?;
-/// use zlock::blocking::InterProcessMutex;
-///
-/// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
+/// let mutex = client.mutex("/app/orders/42")?;
 /// let guard = mutex.acquire()?;
 /// let again = mutex.acquire()?; // the same thread: returns at once
 /// again.release()?;
@@ -317,26 +315,6 @@ impl Client {
 }
 
 impl InterProcessMutex {
-    /// Creates a handle to the mutex of this path. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// use zlock::blocking::InterProcessMutex;
-    ///
-    /// let mutex = InterProcessMutex::new(&client, "/app/orders/42")?;
-    /// mutex.acquire()?.release()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
-        client.mutex(path)
-    }
-
     /// Enables hand-off between the threads of this client, as
     /// [`zlock::InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff) does.
     ///

@@ -19,9 +19,7 @@ use crate::Participant;
 /// ```
 /// # fn main() -> zlock::Result<()> {
 /// # let client = zlock::blocking::connect("mem://")?;
-/// use zlock::blocking::ReadWriteLock;
-///
-/// let prices = ReadWriteLock::new(&client, "/app/prices")?;
+/// let prices = client.read_write_lock("/app/prices")?;
 /// let reading = prices.read().acquire()?;
 /// assert!(std::thread::scope(|scope| {
 ///     scope.spawn(|| prices.write().try_acquire().map(|guard| guard.is_none())).join().unwrap()
@@ -53,32 +51,12 @@ impl Client {
     /// # }
     /// ```
     pub fn read_write_lock(&self, path: impl AsRef<str>) -> Result<ReadWriteLock> {
-        ReadWriteLock::new(self, path)
+        let lock = self.as_async().read_write_lock(path)?;
+        Ok(ReadWriteLock { lock, driver: self.driver().clone() })
     }
 }
 
 impl ReadWriteLock {
-    /// Creates a handle to the read/write lock of this path. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// use zlock::blocking::ReadWriteLock;
-    ///
-    /// let prices = ReadWriteLock::new(&client, "/app/prices")?;
-    /// prices.read().acquire()?.release()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>) -> Result<Self> {
-        let lock = client.as_async().read_write_lock(path)?;
-        Ok(ReadWriteLock { lock, driver: client.driver().clone() })
-    }
-
     /// Replaces the client's node data for nodes that this lock's readers and writers create.
     ///
     /// # Errors

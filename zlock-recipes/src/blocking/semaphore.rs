@@ -17,9 +17,7 @@ use crate::Participant;
 /// ```
 /// # fn main() -> zlock::Result<()> {
 /// # let client = zlock::blocking::connect("mem://")?;
-/// use zlock::blocking::Semaphore;
-///
-/// let workers = Semaphore::new(&client, "/app/workers", 10)?;
+/// let workers = client.semaphore("/app/workers", 10)?;
 /// let guard = workers.acquire(3)?;
 /// assert_eq!(guard.permits(), Some(3));
 /// guard.release()?;
@@ -49,33 +47,12 @@ impl Client {
     /// # }
     /// ```
     pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
-        Semaphore::new(self, path, max)
+        let semaphore = self.as_async().semaphore(path, max)?;
+        Ok(Semaphore { semaphore, driver: self.driver().clone() })
     }
 }
 
 impl Semaphore {
-    /// Creates a handle to the semaphore of this path with this many permits. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), and
-    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for 0 permits.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// use zlock::blocking::Semaphore;
-    ///
-    /// let workers = Semaphore::new(&client, "/app/workers", 10)?;
-    /// # let _ = workers;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, path: impl AsRef<str>, max: u32) -> Result<Self> {
-        let semaphore = client.as_async().semaphore(path, max)?;
-        Ok(Semaphore { semaphore, driver: client.driver().clone() })
-    }
-
     /// Replaces the client's node data for nodes that this handle creates.
     ///
     /// # Errors

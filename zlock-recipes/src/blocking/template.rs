@@ -17,11 +17,9 @@ use crate::{Handoff, LockKind};
 /// ```
 /// # fn main() -> zlock::Result<()> {
 /// # let client = zlock::blocking::connect("mem://")?;
-/// use zlock::blocking::LockTemplate;
-///
-/// let template = LockTemplate::new(&client, "/app/locks")?;
+/// let template = client.lock_template("/app/locks")?;
 /// let mut numbers = vec![1];
-/// let next: zlock::Result<usize> = template.try_execute("create-order", |lock| {
+/// let next: zlock::Result<usize> = template.execute_fallible("create-order", |lock| {
 ///     numbers.push(2);
 ///     lock.check()?; // between the steps
 ///     Ok(numbers.len())
@@ -37,7 +35,8 @@ pub struct LockTemplate {
 }
 
 impl Client {
-    /// Returns a template for locks below `root`. Performs no I/O.
+    /// Returns a template for locks below `root`, such as `/app/locks`. By default, the template waits for the lock for 2
+    /// seconds, twice; see [`with_wait`](LockTemplate::with_wait). Performs no I/O.
     ///
     /// # Errors
     /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
@@ -53,33 +52,12 @@ impl Client {
     /// # }
     /// ```
     pub fn lock_template(&self, root: impl AsRef<str>) -> Result<LockTemplate> {
-        LockTemplate::new(self, root)
+        let template = self.as_async().lock_template(root)?;
+        Ok(LockTemplate { template, driver: self.driver().clone() })
     }
 }
 
 impl LockTemplate {
-    /// Creates a template for locks below `root`, such as `/app/locks`. Performs no I/O. By default, the template waits for
-    /// the lock for 2 seconds, twice; see [`with_wait`](Self::with_wait).
-    ///
-    /// # Errors
-    /// [`InvalidPath`](zlock_core::ErrorKind::InvalidPath), with the offending part in the message.
-    ///
-    /// # Examples
-    /// ```
-    /// # fn main() -> zlock::Result<()> {
-    /// # let client = zlock::blocking::connect("mem://")?;
-    /// use zlock::blocking::LockTemplate;
-    ///
-    /// let template = LockTemplate::new(&client, "/app/locks")?;
-    /// # let _ = template;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(client: &Client, root: impl AsRef<str>) -> Result<Self> {
-        let template = client.as_async().lock_template(root)?;
-        Ok(LockTemplate { template, driver: client.driver().clone() })
-    }
-
     fn map(self, change: impl FnOnce(crate::LockTemplate) -> Result<crate::LockTemplate>) -> Result<Self> {
         Ok(LockTemplate { template: change(self.template)?, driver: self.driver })
     }
@@ -194,7 +172,7 @@ impl LockTemplate {
     }
 
     /// Does the same as [`execute`](Self::execute), for a closure that returns a `Result`. Errors of the closure and of the
-    /// lock are returned alike.
+    /// lock are returned alike: an error of the lock is converted into the closure's error type.
     ///
     /// # Errors
     /// Those of the closure and of [`execute`](Self::execute).
@@ -204,7 +182,7 @@ impl LockTemplate {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = zlock::blocking::connect("mem://")?;
     /// let template = client.lock_template("/app/locks")?;
-    /// let number = template.try_execute("create-order", |_lock| {
+    /// let number = template.execute_fallible("create-order", |_lock| {
     ///     let number: u32 = "42".parse()?;
     ///     Ok::<_, Box<dyn std::error::Error>>(number)
     /// })?;
@@ -212,7 +190,7 @@ impl LockTemplate {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn try_execute<T, E: From<Error>>(
+    pub fn execute_fallible<T, E: From<Error>>(
         &self,
         name: &str,
         closure: impl FnOnce(&Guard) -> Result<T, E>,

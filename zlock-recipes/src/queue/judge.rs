@@ -77,7 +77,10 @@ pub fn judge(queue: &Queue, me: &NodeId, discipline: Discipline) -> Verdict {
     }
 }
 
-/// Returns the nodes that hold the lock, in order.
+/// Returns the nodes of a queue that hold the lock, in order. The queue may be that of any kind of lock. Without a node, there
+/// is no holder.
+///
+/// For programs that read queues themselves. [`participants`](crate::LockHandle::participants) also reads the data of each node.
 pub fn holders(queue: &Queue) -> impl Iterator<Item = &Node> {
     let holds =
         |node: &&Node| matches!(judge(queue, &node.id, Discipline::of(node.label)), Verdict::Held { .. });

@@ -280,7 +280,7 @@ macro_rules! recipe_group {
                 mx_06_counter,
                 held_outlives_the_closure,
                 mx_11_closure_hears_a_revocation,
-                try_execute_has_one_error,
+                execute_fallible_has_one_error,
                 scope_carried_over_by_spawn,
                 t2_execute,
             ]

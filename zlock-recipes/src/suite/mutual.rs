@@ -6,9 +6,7 @@ use std::time::Duration;
 use zlock_core::{LockPath, Result};
 
 use super::Call;
-use crate::{
-    Client, Handoff, InterProcessMutex, Lock, MultiLock, PermitRequest, ReadWriteLock, Semaphore, WriteLock,
-};
+use crate::{Client, Handoff, InterProcessMutex, Lock, MultiLock, PermitRequest, WriteLock};
 
 /// A kind of lock that excludes all other holders: the mutex, a semaphore of one permit, a write lock.
 pub trait Mutual: Debug + Send + Sync + 'static {
@@ -76,7 +74,7 @@ impl Mutual for WriteLock {
     type Lock = Self;
 
     fn at(client: &Client, path: &str) -> Result<Self> {
-        ReadWriteLock::new(client, path).map(|lock| lock.write())
+        client.read_write_lock(path).map(|lock| lock.write())
     }
 }
 
@@ -94,7 +92,7 @@ impl<const MAX: u32> Mutual for OnePermit<MAX> {
     const HAND_OVER: usize = 5;
 
     fn at(client: &Client, path: &str) -> Result<PermitRequest> {
-        Semaphore::new(client, path, MAX)?.permits(1)
+        client.semaphore(path, MAX)?.permits(1)
     }
 }
 

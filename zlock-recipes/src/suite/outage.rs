@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zlock_core::{ErrorKind, SessionState};
 
-use crate::{Client, InterProcessMutex, Release};
+use crate::{Client, Release};
 
 const PATHS: usize = 50;
 const TASKS: usize = 1000;
@@ -76,7 +76,7 @@ pub async fn outage(
     let is_mended = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let mutex = InterProcessMutex::new(client, format!("/outage/{}", task % PATHS)).unwrap();
+        let mutex = client.mutex(format!("/outage/{}", task % PATHS)).unwrap();
         let (attempts, granted, is_mended) = (attempts.clone(), granted.clone(), is_mended.clone());
         tasks.spawn(async move {
             loop {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock_core::ErrorKind;
 use zlock_core::observer::{Observer, RequestOutcome};
 
-use crate::{Client, InterProcessMutex};
+use crate::Client;
 
 /// The time limit of each acquisition.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -84,7 +84,7 @@ pub async fn overload(client: &Client, tasks: usize, ending: Ending, grants: usi
     let began = Instant::now();
     let mut running = JoinSet::new();
     for task in 0..tasks {
-        let mutex = InterProcessMutex::new(client, format!("/overload/{task}")).unwrap();
+        let mutex = client.mutex(format!("/overload/{task}")).unwrap();
         let granted = granted.clone();
         running.spawn(async move {
             while granted.load(Ordering::SeqCst) < grants {

@@ -10,10 +10,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::framing::{end_of, stream_of};
 use super::{Cut, Direction, Fault, Flow, Lose, Shared};
+
+/// The pause between two attempts to reach the server.
+const AGAIN: Duration = Duration::from_millis(20);
 
 pub(super) struct Link {
     shared: Arc<Shared>,
@@ -49,9 +52,19 @@ impl Link {
         }
     }
 
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let began = Instant::now();
+        loop {
+            let upstream = self.shared.control.borrow().upstream;
+            match TcpStream::connect(upstream).await {
+                Err(_) if began.elapsed() < self.shared.patience => sleep(AGAIN).await,
+                connected => return connected,
+            }
+        }
+    }
+
     pub(super) async fn run(self, mut client: TcpStream) {
-        let upstream = self.shared.control.borrow().upstream;
-        let Ok(mut server) = TcpStream::connect(upstream).await else {
+        let Ok(mut server) = self.connect().await else {
             // As near to a refused connection as one that was taken can be.
             let _ = client.set_zero_linger();
             return;

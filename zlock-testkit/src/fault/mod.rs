@@ -115,6 +115,8 @@ struct Fault {
 
 struct Shared {
     framing: Framing,
+    /// How long a refused connection to the server is tried again.
+    patience: Duration,
     control: watch::Sender<Control>,
     fault: Mutex<Option<Fault>>,
     /// The answers after which a stream ends.
@@ -150,6 +152,13 @@ impl FaultProxy {
         Self::start_framed(upstream, Framing::Raw).await
     }
 
+    /// Starts a proxy between two members of an ensemble. It waits some seconds for a member that does not listen yet. A member
+    /// whose connection is refused tries again, but one whose connection ends begins another election, and may not find the
+    /// leader before `initLimit`.
+    pub(crate) async fn start_between_members(upstream: SocketAddr) -> Self {
+        Self::start_with(upstream, Framing::Raw, Duration::from_secs(5)).await
+    }
+
     /// Starts a proxy for a ZooKeeper server. It recognizes individual requests and responses.
     pub async fn start_zookeeper(upstream: SocketAddr) -> Self {
         Self::start_framed(upstream, Framing::ZooKeeper).await
@@ -161,10 +170,15 @@ impl FaultProxy {
     }
 
     async fn start_framed(upstream: SocketAddr, framing: Framing) -> Self {
+        Self::start_with(upstream, framing, Duration::ZERO).await
+    }
+
+    async fn start_with(upstream: SocketAddr, framing: Framing, patience: Duration) -> Self {
         let (to_server, to_client) = (Flow::Pass, Flow::Pass);
         let control = Control { upstream, to_server, to_client, gate: Gate::Open, cuts: 0, cut: Cut::Fin };
         let shared = Arc::new(Shared {
             framing,
+            patience,
             control: watch::Sender::new(control),
             fault: Mutex::new(None),
             last_answers: Mutex::new(None),

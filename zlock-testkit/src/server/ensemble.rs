@@ -57,7 +57,8 @@ impl Ensemble {
         let mut links = Vec::new();
         let pairs = (0..size).flat_map(|one| (0..size).map(move |other| (one, other)));
         for (follower, leader) in pairs.filter(|(one, other)| is_linked && one != other) {
-            let proxy = Handle::current().block_on(FaultProxy::start(ports[2 * leader].addr()));
+            let proxy =
+                Handle::current().block_on(FaultProxy::start_between_members(ports[2 * leader].addr()));
             links.push(Link { follower, leader, proxy });
         }
         // The members' configurations of each other may differ.

@@ -17,7 +17,7 @@ fn lock(case: &Case<'_>, process: &Process) -> ReadWriteLock {
 }
 
 fn at(process: &Process, path: &LockPath) -> ReadWriteLock {
-    ReadWriteLock::new(&process.client, path).unwrap()
+    process.client.read_write_lock(path).unwrap()
 }
 
 /// Waits for the lock in a task, as the n-th in the queue.

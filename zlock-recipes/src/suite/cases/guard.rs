@@ -128,7 +128,7 @@ pub async fn two_clients_of_one_session(case: &Case<'_>) {
     let connection = case.store.connect().await;
     let clients = [Client::new(connection.backend.clone()), Client::new(connection.backend.clone())];
     let path = case.path("lock");
-    let [x, y] = [0, 1].map(|i| InterProcessMutex::new(&clients[i], &path).unwrap());
+    let [x, y] = [0, 1].map(|i| clients[i].mutex(&path).unwrap());
     let guard = x.acquire().await.unwrap();
     assert!(y.try_acquire().await.unwrap().is_none(), "not outside the scope");
     let again = guard.scope(async { y.acquire().await.unwrap() }).await;
@@ -143,7 +143,7 @@ pub async fn last_handle_ends_the_session(case: &Case<'_>) {
     let path = case.path("lock");
     let connection = case.store.connect().await;
     let client = Client::new(connection.backend);
-    let lock = InterProcessMutex::new(&client, &path).unwrap();
+    let lock = client.mutex(&path).unwrap();
     let (guard, kept) = (lock.acquire().await.unwrap(), lock.acquire_timeout(Duration::ZERO).await);
     assert!(kept.unwrap_err().is_timeout());
     let mut events = client.session_events();
@@ -300,7 +300,7 @@ pub async fn backend_shared_with_others(case: &Case<'_>) {
     let backend: Arc<dyn CoordinationBackend> = connection.backend.clone();
     let path = case.path("lock");
     let client = Client::new(connection.backend.clone());
-    let guard = InterProcessMutex::new(&client, &path).unwrap().acquire().await.unwrap();
+    let guard = client.mutex(&path).unwrap().acquire().await.unwrap();
     drop((client, guard));
     case.until_free(&path).await;
     assert!(backend.session_events().is_live(1), "the session lives on");

@@ -9,7 +9,7 @@ use zlock_core::{ErrorKind, LockPath, Result, SessionState};
 use crate::suite::case::LONG;
 use crate::suite::cases::succession::{at, granted, release, waiter};
 use crate::suite::{Call, Case, Inside, Process, Side};
-use crate::{Guard, Handoff, InterProcessMutex, LockKind, LockTemplate, MultiLock, Release, Scope};
+use crate::{Guard, Handoff, InterProcessMutex, LockKind, MultiLock, Release, Scope};
 
 /// So long that only the number of turns limits a batch.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -376,7 +376,7 @@ pub async fn entering_again_belongs_to_a_turn(case: &Case<'_>) {
 /// A template, and a set of locks, hand over as well.
 pub async fn by_a_template_and_in_a_set(case: &Case<'_>) {
     let (a, path, inside) = (case.process().await, case.path("lock"), Inside::default());
-    let template = LockTemplate::new(&a.client, case.root()).unwrap().with_wait(LONG, 1).unwrap();
+    let template = a.client.lock_template(case.root()).unwrap().with_wait(LONG, 1).unwrap();
     let handoff = Handoff::within(HOUR);
     let template = template.with_handoff(handoff).unwrap();
     let lock = a.client.mutex(&path).unwrap().with_handoff(handoff);
@@ -406,7 +406,7 @@ pub async fn by_a_template_and_in_a_set(case: &Case<'_>) {
 /// Only a mutex is handed over.
 pub async fn other_kinds_are_refused(case: &Case<'_>) {
     let a = case.process().await;
-    let template = LockTemplate::new(&a.client, case.path("root")).unwrap();
+    let template = a.client.lock_template(case.path("root")).unwrap();
     let handoff = Handoff::within(HOUR);
     let reading = template.clone().with_kind(LockKind::Read).unwrap();
     assert_eq!(reading.with_handoff(handoff).unwrap_err().kind(), ErrorKind::InvalidArgument);

@@ -7,7 +7,7 @@ use zlock_core::{ErrorKind, Result};
 
 use crate::suite::case::LONG;
 use crate::suite::{Case, Process};
-use crate::{Client, InterProcessMutex, LockTemplate, MAX_NODE_DATA, ReadWriteLock, Release, Semaphore};
+use crate::{Client, InterProcessMutex, MAX_NODE_DATA, Release};
 
 /// Paths that every store refuses, with the text that the message must contain.
 const PATHS: &[(&str, &str)] = &[
@@ -48,12 +48,12 @@ pub async fn paths(case: &Case<'_>) {
     let a = case.process().await;
     let long = format!("/{}", "x".repeat(5000));
     for &(path, part) in PATHS.iter().chain(&[(long.as_str(), "the limit is 4096")]) {
-        let mutex = InterProcessMutex::new(&a.client, path).unwrap_err();
+        let mutex = a.client.mutex(path).unwrap_err();
         assert_eq!(mutex.kind(), ErrorKind::InvalidPath, "{path:?}");
         assert!(mutex.to_string().contains(part), "{path:?}: {mutex}");
         // The store's root is a valid root, and a root may end in a slash.
         if !["/", "/app/"].contains(&path) {
-            let root = LockTemplate::new(&a.client, path).unwrap_err();
+            let root = a.client.lock_template(path).unwrap_err();
             assert_eq!(root.kind(), ErrorKind::InvalidPath, "{path:?}");
         }
     }
@@ -63,7 +63,7 @@ pub async fn paths(case: &Case<'_>) {
 /// Names given to a template.
 pub async fn names(case: &Case<'_>) {
     let a = case.process().await;
-    let template = LockTemplate::new(&a.client, case.root()).unwrap();
+    let template = a.client.lock_template(case.root()).unwrap();
     for &(name, part) in NAMES {
         let error = template.execute(name, |_| async { unreachable!() }).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidPath, "{name:?}");
@@ -103,16 +103,16 @@ pub async fn data_that_revokes(case: &Case<'_>) {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(REVOKE) && error.to_string().contains("revocation"), "{error}");
     };
-    let mutex = InterProcessMutex::new(&a.client, path).unwrap();
-    let both = ReadWriteLock::new(&a.client, path).unwrap();
+    let mutex = a.client.mutex(path).unwrap();
+    let both = a.client.read_write_lock(path).unwrap();
     refused(Client::builder(a.connection.backend.clone()).with_node_data(REVOKE).map(drop));
     refused(mutex.with_node_data(REVOKE).map(drop));
     refused(both.read().with_node_data(REVOKE).map(drop));
     refused(both.write().with_node_data(REVOKE).map(drop));
     refused(both.with_node_data(REVOKE).map(drop));
-    refused(Semaphore::new(&a.client, path, 2).unwrap().with_node_data(REVOKE).map(drop));
+    refused(a.client.semaphore(path, 2).unwrap().with_node_data(REVOKE).map(drop));
     nothing_was_sent(&a);
-    let mutex = InterProcessMutex::new(&a.client, path).unwrap();
+    let mutex = a.client.mutex(path).unwrap();
     let guard = mutex.with_node_data("__REVOKE__ ").unwrap().acquire().await.unwrap();
     assert!(
         timeout(Duration::from_millis(100), guard.revocation_requested()).await.is_err(),
@@ -134,7 +134,7 @@ pub async fn operation_timeout(case: &Case<'_>) {
 /// A template with zero attempts is refused.
 pub async fn attempts(case: &Case<'_>) {
     let a = case.process().await;
-    let template = LockTemplate::new(&a.client, case.root()).unwrap();
+    let template = a.client.lock_template(case.root()).unwrap();
     let error = template.with_wait(Duration::from_secs(1), 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     nothing_was_sent(&a);
@@ -151,7 +151,7 @@ pub async fn extreme_times(case: &Case<'_>) {
         let guard = lock.acquire_timeout(time).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         let guard = lock.try_acquire().await.unwrap().unwrap();
-        let template = LockTemplate::new(&b.client, case.root()).unwrap();
+        let template = b.client.lock_template(case.root()).unwrap();
         let template = template.with_wait(time, u32::MAX).unwrap();
         let other = case.lock::<InterProcessMutex>(&b, "lock");
         let waiters = [

@@ -8,13 +8,13 @@ use zlock_core::ErrorKind;
 
 use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Inside, Process};
-use crate::{LockKind, LockTemplate, ReadWriteLock, Release, Semaphore};
+use crate::{LockKind, LockTemplate, Release};
 
 const NAME: &str = "prices";
 const PERMITS: LockKind = LockKind::Permits { n: 2, max: 5 };
 
 fn template(case: &Case<'_>, process: &Process, kind: LockKind) -> LockTemplate {
-    let template = LockTemplate::new(&process.client, case.root()).unwrap().with_kind(kind).unwrap();
+    let template = process.client.lock_template(case.root()).unwrap().with_kind(kind).unwrap();
     // For the check after the case.
     assert_eq!(template.path(NAME).unwrap(), case.path(NAME));
     template
@@ -81,7 +81,7 @@ pub async fn writer_runs_alone(case: &Case<'_>) {
 pub async fn permits_are_shared(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let [one, two, three] = [&a, &b, &c].map(|process| impatient(template(case, process, PERMITS)));
-    let semaphore = Semaphore::new(&c.client, case.path(NAME), 5).unwrap();
+    let semaphore = c.client.semaphore(case.path(NAME), 5).unwrap();
     let innermost = one
         .execute(NAME, |_| async {
             two.execute(NAME, |_| async {
@@ -110,7 +110,7 @@ pub async fn nested_execute_reenters(case: &Case<'_>) {
         (LockKind::Read, LockKind::Read),
     ] {
         let (outer, inner, a, path) = (template(case, &a, outer), template(case, &a, inner), &a, &path);
-        let writer = ReadWriteLock::new(&b.client, path).unwrap().write();
+        let writer = b.client.read_write_lock(path).unwrap().write();
         let mut behind = None;
         let waiting = &mut behind;
         let nested = outer.execute(NAME, |outer| async move {
@@ -153,7 +153,7 @@ pub async fn loss_cancels_the_closure(case: &Case<'_>) {
 pub async fn permits_that_cannot_be(case: &Case<'_>) {
     let a = case.process().await;
     for (n, max) in [(0, 3), (4, 3), (1, 0), (0, 0)] {
-        let template = LockTemplate::new(&a.client, case.root()).unwrap();
+        let template = a.client.lock_template(case.root()).unwrap();
         let error = template.with_kind(LockKind::Permits { n, max }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{n} of {max}");
     }

@@ -8,7 +8,7 @@ use zlock_core::{ErrorKind, SessionState};
 
 use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Inside, Log, Process, Side, sweep};
-use crate::{DynLock, InterProcessMutex, MultiLock, ReadWriteLock, Release, Semaphore};
+use crate::{DynLock, InterProcessMutex, MultiLock, Release};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -167,9 +167,9 @@ pub async fn any_mix(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let (order, prices, workers) = (case.path("order"), case.path("prices"), case.path("workers"));
     let set = |process: &Process| {
-        let order = InterProcessMutex::new(&process.client, &order).unwrap();
-        let prices = ReadWriteLock::new(&process.client, &prices).unwrap();
-        let workers = Semaphore::new(&process.client, &workers, 3).unwrap();
+        let order = process.client.mutex(&order).unwrap();
+        let prices = process.client.read_write_lock(&prices).unwrap();
+        let workers = process.client.semaphore(&workers, 3).unwrap();
         (order, prices, workers)
     };
     let (order, prices, workers) = set(&a);
@@ -290,7 +290,7 @@ pub async fn sets_that_cannot_be(case: &Case<'_>) {
     let none: [InterProcessMutex; 0] = [];
     assert_eq!(MultiLock::new(none).unwrap_err().kind(), ErrorKind::InvalidArgument);
     let path = case.path("lock");
-    let prices = ReadWriteLock::new(&a.client, &path).unwrap();
+    let prices = a.client.read_write_lock(&path).unwrap();
     let one = mutex(case, &a, "lock");
     let twice: [[&dyn DynLock; 3]; 3] = [
         [&one, &mutex(case, &a, "other"), &one.clone()],
@@ -301,7 +301,7 @@ pub async fn sets_that_cannot_be(case: &Case<'_>) {
         let error = MultiLock::new(set).unwrap_err();
         assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidArgument, Some(path.as_str())));
     }
-    let permits = Semaphore::new(&a.client, &path, 3).unwrap();
+    let permits = a.client.semaphore(&path, 3).unwrap();
     for n in [0, 4] {
         assert_eq!(permits.permits(n).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }

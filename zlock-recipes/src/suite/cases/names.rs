@@ -2,7 +2,7 @@
 
 use crate::suite::Case;
 use crate::suite::case::LONG;
-use crate::{InterProcessMutex, ReadWriteLock, Release};
+use crate::{InterProcessMutex, Release};
 
 /// Names without an ID, as Curator writes them without protection: such a node holds or waits.
 const PLACES: &[&str] = &["lock-0000000000", "__WRIT__0000000000", "__READ__0000000000", "lock--000000005"];
@@ -21,7 +21,7 @@ pub async fn a_place_needs_no_token(case: &Case<'_>) {
         assert!(mutex.try_acquire().await.unwrap().is_none(), "{name}");
         let participants = mutex.participants().await.unwrap();
         assert_eq!(participants.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), [*name]);
-        let reads = ReadWriteLock::new(&a.client, path.as_str()).unwrap().read().try_acquire().await.unwrap();
+        let reads = a.client.read_write_lock(path.as_str()).unwrap().read().try_acquire().await.unwrap();
         assert_eq!(reads.is_some(), name.contains("READ"), "{name}");
         drop(reads);
         let waiter = tokio::spawn({

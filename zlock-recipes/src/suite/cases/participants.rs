@@ -4,7 +4,7 @@ use zlock_core::Label;
 
 use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Process, Side};
-use crate::{Client, InterProcessMutex, Participant, ReadWriteLock, Release, Semaphore};
+use crate::{Client, InterProcessMutex, Participant, Release};
 
 /// Two processes that write their names into their nodes.
 async fn named_processes(case: &Case<'_>) -> [Process; 2] {
@@ -42,7 +42,7 @@ pub async fn of_a_mutex(case: &Case<'_>) {
     assert!(!seen.iter().any(Participant::is_revocation_requested));
     // Another client of the same session looks the same to the store.
     let twin = Client::new(a.connection.backend.clone());
-    let twins = InterProcessMutex::new(&twin, &path).unwrap().participants().await.unwrap();
+    let twins = twin.mutex(&path).unwrap().participants().await.unwrap();
     assert_eq!(twins, seen);
 
     assert_eq!(others.request_revocation().await.unwrap(), 1);
@@ -60,7 +60,7 @@ pub async fn of_a_mutex(case: &Case<'_>) {
 pub async fn of_a_read_write_lock(case: &Case<'_>) {
     let [a, b] = named_processes(case).await;
     let path = case.path("lock");
-    let lock = |process: &Process| ReadWriteLock::new(&process.client, &path).unwrap();
+    let lock = |process: &Process| process.client.read_write_lock(&path).unwrap();
     let (one, two) = (lock(&a).read().acquire().await.unwrap(), lock(&b).read().acquire().await.unwrap());
     let (write, read) = (lock(&b).write(), lock(&a).read());
     let writer = tokio::spawn(async move { write.acquire_timeout(LONG).await.unwrap() });
@@ -86,7 +86,7 @@ pub async fn of_a_read_write_lock(case: &Case<'_>) {
 pub async fn of_a_semaphore(case: &Case<'_>) {
     let [a, b] = named_processes(case).await;
     let path = case.path("permits");
-    let permits = |process: &Process| Semaphore::new(&process.client, &path, 5).unwrap();
+    let permits = |process: &Process| process.client.semaphore(&path, 5).unwrap();
     let holders = [permits(&a).acquire(1).await.unwrap(), permits(&b).acquire(3).await.unwrap()];
     let waits = permits(&a);
     let waiter = tokio::spawn(async move { waits.acquire_timeout(2, LONG).await.unwrap() });

@@ -9,7 +9,7 @@ use crate::suite::{Call, Case, Process, Side, sweep};
 use crate::{Guard, Release, Semaphore};
 
 fn at(process: &Process, path: &LockPath) -> Semaphore {
-    Semaphore::new(&process.client, path, 2).unwrap()
+    process.client.semaphore(path, 2).unwrap()
 }
 
 async fn release(guard: Guard) {

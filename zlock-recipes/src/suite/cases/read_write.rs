@@ -15,7 +15,7 @@ use crate::{Guard, InterProcessMutex, ReadWriteLock, Release, WriteGuard};
 const SHORT: Duration = Duration::from_millis(200);
 
 fn lock(case: &Case<'_>, process: &Process) -> ReadWriteLock {
-    ReadWriteLock::new(&process.client, case.path("lock")).unwrap()
+    process.client.read_write_lock(case.path("lock")).unwrap()
 }
 
 /// Waits for the lock in a task, as the n-th in the queue.
@@ -257,7 +257,7 @@ pub async fn a_writer_that_goes_lets_all_readers_in(case: &Case<'_>) {
     for reader in waiting {
         guards.push(finished(reader).await);
     }
-    assert!(holder.is_held() && guards.iter().all(Guard::is_held));
+    assert!(holder.is_held() && guards.iter().all(|guard| guard.is_held()));
     release(holder).await;
     for guard in guards {
         release(guard).await;
@@ -357,7 +357,7 @@ pub async fn entering_again(case: &Case<'_>) {
 /// T18: entering again after the loss of the session is an error, for both kinds in both scopes; nothing is sent.
 pub async fn t18_no_reentry_after_the_loss(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    let (mine, others) = (lock(case, &a), ReadWriteLock::new(&b.client, case.path("other")).unwrap());
+    let (mine, others) = (lock(case, &a), b.client.read_write_lock(case.path("other")).unwrap());
     let write = mine.write().acquire().await.unwrap();
     let read = others.read().acquire().await.unwrap();
     let inner = write.scope(async { mine.read().acquire().await.unwrap() }).await;

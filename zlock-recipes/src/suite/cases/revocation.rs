@@ -7,7 +7,7 @@ use zlock_core::{ErrorKind, SessionState};
 
 use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Mutual, Process, Side, sweep};
-use crate::{Guard, Lock, LockGuard, ReadWriteLock, Release, Semaphore};
+use crate::{Guard, Lock, LockGuard, Release};
 
 /// Long enough for a request to a server that answers, and short beside a session timeout.
 const MOMENT: Duration = Duration::from_millis(200);
@@ -175,7 +175,7 @@ async fn is_asked(guard: &Guard) -> bool {
 pub async fn all_readers_are_asked(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let path = case.path("lock");
-    let lock = |process: &Process| ReadWriteLock::new(&process.client, &path).unwrap();
+    let lock = |process: &Process| process.client.read_write_lock(&path).unwrap();
     let readers = [
         lock(&a).read().acquire().await.unwrap(),
         lock(&a).read().acquire().await.unwrap(),
@@ -206,7 +206,7 @@ pub async fn all_readers_are_asked(case: &Case<'_>) {
 pub async fn all_who_hold_permits_are_asked(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("permits");
-    let permits = |process: &Process| Semaphore::new(&process.client, &path, 5).unwrap();
+    let permits = |process: &Process| process.client.semaphore(&path, 5).unwrap();
     let (mine, others) = (permits(&a), permits(&b));
     let holders = [mine.acquire(2).await.unwrap(), others.acquire(2).await.unwrap()];
     let waiter = tokio::spawn({
@@ -228,8 +228,7 @@ pub async fn all_who_hold_permits_are_asked(case: &Case<'_>) {
 pub async fn downgrade_keeps_the_request(case: &Case<'_>) {
     let [a, b] = case.processes().await;
     let path = case.path("lock");
-    let (mine, others) =
-        (ReadWriteLock::new(&a.client, &path).unwrap(), ReadWriteLock::new(&b.client, &path).unwrap());
+    let (mine, others) = (a.client.read_write_lock(&path).unwrap(), b.client.read_write_lock(&path).unwrap());
     for together in [false, true, true, true, true, true, true] {
         let writing = mine.write().acquire().await.unwrap();
         let reading = if together {

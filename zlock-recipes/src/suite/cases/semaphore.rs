@@ -10,7 +10,7 @@ use zlock_core::{ErrorKind, LockPath};
 
 use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Process, Side};
-use crate::{Guard, InterProcessMutex, ReadWriteLock, Release, Semaphore};
+use crate::{Guard, InterProcessMutex, Release, Semaphore};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -19,7 +19,7 @@ fn semaphore(case: &Case<'_>, process: &Process, max: u32) -> Semaphore {
 }
 
 fn at(process: &Process, path: &LockPath, max: u32) -> Semaphore {
-    Semaphore::new(&process.client, path, max).unwrap()
+    process.client.semaphore(path, max).unwrap()
 }
 
 /// Waits for permits in a task, as the n-th node in the queue.
@@ -211,7 +211,7 @@ pub async fn one_release_lets_many_in(case: &Case<'_>) {
         held.push(finished(task).await);
     }
     sleep(SHORT).await;
-    assert!(held.iter().all(Guard::is_held) && !too_much.is_finished());
+    assert!(held.iter().all(|guard| guard.is_held()) && !too_much.is_finished());
     // Not the first one, because any of them must do.
     release(held.remove(2)).await;
     held.push(finished(too_much).await);
@@ -264,10 +264,10 @@ pub async fn heavy_is_not_starved(case: &Case<'_>) {
 pub async fn impossible_numbers(case: &Case<'_>) {
     let a = case.process().await;
     let path = case.path("lock");
-    let none = Semaphore::new(&a.client, &path, 0).unwrap_err();
+    let none = a.client.semaphore(&path, 0).unwrap_err();
     assert_eq!((none.kind(), none.path()), (ErrorKind::InvalidArgument, Some(path.as_str())));
     assert!(none.to_string().contains("0 permits"), "{none}");
-    assert_eq!(Semaphore::new(&a.client, "/", 1).unwrap_err().kind(), ErrorKind::InvalidPath);
+    assert_eq!(a.client.semaphore("/", 1).unwrap_err().kind(), ErrorKind::InvalidPath);
     let mine = semaphore(case, &a, 5);
     for (permits, what) in
         [(0, "0 of 5"), (6, "6 permits, more than the maximum of 5"), (u32::MAX, "4294967295")]
@@ -374,7 +374,7 @@ pub async fn wakes_one(case: &Case<'_>) {
 pub async fn other_locks_on_the_same_path(case: &Case<'_>) {
     let [a, b, c] = case.processes().await;
     let mine = semaphore(case, &a, 5);
-    let rw = ReadWriteLock::new(&b.client, case.path("lock")).unwrap();
+    let rw = b.client.read_write_lock(case.path("lock")).unwrap();
     let one = mine.acquire(1).await.unwrap();
     let mutex = case.lock::<InterProcessMutex>(&b, "lock");
     for error in [

@@ -14,7 +14,7 @@ use crate::{Guard, InterProcessMutex, Release};
 pub(super) type Waiter = JoinHandle<Result<Guard>>;
 
 pub(super) fn at(process: &Process, path: &LockPath) -> InterProcessMutex {
-    InterProcessMutex::new(&process.client, path).unwrap()
+    process.client.mutex(path).unwrap()
 }
 
 /// Waits in a task. Returns when the waiter knows what is ahead of it.

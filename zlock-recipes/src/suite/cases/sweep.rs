@@ -8,7 +8,7 @@ use zlock_core::{LockPath, SessionState};
 
 use crate::suite::case::LONG;
 use crate::suite::{Call, Case, Cut, Mutual, Process, Side, sweep, sweep_together};
-use crate::{Lock, LockGuard, LockTemplate, Release};
+use crate::{Lock, LockGuard, Release};
 
 /// Checks what every cut must leave: an empty queue while the sessions are live, an idle background, and a lock that the next
 /// client gets.
@@ -219,10 +219,10 @@ pub async fn t2_release<M: Mutual>(case: &Case<'_>) {
 /// T2: execute() dropped, with a holder ahead at first and a closure that waits.
 pub async fn t2_execute(case: &Case<'_>) {
     let [a, b] = case.processes().await;
-    let template = LockTemplate::new(&a.client, case.root()).unwrap();
+    let template = a.client.lock_template(case.root()).unwrap();
     sweep("execute", async |cut| {
         let path = path(case, cut);
-        let at = |process: &Process| crate::InterProcessMutex::new(&process.client, &path).unwrap();
+        let at = |process: &Process| process.client.mutex(&path).unwrap();
         let (holder, next) = (at(&b).acquire().await.unwrap(), at(&b));
         let (template, name) = (template.clone(), cut.name());
         let victim = spawn(cut, async move {

@@ -16,7 +16,7 @@ use crate::{InterProcessMutex, LockContext, LockTemplate, Release, Scope};
 const NAME: &str = "create-order";
 
 fn template(case: &Case<'_>, process: &Process) -> LockTemplate {
-    LockTemplate::new(&process.client, case.root()).unwrap()
+    process.client.lock_template(case.root()).unwrap()
 }
 
 fn mutex(case: &Case<'_>, process: &Process) -> InterProcessMutex {
@@ -278,7 +278,7 @@ pub async fn roots_and_names(case: &Case<'_>) {
         (format!("{root}/orders/"), "42".to_owned()),
         ("/".to_owned(), path.as_str()[1..].to_owned()),
     ] {
-        let template = LockTemplate::new(&a.client, &root).unwrap();
+        let template = a.client.lock_template(&root).unwrap();
         let held = template.execute(&name, |held| async move { held.path().clone() }).await.unwrap();
         assert_eq!(held, path, "{root:?} {name:?}");
         assert_eq!(template.path(&name).unwrap(), path);
@@ -427,7 +427,7 @@ pub async fn scope_carried_over_by_spawn(case: &Case<'_>) {
 }
 
 /// The error of a closure and the error of the lock are merged.
-pub async fn try_execute_has_one_error(case: &Case<'_>) {
+pub async fn execute_fallible_has_one_error(case: &Case<'_>) {
     #[derive(Debug)]
     enum Failure {
         Lock(ErrorKind),
@@ -442,12 +442,12 @@ pub async fn try_execute_has_one_error(case: &Case<'_>) {
 
     let [a, b] = case.processes().await;
     let template = template(case, &a).with_wait(Duration::ZERO, 1).unwrap();
-    let done: Result<_, Failure> = template.try_execute(NAME, async |_| Ok(7)).await;
+    let done: Result<_, Failure> = template.execute_fallible(NAME, async |_| Ok(7)).await;
     assert!(matches!(done, Ok(7)), "{done:?}");
-    let failed: Result<(), _> = template.try_execute(NAME, async |_| Err(Failure::Work)).await;
+    let failed: Result<(), _> = template.execute_fallible(NAME, async |_| Err(Failure::Work)).await;
     assert!(matches!(failed, Err(Failure::Work)), "{failed:?}");
     let guard = mutex(case, &b).acquire().await.unwrap();
-    let busy: Result<(), Failure> = template.try_execute(NAME, async |_| unreachable!()).await;
+    let busy: Result<(), Failure> = template.execute_fallible(NAME, async |_| unreachable!()).await;
     assert!(matches!(busy, Err(Failure::Lock(ErrorKind::Busy))), "{busy:?}");
     assert_eq!(guard.release().await.unwrap(), Release::Released);
 }

@@ -37,7 +37,8 @@ cargo xtask sim [--seeds A..B] [--trace]  simulates many clients and faults for 
 cargo xtask planted [BUG..]               plants deliberate bugs, and reports how soon `sim` finds each; takes half an hour
 cargo xtask planted --store zk|etcd [BUG..]
                                           plants bugs in a backend, and reports those that ten minutes of `chaos` find
-cargo xtask model [--quick] [--traces]    runs the queue engine under a model checker, for minutes or for seconds
+cargo xtask model [--quick] [--traces] [TABLE..]
+                                          runs the queue engine under a model checker, for minutes or for seconds
 
 ZLOCK_TEST_SERVERS=require|auto|off selects how `test` treats tests on real servers: require fails them if the server
 is not installed, auto skips them then (the default), and off always skips them.

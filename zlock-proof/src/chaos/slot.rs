@@ -106,8 +106,9 @@ impl Slot {
                 for (_, link) in links() {
                     link.heal().await;
                 }
-                if one.is_none() {
-                    self.disturbed(from, session / 5);
+                match one {
+                    None => self.disturbed(from, session / 5),
+                    Some(server) => self.world.silent(from, Some(self.prefix()), server),
                 }
             }
             ClientFault::Cut(cut) => {

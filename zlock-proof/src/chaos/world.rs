@@ -89,7 +89,13 @@ impl World {
         let until = now() + nanos(and);
         let mut log = self.log();
         log.faults += 1;
-        log.disturbances.push(Disturbance { from, until, client, misleads: false });
+        log.disturbances.push(Disturbance { from, until, client, misleads: false, server: None });
+    }
+
+    /// Records that a server has been silent since then, for one client or all.
+    pub(crate) fn silent(&self, from: Ns, client: Option<String>, server: usize) {
+        let (until, server) = (now(), Some(server));
+        self.log().disturbances.push(Disturbance { from, until, client, misleads: false, server });
     }
 
     /// Records that the leader has been moved since then. A keep-alive during that takes longer.
@@ -100,6 +106,7 @@ impl World {
             until: now(),
             client: None,
             misleads: false,
+            server: None,
         });
     }
 
@@ -185,6 +192,7 @@ impl World {
             self.recovered(role, from).await;
         }
         sleep(time).await;
+        self.silent(from, None, server);
         if role == Role::Follower {
             go_on();
             // A resumed server may disconnect its clients.
@@ -231,7 +239,8 @@ impl World {
             sleep(Duration::from_millis(20)).await;
             if Duration::from_nanos(now() - before) > STALL {
                 self.say(format!("the machine was paused for {:?}", Duration::from_nanos(now() - before)));
-                let stall = Disturbance { from: before, until: now(), client: None, misleads: false };
+                let stall =
+                    Disturbance { from: before, until: now(), client: None, misleads: false, server: None };
                 self.log().disturbances.push(stall);
             }
         }

@@ -14,6 +14,9 @@ pub(crate) struct Disturbance {
     /// `true` if a server answered heartbeats meanwhile although it no longer counted sessions: the client may have a later
     /// deadline.
     pub(crate) misleads: bool,
+    /// The only server that was silent, while clients had others. Such a time counts where another server was silent, too: a
+    /// client that turns from one to the other needs longer.
+    pub(crate) server: Option<usize>,
 }
 
 /// A notification is late if it comes this long after the deadline without an explanation.
@@ -108,8 +111,13 @@ fn silent(history: &History, findings: &mut Findings) {
 
 /// Returns the total length of the disturbances within a time.
 fn overlap(disturbances: &[&Disturbance], from: Ns, until: Ns) -> Ns {
-    let cut = |d: &&Disturbance| (d.from.max(from), d.until.min(until));
-    let mut parts: Vec<_> = disturbances.iter().map(cut).filter(|(from, until)| from < until).collect();
+    let others = |d: &Disturbance| disturbances.iter().filter(move |other| other.server > d.server);
+    let times = disturbances.iter().flat_map(|d| match d.server {
+        None => vec![(d.from, d.until)],
+        Some(_) => others(d).map(|other| (d.from.max(other.from), d.until.min(other.until))).collect(),
+    });
+    let cut = times.map(|(start, end)| (start.max(from), end.min(until)));
+    let mut parts: Vec<_> = cut.filter(|(from, until)| from < until).collect();
     parts.sort_unstable();
     let (mut sum, mut end) = (0, from);
     for (from, until) in parts {
@@ -132,7 +140,7 @@ mod tests {
             .iter()
             .map(|&(from, until, client)| {
                 let client = client.map(str::to_owned);
-                Disturbance { from, until, client, misleads: false }
+                Disturbance { from, until, client, misleads: false, server: None }
             })
             .collect();
         signal(&histories, endings, &disturbances, 10 * S).violations.len()
@@ -152,8 +160,23 @@ mod tests {
         let line = format!("{} session epoch=1 session=7 state=Lost deadline={}\n", 21 * S, 30 * S);
         let histories = [History::parse("c1-1", &line).unwrap()];
         for (misleads, bad) in [(true, 0), (false, 1)] {
-            let cut = Disturbance { from: 8 * S, until: 21 * S, client: None, misleads };
+            let cut = Disturbance { from: 8 * S, until: 21 * S, client: None, misleads, server: None };
             assert_eq!(signal(&histories, &[], &[cut], 10 * S).violations.len(), bad);
+        }
+    }
+
+    #[test]
+    fn the_time_without_two_of_the_servers_is_a_disturbance() {
+        let line = format!("{} session epoch=1 session=7 state=Lost deadline={}\n", 30 * S, 30 * S);
+        let histories = [History::parse("c1-1", &line).unwrap()];
+        for (other, bad) in [(1, 0), (0, 1)] {
+            let silent = |client: Option<&str>, server| {
+                let client = client.map(str::to_owned);
+                Disturbance { from: 19 * S, until: 31 * S, client, misleads: false, server: Some(server) }
+            };
+            let both = [silent(Some("c1-"), 0), silent(None, other)];
+            assert_eq!(signal(&histories, &[], &both, 10 * S).violations.len(), bad);
+            assert_eq!(signal(&histories, &[], &both[1..], 10 * S).violations.len(), 1);
         }
     }
 

@@ -27,26 +27,26 @@ mod table;
 
 use std::process::ExitCode;
 
-/// Runs `model [--quick] [--traces]`. The options select the runs of CI, and print the traces to the violations without each
-/// rule.
+/// Runs `model [--quick] [--traces] [TABLE..]`. The options select the runs of CI, and print the traces to the violations
+/// without each rule.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    let has = |option| args.iter().any(|arg| arg == option);
-    let is_right = table::all_rules(has("--quick"));
-    println!();
-    let is_missed = table::each_left_out(has("--traces"));
-    println!();
-    let are_names_right = table::names(has("--quick"), has("--traces"));
-    println!();
-    let is_handoff_right = table::handoff(has("--quick"), has("--traces"));
-    println!();
-    let is_alone_right = table::alone(has("--quick"), has("--traces"));
-    println!();
-    let is_proof_right = table::proof(has("--quick"), has("--traces"));
-    if is_right && is_missed && are_names_right && is_handoff_right && is_alone_right && is_proof_right {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    let has = |option: &str| args.iter().any(|arg| arg == option);
+    let (quick, traces) = (has("--quick"), has("--traces"));
+    let is_wanted = |table| has(table) || args.iter().all(|arg| arg.starts_with("--"));
+    let tables: [(&str, &dyn Fn() -> bool); 6] = [
+        ("lock", &|| table::all_rules(quick)),
+        ("rules", &|| table::each_left_out(traces)),
+        ("names", &|| table::names(quick, traces)),
+        ("handoff", &|| table::handoff(quick, traces)),
+        ("alone", &|| table::alone(quick, traces)),
+        ("proof", &|| table::proof(quick, traces)),
+    ];
+    let mut is_right = true;
+    for (_, run) in tables.into_iter().filter(|(table, _)| is_wanted(table)) {
+        is_right &= run();
+        println!();
     }
+    if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A node ID that is not a UUID is refused with `InvalidArgument`.
     /// - The node is at the end of the queue, behind every node that any client has seen before.
     /// - The returned queue contains the node.
-    /// - A node that is returned as [alone](CreatedQueue::Alone) was the only one in its queue when it was created.
+    /// - A node that is returned as alone was the only one in its queue when it was created.
     /// - Missing parents are created, and may disappear on their own once they are empty.
     /// - A parent that disappears at any moment costs a retry and is not an error.
     /// - The node belongs to the session of the returned epoch, and is removed when that session ends.

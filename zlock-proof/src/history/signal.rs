@@ -111,10 +111,12 @@ fn silent(history: &History, findings: &mut Findings) {
 
 /// Returns the total length of the disturbances within a time.
 fn overlap(disturbances: &[&Disturbance], from: Ns, until: Ns) -> Ns {
-    let others = |d: &Disturbance| disturbances.iter().filter(move |other| other.server > d.server);
     let times = disturbances.iter().flat_map(|d| match d.server {
         None => vec![(d.from, d.until)],
-        Some(_) => others(d).map(|other| (d.from.max(other.from), d.until.min(other.until))).collect(),
+        server => {
+            let others = disturbances.iter().filter(|other| other.server > server);
+            others.map(|other| (d.from.max(other.from), d.until.min(other.until))).collect()
+        }
     });
     let cut = times.map(|(start, end)| (start.max(from), end.min(until)));
     let mut parts: Vec<_> = cut.filter(|(from, until)| from < until).collect();

@@ -12,15 +12,15 @@ use zlock_core::{
 };
 
 use crate::config::EtcdOptions;
-use crate::create::create;
-use crate::delete::{delete, hand_over};
-use crate::manager::{self, Manager};
-use crate::operation::Operation;
-use crate::read::{Children, ChildrenUpTo, Data};
-use crate::relabel::Relabel;
+use crate::operations::create::create;
+use crate::operations::delete::{delete, hand_over};
+use crate::operations::operation::Operation;
+use crate::operations::read::{Children, ChildrenUpTo, Data};
+use crate::operations::relabel::Relabel;
+use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
+use crate::operations::write::{SetData, check_size};
 use crate::session::Shared;
-use crate::watch::{WatchData, WatchNode, WatchQueue};
-use crate::write::{SetData, check_size};
+use crate::session::manager::{self, Manager};
 
 /// An etcd cluster as a coordination store.
 ///

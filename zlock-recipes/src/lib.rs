@@ -1,40 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod acquire;
-
 pub mod blocking;
 mod client;
-mod client_inner;
-mod closing;
-mod cohort;
-mod context;
-mod dyn_lock;
-mod granted;
 mod guard;
-mod handoff;
-mod health;
 mod hold;
-mod hold_record;
-pub mod kind;
-mod lock;
-mod measured;
-mod multi;
-mod multi_guard;
-mod mutex;
-mod participants;
-mod pauses;
-mod reaper;
+mod locks;
+mod place;
 mod release;
 mod report;
-mod revocation;
-mod rwlock;
-mod scope;
-mod semaphore;
-mod shutdown;
-mod succession;
-mod template;
-mod turns;
-mod write_guard;
 
 #[cfg(feature = "unstable")]
 pub mod queue;
@@ -45,22 +19,23 @@ mod queue;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
 pub mod suite;
 
+pub use client::health::Health;
+pub use client::shutdown::Shutdown;
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
-pub use cohort::Handoff;
-pub use context::LockContext;
-pub use dyn_lock::DynLock;
+pub use guard::context::LockContext;
+pub use guard::scope::Scope;
+pub use guard::write::{DowngradeError, WriteGuard};
 pub use guard::{Guard, LockGuard};
-pub use health::Health;
-pub use lock::{Lock, LockHandle};
-pub use multi::MultiLock;
-pub use multi_guard::MultiGuard;
-pub use mutex::InterProcessMutex;
-pub use participants::Participant;
+pub use locks::dyn_lock::DynLock;
+pub use locks::handle::{Lock, LockHandle};
+pub use locks::kind;
+pub use locks::multi::MultiLock;
+pub use locks::multi::guard::MultiGuard;
+pub use locks::mutex::InterProcessMutex;
+pub use locks::participants::Participant;
+pub use locks::rwlock::{ReadLock, ReadWriteLock, WriteLock};
+pub use locks::semaphore::{PermitRequest, Semaphore};
+pub use locks::template::{LockKind, LockTemplate};
+pub use place::cohort::Handoff;
 pub use queue::holders;
 pub use release::Release;
-pub use rwlock::{ReadLock, ReadWriteLock, WriteLock};
-pub use scope::Scope;
-pub use semaphore::{PermitRequest, Semaphore};
-pub use shutdown::Shutdown;
-pub use template::{LockKind, LockTemplate};
-pub use write_guard::{DowngradeError, WriteGuard};

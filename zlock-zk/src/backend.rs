@@ -12,18 +12,18 @@ use zlock_core::{
 };
 
 use crate::config::ZkOptions;
-use crate::connect::connect;
-use crate::create::{Needs, Wanted, create};
-use crate::delete::{delete, hand_over};
-use crate::heartbeat::{interval, unwritten};
-use crate::manager::Manager;
-use crate::operation::Operation;
-use crate::read::{Children, Data};
-use crate::relabel::Relabel;
+use crate::operations::create::{Needs, Wanted, create};
+use crate::operations::delete::{delete, hand_over};
+use crate::operations::operation::Operation;
+use crate::operations::read::{Children, Data};
+use crate::operations::relabel::Relabel;
+use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
+use crate::operations::write::{Write, check_size};
 use crate::session::Shared;
-use crate::touches::usual_life;
-use crate::watch::{WatchData, WatchNode, WatchQueue};
-use crate::write::{Write, check_size};
+use crate::session::connect::connect;
+use crate::session::heartbeat::{interval, unwritten};
+use crate::session::manager::Manager;
+use crate::session::touches::usual_life;
 
 /// A ZooKeeper ensemble as a coordination store.
 ///

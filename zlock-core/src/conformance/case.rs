@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use crate::backend::{CoordinationBackend, Created, CreatedQueue};
 use crate::conformance::{Connection, Links, Store};
-use crate::label::Label;
-use crate::node::Node;
-use crate::node_id::NodeId;
-use crate::node_id::NodeIds;
-use crate::path::LockPath;
-use crate::queue::Queue;
+use crate::contract::backend::{CoordinationBackend, Created, CreatedQueue};
+use crate::nodes::label::Label;
+use crate::nodes::node::Node;
+use crate::nodes::node_id::NodeId;
+use crate::nodes::node_id::NodeIds;
+use crate::nodes::path::LockPath;
+use crate::nodes::queue::Queue;
 use crate::session::{Session, SessionState};
 
 /// Long enough for a request to a server that answers, and short compared with a session timeout.

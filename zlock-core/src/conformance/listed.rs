@@ -1,6 +1,6 @@
 //! Checks that the contract, the cases and the list of tests match.
 
-const CONTRACT: &str = include_str!("../backend.rs");
+const CONTRACT: &str = include_str!("../contract/backend.rs");
 const LIST: &str = include_str!("macros.rs");
 
 fn cases(method: &str) -> &'static str {

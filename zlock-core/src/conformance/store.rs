@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::backend::CoordinationBackend;
-use crate::path::LockPath;
+use crate::contract::backend::CoordinationBackend;
+use crate::nodes::path::LockPath;
 
 /// A store under test: connects backends, and does directly what an operator could do at the server. Its methods panic if the
 /// store fails.

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::failure::{Failure, Interrupted};
 use super::options::Options;
 use super::sessions::{SessionKey, Sessions};
+use crate::error::failure::LastFailure;
 use crate::error::{Error, ErrorKind, Result};
-use crate::failure::LastFailure;
-use crate::path::LockPath;
+use crate::nodes::path::LockPath;
 use crate::retry::Retry;
 use crate::session::SessionId;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::node_id::NodeId;
-use crate::own_nodes::OwnNodes;
+use crate::nodes::node_id::NodeId;
+use crate::nodes::own_nodes::OwnNodes;
 
 /// The known contents of own nodes, for a store on which a relabel writes them again.
 ///

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::error::excerpt::Excerpt;
 use crate::error::{Error, ErrorKind, Result};
-use crate::excerpt::Excerpt;
 use crate::kit::files::Files;
 use crate::kit::srv::Srv;
 use crate::retry::RetryPolicy;
-use crate::url::{ConnectUrl, Host};
+use crate::settings::url::{ConnectUrl, Host};
 
 /// The options that the backends of all remote stores share.
 #[derive(Clone, Debug)]

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
     use crate::kit::{Interrupted, Options, Sessions};
-    use crate::path::LockPath;
+    use crate::nodes::path::LockPath;
     use crate::session::SessionId;
 
     /// Ends with the sessions of its attempts.

@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::failure::{Failure as _, Interrupted};
-use crate::background::Background;
+use crate::contract::background::Background;
+use crate::error::failure::LastFailure;
 use crate::error::{Error, ErrorKind};
-use crate::failure::LastFailure;
-use crate::node_id::NodeId;
-use crate::own_nodes::{DeletionNotice, OwnNodes};
+use crate::nodes::node_id::NodeId;
+use crate::nodes::own_nodes::{DeletionNotice, OwnNodes};
+use crate::session::publisher::{Over, SessionPublisher};
 use crate::session::{CloseReason, SessionId, SessionState};
-use crate::session_publisher::{Over, SessionPublisher};
 
 /// The identity of a session that a backend has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

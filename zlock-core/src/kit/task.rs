@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::sessions::Sessions;
-use crate::backend::Close;
-use crate::session_reporter::report;
+use crate::contract::backend::Close;
+use crate::session::reporter::report;
 
 /// The task behind a backend, which keeps the backend's sessions alive. It also runs the jobs of [`Sessions::background`] and
 /// reports the session to its [`Observer`](crate::observer::Observer), if there is one.

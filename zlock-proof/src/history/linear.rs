@@ -1,7 +1,8 @@
 //! Checks that a lock's history is linearizable, with stateright's tester.
 //!
 //! In the model, locks are granted first come, first served: in the order of the nodes, which the fencing tokens show. A hold
-//! ends at its deadline or when its release is called, whichever comes first, or when its session is ended early. Acquisitions
+//! ends at its deadline or when its release is called, whichever comes first, or when its session is ended early. A hold that
+//! begins after that, such as a downgrade, is left out, because its client could not know. Acquisitions
 //! without a grant have no effect in the model: a lock whose holder or next waiter is dead is not free, so a failed attempt
 //! contradicts nothing.
 
@@ -24,7 +25,10 @@ pub(crate) fn linear(holds: &[Hold], endings: &[Ending]) -> Findings {
     let mut by_lock: BTreeMap<&str, Vec<Hold>> = BTreeMap::new();
     for hold in holds.iter().filter(|hold| hold.from < hold.until) {
         let ended = endings.iter().filter(|e| e.session == hold.session).map(|ending| ending.asked);
-        let until = ended.fold(hold.until, Ns::min).max(hold.from + 1);
+        let until = ended.fold(hold.until, Ns::min);
+        if until <= hold.from {
+            continue;
+        }
         by_lock.entry(&hold.lock).or_default().push(Hold { until, ..hold.clone() });
     }
     for (lock, holds) in by_lock {
@@ -191,6 +195,11 @@ mod tests {
         let holds = [hold("a", Kind::Mutex, 1, 10, 25), hold("b", Kind::Mutex, 2, 20, 30)];
         assert_eq!(bad(&holds), 1);
         let ending = Ending::by_hand(holds[0].session, 15);
+        assert!(linear(&holds, &[ending]).violations.is_empty());
+        // A downgrade continues with the token, which is smaller than that of a hold after the end.
+        let downgraded = Hold { asked: 25, ..hold("a", Kind::Read, 1, 25, 40) };
+        let holds = [&holds[..], &[downgraded]].concat();
+        assert_eq!(linear(&holds, &[]).violations.len(), 1);
         assert!(linear(&holds, &[ending]).violations.is_empty());
     }
 

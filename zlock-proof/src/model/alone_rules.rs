@@ -1,6 +1,6 @@
 //! The rules about a client that is the only user of a lock, and the behaviour without each of them.
 
-/// A rule of `zlock-zk/src/alone.rs`.
+/// A rule of `zlock-zk/src/queues/alone.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AloneRule {
     NextNumber,

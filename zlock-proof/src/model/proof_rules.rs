@@ -2,7 +2,7 @@
 
 use super::proof::Run;
 
-/// A rule of `zlock-zk/src/touches.rs`, or of the servers.
+/// A rule of `zlock-zk/src/session/touches.rs`, or of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProofRule {
     Committed,

@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use zlock_core::{Error, ErrorKind, Result, RuntimeThread};
 
 use crate::guard::LockGuard;
+use crate::guard::scope::Scope;
 use crate::hold::Hold;
-use crate::scope::Scope;
 
 thread_local! {
     /// The locks that this thread holds, each once for every guard that the thread has of it.

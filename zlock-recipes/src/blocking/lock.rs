@@ -8,9 +8,9 @@ use zlock_core::{LockPath, Result};
 use super::client::Client;
 use super::driver::Driver;
 use super::guard::BlockingGuard;
-use crate::dyn_lock::{DynLock, sealed};
-use crate::kind::Kind;
-use crate::lock::Lock;
+use crate::locks::dyn_lock::{DynLock, sealed};
+use crate::locks::handle::Lock;
+use crate::locks::kind::Kind;
 use crate::{Handoff, Participant};
 
 /// The blocking version of a lock. [`InterProcessMutex`], [`ReadLock`], [`WriteLock`], [`PermitRequest`] and [`MultiLock`]

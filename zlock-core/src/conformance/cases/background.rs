@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
-use crate::backend::CoordinationBackend;
-use crate::background::Job;
 use crate::conformance::case::MOMENT;
 use crate::conformance::{Case, Connection};
+use crate::contract::backend::CoordinationBackend;
+use crate::contract::background::Job;
 
 /// A job that ends, or never does.
 #[derive(Debug)]

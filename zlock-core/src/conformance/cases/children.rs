@@ -1,8 +1,8 @@
 //! `children`.
 
-use crate::backend::{Existence, Target};
 use crate::conformance::Case;
-use crate::label::Label;
+use crate::contract::backend::{Existence, Target};
+use crate::nodes::label::Label;
 
 /// A missing parent is returned as an empty queue.
 pub async fn missing_parent_is_an_empty_queue(case: &Case<'_>) {

@@ -1,8 +1,8 @@
 //! `children_up_to`.
 
-use crate::backend::{Existence, Target};
 use crate::conformance::Case;
-use crate::label::Label;
+use crate::contract::backend::{Existence, Target};
+use crate::nodes::label::Label;
 
 /// The node directly before `node` is included.
 pub async fn has_the_node_right_before(case: &Case<'_>) {

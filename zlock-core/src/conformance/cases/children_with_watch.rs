@@ -1,8 +1,8 @@
 //! `children_with_watch`.
 
-use crate::backend::Target;
 use crate::conformance::Case;
-use crate::label::Label;
+use crate::contract::backend::Target;
+use crate::nodes::label::Label;
 
 /// No change between the response and the watch is lost.
 pub async fn fires_on_any_change(case: &Case<'_>) {

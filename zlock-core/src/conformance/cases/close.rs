@@ -2,13 +2,13 @@
 
 use tokio::time::sleep;
 
-use crate::backend::{Close, Existence, Target};
 use crate::conformance::case::MOMENT;
 use crate::conformance::{Case, Connection};
+use crate::contract::backend::{Close, Existence, Target};
 use crate::error::{ErrorKind, Result};
-use crate::label::Label;
-use crate::node::Node;
-use crate::path::LockPath;
+use crate::nodes::label::Label;
+use crate::nodes::node::Node;
+use crate::nodes::path::LockPath;
 use crate::session::{CloseReason, SessionState};
 
 fn is_closed<T: std::fmt::Debug>(result: Result<T>) {

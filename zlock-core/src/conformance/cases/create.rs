@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::backend::{CreatedQueue, Target};
 use crate::conformance::Case;
 use crate::conformance::case::MOMENT;
+use crate::contract::backend::{CreatedQueue, Target};
 use crate::error::ErrorKind;
-use crate::label::Label;
-use crate::node_id::NodeId;
+use crate::nodes::label::Label;
+use crate::nodes::node_id::NodeId;
 
 /// A node ID that is not a UUID is refused with `InvalidArgument`.
 pub async fn token_that_is_no_uuid_is_refused(case: &Case<'_>) {

@@ -1,9 +1,9 @@
 //! `create_unlisted`.
 
-use crate::backend::{Created, CreatedQueue, Target};
 use crate::conformance::{Case, Connection};
-use crate::label::Label;
-use crate::path::LockPath;
+use crate::contract::backend::{Created, CreatedQueue, Target};
+use crate::nodes::label::Label;
+use crate::nodes::path::LockPath;
 use crate::session::SessionState;
 
 async fn create_unlisted(case: &Case<'_>, backend: &Connection, path: &LockPath) -> Created {

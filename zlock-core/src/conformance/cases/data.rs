@@ -2,10 +2,10 @@
 
 use tokio::time::sleep;
 
-use crate::backend::Target;
 use crate::conformance::Case;
 use crate::conformance::case::MOMENT;
-use crate::label::Label;
+use crate::contract::backend::Target;
+use crate::nodes::label::Label;
 
 /// The data is that of the create or of the last write, byte for byte.
 pub async fn is_what_was_given(case: &Case<'_>) {

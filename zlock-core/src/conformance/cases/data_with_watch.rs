@@ -2,13 +2,13 @@
 
 use tokio::time::{sleep, timeout};
 
-use crate::backend::{Existence, Target};
 use crate::conformance::case::MOMENT;
 use crate::conformance::{Case, Connection};
-use crate::label::Label;
-use crate::node::Node;
-use crate::path::LockPath;
-use crate::watch::{Watch, WatchEvent};
+use crate::contract::backend::{Existence, Target};
+use crate::contract::watch::{Watch, WatchEvent};
+use crate::nodes::label::Label;
+use crate::nodes::node::Node;
+use crate::nodes::path::LockPath;
 
 /// The data of a node that is there, and the watch.
 async fn look(backend: &Connection, path: &LockPath, node: &Node) -> (Vec<u8>, Watch) {

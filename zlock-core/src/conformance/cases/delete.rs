@@ -6,12 +6,12 @@ use std::task::Poll;
 
 use tokio::time::sleep;
 
-use crate::backend::{Deletion, Target};
 use crate::conformance::case::MOMENT;
 use crate::conformance::{Case, Connection};
-use crate::label::Label;
-use crate::node_id::NodeId;
-use crate::path::LockPath;
+use crate::contract::backend::{Deletion, Target};
+use crate::nodes::label::Label;
+use crate::nodes::node_id::NodeId;
+use crate::nodes::path::LockPath;
 
 /// A node or a parent that no longer exists is not an error.
 pub async fn gone_already_is_ok(case: &Case<'_>) {

@@ -1,11 +1,11 @@
 //! `exists_with_watch`.
 
-use crate::backend::{Existence, Target};
 use crate::conformance::{Case, Connection};
-use crate::label::Label;
-use crate::node::Node;
-use crate::path::LockPath;
-use crate::watch::{Watch, WatchEvent};
+use crate::contract::backend::{Existence, Target};
+use crate::contract::watch::{Watch, WatchEvent};
+use crate::nodes::label::Label;
+use crate::nodes::node::Node;
+use crate::nodes::path::LockPath;
 
 const WAITING: Label = Label::Permits { weight: 1, max: 3, granted: false };
 const GRANTED: Label = Label::Permits { weight: 1, max: 3, granted: true };

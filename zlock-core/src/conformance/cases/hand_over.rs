@@ -1,10 +1,10 @@
 //! `hand_over`.
 
-use crate::backend::{Deletion, HandOver, Target};
 use crate::conformance::{Case, Connection};
-use crate::label::Label;
-use crate::node::Node;
-use crate::path::LockPath;
+use crate::contract::backend::{Deletion, HandOver, Target};
+use crate::nodes::label::Label;
+use crate::nodes::node::Node;
+use crate::nodes::path::LockPath;
 
 /// A holder, and the two that are behind it.
 async fn three(case: &Case<'_>, a: &Connection, path: &LockPath) -> (Node, [Node; 2]) {

@@ -2,10 +2,10 @@
 
 use tokio::time::sleep;
 
-use crate::backend::Target;
 use crate::conformance::Case;
+use crate::contract::backend::Target;
 use crate::error::ErrorKind;
-use crate::label::Label;
+use crate::nodes::label::Label;
 
 /// The place, the ID and the session do not change.
 pub async fn place_token_and_session_stay(case: &Case<'_>) {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::backend::{Close, Target};
 use crate::conformance::Case;
 use crate::conformance::case::MOMENT;
+use crate::contract::backend::{Close, Target};
 use crate::error::ErrorKind;
-use crate::label::Label;
+use crate::nodes::label::Label;
 use crate::session::SessionState;
-use crate::session_listener::SessionListener;
+use crate::session::listener::SessionListener;
 
 /// The next state that is not `Suspended`: an outage may be seen or not.
 async fn next_settled(listener: &mut SessionListener) -> (u64, SessionState) {

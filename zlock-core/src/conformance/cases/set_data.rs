@@ -2,12 +2,12 @@
 
 use tokio::time::{sleep, timeout};
 
-use crate::backend::{Existence, Target};
 use crate::conformance::Case;
 use crate::conformance::case::MOMENT;
+use crate::contract::backend::{Existence, Target};
+use crate::contract::watch::WatchEvent;
 use crate::error::ErrorKind;
-use crate::label::Label;
-use crate::watch::WatchEvent;
+use crate::nodes::label::Label;
 
 /// Any session may write.
 pub async fn any_session_may(case: &Case<'_>) {

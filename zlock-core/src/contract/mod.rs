@@ -1,0 +1,5 @@
+//! What a store must offer to be a backend.
+
+pub(crate) mod backend;
+pub(crate) mod background;
+pub(crate) mod watch;

@@ -1,0 +1,469 @@
+//! The options of the etcd backend.
+
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use zlock_core::kit;
+use zlock_core::probe::{Probe, Protocol};
+use zlock_core::{
+    ConnectUrl, Environment, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy, TextOrFile,
+};
+
+use crate::keys::key::Keys;
+
+/// etcd's own client port.
+const DEFAULT_PORT: u16 = 2379;
+
+/// The shortest TTL that a server with default timings grants.
+const MIN_TTL: Duration = Duration::from_secs(2);
+
+/// The longest time for any option.
+const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The longest wait for one server's answer before another server is asked.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// The longest wait for a connection before another one is tried.
+const MAX_CONNECTION_TIME: Duration = Duration::from_secs(5);
+
+/// The options of an [`EtcdBackend`](crate::EtcdBackend): the cluster's hosts, timeouts and credentials.
+///
+/// [`EtcdBackend::connect`](crate::EtcdBackend::connect) checks them before it sends anything.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use zlock::etcd::EtcdOptions;
+///
+/// # fn main() -> zlock::Result<()> {
+/// let by_url = EtcdOptions::from_url("etcd://h1:2379,h2:2379,h3:2379/production?session_timeout=10s")?;
+/// let secured = EtcdOptions::new(["h1:2379", "h2:2379"])
+///     .with_ttl(Duration::from_secs(10))
+///     .with_user("orders", "secret");
+/// # let _ = (by_url, secured);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct EtcdOptions {
+    pub(crate) kit: kit::Options,
+    pub(crate) prefix: Option<LockPath>,
+    pub(crate) ttl: Duration,
+    pub(crate) user: Option<(String, TextOrFile)>,
+    pub(crate) batching: bool,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::config::tls::Tls>,
+}
+
+impl EtcdOptions {
+    /// Returns `true` if the servers may know who the client is, and restrict what it may do.
+    pub(crate) fn has_identity(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(|tls| tls.identity.is_some()) {
+            return true;
+        }
+        self.user.is_some()
+    }
+
+    /// Returns the prefix of all keys, such as `/production`. Empty without one. [`node_key`](Self::node_key) includes it.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        self.prefix.as_ref().map_or("", LockPath::as_str)
+    }
+
+    /// Creates options for a cluster of these hosts, each `host:port` or `host` (port 2379), with an IPv6 address in
+    /// brackets. Everything else has the default of its `with_` method.
+    #[must_use]
+    pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self::with_kit(kit::Options::new(hosts))
+    }
+
+    /// Creates options for the cluster that a domain names by SRV records: those of `_etcd-client-ssl._tcp` with TLS,
+    /// otherwise those of `_etcd-client._tcp`, like etcd's own clients. Everything else has the default of its `with_`
+    /// method. Needs the feature `srv`.
+    ///
+    /// DNS is queried for the first session, and again whenever a server fails. The servers of one priority are tried in an
+    /// order by weight, and then those of the next priority.
+    #[must_use]
+    pub fn srv(domain: impl Into<String>) -> Self {
+        Self::with_kit(kit::Options::srv(domain))
+    }
+
+    fn with_kit(kit: kit::Options) -> Self {
+        EtcdOptions {
+            kit,
+            prefix: None,
+            ttl: Duration::from_secs(10),
+            user: None,
+            batching: true,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Parses `etcd://host:port,host:port/prefix?name=value&name=value`, or `etcd+srv://domain/prefix?name=value`, which
+    /// finds the servers as [`srv`](Self::srv) does. The parameters are `session_timeout` (or its synonym `ttl`),
+    /// `connect_timeout` and `operation_timeout`, each with a duration such as `10s` or `500ms`. Credentials are not
+    /// accepted in a URL: use [`with_user`](Self::with_user).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`](zlock_core::ErrorKind::InvalidUrl), with what is wrong and where.
+    pub fn from_url(url: &str) -> Result<Self> {
+        Self::from_connect_url(&ConnectUrl::parse(url)?)
+    }
+
+    /// Creates the options from a parsed URL.
+    ///
+    /// # Errors
+    /// Those of [`from_url`](Self::from_url).
+    pub fn from_connect_url(url: &ConnectUrl) -> Result<Self> {
+        if !["etcd", "etcd+srv"].contains(&url.scheme()) {
+            let scheme = Excerpt::of(url.scheme());
+            return Err(url.refuse(format!("the scheme is {scheme:?}, expected \"etcd\"")));
+        }
+        let mut options = Self::with_kit(kit::Options::from_url(url, DEFAULT_PORT)?);
+        options.prefix = url.path().cloned();
+        options.ttl = match (url.duration("session_timeout")?, url.duration("ttl")?) {
+            (Some(_), Some(_)) => {
+                return Err(url.refuse("session_timeout and ttl are the same: give one of them"));
+            }
+            (timeout, ttl) => timeout.or(ttl).unwrap_or(options.ttl),
+        };
+        options.kit.read_url(url)?;
+        url.refuse_params_but(&["session_timeout", "ttl", "connect_timeout", "operation_timeout"])?;
+        options.check().map_err(|why| url.refuse(why))?;
+        Ok(options)
+    }
+
+    /// Adds the user and the TLS files of an environment.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if `ZLOCK_AUTH` is set.
+    /// - [`ErrorKind::FeatureDisabled`](zlock_core::ErrorKind::FeatureDisabled) for TLS without its feature.
+    pub fn with_environment(mut self, environment: &Environment) -> Result<Self> {
+        if environment.auth().is_some() {
+            return Err(environment.refuse_auth("etcd:// takes none, only a user and a password"));
+        }
+        if let Some((user, password)) = environment.user() {
+            self = self.with_user(user, password.clone());
+        }
+        #[cfg(feature = "tls")]
+        {
+            if let Some(ca) = environment.ca_file() {
+                self = self.with_tls(ca);
+            }
+            if let Some((certificate, key)) = environment.identity_files() {
+                self = self.with_tls_identity(certificate, key);
+            }
+        }
+        #[cfg(not(feature = "tls"))]
+        if environment.ca_file().is_some() {
+            return Err(Environment::feature_disabled("ZLOCK_CA_FILE", "etcd-tls"));
+        }
+        Ok(self)
+    }
+
+    /// Sets the name servers that look up the domain of [`srv`](Self::srv). Defaults to those of the system. Has no effect on
+    /// options with hosts.
+    #[must_use]
+    pub fn with_nameservers(mut self, nameservers: impl IntoIterator<Item = SocketAddr>) -> Self {
+        if let Some(srv) = &mut self.kit.srv {
+            srv.nameservers = nameservers.into_iter().collect();
+        }
+        self
+    }
+
+    /// Sets the path that is prepended to every key. Defaults to none.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: LockPath) -> Self {
+        self.prefix = Some(prefix);
+        self
+    }
+
+    /// Sets the TTL of the session's lease: how long the cluster keeps the locks of a silent client, in whole
+    /// seconds, at least 2. Defaults to 10 seconds. The server may grant more. A short TTL frees the locks of a dead
+    /// process sooner, but a shorter outage costs a live process its locks.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets how long [`EtcdBackend::connect`](crate::EtcdBackend::connect) waits for a session. Defaults to 15 seconds.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+        self.kit.connect_timeout = timeout;
+        self
+    }
+
+    /// Returns the time limit that [`with_connect_timeout`](Self::with_connect_timeout) sets.
+    #[must_use]
+    pub fn connect_timeout(&self) -> Duration {
+        self.kit.connect_timeout
+    }
+
+    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
+    /// With a limit much shorter than the TTL, operations fail during outages that the session survives.
+    #[must_use]
+    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
+        self.kit.operation_timeout = timeout;
+        self
+    }
+
+    /// Sets how a failed request is retried at the next server, within the operation timeout. Defaults to 30 retries,
+    /// with random delays that increase from 20 milliseconds to 1 second. Waiting for a session is not a retry.
+    #[must_use]
+    pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
+        self.kit.retry = policy;
+        self
+    }
+
+    /// Sets whether writes of different locks may leave together, as nested transactions of one. Defaults to `true`. Without
+    /// it, each write is a request of its own.
+    #[must_use]
+    pub fn with_batching(mut self, batching: bool) -> Self {
+        self.batching = batching;
+        self
+    }
+
+    /// Authenticates as this user. A password in a file is read for each new connection. The user's role must permit reading
+    /// and writing all keys that begin with the prefix and a slash; without a prefix, all keys that begin with a slash.
+    #[must_use]
+    pub fn with_user(mut self, name: impl Into<String>, password: impl Into<TextOrFile>) -> Self {
+        self.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// Enables TLS. A server is trusted if its certificate is signed by one of these authorities and is valid for its
+    /// name.
+    ///
+    /// A string is the certificates as PEM. A path is a file that is read for each new connection, even within a session.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(mut self, ca_pem: impl Into<TextOrFile>) -> Self {
+        self.tls.get_or_insert_default().ca_pem = Some(ca_pem.into());
+        self
+    }
+
+    /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
+    /// a file that is read for each new connection.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls_identity(
+        mut self,
+        certificate_pem: impl Into<TextOrFile>,
+        key_pem: impl Into<TextOrFile>,
+    ) -> Self {
+        self.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
+        self
+    }
+
+    /// Returns the key of a lock's node, including the prefix. The key exists as long as the lock is held, and its
+    /// create revision is the number of the fencing token. Compare it in your own transactions. The server then refuses
+    /// the writes of a holder that has not noticed the loss of the lock.
+    ///
+    /// Checking only that the key exists is not enough: a later node of the same session may have the same key.
+    ///
+    /// # Examples
+    /// With the `etcd-client` crate:
+    /// ```no_run
+    /// # use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+    /// # async fn f(options: zlock::etcd::EtcdOptions, guard: zlock::Guard, mut etcd: etcd_client::Client)
+    /// # -> Result<bool, etcd_client::Error> {
+    /// let key = options.node_key(guard.path(), &guard.node());
+    /// let token = guard.fencing_token().number().cast_signed();
+    /// let held = Compare::create_revision(key, CompareOp::Equal, token);
+    /// let write = Txn::new().when([held]).and_then([TxnOp::put("prices", "17", None)]);
+    /// let written = etcd.txn(write).await?.succeeded(); // false if the lock is not held: nothing was written
+    /// # Ok(written)
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn node_key(&self, lock: &LockPath, node: &NodeName) -> String {
+        Keys::new(self.prefix(), lock).of(node)
+    }
+
+    /// Returns a host with its port.
+    pub(crate) fn authority(host: &str) -> String {
+        Host::parse(host).map_or_else(|_| host.to_owned(), |host| host.authority(DEFAULT_PORT))
+    }
+
+    /// Returns the current servers, each with its port, the preferred ones first.
+    pub(crate) async fn servers(&self) -> Result<Vec<String>, String> {
+        let service = if self.uses_tls() { "_etcd-client-ssl._tcp" } else { "_etcd-client._tcp" };
+        let servers = self.kit.servers(service).await?;
+        Ok(servers.iter().flatten().map(|host| Self::authority(host)).collect())
+    }
+
+    /// Returns `true` if a file must be read before a connection is made.
+    pub(crate) fn has_files(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(crate::config::tls::Tls::has_files) {
+            return true;
+        }
+        self.user.as_ref().is_some_and(|(_, password)| password.file().is_some())
+    }
+
+    /// Finds out why a connect to these servers does not succeed.
+    pub(crate) fn probe(&self, servers: &[String]) -> Probe {
+        Probe::new(Protocol::Etcd, self.uses_tls(), servers.iter().cloned())
+    }
+
+    #[cfg(feature = "tls")]
+    fn uses_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "the same signature with and without the feature")]
+    fn uses_tls(&self) -> bool {
+        false
+    }
+
+    /// How long one server may take to answer a request before the next one is asked.
+    pub(crate) fn answer_time(&self) -> Duration {
+        (self.ttl / 4).min(MAX_ANSWER_TIME)
+    }
+
+    /// How long one server may take to answer a keep-alive. Keep-alives are sent every third of the session's TTL, and this
+    /// is short enough to try three servers before the session ends.
+    pub(crate) fn keep_alive_time(&self) -> Duration {
+        (self.ttl / 6).min(MAX_ANSWER_TIME)
+    }
+
+    /// How long an attempt to connect and to authenticate may take. A long limit prevents a busy server from checking
+    /// passwords in vain. A short one replaces an attempt that hangs soon enough for the session to survive it.
+    pub(crate) fn connection_time(&self) -> Duration {
+        (self.ttl / 3).min(MAX_CONNECTION_TIME)
+    }
+
+    /// Checks everything that can be checked without I/O.
+    pub(crate) fn validate(&self) -> Result<()> {
+        self.check().map_err(|why| self.kit.invalid(why))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.kit.check_hosts()?;
+        let ttl = self.ttl;
+        if ttl < MIN_TTL || ttl > MAX_TIME || ttl.subsec_nanos() != 0 {
+            return Err(format!(
+                "the session timeout (ttl) of {ttl:?} is not a number of whole seconds between {MIN_TTL:?} and {MAX_TIME:?}"
+            ));
+        }
+        self.kit.check_timeouts(MAX_TIME)?;
+        if self.user.as_ref().is_some_and(|(name, _)| name.is_empty()) {
+            return Err("the user is empty".into());
+        }
+        // Files are not read here, which may be on the runtime's thread.
+        if self.has_files() { Ok(()) } else { self.check_contents() }
+    }
+
+    /// Checks credentials and certificates. Reads those that are in files.
+    pub(crate) fn check_contents(&self) -> Result<(), String> {
+        if let Some((_, password)) = &self.user {
+            password.read_secret()?;
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            tls.options()?;
+        }
+        Ok(())
+    }
+}
+
+/// Shows the options without credentials.
+impl fmt::Debug for EtcdOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdOptions")
+            .field("hosts", &self.kit.hosts)
+            .field("prefix", &self.prefix)
+            .field("ttl", &self.ttl)
+            .field("connect_timeout", &self.kit.connect_timeout)
+            .field("operation_timeout", &self.kit.operation_timeout)
+            .field("retry", &self.kit.retry)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zlock_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_url_says_it_all() {
+        let options = EtcdOptions::from_url(
+            "etcd://h1,[::1]:2380/app/x?ttl=4s&connect_timeout=1m&operation_timeout=500ms",
+        )
+        .unwrap();
+        assert_eq!(options.kit.hosts, ["h1:2379", "[::1]:2380"]);
+        assert_eq!(options.prefix.as_ref().unwrap().as_str(), "/app/x");
+        assert_eq!(options.ttl, Duration::from_secs(4));
+        let same = EtcdOptions::from_url("etcd://h?session_timeout=4s").unwrap();
+        assert_eq!(same.ttl, Duration::from_secs(4));
+        assert_eq!(options.kit.connect_timeout, Duration::from_secs(60));
+        assert_eq!(options.kit.operation_timeout, Duration::from_millis(500));
+    }
+
+    #[test]
+    fn hosts_have_ports() {
+        let hosts = ["a", "b:1", "[::1]"].map(EtcdOptions::authority);
+        assert_eq!(hosts, ["a:2379", "b:1", "[::1]:2379"]);
+    }
+
+    #[test]
+    fn bad_urls_are_refused_with_the_offending_part() {
+        for (url, part) in [
+            ("zk://h", "\"zk\""),
+            ("etcd:///x", "no host"),
+            ("etcd://h?tttl=4s", "\"tttl\""),
+            ("etcd://h?ttl=4", "ttl=4"),
+            ("etcd://h?ttl=1s", "(ttl) of 1s is not a number of whole seconds between 2s"),
+            ("etcd://h?ttl=2500ms", "(ttl) of 2.5s"),
+            ("etcd://h?session_timeout=1ms", "session timeout (ttl) of 1ms"),
+            ("etcd://h?session_timeout=4s&ttl=4s", "session_timeout and ttl are the same"),
+            ("etcd://h:0", "\"0\""),
+        ] {
+            let error = EtcdOptions::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{url}");
+            assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn bad_options_are_refused_with_the_offending_part() {
+        let good = || EtcdOptions::new(["h:2379"]);
+        good().validate().unwrap();
+        for (options, part) in [
+            (EtcdOptions::new(Vec::<String>::new()), "no host"),
+            (EtcdOptions::new(["h:2379", "h:x"]), "\"h:x\""),
+            (EtcdOptions::new(["h1,h2"]), "\"h1,h2\""),
+            (EtcdOptions::new(["http://h"]), "\"http://h\""),
+            (EtcdOptions::new(["h?a=1"]), "\"h?a=1\""),
+            (EtcdOptions::new(["h", ""]), "host 2 is empty"),
+            (good().with_ttl(Duration::from_secs(1)), "(ttl) of 1s"),
+            (good().with_ttl(Duration::from_millis(2001)), "(ttl) of 2.001s"),
+            (good().with_ttl(Duration::MAX), "ttl"),
+            (good().with_connect_timeout(Duration::MAX), "connect timeout"),
+            (good().with_operation_timeout(Duration::ZERO), "operation timeout"),
+            (good().with_user("", "x"), "user is empty"),
+        ] {
+            let error = options.validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_not_shown() {
+        let shown = format!("{:?}", EtcdOptions::new(["h"]).with_user("me", "secret"));
+        assert!(shown.contains("me") && !shown.contains("secret"), "{shown}");
+    }
+}

@@ -1,0 +1,6 @@
+//! Keys, values and revisions: where a node is, what stands there, and when.
+
+pub(crate) mod key;
+pub(crate) mod names;
+pub(crate) mod revision;
+pub(crate) mod value;

@@ -1,0 +1,271 @@
+//! Creating a node in a queue, even if the response is lost.
+
+use std::ops::ControlFlow::{Break, Continue};
+use std::sync::Arc;
+
+use etcd_client::{KeyValue, PutOptions, Txn, TxnOp};
+use tokio::time::Instant;
+use zlock_core::kit::{Attempt, SessionKey, repeat};
+use zlock_core::{Created, DeletionNotice, ErrorKind, Excerpt, Label, NodeId, Result};
+
+use crate::connection::connect::By;
+use crate::error::Failure;
+use crate::keys::key::PlaceName;
+use crate::keys::revision;
+use crate::keys::value;
+use crate::operations::operation::{Attempted, Operation};
+use crate::operations::write::check_size;
+use crate::requests::txn::{Answer, Write, get, get_last_two, was_created_at};
+use crate::session::contents::Contents;
+use crate::session::lease::prove;
+use crate::session::renewal::Renewal;
+use crate::session::{Live, Shared, lease_id};
+
+/// Creates the node with this ID, or finds it if an earlier attempt created it.
+pub(crate) async fn create(
+    mut operation: Operation<'_>,
+    label: Label,
+    node_id: &NodeId,
+    data: &[u8],
+) -> Result<Created> {
+    if !node_id.is_uuid() {
+        let why = format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()));
+        return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
+    }
+    check_size(&operation, data)?;
+    let value = [&value::head(Some(node_id), label), data].concat();
+    let mut create = Create { wanted: Wanted { node_id, label, value: &value }, lost_in: None, taken: None };
+    let created = repeat(&mut operation, &mut create).await;
+    if let Some((_, live)) = create.taken
+        && created.is_err()
+        && !operation.budget.ambiguous
+    {
+        live.names.free(node_id, None);
+    }
+    created
+}
+
+/// The node to create.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    node_id: &'a NodeId,
+    label: Label,
+    value: &'a [u8],
+}
+
+/// The creation of a node.
+struct Create<'a> {
+    wanted: Wanted<'a>,
+    /// The session in which a create of unknown outcome was sent.
+    lost_in: Option<SessionKey>,
+    taken: Taken,
+}
+
+/// The session in which a name was taken for the node.
+type Taken = Option<(SessionKey, Arc<Live>)>;
+
+impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
+    type Output = Created;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Created> {
+        if self.lost_in != Some(lease) {
+            // A node that was created in an earlier session of ours is gone, because its lease was revoked before this
+            // session began.
+            (self.lost_in, operation.budget.ambiguous) = (None, false);
+        }
+        let live = live(operation.shared, lease, self.wanted.node_id, &mut self.taken)?;
+        let attempted = if self.lost_in.is_some() {
+            recover(operation, lease, &live, self.wanted.node_id).await
+        } else {
+            append(operation, lease, &live, self.wanted).await
+        };
+        match attempted {
+            Ok(Some(created)) => return Ok(Break(created)),
+            // Nothing was created, and nothing will be. The known fence is current.
+            Ok(None) => operation.budget.ambiguous = false,
+            Err(_) => {}
+        }
+        self.lost_in = operation.budget.ambiguous.then_some(lease);
+        attempted.map(|_| Continue(()))
+    }
+}
+
+/// Returns what is kept for the session. The node must be new at the first attempt in a session.
+fn live(
+    shared: &Shared,
+    lease: SessionKey,
+    node_id: &NodeId,
+    taken: &mut Taken,
+) -> Result<Arc<Live>, Failure> {
+    if let Some((_, live)) = taken.as_ref().filter(|(since, _)| *since == lease) {
+        return Ok(live.clone());
+    }
+    let live = shared.live(lease)?;
+    if live.names.get(node_id).is_some() {
+        return Err(Failure::NodeIdInUse);
+    }
+    Ok(taken.insert((lease, live)).1.clone())
+}
+
+/// Returns the key that the node has or will have.
+fn key(operation: &Operation<'_>, lease: SessionKey, live: &Live, node_id: &NodeId) -> String {
+    let number = live.names.take(operation.keys.prefix(), node_id);
+    operation.keys.of(PlaceName::new(lease.id, number))
+}
+
+/// One transaction: puts the key if it does not exist, and reads the queue. `None` if the fence was raised in between, or if
+/// the name belongs to another client.
+async fn append(
+    operation: &mut Operation<'_>,
+    lease: SessionKey,
+    live: &Live,
+    Wanted { node_id, label, value }: Wanted<'_>,
+) -> Result<Option<Created>, Failure> {
+    let (key, range) = (key(operation, lease, live, node_id), operation.keys.range());
+    // An exclusive lock waits for the node right before it: the newest key except that of this very transaction.
+    let is_exclusive = matches!(label, Label::Lock | Label::Write);
+    let listing = if is_exclusive { get_last_two(range) } else { get(range) };
+    let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
+    let carried = fence.known();
+    let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease_id(lease))));
+    let renewal = live.renewal();
+    let when = vec![was_created_at(&key, 0), fence.is(carried)];
+    let (then, or_else) = (vec![put, listing], vec![fence.get()]);
+    let write = Write::new(&operation.keys, &key, value.len(), when, then, or_else);
+    // The answers of a batch must not be late because one of them is long.
+    let answer = if is_exclusive {
+        operation.write(lease, write).await?
+    } else {
+        operation.write_alone(lease, write.request).await?
+    };
+    if answer.succeeded() {
+        // Until the caller knows the node.
+        operation.budget.ambiguous = true;
+        let own = own(operation, lease, live, node_id, renewal, &answer).await?;
+        let gets = answer.gets();
+        let listed =
+            gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
+        let listed = listed.unwrap_or_default();
+        if listed.is_whole() || listed.kvs.iter().all(|kv| operation.keys.node(kv).is_some()) {
+            return Ok(finish(operation, lease, live, node_id, &key, listed, own));
+        }
+        // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
+        let read = Box::pin(operation.read(lease, operation.keys.range())).await;
+        let read = read?;
+        let listed = Listed::of(read.kvs(), read.count(), revision::of(read.header()));
+        return Ok(finish(operation, lease, live, node_id, &key, listed, own));
+    }
+    let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
+    if raised == carried {
+        // The fence is unchanged, so the key exists.
+        tracing::warn!(%key, "the key exists already: does another client use this session's lease?");
+        live.names.take_another(node_id);
+    }
+    Ok(None)
+}
+
+/// Makes sure that no create of unknown outcome takes effect from now on, and finds out whether one has.
+async fn recover(
+    operation: &mut Operation<'_>,
+    lease: SessionKey,
+    live: &Live,
+    node_id: &NodeId,
+) -> Result<Option<Created>, Failure> {
+    let key = key(operation, lease, live, node_id);
+    let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
+    let renewal = live.renewal();
+    let txn = Txn::new().and_then([fence.raise(), get(operation.keys.range())]);
+    let answer = operation.write_alone(lease, txn).await?;
+    fence.raised_by(&answer);
+    let gets = answer.gets();
+    let listed = gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
+    let listed = listed.unwrap_or_default();
+    if find(operation, lease, node_id, &key, listed).is_none() {
+        return Ok(None);
+    }
+    let own = own(operation, lease, live, node_id, renewal, &answer).await?;
+    Ok(finish(operation, lease, live, node_id, &key, listed, own))
+}
+
+/// The minimum part of a lease's life that must be left for a create to rely on a keep-alive, as a divisor.
+const LEFT: u32 = 3;
+
+/// Adds the node, whose create was just answered: from here on, the backend reports its deletion. A session at rest gets a
+/// deadline, which requires a proof that the lease lives.
+async fn own(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    live: &Live,
+    node_id: &NodeId,
+    renewal: Option<Renewal>,
+    answer: &Answer,
+) -> Result<DeletionNotice, Failure> {
+    let sessions = &operation.shared.sessions;
+    let confirmed = renewal.filter(|renewal| renewal.is_confirmed_by(answer.header()));
+    let deadline = confirmed.map(|renewal| renewal.sent + live.life);
+    if let Some(deadline) = deadline.filter(|deadline| *deadline > Instant::now() + live.life / LEFT) {
+        return Ok(sessions.insert_own(lease, node_id, deadline)?);
+    }
+    if let Some(deletion) = sessions.insert_own_if_active(lease, node_id)? {
+        return Ok(deletion);
+    }
+    let (proof, until) = (Box::pin(prove(operation.shared, lease, live)), operation.budget.deadline());
+    let deadline = operation.shared.send(lease, until, By::Member, proof).await?;
+    Ok(sessions.insert_own(lease, node_id, deadline)?)
+}
+
+/// Keys of a queue's range.
+#[derive(Clone, Copy, Default)]
+struct Listed<'a> {
+    kvs: &'a [KeyValue],
+    /// The number of keys.
+    count: i64,
+    revision: i64,
+}
+
+impl<'a> Listed<'a> {
+    fn of(kvs: &'a [KeyValue], count: i64, revision: i64) -> Self {
+        Listed { kvs, count, revision }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.kvs.len() as i64 >= self.count
+    }
+}
+
+/// Finds the key of the node among those listed.
+fn find<'a>(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    node_id: &NodeId,
+    key: &str,
+    listed: Listed<'a>,
+) -> Option<&'a KeyValue> {
+    let kv = listed.kvs.iter().find(|kv| kv.key() == key.as_bytes())?;
+    let name = operation.keys.name(kv.key())?;
+    // A value that another client has overwritten names no node. The name and the lease must suffice then.
+    let is_it = value::read(name, kv.value()).id.is_none_or(|id| id == node_id.as_str());
+    (is_it && kv.lease() == lease_id(lease)).then_some(kv)
+}
+
+/// Completes the answer if the node exists.
+fn finish(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    live: &Live,
+    node_id: &NodeId,
+    key: &str,
+    listed: Listed<'_>,
+    deletion: DeletionNotice,
+) -> Option<Created> {
+    let kv = find(operation, lease, node_id, key, listed)?;
+    let name = operation.keys.name(kv.key())?;
+    live.names.created(node_id, kv.create_revision());
+    let queue = operation.queue(lease, listed.kvs);
+    let node = queue.find(node_id)?.clone();
+    if node.label != Label::Lock {
+        operation.shared.contents.insert(node_id, Contents::of(name, kv));
+    }
+    operation.shared.listings.note(&operation.keys, &queue, listed.is_whole(), listed.revision);
+    Some(Created::new(node, queue, lease.epoch, deletion))
+}

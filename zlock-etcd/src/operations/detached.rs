@@ -1,0 +1,91 @@
+//! Places that have lost their lease.
+//!
+//! A `put` without a lease, such as an operator's, detaches the key from its lease. The session continues to hold the lock or
+//! to wait for it: the key exists and keeps its place. But it is no longer removed with the session. So it counts as long as
+//! the lease in its name is live. After that, any client that finds it in the queue removes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use tokio::time::Instant;
+use zlock_core::kit::SessionKey;
+use zlock_core::{Node, SessionId};
+
+use crate::connection::connect::{By, kv};
+use crate::error::Failure;
+use crate::keys::key::{self, PlaceName};
+use crate::keys::revision;
+use crate::operations::operation::Operation;
+use crate::requests::txn::{Answer, is_still};
+use crate::session::lease::term;
+
+/// The result of checking the places without a lease in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detached {
+    /// Some had no live owner and were removed.
+    Removed,
+    /// All that exist have a live owner. None of these leases ends before this time, after which the check must be repeated.
+    Owned { look_again: Option<Instant> },
+}
+
+/// Removes those places that have no lease and whose owner's session is over.
+pub(crate) async fn clear(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    nodes: &[Node],
+) -> Result<Detached, Failure> {
+    let (mut removed, mut look_again) = (false, None);
+    for node in nodes.iter().filter(|node| node.session.is_none()) {
+        let Some(place) = PlaceName::parse(node.name.as_str()) else { continue };
+        match left(operation, lease, place.lease).await? {
+            None => {
+                remove(operation, lease, node).await?;
+                removed = true;
+            }
+            Some(left) => {
+                let at = Instant::now() + left;
+                look_again = Some(look_again.map_or(at, |other: Instant| other.min(at)));
+            }
+        }
+    }
+    Ok(if removed { Detached::Removed } else { Detached::Owned { look_again } })
+}
+
+/// Returns how long a lease lives unless it is kept alive. `None` if it does not exist.
+///
+/// A leader that was replaced, or is new, may not know a lease. So its answer counts only between two reads in the same term.
+async fn left(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    session: SessionId,
+) -> Result<Option<Duration>, Failure> {
+    let key = key::fence(operation.shared.options.prefix(), lease.id, 0);
+    let number = session.get().cast_signed();
+    loop {
+        let key = key.clone();
+        let ask = move |client: Arc<Client>| async move {
+            let before = term(&client, &key).await?;
+            let answer = client.lease_client().time_to_live(number, None).await?;
+            Ok((answer, before == term(&client, &key).await?))
+        };
+        let (answer, is_one_term) = operation.ask(lease, By::Cluster, ask).await?;
+        if answer.granted_ttl() > 0 {
+            return Ok(Some(Duration::from_secs(answer.ttl().max(1).cast_unsigned())));
+        }
+        if is_one_term {
+            return Ok(None);
+        }
+    }
+}
+
+async fn remove(operation: &Operation<'_>, lease: SessionKey, node: &Node) -> Result<(), Failure> {
+    let key = operation.keys.of(&node.name);
+    tracing::warn!(%key, "removing a place that lost its lease, and whose session is over");
+    let has_no_lease = Compare::lease(key.as_str(), CompareOp::Equal, 0);
+    let txn = Txn::new().when([is_still(&key, node), has_no_lease]).and_then([TxnOp::delete(key, None)]);
+    let ask = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
+    let answer = Answer::of(operation.ask(lease, By::Cluster, ask).await?);
+    operation.shared.newest.saw(revision::of(answer.header()));
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Relabelling an own node: a new value under the same key.
+
+use std::ops::ControlFlow::{Break, Continue};
+
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use zlock_core::Node;
+use zlock_core::kit::{Attempt, SessionKey};
+
+use crate::error::Failure;
+use crate::keys::revision;
+use crate::keys::value;
+use crate::operations::operation::{Attempted, Operation};
+use crate::requests::txn::{Write, is_still};
+use crate::session::contents::Contents;
+use crate::session::lease;
+
+/// Rewrites a node's value with another label and the existing data. The key keeps its create revision, and therefore its
+/// place. Contains the node as it will be.
+pub(crate) struct Relabel(pub(crate) Node);
+
+impl<'o> Attempt<Operation<'o>, Failure> for Relabel {
+    type Output = Node;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Node> {
+        let Relabel(node) = self;
+        if node.session.is_some_and(|id| id != lease.id) {
+            return Err(Failure::OtherSession);
+        }
+        match once(operation, lease, node).await? {
+            Outcome::Done => Ok(Break(node.clone())),
+            Outcome::Gone => Err(operation.node_deleted()),
+            Outcome::Unknown => Ok(Continue(())),
+        }
+    }
+}
+
+enum Outcome {
+    Done,
+    Gone,
+    /// The contents of the node were unknown, but are known now.
+    Unknown,
+}
+
+/// One transaction: writes if the node has the known contents, otherwise reads them.
+async fn once(operation: &mut Operation<'_>, lease: SessionKey, node: &Node) -> Result<Outcome, Failure> {
+    let key = operation.keys.of(&node.name);
+    let (name, contents) = (node.name.as_str(), &operation.shared.contents);
+    // No key was written at revision 0.
+    let unknown = Contents { label: node.label, data: [].into(), revision: 0 };
+    let known = contents.get(&node.id).filter(|known| known.label != node.label).unwrap_or(unknown);
+    // Data that another client wrote in between, such as a revocation, must not be lost.
+    let unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, known.revision);
+    // A put that does not keep the lease explicitly would detach the key from it.
+    let options = PutOptions::new().with_ignore_lease();
+    let node_id = (node.id.as_str() != name).then_some(&node.id);
+    let value = [&value::head(node_id, node.label), &*known.data].concat();
+    let size = value.len();
+    let put = vec![TxnOp::put(key.as_str(), value, Some(options))];
+    let (when, get) = (vec![is_still(&key, node), unchanged], vec![TxnOp::get(key.as_str(), None)]);
+    let write = Write::new(&operation.keys, &key, size, when, put, get);
+    let answer = operation.write(lease, write).await?;
+    if answer.succeeded() {
+        contents.insert(
+            &node.id,
+            Contents { label: node.label, data: known.data, revision: revision::of(answer.header()) },
+        );
+        return Ok(Outcome::Done);
+    }
+    let gets = answer.gets();
+    let now = gets.first().and_then(|get| get.kvs().first());
+    let Some(now) =
+        now.filter(|kv| kv.create_revision() == node.sequence.get()).map(|kv| Contents::of(name, kv))
+    else {
+        lease::missed(operation.shared, lease, node).await?;
+        return Ok(Outcome::Gone);
+    };
+    let outcome = if now.label == node.label { Outcome::Done } else { Outcome::Unknown };
+    contents.insert(&node.id, now);
+    Ok(outcome)
+}

@@ -1,0 +1,116 @@
+//! Writing a node's data.
+
+use std::ops::ControlFlow::{Break, Continue};
+
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{ErrorKind, Node, Result};
+
+use crate::error::Failure;
+use crate::keys::value;
+use crate::operations::operation::{Attempted, Operation};
+use crate::requests::txn::{Write, is_still};
+use crate::session::lease;
+
+/// The maximum size of the data. The rest of one request is well below what remains of the server's 1.5 MB.
+const MAX_DATA: usize = 1_000_000;
+
+/// Refuses a size that the server would refuse, before anything is sent.
+pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
+    if data.len() <= MAX_DATA {
+        return Ok(());
+    }
+    let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
+    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
+}
+
+/// Writes the data of a node. Its label does not change.
+pub(crate) struct SetData<'a> {
+    node: &'a Node,
+    now: Now,
+    data: &'a [u8],
+}
+
+impl<'a> SetData<'a> {
+    pub(crate) fn new(node: &'a Node, data: &'a [u8]) -> Self {
+        SetData { node, now: Now::of(node), data }
+    }
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for SetData<'_> {
+    type Output = ();
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<()> {
+        match write(operation, lease, self.node, &self.now, self.data).await? {
+            Outcome::Done => return Ok(Break(())),
+            Outcome::Gone => return Err(operation.node_deleted()),
+            Outcome::Is(other) => self.now = other,
+        }
+        Ok(Continue(()))
+    }
+}
+
+/// The known value of a node's key.
+enum Now {
+    /// A value of zlock that begins with these lines.
+    Lines(Vec<u8>),
+    /// A value that begins with these lines, written at this revision. There are no lines if another program wrote the value.
+    Read { lines: Vec<u8>, revision: i64 },
+}
+
+impl Now {
+    fn of(node: &Node) -> Self {
+        let is_named_by_id = node.id.as_str() == node.name.as_str();
+        Now::Lines(value::head((!is_named_by_id).then_some(&node.id), node.label))
+    }
+}
+
+enum Outcome {
+    Done,
+    Gone,
+    /// The key did not have the expected contents, but these.
+    Is(Now),
+}
+
+/// One transaction: writes if the key has the expected contents, otherwise reads it.
+async fn write(
+    operation: &mut Operation<'_>,
+    lease: SessionKey,
+    node: &Node,
+    now: &Now,
+    data: &[u8],
+) -> Result<Outcome, Failure> {
+    let key = operation.keys.of(&node.name);
+    let mut conditions = vec![is_still(&key, node)];
+    let value = match now {
+        Now::Lines(lines) => {
+            conditions.extend(value::has_head(&key, lines));
+            [lines, data].concat()
+        }
+        Now::Read { lines, revision } => {
+            conditions.push(Compare::mod_revision(key.as_str(), CompareOp::Equal, *revision));
+            [lines, data].concat()
+        }
+    };
+    // A put that does not keep the lease explicitly would detach the key from it.
+    let size = value.len();
+    let put = vec![TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_ignore_lease()))];
+    let get = vec![TxnOp::get(key.as_str(), None)];
+    let write = Write::new(&operation.keys, &key, size, conditions, put, get);
+    let answer = operation.write(lease, write).await?;
+    if answer.succeeded() {
+        return Ok(Outcome::Done);
+    }
+    let gets = answer.gets();
+    let kv = gets.first().and_then(|get| get.kvs().first());
+    Ok(match kv.filter(|kv| kv.create_revision() == node.sequence.get()) {
+        None => {
+            lease::missed(operation.shared, lease, node).await?;
+            Outcome::Gone
+        }
+        Some(kv) => {
+            let lines = value::lines(node.name.as_str(), kv.value()).to_owned();
+            Outcome::Is(Now::Read { lines, revision: kv.mod_revision() })
+        }
+    })
+}

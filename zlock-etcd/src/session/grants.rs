@@ -1,0 +1,146 @@
+//! Requests for a lease, from servers that may answer late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, LeaseGrantOptions};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::kit::Failure as _;
+
+use crate::connection::connect::Endpoints;
+use crate::error::Failure;
+use crate::session::lease::{Granted, revoke, seconds};
+
+/// The pause between two attempts at a revocation.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A request that fails sooner was not sent: its connection was refused.
+const SENT: Duration = Duration::from_millis(100);
+
+/// The largest number of requests that are remembered because a connection broke.
+const MAX_BROKEN: usize = 4;
+
+/// The requests for one lease. The first answer counts, whichever request it is to: no request is given up, because the
+/// server would make its lease all the same. When this is dropped, all other leases are revoked as soon as they are made.
+pub(crate) struct Grants {
+    rest: Rest,
+    ttl: Duration,
+    /// How long an answer is waited for.
+    limit: Duration,
+    runtime: Handle,
+}
+
+/// The requests whose lease is not needed.
+struct Rest {
+    endpoints: Arc<Endpoints>,
+    asked: JoinSet<Asked>,
+    /// The leases that may have been made by requests without an answer.
+    broken: Vec<i64>,
+}
+
+struct Asked {
+    id: i64,
+    took: Duration,
+    granted: Result<Granted, Failure>,
+}
+
+impl Grants {
+    pub(crate) fn new(endpoints: Arc<Endpoints>, ttl: Duration, limit: Duration, runtime: Handle) -> Self {
+        let rest = Rest { endpoints, asked: JoinSet::new(), broken: Vec::new() };
+        Grants { rest, ttl, limit, runtime }
+    }
+
+    /// Sends one more request, and waits for its answer, or for that to an earlier one. After `patience`, the next server is
+    /// the current one.
+    ///
+    /// # Cancel safety
+    /// The request goes on. A later attempt may get its answer.
+    pub(crate) async fn attempt(&mut self, patience: Duration) -> Result<Granted, Failure> {
+        let endpoints = self.rest.endpoints.clone();
+        let number = endpoints.current().number;
+        let id = self.ask();
+        let answer = timeout(patience, async {
+            while let Some(asked) = self.rest.asked.join_next().await {
+                let Ok(asked) = asked else { continue };
+                match asked.granted {
+                    Ok(granted) => return Ok(granted),
+                    Err(failure) => {
+                        if asked.took >= SENT && failure.classify().ambiguous {
+                            self.rest.broken.push(asked.id);
+                        }
+                        // There may be one that was sent before and is answered later.
+                        if asked.id == id {
+                            return Err(failure);
+                        }
+                    }
+                }
+            }
+            Err(Failure::Silent)
+        });
+        answer.await.unwrap_or_else(|_| {
+            endpoints.failed(number);
+            Err(Failure::Silent)
+        })
+    }
+
+    /// Sends a request. Its lease has an ID of our choice, so that it can be revoked even if there is no answer.
+    fn ask(&mut self) -> i64 {
+        // As long as the IDs that servers choose.
+        let id = fastrand::i64(1 << 62..=i64::MAX);
+        let (endpoints, limit) = (self.rest.endpoints.clone(), self.limit);
+        let ttl = self.ttl.as_secs().cast_signed();
+        let ask = move |client: Arc<Client>| async move {
+            client.lease_client().grant(ttl, Some(LeaseGrantOptions::new().with_id(id))).await
+        };
+        let asked = async move {
+            let sent = Instant::now();
+            let granted = endpoints.ask(limit, ask).await;
+            let granted = granted.map(|answer| Granted { id, ttl: seconds(answer.ttl()), sent });
+            Asked { id, took: sent.elapsed(), granted }
+        };
+        self.rest.asked.spawn_on(asked, &self.runtime);
+        let surplus = self.rest.broken.len().saturating_sub(MAX_BROKEN);
+        self.rest.broken.drain(..surplus);
+        id
+    }
+}
+
+impl Drop for Grants {
+    fn drop(&mut self) {
+        let (asked, broken) = (std::mem::take(&mut self.rest.asked), std::mem::take(&mut self.rest.broken));
+        if asked.is_empty() && broken.is_empty() {
+            return;
+        }
+        let rest = Rest { endpoints: self.rest.endpoints.clone(), asked, broken };
+        self.runtime.spawn(rest.end(self.ttl, self.limit));
+    }
+}
+
+impl Rest {
+    async fn end(mut self, ttl: Duration, limit: Duration) {
+        for id in std::mem::take(&mut self.broken) {
+            self.revoke(id, ttl, limit).await;
+        }
+        while let Some(asked) = self.asked.join_next().await {
+            if let Ok(Asked { id, granted, .. }) = asked
+                && granted.map_or_else(|failure| failure.classify().ambiguous, |_| true)
+            {
+                self.revoke(id, ttl, limit).await;
+            }
+        }
+    }
+
+    /// Ends a lease as soon as the server can be reached, or leaves it to its TTL.
+    async fn revoke(&self, id: i64, ttl: Duration, limit: Duration) {
+        let revoked = timeout(ttl, async {
+            while let Err(failure) = revoke(&self.endpoints, id, limit).await {
+                tracing::debug!(?failure, id, "an abandoned lease is not revoked yet");
+                sleep(PAUSE).await;
+            }
+        });
+        // By now it has expired.
+        let _ = revoked.await;
+    }
+}

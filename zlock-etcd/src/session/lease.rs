@@ -1,0 +1,398 @@
+//! The lease of a session: granted, kept alive, searched, revoked.
+
+use std::collections::BTreeSet;
+use std::future::{Future, pending};
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{
+    Client, GetOptions, GetResponse, KeyValue, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions,
+    LeaseTimeToLiveResponse, Txn, TxnOp, TxnResponse,
+};
+use tokio::time::{Instant, timeout};
+use zlock_core::kit::{Failure as _, SessionKey};
+use zlock_core::{ErrorKind, Node, NodeId, SessionId};
+
+use crate::connection::connect::{By, Endpoints, kv};
+use crate::connection::endpoint::Endpoint;
+use crate::error::Failure;
+use crate::keys::key::{self, Keys, PlaceName};
+use crate::keys::names::Place;
+use crate::keys::revision;
+use crate::requests::txn::gets;
+use crate::session::renewal::Answerer;
+use crate::session::{Live, Shared, lease_id};
+
+/// The maximum number of reads in a transaction: the server's own limit is 128.
+const MAX_READS: usize = 100;
+
+/// A new lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) id: i64,
+    /// As granted by the server, which may be more than was requested.
+    pub(crate) ttl: Duration,
+    /// The time at which the request was sent.
+    pub(crate) sent: Instant,
+}
+
+impl Granted {
+    /// Returns how long the lease certainly lives after a keep-alive was sent. The margin is for clock drift. A new leader
+    /// restarts every lease, so a change of leader needs no margin.
+    pub(crate) fn life(&self) -> Duration {
+        self.ttl - self.ttl / 50
+    }
+}
+
+/// Ends a lease, and removes all its keys with it. It is not an error if the lease is already gone.
+pub(crate) async fn revoke(endpoints: &Arc<Endpoints>, id: i64, limit: Duration) -> Result<(), Failure> {
+    let ask = move |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
+    match endpoints.ask(limit, ask).await {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.classify().kind == ErrorKind::SessionLost => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+pub(crate) fn seconds(ttl: i64) -> Duration {
+    Duration::from_secs(u64::try_from(ttl).unwrap_or(0))
+}
+
+/// Keeps a lease alive, one answer at a time.
+///
+/// A member that believes that it is the leader renews leases without asking the others, even when they have elected another
+/// leader. It does so right after it was paused, and before 3.4.31 and 3.5.13 for as long as its disk hangs (etcd issue
+/// 15247). So an answer counts only between two reads to which the cluster agreed in the same term: a term has one leader,
+/// and any later leader restarts every lease.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    endpoints: Arc<Endpoints>,
+    id: i64,
+    /// The key that is read to learn the term. It must be readable for us, but need not exist.
+    key: String,
+    /// The time limit of each answer.
+    limit: Duration,
+    stream: Option<Stream>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    /// The number of its endpoint.
+    number: u64,
+    /// The cluster's answer when the endpoint was last asked.
+    read: Answerer,
+    requests: LeaseKeeper,
+    answers: LeaseKeepAliveStream,
+}
+
+/// How much a keep-alive must prove.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beat<'a> {
+    /// The session is at rest: an answer is enough, without a proof.
+    Bare,
+    /// The session owns nodes: the cluster must agree, and these nodes are looked up.
+    Proof(Option<&'a Search>),
+}
+
+/// The answer to a keep-alive of a live lease.
+#[derive(Debug)]
+pub(crate) struct Beaten {
+    /// The member that answered, if its term was the same then as when the cluster was asked before.
+    pub(crate) by: Option<Answerer>,
+    /// The answer to the search.
+    pub(crate) found: Option<TxnResponse>,
+}
+
+impl Keeper {
+    pub(crate) fn new(endpoints: Arc<Endpoints>, id: i64, key: String, limit: Duration) -> Self {
+        Keeper { endpoints, id, key, limit, stream: None }
+    }
+
+    /// Sends one keep-alive and returns its answer. `None` if the lease is gone. Only an answer proves that the lease lives;
+    /// sending a request proves nothing.
+    ///
+    /// # Cancel safety
+    /// If it is dropped before its end, the next one uses a new stream, so that no answer is mistaken for that of another
+    /// request.
+    pub(crate) async fn beat(&mut self, beat: Beat<'_>) -> Result<Option<Beaten>, Failure> {
+        let endpoint = self.endpoints.current();
+        let stream = self.stream.take().filter(|stream| stream.number == endpoint.number);
+        match self.beat_at(&endpoint, stream, beat).await {
+            Ok(Some((stream, beaten))) => {
+                self.stream = Some(stream);
+                Ok(Some(beaten))
+            }
+            Ok(None) => Ok(None),
+            Err(failure) if failure.classify().kind == ErrorKind::SessionLost => Ok(None),
+            Err(failure) => Err(self.endpoints.noted(endpoint.number, failure)),
+        }
+    }
+
+    async fn beat_at(
+        &self,
+        endpoint: &Endpoint,
+        stream: Option<Stream>,
+        beat: Beat<'_>,
+    ) -> Result<Option<(Stream, Beaten)>, Failure> {
+        let client = self.limited(self.endpoints.client(endpoint)).await?;
+        let mut asked = match stream {
+            Some(stream) => self.limited(stream.ask()).await?,
+            None => {
+                let (read, _) = self.limited(self.read(&client, None)).await?;
+                // The library does not show which member has answered.
+                Some((self.limited(self.open(&client, endpoint.number, read)).await?, None))
+            }
+        };
+        while let Some((mut stream, by)) = asked {
+            let known = stream.read;
+            let found = match beat {
+                // The term is read again only if it has changed.
+                Beat::Bare if by.is_none_or(|by: Answerer| by.term == known.term) => None,
+                Beat::Bare => {
+                    (stream.read, _) = self.limited(self.read(&client, None)).await?;
+                    None
+                }
+                Beat::Proof(search) => {
+                    let found;
+                    (stream.read, found) = self.limited(self.read(&client, search)).await?;
+                    if stream.read.term != known.term {
+                        // Repeat until the term is the same before and after.
+                        asked = self.limited(stream.ask()).await?;
+                        continue;
+                    }
+                    found
+                }
+            };
+            return Ok(Some((stream, Beaten { by: by.filter(|by| *by == known), found })));
+        }
+        Ok(None)
+    }
+
+    async fn limited<T>(&self, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        timeout(self.limit, answer).await.unwrap_or(Err(Failure::Silent))
+    }
+
+    /// Opens a stream, which is also a keep-alive.
+    async fn open(&self, client: &Client, number: u64, read: Answerer) -> Result<Stream, Failure> {
+        let (requests, answers) = client.lease_client().keep_alive(self.id).await?;
+        Ok(Stream { number, read, requests, answers })
+    }
+
+    /// Asks the cluster for its term, and for the nodes of a search.
+    async fn read(
+        &self,
+        client: &Client,
+        search: Option<&Search>,
+    ) -> Result<(Answerer, Option<TxnResponse>), Failure> {
+        match search {
+            None => Ok((read(client, &self.key).await?, None)),
+            Some(search) => {
+                let found = kv(client).txn(search.txn()).await?;
+                Ok((Answerer::of(found.header()), Some(found)))
+            }
+        }
+    }
+
+    /// Waits until the stream breaks, or its server is no longer the current one. Waits forever if there is no stream.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn broken(&mut self) {
+        let Some(stream) = &mut self.stream else { return pending().await };
+        tokio::select! {
+            biased;
+            // Nothing was requested, so no answer can arrive.
+            _ = stream.answers.message() => {}
+            () = self.endpoints.moved_on(stream.number) => {}
+        }
+    }
+}
+
+/// Returns the member that answers a read of this key, to which the majority of the members agree, including that member.
+async fn read(client: &Client, key: &str) -> Result<Answerer, etcd_client::Error> {
+    let answer = kv(client).get(key, Some(GetOptions::new().with_count_only())).await?;
+    Ok(Answerer::of(answer.header()))
+}
+
+/// Returns the current term of the majority of the members, including the one that is asked, by a read of this key.
+pub(crate) async fn term(client: &Client, key: &str) -> Result<u64, etcd_client::Error> {
+    read(client, key).await.map(|answerer| answerer.term)
+}
+
+impl Stream {
+    /// Returns `None` if the lease is gone.
+    async fn ask(mut self) -> Result<Option<(Stream, Option<Answerer>)>, Failure> {
+        self.requests.keep_alive().await?;
+        match self.answers.message().await? {
+            Some(answer) => {
+                let by = Answerer::of(answer.header());
+                Ok((answer.ttl() > 0).then_some((self, Some(by))))
+            }
+            None => Err(Failure::Silent),
+        }
+    }
+}
+
+/// Proves at once that the lease lives, with a separate keep-alive, and returns the instant until which it does.
+pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Result<Instant, Failure> {
+    let key = key::fence(shared.options.prefix(), lease.id, 0);
+    let limit = shared.options.keep_alive_time();
+    let mut keeper = Keeper::new(shared.endpoints.clone(), lease_id(lease), key, limit);
+    let sent = Instant::now();
+    match keeper.beat(Beat::Proof(None)).await? {
+        Some(_) => Ok(sent + live.life),
+        None => Err(shared.lost(lease)),
+    }
+}
+
+/// A search for own nodes that other clients deleted, each by its key.
+#[derive(Debug)]
+pub(crate) struct Search {
+    session: SessionId,
+    places: Vec<(NodeId, Place)>,
+}
+
+impl Search {
+    /// Begins a search for all own nodes. `None` if there are none, or too many for one request: then [`look_through`] finds
+    /// them.
+    pub(crate) fn begin(shared: &Shared, lease: SessionKey) -> Result<Option<Search>, Failure> {
+        let mark = shared.sessions.own().mark();
+        shared.contents.retain(shared.sessions.own());
+        if shared.sessions.own().is_empty() || shared.sessions.own().len() > MAX_READS {
+            return Ok(None);
+        }
+        let live = shared.live(lease)?;
+        let known = shared.sessions.own().missing(mark, &BTreeSet::new());
+        let places = known.into_iter().filter_map(|id| Some((id.clone(), live.names.get(&id)?)));
+        let places: Vec<_> = places.filter(|(_, place)| place.created.is_some()).collect();
+        Ok((!places.is_empty()).then_some(Search { session: lease.id, places }))
+    }
+
+    fn txn(&self) -> Txn {
+        let read = |(_, place): &(NodeId, Place)| {
+            let key = format!("{}{}", place.prefix, PlaceName::new(self.session, place.number));
+            TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
+        };
+        Txn::new().and_then(self.places.iter().map(read).collect::<Vec<_>>())
+    }
+
+    /// Reports the nodes that do not exist.
+    pub(crate) async fn end(
+        self,
+        shared: &Shared,
+        lease: SessionKey,
+        answer: &TxnResponse,
+    ) -> Result<(), Failure> {
+        shared.newest.saw(revision::of(answer.header()));
+        report(shared, lease, self.absent(answer)).await
+    }
+
+    fn absent(self, answer: &TxnResponse) -> Vec<NodeId> {
+        let is_there = |place: &Place, get: &GetResponse| {
+            get.kvs().first().is_some_and(|kv| Some(kv.create_revision()) == place.created)
+        };
+        let read = self.places.into_iter().zip(gets(answer));
+        read.filter(|((_, place), get)| !is_there(place, get)).map(|((node_id, _), _)| node_id).collect()
+    }
+}
+
+/// Finds own nodes that other clients deleted if there are too many for a [`Search`]: one request lists all keys of the
+/// lease. A missing key is read before it is reported, because the leader that lists may be behind the member that answered
+/// our create, and because a key may have been detached from its lease.
+pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(), Failure> {
+    let mark = shared.sessions.own().mark();
+    shared.contents.retain(shared.sessions.own());
+    if shared.sessions.own().len() <= MAX_READS {
+        return Ok(());
+    }
+    let live = shared.live(lease)?;
+    let listed = list(shared, lease).await?;
+    let keys = listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
+    let present = live.names.with_keys(keys.filter_map(|key| {
+        let (prefix, name) = key.split_at(key.rfind('/')? + 1);
+        let place = PlaceName::parse(name).filter(|place| place.lease == lease.id)?;
+        Some((prefix, place.number))
+    }));
+    let missing = shared.sessions.own().missing(mark, &present);
+    let mut gone = Vec::new();
+    for some in missing.chunks(MAX_READS) {
+        gone.extend(absent(shared, lease, &live, some).await?);
+    }
+    report(shared, lease, gone).await
+}
+
+/// Finds own nodes that are missing from a listing of a queue that was requested after `mark`.
+pub(crate) async fn compare(
+    shared: &Shared,
+    lease: SessionKey,
+    mark: u64,
+    keys: &Keys,
+    kvs: &[KeyValue],
+) -> Result<(), Failure> {
+    let present = kvs.iter().filter_map(|kv| {
+        let place = PlaceName::parse(keys.name(kv.key())?).filter(|place| place.lease == lease.id)?;
+        Some((place.number, kv.create_revision()))
+    });
+    let missing = shared.live(lease)?.names.missing(keys.prefix(), &present.collect());
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut gone = shared.sessions.own().missing(mark, &BTreeSet::new());
+    gone.retain(|node_id| missing.contains(node_id));
+    report(shared, lease, gone).await
+}
+
+/// Handles a node that was looked up and does not exist: if it was an own node, another client deleted it, or the session is
+/// over.
+pub(crate) async fn missed(shared: &Shared, lease: SessionKey, node: &Node) -> Result<(), Failure> {
+    let node_id = node.id.clone();
+    if shared.sessions.own().contains(&node_id) { report(shared, lease, vec![node_id]).await } else { Ok(()) }
+}
+
+/// Reports own nodes that are certainly gone, unless the lease is gone, since all nodes are removed with it.
+async fn report(shared: &Shared, lease: SessionKey, gone: Vec<NodeId>) -> Result<(), Failure> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    if list(shared, lease).await?.ttl() <= 0 {
+        return Err(shared.lost(lease));
+    }
+    for node_id in gone {
+        tracing::warn!(%node_id, "an own node was deleted by another client");
+        shared.sessions.own().report_deleted(&node_id);
+    }
+    Ok(())
+}
+
+async fn list(shared: &Shared, lease: SessionKey) -> Result<LeaseTimeToLiveResponse, Failure> {
+    let options = LeaseTimeToLiveOptions::new().with_keys();
+    let ask = move |client: Arc<Client>| async move {
+        client.lease_client().time_to_live(lease_id(lease), Some(options)).await
+    };
+    // The leader answers alone, and so does a member that believes that it is the leader.
+    shared.endpoints.ask_by(By::Member, shared.options.answer_time(), ask).await
+}
+
+/// Returns the nodes that do not exist, with the cluster's agreement.
+async fn absent(
+    shared: &Shared,
+    lease: SessionKey,
+    live: &Live,
+    node_ids: &[NodeId],
+) -> Result<Vec<NodeId>, Failure> {
+    let (mut absent, mut places) = (Vec::new(), Vec::new());
+    for node_id in node_ids {
+        match live.names.get(node_id) {
+            Some(place) => places.push((node_id.clone(), place)),
+            // This client has removed it.
+            None => absent.push(node_id.clone()),
+        }
+    }
+    let search = Search { session: lease.id, places };
+    let txn = search.txn();
+    let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
+    let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;
+    shared.newest.saw(revision::of(answer.header()));
+    absent.extend(search.absent(&answer));
+    Ok(absent)
+}

@@ -1,0 +1,152 @@
+//! The state that all locks of a client share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::task::Id as TaskId;
+use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
+
+use crate::client::closing::ShutdownState;
+use crate::place::cohort::Cohorts;
+use crate::place::succession::Places;
+use crate::place::turns::Turns;
+use crate::report::measured::{Measured, is_observed};
+use crate::report::{HeldLocks, Observing, Reports};
+
+pub(crate) struct ClientInner {
+    /// The user's backend.
+    pub(crate) bare: Arc<dyn CoordinationBackend>,
+    /// The same one, for jobs in the background, which begin later.
+    pub(crate) measured: Arc<Measured>,
+    pub(crate) session: SessionEvents,
+    pub(crate) node_ids: NodeIds,
+    pub(crate) operation_timeout: Duration,
+    pub(crate) node_data: Arc<[u8]>,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) places: Arc<Places>,
+    pub(crate) cohorts: Arc<Cohorts>,
+    pub(crate) shutdown: ShutdownState,
+    /// The process in which a blocking client's thread runs; 0 if no thread uses the client.
+    pub(crate) process: AtomicU32,
+    pub(crate) holds: Mutex<BTreeMap<LockPath, Vec<Holding>>>,
+    pub(crate) observing: Observing,
+}
+
+/// A held lock.
+pub(crate) trait Held: Send + Sync {
+    /// Returns `true` if a lock with this label is held by it. Performs no I/O.
+    fn is_held_as(&self, label: Label) -> bool;
+
+    /// Reports the loss of the lock if it is lost.
+    fn look(&self);
+
+    /// Returns `true` if its node certainly exists. Performs no I/O.
+    fn is_live(&self) -> bool;
+}
+
+/// A lock held through this client, and the task that acquired it.
+pub(crate) struct Holding {
+    hold: Weak<dyn Held>,
+    task: Option<TaskId>,
+}
+
+impl ClientInner {
+    fn holds(&self) -> MutexGuard<'_, BTreeMap<LockPath, Vec<Holding>>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn register(&self, path: &LockPath, hold: Weak<dyn Held>) {
+        let holding = Holding { hold, task: tokio::task::try_id() };
+        self.holds().entry(path.clone()).or_default().push(holding);
+    }
+
+    pub(crate) fn unregister(&self, path: &LockPath, hold: &dyn Held) {
+        let mut holds = self.holds();
+        if let Some(list) = holds.get_mut(path) {
+            list.retain(|h| !std::ptr::addr_eq(h.hold.as_ptr(), hold));
+            if list.is_empty() {
+                holds.remove(path);
+            }
+        }
+        drop(holds);
+        self.shutdown.hold_ended();
+    }
+
+    /// Records that blocking calls are made from this process.
+    pub(crate) fn set_process(&self, process: u32) {
+        self.process.store(process, Ordering::Relaxed);
+    }
+
+    /// Returns `true` in a fork of the process from which blocking calls were made.
+    pub(crate) fn is_forked(&self) -> bool {
+        let process = self.process.load(Ordering::Relaxed);
+        process != 0 && process != std::process::id()
+    }
+
+    /// Returns the backend. Its operations are measured and traced if anything observes them.
+    pub(crate) fn backend(&self) -> &dyn CoordinationBackend {
+        if is_observed(&self.observing) { &*self.measured } else { &*self.bare }
+    }
+
+    /// Waits until the client has no guard and no release in progress.
+    pub(crate) async fn nothing_held(&self) {
+        self.shutdown.idle(|| self.holds().is_empty()).await;
+    }
+
+    /// Returns the number of held locks.
+    pub(crate) fn live_holds(&self) -> usize {
+        let all: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
+        // Dropped outside the mutex, which the end of a hold locks.
+        all.iter().filter(|hold| hold.is_live()).count()
+    }
+
+    /// Returns `true` if a lock of this kind is held on this path.
+    pub(crate) fn is_held(&self, path: &LockPath, label: Label) -> bool {
+        let held: Vec<_> = {
+            let holds = self.holds();
+            holds.get(path).into_iter().flatten().filter_map(|h| h.hold.upgrade()).collect()
+        };
+        // Dropped outside the mutex, which the end of a hold locks.
+        held.iter().any(|h| h.is_held_as(label))
+    }
+
+    /// Returns the receiver of measurements. `None` without an observer.
+    pub(crate) fn reports(&self) -> Option<&Arc<Reports>> {
+        self.observing.get()
+    }
+
+    /// Returns `true` if the calling task has acquired this path and not released it.
+    pub(crate) fn is_held_by_this_task(&self, path: &LockPath) -> bool {
+        let task = tokio::task::try_id();
+        task.is_some() && self.holds().get(path).is_some_and(|list| list.iter().any(|h| h.task == task))
+    }
+}
+
+/// Closes nothing in a forked child, where a mutex that another thread held during the fork stays locked forever.
+impl Drop for ClientInner {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            std::mem::forget(self.bare.clone());
+        }
+    }
+}
+
+impl HeldLocks for ClientInner {
+    fn look(&self) {
+        let held: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
+        // Outside the mutex, which the end of a hold locks.
+        held.iter().for_each(|hold| hold.look());
+    }
+}
+
+impl fmt::Debug for ClientInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("backend", &self.bare)
+            .field("session", &self.session.current())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,244 @@
+//! A held lock, which all its guards share.
+//!
+//! A hold has the label that it *counts as*. The label of its node follows, by a relabel.
+
+pub(crate) mod record;
+
+use std::mem::{discriminant, replace};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tracing::Span;
+use zlock_core::{Error, ErrorKind, Label, LockPath, Node, Result};
+
+use crate::client::inner::{ClientInner, Held};
+use crate::hold::record::{Entry, HoldRecord};
+use crate::place::cohort::{Ended, Turn};
+use crate::place::granted::Granted;
+use crate::place::succession::Predecessor;
+use crate::queue::Status;
+use crate::report::{HoldReport, kind};
+
+/// The result of entering a hold again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// The hold has one more guard.
+    As(Entry),
+    /// The hold is of another kind of lock, or of a kind that is never entered again.
+    NotThis,
+    /// The last guard is already gone.
+    TooLate,
+    /// The hold only reads, and the label asks for writing.
+    Upgrade,
+}
+
+/// The guards that remain after one was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Remaining {
+    /// Other guards: nothing changes at the store.
+    Others,
+    /// Readers of a write lock: the node has to be relabelled.
+    Readers,
+    /// None: the node is to be removed.
+    Nobody,
+}
+
+/// One grant and the number of its guards. The last guard releases it.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    client: Arc<ClientInner>,
+    record: Arc<HoldRecord>,
+    /// Passes the lock to the successor at the end.
+    predecessor: Option<Arc<Predecessor>>,
+    /// Set if the node belongs to a local queue.
+    turn: Mutex<Option<Turn>>,
+    /// Open while the lock is held.
+    span: Mutex<Span>,
+}
+
+impl Hold {
+    /// Creates a hold with one entry.
+    pub(crate) fn new(
+        client: Arc<ClientInner>,
+        path: LockPath,
+        metric_name: Option<&Arc<str>>,
+        granted: Granted,
+        turn: Option<Turn>,
+    ) -> Arc<Self> {
+        let (label, predecessor) = (granted.node.label, granted.predecessor.clone());
+        let report = client.reports().map(|reports| HoldReport::begin(reports, label, metric_name));
+        let span = tracing::debug_span!("hold", %path, kind = kind(label), token = %granted.fencing_token);
+        let record = Arc::new(HoldRecord::new(client.session.clone(), path, report, granted));
+        let (turn, span) = (Mutex::new(turn), Mutex::new(span));
+        let hold = Arc::new(Hold { client, record, predecessor, turn, span });
+        let held: Weak<Hold> = Arc::downgrade(&hold);
+        hold.client.register(hold.path(), held);
+        hold
+    }
+
+    pub(crate) fn record(&self) -> &Arc<HoldRecord> {
+        &self.record
+    }
+
+    pub(crate) fn client(&self) -> &Arc<ClientInner> {
+        &self.client
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Option<Turn>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the turn of a hold without guards by `end`. Returns `true` if the caller is to remove the node.
+    pub(crate) fn end_turn(&self, end: fn(Turn) -> Ended) -> Ended {
+        let turn = self.turn().take();
+        turn.map_or(Ended::GiveUp, end)
+    }
+
+    /// Prevents a hand-over inside the client: another client has requested revocation, or the node was deleted.
+    pub(crate) fn is_last_turn(&self) {
+        if let Some(turn) = &*self.turn() {
+            turn.is_last();
+        }
+    }
+
+    pub(crate) fn predecessor(&self) -> Option<&Arc<Predecessor>> {
+        self.predecessor.as_ref()
+    }
+
+    /// Adds an entry for a lock with this label.
+    pub(crate) fn enter(&self, label: Label) -> Entered {
+        let mut state = self.state();
+        let entry = match (state.label, label) {
+            (Label::Lock, Label::Lock) | (Label::Write, Label::Write) => Entry::Owner,
+            (Label::Write | Label::Read, Label::Read) => Entry::Reader,
+            (Label::Read, Label::Write) if !state.is_empty() => return Entered::Upgrade,
+            _ => return Entered::NotThis,
+        };
+        if state.is_empty() {
+            return Entered::TooLate;
+        }
+        *state.of(entry) += 1;
+        Entered::As(entry)
+    }
+
+    /// Adds another entry of the same kind.
+    pub(crate) fn enter_again(&self, entry: Entry) {
+        *self.state().of(entry) += 1;
+    }
+
+    /// Removes an entry.
+    pub(crate) fn leave(&self, entry: Entry) -> Remaining {
+        let (left, is_last_of_kind) = {
+            let mut state = self.state();
+            let guards = state.of(entry);
+            *guards -= 1;
+            let is_last_of_kind = *guards == 0;
+            let left = if state.is_empty() {
+                Remaining::Nobody
+            } else if state.owners == 0 && state.label == Label::Write {
+                state.label = Label::Read;
+                Remaining::Readers
+            } else {
+                Remaining::Others
+            };
+            (left, is_last_of_kind)
+        };
+        if left == Remaining::Nobody {
+            self.client.unregister(self.path(), self);
+            self.ended();
+        }
+        if is_last_of_kind {
+            self.changed.notify_waiters();
+        }
+        left
+    }
+
+    /// Reports the end of the hold.
+    fn ended(&self) {
+        if let Some(report) = &self.report {
+            report.end(|| {
+                self.status();
+            });
+        }
+        drop(replace(&mut *self.span.lock().unwrap_or_else(PoisonError::into_inner), Span::none()));
+    }
+
+    /// Converts the only entry, which is a writer's, into a reader's. From here on, the hold counts as a reader's, whatever
+    /// label the store has.
+    ///
+    /// # Errors
+    /// `StillEntered`, or the loss of the lock.
+    pub(crate) fn downgrade(&self) -> Result<()> {
+        self.check("downgrade")?;
+        let mut state = self.state();
+        if (state.owners, state.readers) != (1, 0) {
+            return Err(Error::new(ErrorKind::StillEntered, "downgrade").with_path(self.path()));
+        }
+        (state.owners, state.readers, state.label) = (0, 1, Label::Read);
+        drop(state);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// Marks a semaphore's hold as granted, which notifies the node behind it.
+    pub(crate) fn promote(&self) -> bool {
+        let mut state = self.state();
+        let Label::Permits { granted, .. } = &mut state.label else { return false };
+        *granted = true;
+        true
+    }
+
+    /// Returns the node and the label that it needs. `None` if it already has that label, or if the hold has no guards: then
+    /// the node is to be removed, and a relabel would only delay the removal.
+    pub(crate) fn pending_relabel(&self) -> Option<(Node, Label)> {
+        let state = self.state();
+        (!state.is_empty() && state.node.label != state.label).then(|| (state.node.clone(), state.label))
+    }
+
+    /// Records the result of a relabel.
+    pub(crate) fn relabelled(&self, result: &Result<Node>) {
+        match result {
+            Ok(node) => self.state().node = node.clone(),
+            Err(e) if e.kind() == ErrorKind::NodeDeleted => self.removed(),
+            Err(_) => {}
+        }
+    }
+
+    /// Records that the node no longer exists.
+    pub(crate) fn removed(&self) {
+        self.is_last_turn();
+        {
+            let mut state = self.state();
+            // If no guard is left, the release removes the node by itself.
+            state.removed = !state.is_empty();
+        }
+        self.changed.notify_waiters();
+    }
+}
+
+impl Deref for Hold {
+    type Target = HoldRecord;
+
+    fn deref(&self) -> &HoldRecord {
+        &self.record
+    }
+}
+
+impl Held for Hold {
+    fn is_held_as(&self, label: Label) -> bool {
+        let same = {
+            let held = self.label();
+            discriminant(&held) == discriminant(&label) || (held, label) == (Label::Write, Label::Read)
+        };
+        same && self.is_held(Entry::of(label))
+    }
+
+    fn look(&self) {
+        self.status();
+    }
+
+    fn is_live(&self) -> bool {
+        self.status() == Status::Live
+    }
+}

@@ -1,0 +1,181 @@
+//! The record of a hold: what its guards and contexts look at.
+//!
+//! It may outlive the hold, and does not keep the client alive.
+
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use zlock_core::{
+    DeletionNotice, Error, FencingToken, Label, LockPath, Node, NodeName, Result, SessionEvents, Target,
+};
+
+use crate::place::granted::{Granted, lost_error, lost_kind, status};
+use crate::queue::Status;
+use crate::report::HoldReport;
+
+/// The kind of a guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// Holds all that was granted.
+    Owner,
+    /// Reads, beside other readers or inside a write lock.
+    Reader,
+}
+
+/// The state of one grant. It may outlive its hold, so it does not keep the client alive.
+#[derive(Debug)]
+pub(crate) struct HoldRecord {
+    path: LockPath,
+    session: SessionEvents,
+    epoch: u64,
+    fencing_token: FencingToken,
+    deletion: DeletionNotice,
+    state: Mutex<State>,
+    /// Notified when the last guard of a kind is dropped, and when the node is found to be deleted.
+    pub(crate) changed: Notify,
+    /// `None` without an observer.
+    pub(crate) report: Option<HoldReport>,
+}
+
+/// The part of a record that changes.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The node as last reported by the store.
+    pub(crate) node: Node,
+    /// The label that the hold counts as. If the node has another one, a relabel is under way.
+    pub(crate) label: Label,
+    pub(crate) owners: usize,
+    pub(crate) readers: usize,
+    /// `true` if a relabel or a read found no node.
+    pub(crate) removed: bool,
+}
+
+impl State {
+    pub(crate) fn of(&mut self, entry: Entry) -> &mut usize {
+        match entry {
+            Entry::Owner => &mut self.owners,
+            Entry::Reader => &mut self.readers,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.owners + self.readers == 0
+    }
+}
+
+impl HoldRecord {
+    /// Creates the record of a hold with one entry.
+    pub(crate) fn new(
+        session: SessionEvents,
+        path: LockPath,
+        report: Option<HoldReport>,
+        Granted { node, epoch, fencing_token, deletion, .. }: Granted,
+    ) -> Self {
+        let mut state = State { label: node.label, node, owners: 0, readers: 0, removed: false };
+        *state.of(Entry::of(state.label)) = 1;
+        let (state, changed) = (Mutex::new(state), Notify::new());
+        HoldRecord { path, session, epoch, fencing_token, deletion, state, changed, report }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(crate) fn fencing_token(&self) -> FencingToken {
+        self.fencing_token
+    }
+
+    /// Returns the label that the hold counts as.
+    pub(crate) fn label(&self) -> Label {
+        self.state().label
+    }
+
+    /// Returns the node's name as last reported by the store.
+    pub(crate) fn node(&self) -> NodeName {
+        self.state().node.name.clone()
+    }
+
+    /// Returns the node as last reported by the store, for a delete. A relabel of unknown outcome starts from this node, and
+    /// so must the delete.
+    pub(crate) fn target(&self) -> Target {
+        Target::Node(self.state().node.clone())
+    }
+
+    /// Returns the status of the node, whether or not the hold has guards. Performs no I/O.
+    pub(crate) fn status(&self) -> Status {
+        let status = match status(self.session.current(), self.epoch, &self.deletion) {
+            Status::Live if self.state().removed => Status::NodeDeleted,
+            status => status,
+        };
+        if status != Status::Live
+            && let Some(report) = &self.report
+        {
+            report.lost(lost_kind(status));
+        }
+        status
+    }
+
+    /// Returns an error unless the lock is live.
+    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
+        match self.status() {
+            Status::Live => Ok(()),
+            bad => Err(lost_error(bad, operation, &self.path)),
+        }
+    }
+
+    /// Returns `true` if the epoch is live, the deadline has not passed, the node was not reported as deleted, and
+    /// there is a guard of this kind. Performs no I/O.
+    pub(crate) fn is_held(&self, entry: Entry) -> bool {
+        *self.state().of(entry) > 0 && self.status() == Status::Live
+    }
+
+    /// Waits until no lock of this kind is held, and returns the reason.
+    pub(crate) async fn lost(&self, entry: Entry) -> Error {
+        let mut session = self.session.clone();
+        let mut gone = self.deletion.clone();
+        tokio::select! {
+            biased;
+            _ = session.over(self.epoch) => {}
+            () = gone.deleted() => {}
+            () = self.left(entry) => {}
+        }
+        self.loss()
+    }
+
+    /// Returns the reason why the lock is not held.
+    pub(crate) fn loss(&self) -> Error {
+        lost_error(self.status(), "lock", &self.path)
+    }
+
+    /// Waits until there is no guard of this kind, or until the node is found to be deleted.
+    async fn left(&self, entry: Entry) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let is_left = {
+                let mut state = self.state();
+                state.removed || *state.of(entry) == 0
+            };
+            if is_left {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Entry {
+    /// The kind of the first guard of a lock with this label.
+    pub(crate) fn of(label: Label) -> Self {
+        if label == Label::Read { Entry::Reader } else { Entry::Owner }
+    }
+}

@@ -1,0 +1,527 @@
+//! Lock handles: a path, and the kind of lock to acquire on it.
+//!
+//! All lock types are aliases of [`LockHandle`], so each method exists once. The traits [`Lock`] and
+//! [`LockGuard`](crate::LockGuard) are for code that is generic over locks.
+
+use std::fmt::Debug;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::{Instrument, Span};
+use zlock_core::observer::LockLabels;
+use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
+
+use crate::acquire::handoff;
+use crate::acquire::{Request, acquire, acquire_within, try_acquire};
+use crate::client::{Client, check_node_data};
+use crate::guard::scope::Scope;
+use crate::guard::{Guard, LockGuard, sealed};
+use crate::locks::kind::Kind;
+use crate::locks::participants::{Participant, participants};
+use crate::place::cohort::Handoff;
+use crate::report::{self, Wait};
+
+/// An acquisition under way. Boxed, because users' futures contain it, and futures that nest locks contain several.
+type Acquiring<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// A lock of one kind on one path. [`InterProcessMutex`](crate::InterProcessMutex), [`ReadLock`](crate::ReadLock),
+/// [`WriteLock`](crate::WriteLock) and [`PermitRequest`](crate::PermitRequest) are aliases of it.
+///
+/// Cheap to clone. Handles of the same kind, path and client are the same lock.
+#[derive(Clone, Debug)]
+pub struct LockHandle<K> {
+    client: Client,
+    path: LockPath,
+    node_data: Arc<[u8]>,
+    /// `None` for every kind but the mutex.
+    handoff: Option<Handoff>,
+    /// The lock's name in measurements.
+    metric_name: Option<Arc<str>>,
+    kind: K,
+}
+
+impl<K: Kind> LockHandle<K> {
+    pub(crate) fn of_kind(client: &Client, path: impl AsRef<str>, kind: K) -> Result<Self> {
+        let path = LockPath::new(path)?;
+        let node_data = client.inner().node_data.clone();
+        Ok(LockHandle { client: client.clone(), path, node_data, handoff: None, metric_name: None, kind })
+    }
+
+    /// Returns a handle to the same path with another kind of lock.
+    pub(crate) fn with_kind<J>(&self, kind: J) -> LockHandle<J> {
+        LockHandle {
+            client: self.client.clone(),
+            path: self.path.clone(),
+            node_data: self.node_data.clone(),
+            handoff: self.handoff,
+            metric_name: self.metric_name.clone(),
+            kind,
+        }
+    }
+
+    /// Returns the same handle with its kind as a value.
+    pub(crate) fn of_any_kind(&self) -> LockHandle<Label> {
+        self.with_kind(self.kind.label())
+    }
+
+    pub(crate) fn set_metric_name(&mut self, name: Option<Arc<str>>) {
+        self.metric_name = name;
+    }
+
+    /// Sets the hand-off of a handle whose kind is known to be a mutex.
+    pub(crate) fn set_handoff(&mut self, handoff: Option<Handoff>) {
+        self.handoff = handoff;
+    }
+
+    /// Returns `true` if both are on the same path of the same client's session.
+    pub(crate) fn is_same_place<J>(&self, other: &LockHandle<J>) -> bool {
+        self.path == other.path && self.client.inner().session.is_same(&other.client.inner().session)
+    }
+
+    /// Sets the data of the nodes that this handle creates, instead of the client's node data.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than
+    /// [`MAX_NODE_DATA`](crate::MAX_NODE_DATA) bytes, and for `__REVOKE__`, which requests revocation.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?.with_node_data("import job 7")?;
+    /// # let _ = mutex;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        self.node_data = check_node_data(data.into())?;
+        Ok(self)
+    }
+
+    /// Sets the name of the lock in the measurements of the client's [`Observer`](zlock_core::observer::Observer). Defaults
+    /// to no name. Several locks may have the same name.
+    ///
+    /// Use names from a small fixed set, such as `orders`: a metric may keep a time series for each of them forever.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?.with_metric_name("orders");
+    /// # let _ = mutex;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_metric_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.metric_name = Some(name.into());
+        self
+    }
+
+    /// Returns the path of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// assert_eq!(mutex.path().as_str(), "/app/orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    /// Acquires the lock, waiting for its turn without a time limit. Inside the lock's own [`Scope`](crate::Scope),
+    /// enters it again at once.
+    ///
+    /// Only the wait for the turn has no limit. While no server answers, the acquisition cannot get its place in the queue, and
+    /// fails with `Unavailable` after the backend's operation timeout, 15 seconds by default. If it begins while the connection
+    /// is interrupted, it first waits for the connection, for up to the client's operation timeout, also 15 seconds by default.
+    ///
+    /// Once it has its place, it keeps it as long as the session lives: an outage that the session survives does not end the
+    /// wait.
+    ///
+    /// # Errors
+    /// - [`SessionLost`](zlock_core::ErrorKind::SessionLost), [`NodeDeleted`](zlock_core::ErrorKind::NodeDeleted) or
+    ///   [`Closed`](zlock_core::ErrorKind::Closed) if the place in the queue was lost, or if the lock to be entered again is
+    ///   lost.
+    /// - [`Unavailable`](zlock_core::ErrorKind::Unavailable) if no server answered within the backend's operation
+    ///   timeout, and the acquisition had no place in the queue yet.
+    /// - [`UpgradeRefused`](zlock_core::ErrorKind::UpgradeRefused) for a write lock inside the scope of a read lock of
+    ///   the same path, even of one that was a write lock. No request is sent.
+    /// - [`PermitLimitMismatch`](zlock_core::ErrorKind::PermitLimitMismatch) for permits if the head of the queue uses
+    ///   another maximum.
+    /// - [`ShuttingDown`](zlock_core::ErrorKind::ShuttingDown) if [`Client::shutdown`] was called, even during the wait.
+    /// - [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized), [`Unexpected`](zlock_core::ErrorKind::Unexpected).
+    ///
+    /// # Cancel safety
+    /// Dropping the future at any point gives up the place in the queue; no node is left behind.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// // alone here, on all machines
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(&self) -> Result<K::Guard> {
+        if let Some(guard) = self.reenter() {
+            return guard.map(K::guard);
+        }
+        let acquisition: Acquiring<'_, _> = match self.handoff {
+            None => Box::pin(acquire(self.request())),
+            Some(handoff) => Box::pin(handoff::acquire(self.request(), handoff)),
+        };
+        self.granted(acquisition, |_| true).await.map(K::guard)
+    }
+
+    /// Acquires the lock, waiting for at most `time`, which covers connecting, retries and the wait for its turn.
+    /// A zero duration makes a single attempt, as [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// - [`Busy`](zlock_core::ErrorKind::Busy) if `time` passed while the acquisition waited for its turn in the queue;
+    ///   [`Timeout`](zlock_core::ErrorKind::Timeout) if it passed before the acquisition had its place there. The source is
+    ///   the store's last failure, if it was still failing.
+    /// - Those of [`acquire`](Self::acquire): `Unavailable` if no server answers and the backend's operation timeout
+    ///   is shorter than `time`.
+    ///
+    /// # Cancel safety
+    /// Same as [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// use zlock::ErrorKind;
+    ///
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// match mutex.acquire_timeout(Duration::from_secs(2)).await {
+    ///     Ok(guard) => drop(guard),
+    ///     Err(error) if error.kind() == ErrorKind::Busy => eprintln!("another client works on it"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire_timeout(&self, time: Duration) -> Result<K::Guard> {
+        if let Some(guard) = self.reenter() {
+            return guard.map(K::guard);
+        }
+        let acquisition: Acquiring<'_, _> = match self.handoff {
+            None => Box::pin(acquire_within(self.request(), time)),
+            Some(handoff) => Box::pin(handoff::acquire_within(self.request(), handoff, time)),
+        };
+        self.granted(acquisition, |_| true).await.map(K::guard)
+    }
+
+    /// Acquires the lock if it is free, without waiting for a turn. Returns `None` if another client holds it or is ahead in
+    /// the queue. Writes nothing if a listing already shows that.
+    ///
+    /// # Errors
+    /// As [`acquire_timeout`](Self::acquire_timeout) with the client's operation timeout, 15 seconds by default. While no
+    /// server answers, it therefore fails with `Timeout`, or with `Unavailable` if the backend's operation timeout is
+    /// shorter.
+    ///
+    /// # Cancel safety
+    /// Same as [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// assert!(mutex.try_acquire().await?.is_none()); // not inside the guard's scope
+    /// guard.release().await?;
+    /// assert!(mutex.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<K::Guard>> {
+        if let Some(guard) = self.reenter() {
+            return guard.map(|guard| Some(K::guard(guard)));
+        }
+        let acquisition: Acquiring<'_, _> = match self.handoff {
+            None => Box::pin(try_acquire(self.request())),
+            Some(handoff) => Box::pin(handoff::try_acquire(self.request(), handoff)),
+        };
+        Ok(self.granted(acquisition, Option::is_some).await?.map(K::guard))
+    }
+
+    /// Acquires the lock, runs the future inside the lock's scope, and releases the lock. If the lock is lost, the
+    /// future is cancelled at its current await point, as by [`Guard::run`].
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire) and of [`Guard::run`]. A release that fails is logged and continues in the
+    /// background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `future` and releases the lock in the background.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mut number = 41;
+    /// client.mutex("/app/orders")?.run(async { number += 1 }).await?;
+    /// assert_eq!(number, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        let future = Box::pin(future);
+        let guard: Guard = self.acquire().await?.into();
+        let output = guard.run_boxed(future).await;
+        guard.release_or_log().await;
+        output
+    }
+
+    /// Returns `true` if this client holds the lock, anywhere in the process. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// assert!(client.mutex("/app/orders/42")?.is_acquired_in_this_process());
+    /// guard.release().await?;
+    /// assert!(!mutex.is_acquired_in_this_process());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.client.inner().is_held(&self.path, self.kind.label())
+    }
+
+    /// Returns the clients that hold the lock or wait for it, in the order of the queue. Sends one request for the
+    /// queue, and one for the data of each node. The list is empty for a path that was never used.
+    ///
+    /// # Errors
+    /// [`Unavailable`](zlock_core::ErrorKind::Unavailable), [`NotAuthorized`](zlock_core::ErrorKind::NotAuthorized),
+    /// [`Closed`](zlock_core::ErrorKind::Closed), [`Unexpected`](zlock_core::ErrorKind::Unexpected).
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// for participant in mutex.participants().await? {
+    ///     println!("{}: {}", participant.name, if participant.is_holder { "holds" } else { "waits" });
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn participants(&self) -> Result<Vec<Participant>> {
+        participants(self.client.inner(), &self.path).await
+    }
+
+    /// Asks the current holders to release the lock, and returns how many were asked: 0 if nobody holds it. Each holder
+    /// decides whether to do so. A holder that uses zlock learns of the request through
+    /// [`LockContext::revocation_requested`](crate::LockContext::revocation_requested), and one that uses Curator if its
+    /// lock was made revocable. No holder loses the lock by this call.
+    ///
+    /// # Errors
+    /// Those of [`participants`](Self::participants). If some of several holders could not be asked, the first error is
+    /// returned after all were tried.
+    ///
+    /// # Cancel safety
+    /// Safe; a request in flight may still reach a holder.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// assert_eq!(mutex.request_revocation().await?, 1); // in another process
+    /// guard.revocation_requested().await?; // completes at once
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn request_revocation(&self) -> Result<usize> {
+        crate::release::revocation::request(self.client.inner(), &self.path).await
+    }
+
+    fn reenter(&self) -> Option<Result<Guard>> {
+        let entered = Scope::reenter(self.client.inner(), &self.path, self.kind.label())?;
+        Some(entered.and_then(|(hold, entry)| Guard::reentered(hold, entry)))
+    }
+
+    /// Waits for the grant of an acquisition, unless the client is shut down, and reports how it ended.
+    async fn granted<T>(&self, acquisition: Acquiring<'_, T>, is_granted: fn(&T) -> bool) -> Result<T> {
+        let (wait, span, shutdown) = (self.wait(), self.span(), &self.client.inner().shutdown);
+        let result = {
+            let mut acquisition = pin!(acquisition.instrument(span));
+            let mut begun = pin!(shutdown.begun());
+            // By hand: `select!` costs several times as much.
+            let acquired = poll_fn(|cx| match acquisition.as_mut().poll(cx) {
+                Poll::Ready(acquired) => Poll::Ready(Some(acquired)),
+                Poll::Pending => begun.as_mut().poll(cx).map(|()| None),
+            });
+            let acquired = if shutdown.has_begun() { None } else { acquired.await };
+            match acquired {
+                // A granted lock counts as held by now: either the shutdown waits for it, or it is released here.
+                Some(acquired) if !shutdown.has_begun() => acquired,
+                _ => Err(Error::new(ErrorKind::ShuttingDown, "acquire").with_path(&self.path)),
+            }
+        };
+        Wait::end(wait, &result, is_granted);
+        result
+    }
+
+    fn request(&self) -> Request<'_> {
+        let (client, label, metric_name) =
+            (self.client.inner(), self.kind.label(), self.metric_name.as_ref());
+        Request { client, path: &self.path, label, data: &self.node_data, metric_name, deadline: None }
+    }
+
+    /// Begins the report of an acquisition.
+    fn wait(&self) -> Option<Wait<'_>> {
+        let reports = self.client.inner().reports()?;
+        let name = self.metric_name.as_deref().unwrap_or_default();
+        Some(Wait::begin(reports, LockLabels::new(report::kind(self.kind.label()), name)))
+    }
+
+    fn span(&self) -> Span {
+        tracing::debug_span!("acquire", path = %self.path, kind = report::kind(self.kind.label()))
+    }
+}
+
+/// A lock of any kind, for code that is generic over locks. Each method is equivalent to that of [`LockHandle`] or
+/// [`MultiLock`](crate::MultiLock). This trait is sealed.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use std::time::Duration;
+///
+/// use zlock::{Lock, LockGuard};
+///
+/// async fn patiently<L: Lock>(lock: &L) -> zlock::Result<L::Guard> {
+///     loop {
+///         match lock.acquire_timeout(Duration::from_secs(10)).await {
+///             Err(error) if error.is_timeout() => eprintln!("still waiting: {error}"),
+///             result => return result,
+///         }
+///     }
+/// }
+///
+/// let guard = patiently(&client.mutex("/app/orders")?).await?;
+/// assert!(guard.is_held());
+/// # Ok(())
+/// # }
+/// ```
+pub trait Lock: sealed::Sealed + Clone + Debug + Send + Sync + 'static {
+    /// The guard that an acquisition returns.
+    type Guard: LockGuard;
+
+    /// See [`LockHandle::acquire`].
+    fn acquire(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
+
+    /// See [`LockHandle::acquire_timeout`].
+    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<Self::Guard>> + Send;
+
+    /// See [`LockHandle::try_acquire`].
+    fn try_acquire(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
+
+    /// See [`LockHandle::run`].
+    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+    where
+        F::Output: Send;
+
+    /// See [`LockHandle::is_acquired_in_this_process`].
+    fn is_acquired_in_this_process(&self) -> bool;
+
+    /// See [`LockHandle::participants`].
+    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send;
+
+    /// See [`LockHandle::request_revocation`].
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send;
+}
+
+impl<K: Kind> Lock for LockHandle<K> {
+    type Guard = K::Guard;
+
+    fn acquire(&self) -> impl Future<Output = Result<Self::Guard>> + Send {
+        self.acquire()
+    }
+
+    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<Self::Guard>> + Send {
+        self.acquire_timeout(time)
+    }
+
+    fn try_acquire(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send {
+        self.try_acquire()
+    }
+
+    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+    where
+        F::Output: Send,
+    {
+        self.run(future)
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.is_acquired_in_this_process()
+    }
+
+    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
+        self.participants()
+    }
+
+    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
+        self.request_revocation()
+    }
+}
+
+impl<K: Kind> sealed::Sealed for LockHandle<K> {}

@@ -1,0 +1,320 @@
+//! Curator's `InterProcessSemaphoreV2`, with several permits at a time and in the order of the queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zlock_core::{Error, ErrorKind, LockPath, Result};
+
+use crate::client::Client;
+use crate::guard::Guard;
+use crate::locks::handle::LockHandle;
+use crate::locks::kind::Permits;
+use crate::locks::participants::Participant;
+
+/// A number of permits that processes share. An acquisition takes some of them, all at once or none. Requests are
+/// served in the order in which they were made, so large requests are not starved by smaller ones.
+///
+/// The permits are returned when the guard is dropped or released, or when the session of a killed process ends. A
+/// guard may be moved to another task and released there. A semaphore is not reentrant: an acquisition inside the scope
+/// of held permits takes further permits, and waits for itself if there are not enough.
+///
+/// All clients must use the same maximum for a path. Curator's semaphore arranges its nodes differently, so the two must
+/// not share a path. Do not use a mutex or a read/write lock on a semaphore's path either: it waits for all nodes ahead of
+/// it and blocks all nodes behind it, which is safe but useless.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// let workers = client.semaphore("/app/workers", 10)?;
+/// let six = workers.acquire(6).await?;
+/// assert!(workers.try_acquire(6).await?.is_none());
+/// let four = workers.acquire(4).await?;
+/// assert_eq!((six.permits(), four.permits()), (Some(6), Some(4)));
+/// six.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    /// A request for all permits.
+    all: PermitRequest,
+    max: u32,
+}
+
+/// A request for a number of a [`Semaphore`]'s permits, acquired together. Created by [`Semaphore::permits`].
+///
+/// [`is_acquired_in_this_process`](LockHandle::is_acquired_in_this_process) is `true` if this client holds any of the
+/// semaphore's permits.
+pub type PermitRequest = LockHandle<Permits>;
+
+impl Client {
+    /// Returns a handle to the semaphore of this path, which has `max` permits. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`], with the offending part in the message; [`ErrorKind::InvalidArgument`] for a
+    /// maximum of 0.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let permits = client.semaphore("/app/workers", 10)?.acquire(2).await?;
+    /// permits.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
+        let all = LockHandle::of_kind(self, path, Permits { n: max, max })?;
+        if max == 0 {
+            return Err(invalid(all.path(), "the maximum is 0 permits; it must be at least 1".into()));
+        }
+        Ok(Semaphore { all, max })
+    }
+}
+
+impl Semaphore {
+    /// Sets the data of the nodes that this semaphore creates, instead of the client's node data.
+    ///
+    /// # Errors
+    /// As [`LockHandle::with_node_data`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?.with_node_data("import job 7")?;
+    /// # let _ = workers;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        Ok(Semaphore { all: self.all.with_node_data(data)?, max: self.max })
+    }
+
+    /// Sets the name of the lock in measurements, as [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        Semaphore { all: self.all.with_metric_name(name), max: self.max }
+    }
+
+    /// Returns the path of the semaphore.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.all.path()
+    }
+
+    /// Returns how many permits the semaphore has.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// assert_eq!(workers.max_permits(), 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn max_permits(&self) -> u32 {
+        self.max
+    }
+
+    /// Returns a handle that acquires `n` permits. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits or more than the maximum.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let three = workers.permits(3)?; // a lock handle
+    /// let guard = three.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn permits(&self, n: u32) -> Result<PermitRequest> {
+        let permits = permits(n, self.max).map_err(|message| invalid(self.path(), message))?;
+        Ok(self.all.with_kind(permits))
+    }
+
+    /// Acquires `n` permits, waiting without a time limit until that many are free for this place in the queue. The
+    /// same as [`permits(n)?.acquire()`](LockHandle::acquire).
+    ///
+    /// # Errors
+    /// As [`permits`](Self::permits), before anything is sent, and [`LockHandle::acquire`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future at any point gives up the place in the queue; no node is left behind.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3).await?;
+    /// guard.release().await?; // returns all three
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(&self, n: u32) -> Result<Guard> {
+        self.permits(n)?.acquire().await
+    }
+
+    /// Acquires `n` permits, waiting for at most `time`. The same as
+    /// [`permits(n)?.acquire_timeout(time)`](LockHandle::acquire_timeout).
+    ///
+    /// # Errors
+    /// As [`permits`](Self::permits), before anything is sent, and [`LockHandle::acquire_timeout`].
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire_timeout(3, Duration::from_secs(2)).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire_timeout(&self, n: u32, time: Duration) -> Result<Guard> {
+        self.permits(n)?.acquire_timeout(time).await
+    }
+
+    /// Acquires `n` permits if they are free and there is no waiter. Returns `None` otherwise. The same as
+    /// [`permits(n)?.try_acquire()`](LockHandle::try_acquire).
+    ///
+    /// # Errors
+    /// As [`permits`](Self::permits) and [`LockHandle::try_acquire`]. A different maximum is detected before anything
+    /// is written.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let six = workers.acquire(6).await?;
+    /// assert!(workers.try_acquire(6).await?.is_none());
+    /// six.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_acquire(&self, n: u32) -> Result<Option<Guard>> {
+        self.permits(n)?.try_acquire().await
+    }
+
+    /// Returns `true` if this client holds any of the permits, anywhere in the process. Performs no I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3).await?;
+    /// assert!(workers.is_acquired_in_this_process());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.all.is_acquired_in_this_process()
+    }
+
+    /// Returns the clients that hold permits or wait for some, head of the queue first.
+    ///
+    /// # Errors
+    /// As [`LockHandle::participants`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3).await?;
+    /// assert_eq!(workers.participants().await?.len(), 1); // one node for all three
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn participants(&self) -> Result<Vec<Participant>> {
+        self.all.participants().await
+    }
+
+    /// Asks all current holders to release their permits. Returns how many were asked.
+    ///
+    /// # Errors
+    /// As [`LockHandle::request_revocation`].
+    ///
+    /// # Cancel safety
+    /// Safe; a request in flight may still reach a holder.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let guard = workers.acquire(3).await?;
+    /// assert_eq!(workers.request_revocation().await?, 1); // elsewhere
+    /// guard.revocation_requested().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn request_revocation(&self) -> Result<usize> {
+        self.all.request_revocation().await
+    }
+}
+
+fn invalid(path: &LockPath, message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "semaphore").with_path(path).with_message(message)
+}
+
+/// Returns a request for `n` of `max` permits, or the reason why there is none.
+pub(crate) fn permits(n: u32, max: u32) -> Result<Permits, String> {
+    match n {
+        0 => Err(format!("0 of {max} permits; it must be at least 1")),
+        _ if n > max => Err(format!("{n} permits, more than the maximum of {max}")),
+        _ => Ok(Permits { n, max }),
+    }
+}

@@ -1,0 +1,108 @@
+//! Releases a hold at the store, and leaves to the background what the store does not confirm.
+
+pub(crate) mod reaper;
+pub(crate) mod revocation;
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use zlock_core::{Deletion, ErrorKind, Result, SessionState};
+
+use crate::hold::Hold;
+use crate::place::cohort::{Ended, Turn};
+use crate::place::succession::remove;
+use crate::queue::Status;
+
+/// The outcome of a release.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Release {
+    /// The server has removed the node: the lock is free. With a [`Handoff`](crate::Handoff), also returned if another waiter
+    /// of this client has the lock, or if the client is about to give it up.
+    Released,
+    /// Other guards of the same hold exist.
+    StillHeld,
+    /// The lock had been lost before, with its session or because its node was deleted. Another client may hold it.
+    AlreadyLost,
+    /// The server did not confirm the release. The backend keeps trying in the background until the server does, or
+    /// until the session ends and the node with it.
+    Pending,
+}
+
+/// Removes the node of a hold without guards.
+pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
+    let unless_lost = |release| if hold.status() == Status::Live { release } else { Release::AlreadyLost };
+    if hold.end_turn(Turn::pass_on) == Ended::PassedOn {
+        return Ok(unless_lost(Release::Released));
+    }
+    let mut rest = Rest { hold, to_background: Hold::remove_in_background, done: false };
+    if hold.status() != Status::Live {
+        return Ok(Release::AlreadyLost);
+    }
+    let (client, target) = (hold.client(), hold.target());
+    let next = hold.predecessor().and_then(|predecessor| predecessor.next());
+    let removal = remove(client.backend(), hold.path(), &target, next);
+    let deleted = tokio::select! {
+        biased;
+        () = not_connected(hold) => return Ok(unless_lost(Release::Pending)),
+        deleted = timeout(client.operation_timeout, removal) => deleted,
+    };
+    match deleted {
+        Err(_) => Ok(Release::Pending),
+        Ok(Ok(deletion)) => {
+            rest.done = true;
+            match deletion {
+                Deletion::Deleted => Ok(unless_lost(Release::Released)),
+                _ => Ok(Release::AlreadyLost),
+            }
+        }
+        Ok(Err(e)) => match e.kind() {
+            ErrorKind::Closed | ErrorKind::SessionLost => Ok(Release::AlreadyLost),
+            ErrorKind::Unavailable => Ok(Release::Pending),
+            _ => Err(e),
+        },
+    }
+}
+
+/// Gives the node the label that the hold counts as. Fails only if the hold is lost; after any other failure, the background
+/// keeps trying.
+pub(crate) async fn relabel(hold: &Arc<Hold>) -> Result<()> {
+    hold.check("downgrade")?;
+    let mut rest = Rest { hold, to_background: Hold::relabel_in_background, done: false };
+    if let Some((node, label)) = hold.pending_relabel() {
+        let client = hold.client();
+        tokio::select! {
+            biased;
+            () = not_connected(hold) => {}
+            answer = timeout(client.operation_timeout, client.backend().relabel(hold.path(), &node, label)) => {
+                if let Ok(result) = answer {
+                    hold.relabelled(&result);
+                    rest.done = result.is_ok();
+                }
+            }
+        }
+    }
+    hold.check("downgrade")
+}
+
+async fn not_connected(hold: &Hold) {
+    let mut session = hold.client().session.clone();
+    while session.current().state == SessionState::Connected {
+        session.changed().await;
+    }
+}
+
+/// The remaining work, which goes to the background unless it is done.
+struct Rest<'a> {
+    hold: &'a Arc<Hold>,
+    to_background: fn(&Arc<Hold>),
+    done: bool,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            (self.to_background)(self.hold);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Removing a node.
+
+use std::ops::ControlFlow::Break;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use zlock_core::kit::{Attempt, SessionKey, repeat};
+use zlock_core::{Deletion, ErrorKind, HandOver, Label, Node, NodeId, NodeName, Queue, Result, Target};
+use zookeeper_client::{Error, MultiWriteError};
+
+use crate::error::Failure;
+use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::queues::listings::{Listed, Path};
+use crate::session::{ANY_VERSION, Freshness};
+
+/// Removes the node of an own lock, and returns whether all of `next` existed then.
+pub(crate) async fn hand_over(mut operation: Operation<'_>, node: &Node, next: &[Node]) -> Result<HandOver> {
+    forget(&operation, &node.id);
+    let session = operation.budget.session().await?;
+    if node.session == Some(session.id) {
+        match all_or_nothing(&mut operation, session, node, next).await {
+            Ok(true) => return Ok(HandOver::Confirmed),
+            Ok(false) => {}
+            Err(failure) => operation.budget.retry(failure).await?,
+        }
+    }
+    delete(operation, &Target::Node(node.clone())).await.map(HandOver::Unconfirmed)
+}
+
+/// Begins a delete: from here on, the backend no longer reports the deletion of the node.
+fn forget(operation: &Operation<'_>, node_id: &NodeId) {
+    let (shared, id) = (operation.shared, operation.own_id(node_id));
+    shared.sessions.own().remove(&id);
+    shared.contents.remove(&id);
+    shared.names.remove(&id);
+}
+
+/// Deletes the node if it and all of `next` exist. Returns `false` if one does not.
+async fn all_or_nothing(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    node: &Node,
+    next: &[Node],
+) -> Result<bool, Failure> {
+    let path = operation.node_path(&node.name);
+    let next: Vec<_> = next.iter().map(|next| operation.node_path(&next.name)).collect();
+    let handed = operation.send(session, Leaves::Change, move |live| async move {
+        let mut transaction = live.client.new_multi_writer();
+        transaction.add_delete(&path, None)?;
+        for next in &next {
+            transaction.add_check_version(next, ANY_VERSION)?;
+        }
+        match transaction.commit().await {
+            Ok(_) => Ok(true),
+            Err(MultiWriteError::OperationFailed { source: Error::NoNode, .. }) => Ok(false),
+            Err(error) => Err(Error::from(error)),
+        }
+    });
+    handed.await
+}
+
+/// Removes the node with the target's ID, and returns whether this call did.
+pub(crate) async fn delete(mut operation: Operation<'_>, target: &Target) -> Result<Deletion> {
+    forget(&operation, target.id());
+    if let Target::Node(node) = target {
+        operation.budget = operation.budget.of_node(node.session);
+    }
+    let mut delete = Delete { target, removed: false };
+    match repeat(&mut operation, &mut delete).await {
+        Err(error) if error.kind() != ErrorKind::SessionLost => Err(error),
+        // The node was removed with its session.
+        Ok(()) | Err(_) => Ok(deletion(&operation, delete.removed)),
+    }
+}
+
+/// Returns the outcome. A request without an answer may have removed the node, too.
+fn deletion(operation: &Operation<'_>, removed: bool) -> Deletion {
+    if removed || operation.budget.ambiguous { Deletion::Deleted } else { Deletion::AlreadyDeleted }
+}
+
+/// Removes the node with the target's ID.
+struct Delete<'a> {
+    target: &'a Target,
+    /// Set when a request that removed the node is answered.
+    removed: bool,
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for Delete<'_> {
+    type Output = ();
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<()> {
+        if let Target::Node(node) = self.target {
+            let found = by_name(operation, session, &node.name).await?;
+            self.removed |= found;
+            if found {
+                operation.shared.alone.removed(&operation.server_path(), session, node);
+            }
+            // Such a label never changes, so the node cannot have another name by now.
+            if found || node.label == Label::Lock {
+                return Ok(Break(()));
+            }
+        }
+        // A concurrent relabel may rename the node after the listing. There is never more than one relabel at a time.
+        for _ in 0..2 {
+            // Requests of one session take effect in the order in which they were sent, so no earlier create of this session can
+            // take effect after this listing.
+            let queue = listed_together(operation, session).await?;
+            let mut renamed = false;
+            for name in queue.names_of(self.target.id()) {
+                let found = by_name(operation, session, &name).await?;
+                self.removed |= found;
+                renamed |= !found;
+            }
+            if !renamed {
+                return Ok(Break(()));
+            }
+        }
+        // The next attempt follows after a pause.
+        Err(Failure::ServersDisagree)
+    }
+}
+
+/// Lists the queue as it was at some moment after the call. There is only one listing of a path at a time, and the next one
+/// serves all calls that are made meanwhile, because there may be a thousand nodes to look for after an outage.
+///
+/// # Cancel safety
+/// Safe. The listing is a separate task, so a caller that is not polled does not hold up others.
+async fn listed_together(operation: &mut Operation<'_>, session: SessionKey) -> Result<Arc<Queue>, Failure> {
+    let shared = operation.shared;
+    let path = shared.listings.of(&operation.server_path());
+    let mut listed = path.join_next(session, || list_next(path.clone(), operation, session));
+    let listed = listed.wait_for(Option::is_some);
+    let listed = shared.sessions.run_until_ended(session, operation.budget.deadline(), listed).await?;
+    let queue = listed.ok().and_then(|queue| queue.clone().flatten());
+    match queue {
+        Some(queue) => Ok(queue),
+        // On a failure, each caller sends its own request.
+        None => operation.list(session, Freshness::Latest).await.map(Arc::new),
+    }
+}
+
+fn list_next(path: Arc<Path>, operation: &Operation<'_>, session: SessionKey) -> Listed {
+    let (tell, listed) = watch::channel(None);
+    let (shared, parent) = (operation.shared.clone(), operation.budget.path().clone());
+    shared.runtime.clone().spawn(async move {
+        let _turn = path.turn.lock().await;
+        path.take_next(session);
+        let mut operation = Operation::new(&shared, "delete", &parent);
+        let queue = operation.list(session, Freshness::Latest).await;
+        tell.send_replace(Some(queue.ok().map(Arc::new)));
+    });
+    listed
+}
+
+/// Deletes the node with this name. Returns `false` if it does not exist.
+pub(crate) async fn by_name(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    name: &NodeName,
+) -> Result<bool, Failure> {
+    let path = operation.node_path(name);
+    let deleted = operation
+        .send(session, Leaves::Change, move |live| async move { live.client.delete(&path, None).await });
+    match deleted.await {
+        Ok(()) => Ok(true),
+        Err(Failure::Zk(Error::NoNode)) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}

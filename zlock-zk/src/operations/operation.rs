@@ -1,0 +1,196 @@
+//! One operation of a backend: its budget, and the way of its requests to the server.
+
+use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::time::Instant;
+use zlock_core::kit::{Budget, SessionKey};
+use zlock_core::{ErrorKind, Label, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result};
+use zookeeper_client as zk;
+
+use crate::error::Failure;
+use crate::session::in_flight::Call;
+use crate::session::{Freshness, Live, Shared, catch_up, own_id};
+
+/// The outcome of one attempt at an operation.
+pub(crate) type Attempted<R> = Result<ControlFlow<R>, Failure>;
+
+/// A running operation on the queue of one path.
+#[derive(Debug)]
+pub(crate) struct Operation<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    /// The queue's path at the server.
+    server_path: Arc<str>,
+    pub(crate) budget: Budget<'a, Live>,
+}
+
+/// What a request leaves behind at the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// Nothing, or at most a parent that is empty.
+    Nothing,
+    /// A watch. The request is answered even if its operation is dropped, so that the watch is removed.
+    Watch,
+    /// A change of the queue. The operation is ambiguous from the time that such a request gets no answer. An answered one is
+    /// a committed write of the session.
+    Change,
+}
+
+impl<'a> AsMut<Budget<'a, Live>> for Operation<'a> {
+    fn as_mut(&mut self) -> &mut Budget<'a, Live> {
+        &mut self.budget
+    }
+}
+
+impl<'a> Operation<'a> {
+    pub(crate) fn new(shared: &'a Arc<Shared>, name: &'static str, path: &'a LockPath) -> Self {
+        let budget = Budget::new(&shared.sessions, &shared.options.kit, name, path);
+        Operation { shared, server_path: shared.options.server_path(path), budget }
+    }
+
+    /// Returns the path at the server. The chroot is prepended here and not by the client library, which would not create a
+    /// missing chroot.
+    pub(crate) fn server_path(&self) -> Arc<str> {
+        self.server_path.clone()
+    }
+
+    /// Returns the path at the server of a node in the queue.
+    pub(crate) fn node_path(&self, name: &NodeName) -> String {
+        [&self.server_path, "/", name.as_str()].concat()
+    }
+
+    /// Returns the ID by which the session knows the node with this ID.
+    pub(crate) fn own_id(&self, node_id: &NodeId) -> NodeId {
+        own_id(&self.server_path, node_id)
+    }
+
+    /// Sends the request of `call` in this session once that is connected, and waits for the answer until the session has ended
+    /// or the operation's time is used up. While the session is suspended, the library would queue requests without a limit, and
+    /// send all of them when it reconnects.
+    ///
+    /// While the session is connected, the request is sent at the first poll, so the order of polls is the order on the wire.
+    ///
+    /// # Cancel safety
+    /// The request may still take effect.
+    pub(crate) async fn send<T, E, F>(
+        &mut self,
+        session: SessionKey,
+        leaves: Leaves,
+        call: impl FnOnce(Arc<Live>) -> F,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        E: Into<Failure> + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        let (shared, until, mut sent) = (self.shared, self.budget.deadline(), None);
+        let answer = async {
+            let call = loop {
+                // A session that is found connected here is live as long as the mutex is locked, and its end cancels the call.
+                {
+                    let mut calls = shared.in_flight.lock();
+                    // A session past its deadline must not be used, even if the manager has not ended it yet.
+                    if let Some(live) = shared.sessions.get(session)
+                        && shared.sessions.is_connected(session) == Ok(true)
+                    {
+                        sent = Some(Instant::now());
+                        break calls.begin(call(live));
+                    }
+                }
+                shared.sessions.connected(session, until).await?;
+            };
+            let mut under_way = UnderWay { shared, session, leaves, call: Some(call) };
+            let answer = poll_fn(|cx| under_way.poll(cx));
+            let answer = shared.sessions.run_until_ended(session, until, answer).await?;
+            answer.map_err(|error| shared.to_failure(session, error))
+        };
+        let answer = answer.await;
+        if leaves != Leaves::Change {
+            return answer;
+        }
+        if let (Ok(_), Some(sent), Some(live)) = (&answer, sent, shared.sessions.get(session)) {
+            live.touches().wrote(sent);
+        }
+        self.budget.record(answer)
+    }
+
+    /// Returns the queue of the path. A missing path has an empty queue.
+    pub(crate) async fn list(&mut self, session: SessionKey, freshness: Freshness) -> Result<Queue, Failure> {
+        let path = self.server_path();
+        let listed = self.send(session, Leaves::Nothing, move |live| async move {
+            let (synced, names) = tokio::join!(catch_up(&live, freshness), live.client.list_children(&path));
+            synced.and(names)
+        });
+        match listed.await {
+            Ok(names) => Ok(Queue::listed(names)),
+            Err(Failure::Zk(zk::Error::NoNode)) => Ok(Queue::default()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Returns the current name of a node that does not exist under its known name. `None` if it is gone.
+    pub(crate) async fn renamed(
+        &mut self,
+        session: SessionKey,
+        node: &Node,
+    ) -> Result<Option<NodeName>, Failure> {
+        // Such a label never changes, so the node cannot have another name by now.
+        if node.label == Label::Lock {
+            return Ok(None);
+        }
+        let queue = self.list(session, Freshness::Told).await?;
+        Ok(queue.find(&node.id).map(|found| found.name.clone()))
+    }
+
+    /// Returns the failure with which the operation ends, because its node no longer exists.
+    pub(crate) fn node_deleted(&mut self) -> Failure {
+        self.budget.ambiguous = false;
+        Failure::NodeDeleted
+    }
+
+    /// Logs the reason why the operation takes so long.
+    pub(crate) fn warn(&self, why: &'static str) {
+        let Operation { budget, .. } = self;
+        LastFailure::note(|| budget.error(ErrorKind::Unavailable).with_message(why));
+        tracing::warn!(operation = budget.operation(), path = %budget.path(), why);
+    }
+}
+
+/// A request without an answer. If it leaves a watch, it goes on when this is dropped, until it is answered or the session is
+/// over.
+struct UnderWay<'a, T: Send + 'static> {
+    shared: &'a Shared,
+    session: SessionKey,
+    leaves: Leaves,
+    /// `None` once it is answered.
+    call: Option<Call<T>>,
+}
+
+impl<T: Send + 'static> UnderWay<'_, T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<T> {
+        let polled = self.call.as_ref().map_or(Poll::Pending, |call| call.poll(cx));
+        if polled.is_ready() {
+            self.call = None;
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for UnderWay<'_, T> {
+    fn drop(&mut self) {
+        if self.leaves == Leaves::Watch
+            && let Some(call) = self.call.take()
+        {
+            let ended = self.shared.sessions.ended(self.session);
+            self.shared.runtime.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = ended => {}
+                    answer = poll_fn(|cx| call.poll(cx)) => drop(answer),
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One-shot watches on a node and on a queue.
+
+pub(crate) mod arm;
+pub(crate) mod disagreement;
+
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::ops::ControlFlow::{Break, Continue};
+
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Existence, Label, Node, NodeName, Queue, Watch, WatchEvent};
+use zookeeper_client::{Error, EventType};
+
+use crate::error::Failure;
+use crate::operations::operation::{Attempted, Operation};
+use crate::operations::watch::arm::read_armed;
+use crate::operations::watch::disagreement::Suspects;
+use crate::session::{Freshness, Shared};
+use crate::watches::watchers::Watched;
+use crate::watches::watching::Watching;
+
+/// Arms a watch on a node if it is still as it was seen.
+pub(crate) struct WatchNode<'a> {
+    pub(crate) seen: &'a Node,
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
+    type Output = Existence;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Existence> {
+        let shared = operation.shared;
+        match read_and_watch(operation, session, &self.seen.name).await? {
+            Some((_, watching)) => {
+                let suspects = Suspects::new(shared, session, operation.budget.path(), [self.seen]);
+                Ok(Break(Existence::Watching(watch(
+                    shared,
+                    session,
+                    watching,
+                    self.seen.label,
+                    suspects.watch(),
+                ))))
+            }
+            // Such a label never changes, and the session's own server has answered.
+            None if self.seen.label == Label::Lock && !shared.may_be_behind(session) => {
+                Ok(Break(Existence::Deleted))
+            }
+            // The node is gone, or was renamed: only a listing shows which.
+            None => {
+                let queue = operation.list(session, Freshness::Told).await?;
+                match queue.find(&self.seen.id) {
+                    None => Ok(Break(Existence::Deleted)),
+                    // A watch connection's server does not have it. The next attempt follows after a pause.
+                    Some(node) if node.name == self.seen.name => Err(Failure::ServersDisagree),
+                    Some(node) => Ok(Break(Existence::Changed(node.clone()))),
+                }
+            }
+        }
+    }
+}
+
+/// Reads the data of a node, whatever its current name, and arms a watch on its change.
+pub(crate) struct WatchData<'a> {
+    pub(crate) node: &'a Node,
+    /// The node's name, as far as we know.
+    pub(crate) name: NodeName,
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchData<'_> {
+    type Output = Option<(Vec<u8>, Watch)>;
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<Option<(Vec<u8>, Watch)>> {
+        if let Some((data, watching)) = read_and_watch(operation, session, &self.name).await? {
+            let watch = watch(operation.shared, session, watching, self.node.label, pending());
+            return Ok(Break(Some((data, watch))));
+        }
+        let Some(now) = operation.renamed(session, self.node).await? else { return Ok(Break(None)) };
+        self.name = now;
+        Ok(Continue(()))
+    }
+}
+
+/// Lists a queue, and arms a watch on its changes.
+pub(crate) struct WatchQueue;
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
+    type Output = (Queue, Watch);
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<(Queue, Watch)> {
+        let shared = operation.shared;
+        let path = operation.server_path();
+        let listed = read_armed(operation, session, Watched::Children(path.clone()), |client, path| {
+            Box::pin(client.list_and_watch_children(path))
+        });
+        match listed.await {
+            Ok((names, watching)) => {
+                let queue = Queue::listed(names);
+                let suspects = Suspects::new(shared, session, operation.budget.path(), &*queue);
+                let watch = watch_children(shared, session, watching, suspects.watch());
+                return Ok(Break((queue, watch)));
+            }
+            Err(Failure::Zk(Error::NoNode)) => {}
+            Err(failure) => return Err(failure),
+        }
+        // A missing parent has no children to watch, so the watch is on the creation of the parent.
+        let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
+            Box::pin(client.check_and_watch_stat(path))
+        });
+        let (stat, watching) = watched.await?;
+        Ok(match stat {
+            None => Break((Queue::default(), watch_children(shared, session, watching, pending()))),
+            // It was created in between.
+            Some(_) => Continue(()),
+        })
+    }
+}
+
+/// Sends one request for a node's data, with a watch on the node. `None` without a watch if the node does not exist.
+/// (`exists` would leave a watch.)
+async fn read_and_watch(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    name: &NodeName,
+) -> Result<Option<(Vec<u8>, Watching)>, Failure> {
+    let watched = Watched::Node(operation.node_path(name).into());
+    let read = read_armed(operation, session, watched, |client, path| {
+        Box::pin(async move {
+            let (data, _, watcher) = client.get_and_watch_data(path).await?;
+            Ok((data, watcher))
+        })
+    });
+    match read.await {
+        Ok(read) => Ok(Some(read)),
+        Err(Failure::Zk(Error::NoNode)) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// A node that this event reports as deleted may exist under another name, if its label can change.
+fn watch(
+    shared: &Shared,
+    session: SessionKey,
+    watching: Watching,
+    label: Label,
+    suspects: impl Future<Output = Infallible> + Send + 'static,
+) -> Watch {
+    one_shot(shared, session, watching, suspects, move |event| match event {
+        EventType::NodeDeleted if label == Label::Lock => WatchEvent::Deleted,
+        _ => WatchEvent::Changed,
+    })
+}
+
+fn watch_children(
+    shared: &Shared,
+    session: SessionKey,
+    watching: Watching,
+    suspects: impl Future<Output = Infallible> + Send + 'static,
+) -> Watch {
+    one_shot(shared, session, watching, suspects, |_| WatchEvent::Changed)
+}
+
+/// Fires with its event, or when its session ends here, which the client library would report much later.
+fn one_shot(
+    shared: &Shared,
+    session: SessionKey,
+    watching: Watching,
+    suspects: impl Future<Output = Infallible> + Send + 'static,
+    meaning: impl Fn(EventType) -> WatchEvent + Send + 'static,
+) -> Watch {
+    let ended = shared.sessions.ended(session);
+    Watch::new(async move {
+        tokio::select! {
+            biased;
+            () = ended => WatchEvent::Changed,
+            event = watching => event.map_or(WatchEvent::Changed, meaning),
+            never = suspects => match never {},
+        }
+    })
+}

@@ -1,0 +1,67 @@
+//! Writing a node's data.
+
+use std::ops::ControlFlow::{Break, Continue};
+
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{ErrorKind, Node, NodeName, Result};
+use zookeeper_client::Error;
+
+use crate::error::Failure;
+use crate::operations::operation::{Attempted, Leaves, Operation};
+
+/// The maximum size of the data. The rest of one request is well below what remains of the server's 1 MB.
+const MAX_DATA: usize = 1_000_000;
+
+/// Refuses a size that makes the server break the connection.
+pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
+    if data.len() <= MAX_DATA {
+        return Ok(());
+    }
+    let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
+    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
+}
+
+/// Writes the data of a node, whatever its current name.
+pub(crate) struct Write<'a> {
+    pub(crate) node: &'a Node,
+    /// The node's name, as far as we know.
+    pub(crate) name: NodeName,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for Write<'_> {
+    type Output = ();
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<()> {
+        if write(operation, session, &self.name, self.data).await? {
+            return Ok(Break(()));
+        }
+        match operation.renamed(session, self.node).await? {
+            // The leader has no node of this name, and the connected server has applied that.
+            Some(now) if now == self.name => Err(Failure::ServersDisagree),
+            Some(now) => {
+                self.name = now;
+                Ok(Continue(()))
+            }
+            None => Err(operation.node_deleted()),
+        }
+    }
+}
+
+/// Returns `false` if the node does not exist.
+async fn write(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    name: &NodeName,
+    data: &[u8],
+) -> Result<bool, Failure> {
+    let (path, data) = (operation.node_path(name), data.to_owned());
+    let written = operation.send(session, Leaves::Change, move |live| async move {
+        live.client.set_data(&path, &data, None).await
+    });
+    match written.await {
+        Ok(_) => Ok(true),
+        Err(Failure::Zk(Error::NoNode)) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}

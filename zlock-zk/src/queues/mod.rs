@@ -1,0 +1,4 @@
+//! What a session knows of queues without asking.
+
+pub(crate) mod alone;
+pub(crate) mod listings;

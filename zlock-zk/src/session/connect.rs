@@ -1,0 +1,380 @@
+//! Establishing a new session.
+
+use std::future::Future;
+use std::panic::resume_unwind;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use zlock_core::kit::Attempts;
+use zlock_core::probe::Probe;
+use zlock_core::{Error, ErrorKind, Result};
+use zookeeper_client as zk;
+use zookeeper_client::{Client, Connector};
+
+use crate::config::ZkOptions;
+use crate::error::classify;
+use crate::session::Shared;
+use crate::session::heartbeat::{check, interval, ping};
+use crate::session::home::at_home;
+use crate::session::touches::Touches;
+
+/// How often a single host is passed to the client library, for the resumptions of the session. The library tries its list in
+/// rounds. Its pause after each round begins with 0.1 s and doubles without a limit. A round of this length takes some
+/// seconds, with pauses of less than a second between attempts, so a server is found soon after it is back. Several hosts are
+/// passed once each, because two attempts in a row at the same silent host would waste time.
+const COPIES: usize = 12;
+
+/// The pause between two lookups of the servers in DNS.
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a lookup may take before the servers of the last one are used.
+const LOOK_UP_TIME: Duration = Duration::from_secs(2);
+
+/// The pause between two looks at what the probe has found.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A new session that has answered its first request.
+pub(crate) struct Established {
+    pub(crate) client: Client,
+    pub(crate) touches: Touches,
+    pub(crate) deadline: Instant,
+}
+
+/// Establishes the first session, within the connect timeout. Fails early if waiting is pointless.
+pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
+    let until = Instant::now() + shared.options.kit.connect_timeout;
+    if shared.options.has_files() {
+        let options = shared.options.clone();
+        shared.options.kit.check_files(until, move || options.check_contents()).await?;
+    }
+    let servers = loop {
+        match timeout_at(until, shared.servers()).await {
+            Ok(Ok(servers)) => break servers,
+            // A name server may be reachable a little later, like any other server.
+            Ok(Err(why)) if Instant::now() + LOOK_UP_AGAIN >= until => {
+                return Err(shared.options.kit.connect_error(ErrorKind::Unavailable).with_message(why));
+            }
+            Ok(Err(_)) => sleep(LOOK_UP_AGAIN).await,
+            Err(_) => {
+                let error = shared.options.kit.connect_error(ErrorKind::Unavailable);
+                return Err(error.with_message("no name server answers"));
+            }
+        }
+    };
+    let probe = shared.options.probe(servers.iter().flatten());
+    let (mut attempts, hopeless) = (Attempts::first(), probe.hopeless());
+    match timeout_at(until, establish(shared, &servers, until, &mut attempts, &probe, hopeless)).await {
+        Ok(established) => established,
+        Err(_) => Err(no_session(shared, &probe)),
+    }
+}
+
+/// Establishes a session in the background. After the connect timeout it begins no further attempt. The cause of a failure may
+/// be corrected, so it does not fail earlier, but passes to `tell` what is wrong with each host as soon as that is known.
+pub(crate) async fn reconnect(
+    shared: &Arc<Shared>,
+    attempts: &mut Attempts,
+    tell: impl Fn(Error),
+) -> Result<Established> {
+    let unavailable = || shared.options.kit.connect_error(ErrorKind::Unavailable);
+    attempts.pause().await;
+    let until = Instant::now() + shared.options.kit.connect_timeout;
+    let servers = shared.servers().await.map_err(|why| unavailable().with_message(why))?;
+    let probe = shared.options.probe(servers.iter().flatten());
+    let reports = async {
+        let mut told = String::new();
+        loop {
+            sleep(LOOK).await;
+            let causes = probe.causes();
+            if causes != told {
+                tell(unavailable().with_message(causes.clone()));
+                told = causes;
+            }
+        }
+    };
+    let watch = async {
+        tokio::select! {
+            biased;
+            never = probe.watch() => match never {},
+            () = reports => {}
+        }
+    };
+    establish(shared, &servers, until, attempts, &probe, watch).await
+}
+
+impl Shared {
+    /// Returns the current servers in groups, the preferred group first. Without an answer of a name server, these are the
+    /// servers of the last lookup.
+    async fn servers(&self) -> Result<Arc<[Vec<String>]>, String> {
+        let known = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let found = match known {
+            None => self.options.servers().await?,
+            Some(known) => match timeout(LOOK_UP_TIME, self.options.servers()).await {
+                Ok(Ok(found)) => found,
+                unknown => {
+                    tracing::debug!(?unknown, ?known, "the servers are not found in DNS");
+                    return Ok(known);
+                }
+            },
+        };
+        let found: Arc<[_]> = found.into();
+        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        Ok(found)
+    }
+}
+
+/// For programs that also send requests of their own.
+impl ZkOptions {
+    /// Connects a client of the crate `zookeeper-client` with these options, in a session of its own, below the chroot. Use it
+    /// for requests that locks do not need, such as writes that [check the lock's node](Self::node_path).
+    ///
+    /// # Errors
+    /// Those of [`ZkBackend::connect`](crate::ZkBackend::connect).
+    ///
+    /// # Cancel safety
+    /// Safe: if the future is dropped, the connection is closed.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn f(options: zlock::zk::ZkOptions) -> Result<(), Box<dyn std::error::Error>> {
+    /// let zookeeper = options.connect_client().await?;
+    /// println!("{:?}", zookeeper.list_children("/app").await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_client(&self) -> Result<Client> {
+        let unavailable = |why: String| self.kit.connect_error(ErrorKind::Unavailable).with_message(why);
+        let mut failure = unavailable("no server answers".into());
+        let connect = async {
+            let groups = servers(self).await?;
+            let mut attempts = Attempts::first();
+            for group in groups.iter().cycle() {
+                attempts.pause().await;
+                let patience = time(self, &attempts);
+                let dialed = Instant::now();
+                let connector = connector(self, patience).await.map_err(unavailable)?;
+                match dial(self, patience, connector, group).await {
+                    Ok(client) => {
+                        let Some(chroot) = &self.chroot else { return Ok(client) };
+                        return client.chroot(chroot.as_str()).map_err(|_| unavailable("bad chroot".into()));
+                    }
+                    Err(error) => {
+                        let class = classify(&error);
+                        let error = self.kit.connect_error(class.kind).with_source(error);
+                        if !class.retryable {
+                            return Err(error);
+                        }
+                        failure = error;
+                    }
+                }
+                attempts.failed(dialed.elapsed() >= patience / 2);
+            }
+            Err(unavailable("there are no servers".into()))
+        };
+        match timeout(self.kit.connect_timeout, connect).await {
+            Ok(connected) => connected,
+            Err(_) => Err(failure),
+        }
+    }
+
+    /// Returns the current servers, each `host:port`. Looks them up in DNS if a domain names them.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if the servers cannot be found in DNS.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled, if the servers are looked up.
+    pub async fn server_addresses(&self) -> Result<Vec<String>> {
+        Ok(servers(self).await?.concat())
+    }
+}
+
+async fn servers(options: &ZkOptions) -> Result<Vec<Vec<String>>> {
+    let unknown = |why| options.kit.connect_error(ErrorKind::Unavailable).with_message(why);
+    options.servers().await.map_err(unknown)
+}
+
+fn no_session(shared: &Shared, probe: &Probe) -> Error {
+    let kit = &shared.options.kit;
+    kit.connect_error(ErrorKind::Unavailable).with_message(probe.no_session_within(kit.connect_timeout))
+}
+
+/// Establishes a session, unless that turns out to be hopeless. The groups of servers take turns. No attempt begins after
+/// `until`.
+async fn establish(
+    shared: &Arc<Shared>,
+    servers: &[Vec<String>],
+    until: Instant,
+    attempts: &mut Attempts,
+    probe: &Probe,
+    hopeless: impl Future<Output = ()>,
+) -> Result<Established> {
+    let options = &shared.options;
+    let failed = |kind| options.kit.connect_error(kind);
+    let attempt = async {
+        for group in servers.iter().cycle() {
+            attempts.pause().await;
+            if Instant::now() >= until {
+                break;
+            }
+            let patience = time(options, attempts);
+            let connector = connector(options, patience)
+                .await
+                .map_err(|why| failed(ErrorKind::Unavailable).with_message(why))?;
+            let dialed = Instant::now();
+            let trying = see_through(shared, patience, connector, group.clone());
+            match timeout(turn(options.kit.connect_timeout, servers.len()), trying).await {
+                Ok(Ok(established)) => return Ok(established),
+                Ok(Err(error)) if !classify(&error).retryable => {
+                    return Err(failed(classify(&error).kind).with_source(error));
+                }
+                Ok(Err(_)) | Err(_) => attempts.failed(dialed.elapsed() >= patience / 2),
+            }
+        }
+        Err(no_session(shared, probe))
+    };
+    tokio::select! {
+        biased;
+        established = attempt => established,
+        () = hopeless => Err(failed(ErrorKind::Unavailable).with_message(probe.causes())),
+    }
+}
+
+/// Makes one attempt at a session with each of these servers, until there is one.
+///
+/// # Cancel safety
+/// The attempt goes on, until the library gives it up. If it succeeds nevertheless, the session is closed at the server at
+/// once, and not left for its timeout.
+async fn see_through(
+    shared: &Arc<Shared>,
+    patience: Duration,
+    connector: Connector,
+    group: Vec<String>,
+) -> Result<Established, zk::Error> {
+    let at = shared.clone();
+    let trying = shared.runtime.spawn(async move {
+        let dialed = Instant::now();
+        let client = at_home(&at, dial(&at.options, patience, connector, &group)).await?;
+        let half_tick = at.options.half_tick(client.session_timeout());
+        let mut touches = Touches::new(client.session_timeout(), half_tick, dialed);
+        let deadline = settle(&client, &mut touches).await?;
+        Ok(Established { client, touches, deadline })
+    });
+    match trying.await {
+        Ok(tried) => tried,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime ends, and the backend with it.
+            Err(_) => Err(zk::Error::ClientClosed),
+        },
+    }
+}
+
+/// Waits until a new session has answered, and has a deadline that is not about to pass. Returns the deadline.
+///
+/// The leader may have begun the session when the connect began, or at any time since: the process may have stood still. If
+/// that was long ago, only requests in the session show that it lasts.
+async fn settle(client: &Client, touches: &mut Touches) -> Result<Instant, zk::Error> {
+    let timeout = client.session_timeout();
+    let mut sent = Instant::now();
+    ping(client).await?;
+    let mut deadline = touches.deadline(sent);
+    // More requests to a server that answers late would not help.
+    while deadline < Instant::now() + timeout / 4 && sent.elapsed() < timeout / 8 {
+        sleep(interval(timeout)).await;
+        sent = Instant::now();
+        check(client, "/").await?;
+        touches.wrote(sent);
+        deadline = touches.deadline(sent);
+        touches.answered(sent);
+    }
+    Ok(deadline)
+}
+
+/// How long one group of servers is tried before the next one.
+fn turn(connect_timeout: Duration, groups: usize) -> Duration {
+    connect_timeout / u32::try_from(groups).unwrap_or(u32::MAX).max(1)
+}
+
+/// How long to wait for a silent connection, and for the first attempt at a session. The library's own limit is two fifths of
+/// the session timeout. With that, one unreachable server would cost a session that another server could have kept.
+fn patience(session_timeout: Duration) -> Duration {
+    (session_timeout / 4).max(Duration::from_millis(500)).min(session_timeout * 2 / 5)
+}
+
+/// The time of the next attempt at a session. After a silent one, it is the longest that the library accepts, because a
+/// server that answers late makes a session for each attempt.
+///
+/// The library has one limit for this and for silence later. So a session that was made late is also interrupted later: with
+/// the shorter limit, a server that stays slow would interrupt it again and again.
+fn time(options: &ZkOptions, attempts: &Attempts) -> Duration {
+    let (first, longest) = (patience(options.session_timeout), longest(options.session_timeout));
+    if attempts.time(first, longest) > first { longest } else { first }
+}
+
+/// The longest limit that the library accepts.
+fn longest(session_timeout: Duration) -> Duration {
+    session_timeout * 3 / 5
+}
+
+/// Tries each of these hosts once, in random order.
+async fn dial(
+    options: &ZkOptions,
+    patience: Duration,
+    connector: Connector,
+    hosts: &[String],
+) -> Result<Client, zk::Error> {
+    let connector = connector.with_fail_eagerly();
+    let [host] = hosts else { return connect_to(options, connector, &hosts.join(",")).await };
+    // The library must not turn to the next copy of a silent host, which would make another session. The short limit has to do
+    // for the two answers that it waits for; with the long one, it waits that long for each.
+    let limit = if patience < longest(options.session_timeout) { patience * 49 / 50 } else { patience * 2 };
+    let copies = [&**host; COPIES].join(",");
+    timeout(limit, connect_to(options, connector, &copies)).await.unwrap_or(Err(zk::Error::Timeout))
+}
+
+async fn connect_to(options: &ZkOptions, connector: Connector, hosts: &str) -> Result<Client, zk::Error> {
+    #[cfg(not(feature = "tls"))]
+    let _ = options;
+    #[cfg(feature = "tls")]
+    if options.uses_tls() {
+        return connector.secure_connect(hosts).await;
+    }
+    connector.connect(hosts).await
+}
+
+/// Returns the options of a new session, with the current contents of the files. The error names the file that cannot be
+/// used.
+async fn connector(options: &ZkOptions, patience: Duration) -> Result<Connector, String> {
+    if !options.has_files() {
+        return read(options, patience);
+    }
+    let of = options.clone();
+    options.kit.files.read(move || read(&of, patience)).await
+}
+
+fn read(options: &ZkOptions, patience: Duration) -> Result<Connector, String> {
+    let mut connector =
+        Client::connector().with_session_timeout(options.session_timeout).with_connection_timeout(patience);
+    for (scheme, credentials) in &options.auth {
+        connector = connector.with_auth(scheme, &credentials.read()?);
+    }
+    #[cfg(feature = "sasl")]
+    if let Some((user, password)) = &options.sasl {
+        let sasl = zk::SaslOptions::digest_md5(user.clone(), password.read_secret()?);
+        connector = connector.with_sasl(sasl);
+    }
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &options.tls {
+        crate::config::tls::choose_provider();
+        connector = connector.with_tls(tls.options()?);
+    }
+    Ok(connector)
+}

@@ -16,7 +16,6 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::contract::backend::CoordinationBackend;
-use crate::session::publisher::SessionPublisher;
 
 /// The pause before a job that panicked is run again.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -159,14 +158,14 @@ impl Background {
     ///
     /// A job is orphaned if the runtime that ran the jobs ended, and the handle that it was pushed with was dropped
     /// before this call. Only the end of the session can then have the job's effect, so this call drops the job and
-    /// reports the current session of `publisher`, which must be the backend's own, as lost.
+    /// calls `lose`, which must report the backend's current session as lost.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the jobs that are not done; the next call runs them again.
-    pub fn run(&self, publisher: &SessionPublisher) -> impl Future<Output = Infallible> + Send + use<> {
+    pub fn run(&self, lose: &dyn Fn()) -> impl Future<Output = Infallible> + Send + use<> {
         let (runner, orphans) = Runner::new(self.0.clone());
         if !orphans.is_empty() {
-            publisher.lose(publisher.last_seen().epoch);
+            lose();
         }
         async move { runner.run().await }
     }

@@ -167,7 +167,7 @@ impl Manager {
     async fn keep(&mut self, session: &ActiveSession) -> End {
         let epoch = session.lease.epoch;
         let shared = self.shared.clone();
-        let mut events = shared.sessions.publisher().subscribe();
+        let mut events = shared.sessions.events();
         tokio::select! {
             biased;
             () = self.closing.wait() => End::Closed,
@@ -269,7 +269,7 @@ impl Manager {
 /// Keeps the lease alive, and returns when it is gone.
 async fn keep_alive(shared: &Shared, session: &ActiveSession) {
     let ActiveSession { lease, granted } = *session;
-    let (sessions, publisher) = (&shared.sessions, shared.sessions.publisher());
+    let sessions = &shared.sessions;
     let limit = shared.options.keep_alive_time();
     let key = key::fence(shared.options.prefix(), lease.id, 0);
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
@@ -295,29 +295,29 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
             Ok(Some(by)) => {
                 (failures, last) = (0, sent);
                 due.at = sent + granted.ttl / 3;
-                publisher.set_refused(lease.epoch, false);
+                sessions.set_refused(lease, false);
                 // A bare answer may be that of a leader that was replaced. It extends nothing.
-                let lives = at_rest || publisher.extend(lease.epoch, sent, sent + granted.life());
+                let lives = at_rest || sessions.extend(lease, sent, sent + granted.life());
                 if let (Some(by), Some(live)) = (by, sessions.get(lease)) {
                     live.renewed(Renewal { sent, by });
                 }
-                if !lives || !publisher.resume(lease.epoch) {
+                if !lives || !sessions.resume(lease) {
                     return;
                 }
             }
             Ok(None) => return,
             Err(failure) => {
-                publisher.set_refused(lease.epoch, failure.classify().kind == ErrorKind::NotAuthorized);
+                sessions.set_refused(lease, failure.classify().kind == ErrorKind::NotAuthorized);
                 failures += 1;
                 due.at = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no response to a keep-alive");
                 // The session is not interrupted while another server may still answer at once.
                 if failures >= shared.endpoints.servers().len() {
-                    publisher.suspend(lease.epoch);
+                    sessions.suspend(lease);
                 }
                 // A session with a deadline ends by that deadline.
                 if last + granted.life() <= Instant::now() {
-                    publisher.give_up(lease.epoch);
+                    sessions.give_up(lease);
                 }
             }
         }

@@ -149,7 +149,7 @@ impl Hold {
             self.ended();
         }
         if is_last_of_kind {
-            self.changed.notify_waiters();
+            self.changed.notify();
         }
         left
     }
@@ -177,7 +177,7 @@ impl Hold {
         }
         (state.owners, state.readers, state.label) = (0, 1, Label::Read);
         drop(state);
-        self.changed.notify_waiters();
+        self.changed.notify();
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl Hold {
             // If no guard is left, the release removes the node by itself.
             state.removed = !state.is_empty();
         }
-        self.changed.notify_waiters();
+        self.changed.notify();
     }
 }
 

@@ -1,10 +1,10 @@
 //! The session as seen by operations: the owner of the nodes, and the way to send a request.
 //!
-//! `grants.rs` requests the lease that a session is, `lease.rs` keeps and revokes it, and `manager.rs` is the task that does so.
+//! `lease_requests.rs` requests the lease that a session is, `lease.rs` keeps and revokes it, and `manager.rs` is the task that does so.
 
 pub(crate) mod contents;
-pub(crate) mod grants;
 pub(crate) mod lease;
+pub(crate) mod lease_requests;
 pub(crate) mod manager;
 pub(crate) mod renewal;
 

@@ -13,7 +13,7 @@ use crate::place::granted::{Granted, lost_error, lost_kind, status};
 use crate::queue::Status;
 use crate::report::HoldReport;
 
-/// The kind of a guard.
+/// A guard's part of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// Holds all that was granted.

@@ -1,4 +1,4 @@
-//! Who is told of a session's state: views of what the backend has published.
+//! Views of a session's state, as its backend has published it.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -68,7 +68,7 @@ impl Shared {
             () = closing.wait() => {}
             never = self.keep_sessions() => match never {},
         }
-        let last = self.sessions.publisher().last_seen();
+        let last = self.sessions.last_seen();
         if last.epoch == 0 {
             // There was no session.
             return Close::Ended;
@@ -83,7 +83,7 @@ impl Shared {
     async fn keep_sessions(&self) -> Infallible {
         loop {
             // Before the request is sent: the server starts to count later.
-            let (sent, last) = (Instant::now(), self.sessions.publisher().last_seen().id);
+            let (sent, last) = (Instant::now(), self.sessions.last_seen().id);
             let begin = |table: &mut Table| {
                 // Nothing that was sent in the last session takes effect once the next one begins.
                 table.end_session(last);
@@ -106,8 +106,7 @@ impl Shared {
 
     /// Keeps a session alive until it ends. Each response also lists the remaining own nodes.
     async fn keep(&self, session: SessionKey) {
-        let publisher = self.sessions.publisher();
-        let mut events = publisher.subscribe();
+        let mut events = self.sessions.events();
         let keep = |table: &mut Table| {
             let own = |node: &Node| node.session == Some(session.id);
             let is_live = table.keep_alive(session.id, TTL);
@@ -119,12 +118,12 @@ impl Shared {
                 Ok(Ok(None)) => return,
                 Ok(Ok(Some(own))) => {
                     self.sessions.own().compare(mark, &own);
-                    publisher.extend(session.epoch, sent, sent + CERTAIN);
-                    publisher.resume(session.epoch);
+                    self.sessions.extend(session, sent, sent + CERTAIN);
+                    self.sessions.resume(session);
                     KEEP_ALIVE
                 }
                 Ok(Err(Disconnected)) | Err(_) => {
-                    publisher.suspend(session.epoch);
+                    self.sessions.suspend(session);
                     AGAIN
                 }
             };
@@ -165,11 +164,11 @@ impl Shared {
             let interrupted = match self.sessions.run_until_ended(session, budget.deadline(), answer).await {
                 Ok(Ok(Some(answer))) => {
                     // The next request to keep the session alive need not be waited for.
-                    self.sessions.publisher().resume(session.epoch);
+                    self.sessions.resume(session);
                     return Ok((session, answer));
                 }
                 Ok(Ok(None)) => {
-                    self.sessions.publisher().lose(session.epoch);
+                    self.sessions.lose(session);
                     Interrupted::SessionLost
                 }
                 Ok(Err(Disconnected)) => Interrupted::Disconnected,
@@ -330,7 +329,7 @@ impl CoordinationBackend for ToyBackend {
     }
 
     fn session_events(&self) -> SessionEvents {
-        self.shared.sessions.publisher().subscribe()
+        self.shared.sessions.events()
     }
 
     fn background(&self) -> Background {

@@ -13,6 +13,7 @@ mod retry;
 mod runtime_thread;
 mod session;
 mod settings;
+mod signal;
 
 /// The attribute that implementations of [`CoordinationBackend`] need.
 #[doc(no_inline)]
@@ -37,8 +38,8 @@ pub use retry::{Retry, RetryPolicy};
 pub use runtime_thread::{RuntimeThread, with_dedicated_thread};
 pub use session::events::SessionEvents;
 pub use session::listener::SessionListener;
-pub use session::publisher::SessionPublisher;
 pub use session::{CloseReason, Session, SessionId, SessionState, SessionTerms};
 pub use settings::environment::Environment;
 pub use settings::text_or_file::TextOrFile;
 pub use settings::url::{ConnectUrl, Host};
+pub use signal::{Flag, Signal};

@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::error::ErrorKind;
 use crate::session::Session;
+use crate::signal::Signal;
 
 /// Receives the measurements of one client: its locks, its session and its requests. By default, every method is a no-op.
 ///
@@ -184,14 +183,14 @@ pub enum RequestOutcome {
 #[derive(Default)]
 pub(crate) struct Slot {
     observer: OnceLock<Arc<dyn Observer>>,
-    set: Notify,
+    set: Signal,
 }
 
 impl Slot {
     /// Sets the observer unless there is one. Returns `true` if it was set.
     pub(crate) fn set(&self, observer: Arc<dyn Observer>) -> bool {
         let is_first = self.observer.set(observer).is_ok();
-        self.set.notify_waiters();
+        self.set.notify();
         is_first
     }
 
@@ -201,13 +200,7 @@ impl Slot {
 
     /// Waits until there is an observer.
     pub(crate) async fn wait(&self) -> Arc<dyn Observer> {
-        loop {
-            let set = self.set.notified();
-            if let Some(observer) = self.get() {
-                return observer.clone();
-            }
-            set.await;
-        }
+        self.set.until(|| self.get().cloned()).await
     }
 }
 

@@ -145,7 +145,7 @@ impl CoordinationBackend for EtcdBackend {
     }
 
     fn session_events(&self) -> SessionEvents {
-        self.shared.sessions.publisher().subscribe()
+        self.shared.sessions.events()
     }
 
     fn background(&self) -> Background {

@@ -25,7 +25,7 @@ impl Arming {
 
     /// Returns the watch that was armed last, in this session.
     pub(crate) fn watch(self, shared: &Shared, session: SessionKey) -> Watch {
-        let (armed, mut events) = (self.0, shared.sessions.publisher().subscribe());
+        let (armed, mut events) = (self.0, shared.sessions.events());
         Watch::new(async move {
             if let Some(mut armed) = armed {
                 tokio::select! {

@@ -246,7 +246,7 @@ impl CoordinationBackend for MemBackend {
     fn session_events(&self) -> SessionEvents {
         // Whatever waits for a session or a connection needs a task that restores it.
         self.keep_task();
-        self.shared.sessions.publisher().subscribe()
+        self.shared.sessions.events()
     }
 
     fn background(&self) -> Background {
@@ -254,7 +254,7 @@ impl CoordinationBackend for MemBackend {
     }
 
     async fn close(&self) -> Result<Close> {
-        let had_session = self.shared.sessions.publisher().last_seen().epoch > 0;
+        let had_session = self.shared.sessions.last_seen().epoch > 0;
         let ended = match self.shared.close() {
             // Without an answer, the session ends by itself.
             Some(answer) => timeout(Task::CLOSE_TIMEOUT, answer).await.is_ok_and(|answer| answer.is_ok()),

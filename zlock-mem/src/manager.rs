@@ -29,10 +29,10 @@ impl Shared {
 
     /// Keeps sessions alive until the backend is closed. The first one may have begun before.
     pub(crate) async fn keep_sessions(&self) {
-        let events = self.sessions.publisher().subscribe();
+        let events = self.sessions.events();
         let keep = async {
             loop {
-                let session = self.sessions.publisher().current();
+                let session = self.sessions.session();
                 if session.epoch > 0 {
                     self.keep(SessionKey { epoch: session.epoch, id: session.id }).await;
                 }
@@ -64,7 +64,7 @@ impl Shared {
 
     /// Keeps one session alive until it is over.
     async fn keep(&self, session: SessionKey) {
-        let mut events = self.sessions.publisher().subscribe();
+        let mut events = self.sessions.events();
         tokio::select! {
             biased;
             _ = events.over(session.epoch) => {}
@@ -92,7 +92,7 @@ impl Shared {
                 let resumed = timeout(self.options.session_timeout, self.resume(session)).await;
                 // A session with a deadline is over by then.
                 if resumed != Ok(true) {
-                    return self.sessions.publisher().give_up(session.epoch);
+                    return self.sessions.give_up(session);
                 }
             }
         }
@@ -106,10 +106,9 @@ impl Shared {
         match self.ask(session, sent + self.options.interval(), Request::Heartbeat).await {
             Ok(Answer::NodeIds(node_ids)) => {
                 self.sessions.own().compare(mark, &node_ids);
-                let publisher = self.sessions.publisher();
                 // The answer to a request to resume may have been lost with its runtime.
-                publisher.extend(session.epoch, sent, sent + self.options.certain())
-                    && publisher.resume(session.epoch)
+                self.sessions.extend(session, sent, sent + self.options.certain())
+                    && self.sessions.resume(session)
             }
             _ => false,
         }
@@ -117,18 +116,17 @@ impl Shared {
 
     /// Reconnects with the same session. Returns `false` if the session is over.
     async fn resume(&self, session: SessionKey) -> bool {
-        let (publisher, epoch) = (self.sessions.publisher(), session.epoch);
         tracing::debug!(session = %session.id, "connection lost");
-        publisher.suspend(epoch);
+        self.sessions.suspend(session);
         loop {
             let sent = Instant::now();
             match self.connect(Some(session.id), Request::Resume).await {
                 Some(Answer::Done) => {
-                    return publisher.extend(epoch, sent, sent + self.options.certain())
-                        && publisher.resume(epoch);
+                    return self.sessions.extend(session, sent, sent + self.options.certain())
+                        && self.sessions.resume(session);
                 }
                 Some(_) => {
-                    publisher.lose(epoch);
+                    self.sessions.lose(session);
                     return false;
                 }
                 None => {}

@@ -94,7 +94,7 @@ impl<'a> Operation<'a> {
     /// Returns the session of an own node once it is connected. Fails when it is over.
     pub(crate) async fn session_of(&self, node: &Node) -> Result<SessionKey> {
         let (sessions, budget) = (&self.shared.sessions, &self.budget);
-        let current = sessions.publisher().current();
+        let current = sessions.session();
         let own = SessionKey { epoch: current.epoch, id: current.id };
         if node.session != Some(own.id) {
             return Err(budget.fail(Interrupted::SessionLost));

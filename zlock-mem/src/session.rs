@@ -49,7 +49,7 @@ impl Shared {
 
     /// Closes the view, and the session if the server can be reached. Needs neither a runtime nor a clock.
     pub(crate) fn close(&self) -> Option<oneshot::Receiver<Answer>> {
-        let session = self.sessions.publisher().last_seen();
+        let session = self.sessions.last_seen();
         self.sessions.close(CloseReason::Requested);
         if session.epoch == 0 {
             return None;
@@ -64,7 +64,7 @@ impl Shared {
         request: Request,
     ) -> Result<oneshot::Receiver<Answer>, Failure> {
         self.server.send(self.client, Some(session.id), request).map_err(|Refused| {
-            self.sessions.publisher().suspend(session.epoch);
+            self.sessions.suspend(session);
             Failure::NotSent
         })
     }
@@ -85,7 +85,7 @@ impl Shared {
         match answer {
             // The session task may learn of it later. Nothing may retry in vain until then.
             Some(Answer::SessionOver) => {
-                self.sessions.publisher().lose(session.epoch);
+                self.sessions.lose(session);
                 Err(self.sessions.interrupted().into())
             }
             answer => answer.ok_or(Failure::Lost),

@@ -165,7 +165,7 @@ impl CoordinationBackend for ZkBackend {
     }
 
     fn session_events(&self) -> SessionEvents {
-        self.shared.sessions.publisher().subscribe()
+        self.shared.sessions.events()
     }
 
     fn background(&self) -> Background {

@@ -16,7 +16,6 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::contract::backend::CoordinationBackend;
-use crate::session::publisher::SessionPublisher;
 
 /// The pause before a job that panicked is run again.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -40,10 +39,10 @@ pub trait Job: Debug + Send + Sync + 'static {
 /// The backend's own task polls [`run`](Self::run), so jobs run on the runtime that the backend lives on, whatever
 /// runtime or thread they were pushed from.
 #[derive(Clone, Debug, Default)]
-pub struct Background(Arc<Shared>);
+pub struct Background(Arc<Jobs>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct Jobs {
     state: Mutex<State>,
     changed: Notify,
 }
@@ -69,23 +68,23 @@ struct Entry {
     panicked: bool,
 }
 
-impl Shared {
+impl Jobs {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, entry: Entry, place: Place) {
+    fn add(&self, entry: Entry, side: Side) {
         let mut entry = Some(entry);
         // Dropped outside the mutex, because the last handle of a backend closes this list.
         let _dropped = {
             let mut state = self.lock();
-            if place == Place::Front {
+            if side == Side::Front {
                 state.active -= 1;
             }
             let dropped = state.let_go(&mut entry);
-            match place {
-                Place::Front => entry.into_iter().for_each(|entry| state.waiting.push_front(entry)),
-                Place::Back => state.waiting.extend(entry),
+            match side {
+                Side::Front => entry.into_iter().for_each(|entry| state.waiting.push_front(entry)),
+                Side::Back => state.waiting.extend(entry),
             }
             dropped
         };
@@ -106,7 +105,7 @@ impl State {
 
 /// The position at which a job is added.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Side {
     /// For a job that was running.
     Front,
     /// For a new job.
@@ -129,7 +128,7 @@ impl Background {
     pub fn push(&self, backend: Arc<dyn CoordinationBackend>, job: impl Job) {
         let (job, kept) = (Box::new(job), Some(backend.clone()));
         let entry = Entry { job, backend: Arc::downgrade(&backend), kept, panicked: false };
-        self.0.add(entry, Place::Back);
+        self.0.add(entry, Side::Back);
     }
 
     /// Returns the number of jobs that are not done yet.
@@ -159,27 +158,27 @@ impl Background {
     ///
     /// A job is orphaned if the runtime that ran the jobs ended, and the handle that it was pushed with was dropped
     /// before this call. Only the end of the session can then have the job's effect, so this call drops the job and
-    /// reports the current session of `publisher`, which must be the backend's own, as lost.
+    /// calls `lose`, which must report the backend's current session as lost.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the jobs that are not done; the next call runs them again.
-    pub fn run(&self, publisher: &SessionPublisher) -> impl Future<Output = Infallible> + Send + use<> {
+    pub fn run(&self, lose: &dyn Fn()) -> impl Future<Output = Infallible> + Send + use<> {
         let (runner, orphans) = Runner::new(self.0.clone());
         if !orphans.is_empty() {
-            publisher.lose(publisher.last_seen().epoch);
+            lose();
         }
         async move { runner.run().await }
     }
 }
 
 /// A call of `run`. While one exists, jobs keep their backends alive.
-struct Runner(Arc<Shared>);
+struct Runner(Arc<Jobs>);
 
 impl Runner {
     /// Also returns the orphaned jobs. From then on, no other job can become one.
-    fn new(shared: Arc<Shared>) -> (Self, VecDeque<Entry>) {
+    fn new(jobs: Arc<Jobs>) -> (Self, VecDeque<Entry>) {
         let orphans = {
-            let mut state = shared.lock();
+            let mut state = jobs.lock();
             state.runners += 1;
             for entry in &mut state.waiting {
                 entry.kept = entry.backend.upgrade();
@@ -189,7 +188,7 @@ impl Runner {
             state.waiting = kept;
             orphans
         };
-        (Runner(shared), orphans)
+        (Runner(jobs), orphans)
     }
 
     async fn run(&self) -> Infallible {
@@ -214,7 +213,7 @@ impl Runner {
         let mut state = self.0.lock();
         let entry = state.waiting.pop_front()?;
         state.active += 1;
-        Some(Active { entry: Some(entry), shared: self.0.clone() })
+        Some(Active { entry: Some(entry), jobs: self.0.clone() })
     }
 }
 
@@ -232,7 +231,7 @@ impl Drop for Runner {
 /// A running job. It returns to the list if it panics or is dropped before it is done.
 struct Active {
     entry: Option<Entry>,
-    shared: Arc<Shared>,
+    jobs: Arc<Jobs>,
 }
 
 impl Active {
@@ -252,9 +251,9 @@ impl Drop for Active {
         match self.entry.take() {
             Some(mut entry) => {
                 entry.panicked = thread::panicking();
-                self.shared.add(entry, Place::Front);
+                self.jobs.add(entry, Side::Front);
             }
-            None => self.shared.lock().active -= 1,
+            None => self.jobs.lock().active -= 1,
         }
     }
 }

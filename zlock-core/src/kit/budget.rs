@@ -157,7 +157,7 @@ impl<'a, T> Budget<'a, T> {
 
     /// Returns the error while no session is connected.
     fn no_session(&self, within: &str) -> Error {
-        let what = if self.sessions.publisher().current().is_live() { "connection" } else { "session" };
+        let what = if self.sessions.session().is_live() { "connection" } else { "session" };
         let message = format!("no {what} with {}{within}", self.options.hosts_text());
         let error = self.error(ErrorKind::Unavailable).with_message(message);
         match self.sessions.last_attempt() {
@@ -181,7 +181,7 @@ impl<'a, T> Budget<'a, T> {
     ///
     /// If the session was lost, returns at once and uses up no retry: [`session`](Self::session) waits for the next one.
     /// A backend that learns of the loss from an answer must publish it first, with
-    /// [`SessionPublisher::lose`](crate::SessionPublisher::lose); otherwise the next attempt is made in the same session
+    /// [`Sessions::lose`]; otherwise the next attempt is made in the same session
     /// without a pause.
     ///
     /// # Errors
@@ -376,7 +376,7 @@ mod tests {
         let deadline = Instant::now() + 2 * options.operation_timeout;
         let (key, _) = sessions.begin(SessionId::new(1), deadline, |_| ()).unwrap();
         assert_eq!(budget.session().await.unwrap(), key);
-        sessions.publisher().suspend(key.epoch);
+        sessions.suspend(key);
         let error = budget.session().await.unwrap_err();
         let text =
             "create /app: no server available: no connection with one,two within the operation timeout";

@@ -54,8 +54,8 @@ impl Task {
         let (closing, closing_seen) = watch::channel(false);
         let (end, ended) = watch::channel(None);
         let run = run(Closing(closing_seen));
-        let background = sessions.background().run(sessions.publisher());
-        let reports = report(sessions.publisher().subscribe());
+        let background = sessions.background().run(&|| sessions.lose_latest());
+        let reports = report(sessions.events());
         tokio::spawn(async move {
             let close = tokio::select! {
                 biased;

@@ -3,39 +3,21 @@
 //! A deletion is detected by comparing the nodes with a listing that a heartbeat makes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
-
 use crate::nodes::node_id::NodeId;
+use crate::signal::Flag;
 
 /// Notifies the creator of a node that another client deleted it: the node no longer exists although its session is
 /// live. Level-triggered. Performs no I/O.
 #[derive(Clone, Debug)]
-pub struct DeletionNotice(Arc<Deleted>);
-
-/// The state behind a notice. A `Notify` wakes in the order of waiting. Tokio's watch channel wakes in a random order, so
-/// that runs with the same seed would differ.
-#[derive(Debug, Default)]
-struct Deleted {
-    is_deleted: AtomicBool,
-    told: Notify,
-}
-
-impl Deleted {
-    fn tell(&self) {
-        self.is_deleted.store(true, Ordering::Release);
-        self.told.notify_waiters();
-    }
-}
+pub struct DeletionNotice(Arc<Flag>);
 
 impl DeletionNotice {
     /// Returns `true` if the node was reported as deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
-        self.0.is_deleted.load(Ordering::Acquire)
+        self.0.is_raised()
     }
 
     /// Waits until the node is reported as deleted, or forever if it never is.
@@ -43,11 +25,7 @@ impl DeletionNotice {
     /// # Cancel safety
     /// Safe.
     pub async fn deleted(&mut self) {
-        let mut told = pin!(self.0.told.notified());
-        told.as_mut().enable();
-        if !self.is_deleted() {
-            told.await;
-        }
+        self.0.raised().await;
     }
 }
 
@@ -68,7 +46,7 @@ struct State {
 
 #[derive(Debug)]
 struct Own {
-    notice: Arc<Deleted>,
+    notice: Arc<Flag>,
     /// The value of the clock when the node was added, which is unique even among nodes of the same ID.
     made: u64,
     /// The value of the clock when the node was added or last relabelled.
@@ -94,7 +72,7 @@ impl OwnNodes {
         let mut state = self.lock();
         state.clock += 1;
         let since = state.clock;
-        let notice = Arc::<Deleted>::default();
+        let notice = Arc::<Flag>::default();
         state.unobserved.remove(node_id);
         state.nodes.insert(node_id.clone(), Own { notice: notice.clone(), made: since, since, busy: 0 });
         DeletionNotice(notice)
@@ -145,7 +123,7 @@ impl OwnNodes {
         self.lock().nodes.retain(|node_id, own| {
             let gone = listed(node_id) && own.is_missing(node_id, mark, present);
             if gone {
-                own.notice.tell();
+                own.notice.raise();
             }
             !gone
         });
@@ -163,7 +141,7 @@ impl OwnNodes {
     /// Reports one node as deleted, for a backend that has learned of the deletion in another way.
     pub fn report_deleted(&self, node_id: &NodeId) {
         if let Some(own) = self.lock().nodes.remove(node_id) {
-            own.notice.tell();
+            own.notice.raise();
         }
     }
 

@@ -1,26 +1,106 @@
-//! The user's side of a session's state.
+//! Views of a session's state, as its backend has published it.
 
 use std::future::pending;
-use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::futures::Notified;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 
 use crate::observer::Slot;
-use crate::session::shared::Shared;
-use crate::session::{Session, SessionState};
+use crate::session::{CloseReason, Session, SessionId, SessionState};
+use crate::signal::Signal;
+
+/// The state of a backend's session, which [`Sessions`](crate::kit::Sessions) sets and [`SessionEvents`] shows.
+#[derive(Debug)]
+pub(crate) struct Published {
+    now: Mutex<Now>,
+    /// Notified at each change of epoch or state, and when a session at rest gets a deadline, but not when the deadline
+    /// moves.
+    pub(crate) changed: Signal,
+    pub(crate) observer: Slot,
+}
+
+#[derive(Debug)]
+pub(crate) struct Now {
+    pub(crate) session: Session,
+    /// `true` if the store refused its last request to keep this session alive.
+    pub(crate) refused: bool,
+    /// The longest time to the deadline so far. `None` before the first session.
+    pub(crate) life: Option<Duration>,
+}
+
+impl Now {
+    /// Returns the state of a session that was just made, or that has not begun.
+    pub(crate) fn new(session: Session) -> Self {
+        let mut now = Now { session, refused: false, life: None };
+        now.note_life();
+        now
+    }
+
+    pub(crate) fn note_life(&mut self) {
+        let left = self.session.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.life = self.life.max(left);
+    }
+}
+
+impl Published {
+    /// Creates the state of a backend without a session: epoch 0, lost.
+    pub(crate) fn new() -> Self {
+        let session = Session { id: SessionId::new(0), epoch: 0, state: SessionState::Lost, deadline: None };
+        Published {
+            now: Mutex::new(Now::new(session)),
+            changed: Signal::default(),
+            observer: Slot::default(),
+        }
+    }
+
+    /// Returns what was last seen, without reading the clock.
+    pub(crate) fn last_seen(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the session, which is over if its deadline has passed. The clock is read under the mutex, so that two calls in
+    /// a row never go from lost to live.
+    pub(crate) fn now(&self) -> MutexGuard<'_, Now> {
+        let mut now = self.last_seen();
+        self.expire_if_overdue(&mut now);
+        now
+    }
+
+    pub(crate) fn expire_if_overdue(&self, now: &mut Now) {
+        if now.session.is_live() && now.session.is_overdue() {
+            self.expire(now);
+        }
+    }
+
+    /// Ends a session as if its deadline had passed. If the store refuses it, there will be no next one.
+    pub(crate) fn expire(&self, now: &mut Now) {
+        let closed = SessionState::Closed(CloseReason::AuthFailed);
+        self.set(now, if now.refused { closed } else { SessionState::Lost });
+    }
+
+    pub(crate) fn set(&self, now: &mut Now, state: SessionState) {
+        if now.session.state != state {
+            now.session.state = state;
+            self.changed.notify();
+        }
+    }
+}
 
 /// A level-triggered view of a backend's session: it returns the current state and waits for changes. States between
 /// two calls may be skipped. A newer epoch means that the older one is lost.
 #[derive(Clone, Debug)]
 pub struct SessionEvents {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) published: Arc<Published>,
     pub(crate) seen: (u64, SessionState),
 }
 
 impl SessionEvents {
+    pub(crate) fn new(published: &Arc<Published>) -> Self {
+        let Session { epoch, state, .. } = published.last_seen().session;
+        SessionEvents { published: published.clone(), seen: (epoch, state) }
+    }
+
     /// Returns the current state of the session. After the deadline it is [`Lost`](SessionState::Lost), whatever the
     /// network or the client library says. Performs no I/O.
     ///
@@ -38,7 +118,7 @@ impl SessionEvents {
     /// ```
     #[must_use]
     pub fn current(&self) -> Session {
-        self.shared.now().session
+        self.published.now().session
     }
 
     /// Returns the epoch of the latest session. Unlike [`current`](Self::current) it needs no clock.
@@ -54,14 +134,14 @@ impl SessionEvents {
     /// ```
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.shared.lock().session.epoch
+        self.last_seen().epoch
     }
 
     /// Returns the longest time to the deadline that the current session has had according to the responses so far. `None`
     /// before the first session. A healthy session stays well above half of it. Needs no clock.
     #[must_use]
     pub fn longest_slack(&self) -> Option<Duration> {
-        self.shared.lock().life
+        self.published.last_seen().life
     }
 
     /// Returns `true` if the session of `epoch` is live at this moment.
@@ -83,23 +163,18 @@ impl SessionEvents {
     }
 
     pub(crate) fn observer(&self) -> &Slot {
-        &self.shared.observer
+        &self.published.observer
     }
 
     /// Returns the session as last seen. Reads no clock.
     pub(crate) fn last_seen(&self) -> Session {
-        self.shared.lock().session
-    }
-
-    /// Completes at the next change of epoch or state, or when a session at rest gets a deadline.
-    pub(crate) fn notified(&self) -> Notified<'_> {
-        self.shared.changed.notified()
+        self.published.last_seen().session
     }
 
     /// Returns `true` if both are views of the same backend's session.
     #[must_use]
     pub fn is_same(&self, other: &SessionEvents) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        Arc::ptr_eq(&self.published, &other.published)
     }
 
     /// Waits until the epoch or the state differs from the last one seen here, and returns the session.
@@ -130,10 +205,9 @@ impl SessionEvents {
     /// # }
     /// ```
     pub async fn changed(&mut self) -> Session {
-        let shared = self.shared.clone();
+        let published = self.published.clone();
         loop {
-            let mut changed = pin!(shared.changed.notified());
-            changed.as_mut().enable();
+            let changed = published.changed.notified();
             let session = self.current();
             if (session.epoch, session.state) != self.seen {
                 self.seen = (session.epoch, session.state);
@@ -199,14 +273,8 @@ impl SessionEvents {
     /// # }
     /// ```
     pub async fn closed(&self) {
-        loop {
-            let mut changed = pin!(self.shared.changed.notified());
-            changed.as_mut().enable();
-            if matches!(self.shared.lock().session.state, SessionState::Closed(_)) {
-                return;
-            }
-            changed.await;
-        }
+        let is_closed = || matches!(self.last_seen().state, SessionState::Closed(_));
+        self.published.changed.until(|| is_closed().then_some(())).await;
     }
 }
 

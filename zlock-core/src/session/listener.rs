@@ -78,7 +78,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::session::publisher::SessionPublisher;
+    use crate::kit::Sessions;
     use crate::session::{CloseReason, SessionId};
 
     const ID: SessionId = SessionId::new(7);
@@ -89,21 +89,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_listener_sees_every_loss() {
-        let publisher = SessionPublisher::new();
-        publisher.establish(ID, after(10));
-        let mut listener = publisher.subscribe().listen();
+        let sessions = Sessions::new("refused");
+        sessions.begin(ID, after(10), |_| ());
+        let mut listener = sessions.events().listen();
         let mut told = Vec::new();
         let mut next = async || {
             let s = listener.next().await?;
             Some((s.epoch, s.state))
         };
         told.push(next().await);
-        publisher.establish(ID, after(10));
+        let (key, _) = sessions.begin(ID, after(10), |_| ()).unwrap();
         told.push(next().await);
         told.push(next().await);
-        publisher.suspend(2);
+        sessions.suspend(key);
         told.push(next().await);
-        drop(publisher);
+        drop(sessions);
         told.push(next().await);
         told.push(next().await);
         use SessionState::*;

@@ -1,12 +1,11 @@
 //! Sessions, which own the nodes, and their deadlines.
 //!
-//! A backend sets the state of its session through `publisher.rs`, and users see it through `events.rs`.
+//! This file has what users see of a session at one moment. `kit/sessions` sets the state of a backend's session, with all its
+//! rules; `events.rs` shows it.
 
 pub(crate) mod events;
 pub(crate) mod listener;
-pub(crate) mod publisher;
 pub(crate) mod reporter;
-pub(crate) mod shared;
 
 use std::fmt;
 use std::time::Duration;

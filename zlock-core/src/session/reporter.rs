@@ -1,7 +1,6 @@
 //! Reports the state of a session to its observer.
 
 use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +18,8 @@ pub(crate) async fn report(events: SessionEvents) -> Infallible {
     let observer = events.observer().wait().await;
     let mut reporter = Reporter { events, observer, reported: None };
     loop {
-        let changed = reporter.events.clone();
-        let mut changed = pin!(changed.notified());
-        changed.as_mut().enable();
+        let published = reporter.events.published.clone();
+        let changed = published.changed.notified();
         let session = reporter.events.current();
         reporter.changed(session);
         let slack = session.slack();

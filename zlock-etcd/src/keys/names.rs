@@ -26,7 +26,7 @@ pub(crate) struct Names(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    places: BTreeMap<NodeId, Place>,
+    places: BTreeMap<NodeId, NamedPlace>,
     /// Only contains paths on which a number is used, or never to be used again.
     paths: BTreeMap<Arc<str>, Numbers>,
     /// The number of plain deletes without an answer.
@@ -35,7 +35,7 @@ struct State {
 
 /// A node's place in a queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct NamedPlace {
     /// The common prefix of the keys of its queue.
     pub(crate) prefix: Arc<str>,
     pub(crate) number: u32,
@@ -62,7 +62,7 @@ struct Numbers {
 #[derive(Debug)]
 struct Use {
     node_id: NodeId,
-    /// As in its [`Place`]. A listing is compared with all nodes of its path.
+    /// As in its [`NamedPlace`]. A listing is compared with all nodes of its path.
     created: Option<i64>,
 }
 
@@ -79,7 +79,7 @@ impl Numbers {
 
 impl State {
     fn remove(&mut self, node_id: &NodeId) {
-        let Some(Place { prefix, number, is_plain_unanswered, .. }) = self.places.remove(node_id) else {
+        let Some(NamedPlace { prefix, number, is_plain_unanswered, .. }) = self.places.remove(node_id) else {
             return;
         };
         let Some(numbers) = self.paths.get_mut(&prefix) else { return };
@@ -110,7 +110,7 @@ impl Names {
         let prefix: Arc<str> =
             state.paths.get_key_value(prefix).map_or_else(|| prefix.into(), |(known, _)| known.clone());
         let number = state.paths.entry(prefix.clone()).or_default().take(node_id);
-        let place = Place { prefix, number, created: None, voided: None, is_plain_unanswered: false };
+        let place = NamedPlace { prefix, number, created: None, voided: None, is_plain_unanswered: false };
         state.places.insert(node_id.clone(), place);
         number
     }
@@ -139,7 +139,7 @@ impl Names {
     }
 
     /// Returns the place of the node with this ID.
-    pub(crate) fn get(&self, node_id: &NodeId) -> Option<Place> {
+    pub(crate) fn get(&self, node_id: &NodeId) -> Option<NamedPlace> {
         self.lock().places.get(node_id).cloned()
     }
 
@@ -180,7 +180,7 @@ impl Names {
     /// delete in flight carries this fence or a later one, because that delete may still take effect.
     pub(crate) fn voided(&self, node_id: &NodeId, raised: i64) {
         let state = &mut *self.lock();
-        let is_over = |place: &Place| place.created.is_none() && place.voided < Some(raised);
+        let is_over = |place: &NamedPlace| place.created.is_none() && place.voided < Some(raised);
         if state.places.get(node_id).is_some_and(is_over) {
             state.remove(node_id);
         }
@@ -191,7 +191,7 @@ impl Names {
     /// plain delete has no answer.
     pub(crate) fn free(&self, node_id: &NodeId, created: Option<i64>) {
         let state = &mut *self.lock();
-        let is_it = |place: &Place| place.created == created && place.voided.is_none();
+        let is_it = |place: &NamedPlace| place.created == created && place.voided.is_none();
         if state.places.get(node_id).is_some_and(is_it) {
             state.remove(node_id);
         }

@@ -88,7 +88,7 @@ impl<'a> Operation<'a> {
                 // The session was not connected any more when its turn came.
                 Ok(None) => {}
                 Ok(Some(answer)) => {
-                    shared.sessions.publisher().resume(lease.epoch);
+                    shared.sessions.resume(lease);
                     break Ok(answer);
                 }
                 Err(failure) => break Err(failure),

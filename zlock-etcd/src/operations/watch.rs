@@ -145,7 +145,7 @@ async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queu
         // The watch reports it.
         Detached::Removed => None,
     };
-    let mut events = shared.sessions.publisher().subscribe();
+    let mut events = shared.sessions.events();
     let watch = Watch::new(async move {
         let changed = async {
             while let Some(change) = armed.next_after(seen).await {
@@ -194,7 +194,7 @@ async fn arm_data(
     let now = value::read(node.name.as_str(), kv.value());
     let (data, label, seen, node) =
         (now.data.to_owned(), now.label, revision::of(read.header()), node.clone());
-    let mut events = operation.shared.sessions.publisher().subscribe();
+    let mut events = operation.shared.sessions.events();
     let watch = Watch::new(async move {
         tokio::select! {
             biased;
@@ -300,7 +300,7 @@ fn watch_node(
     mut watching: Watching,
     seen: Node,
 ) -> Watch {
-    let mut events = shared.sessions.publisher().subscribe();
+    let mut events = shared.sessions.events();
     Watch::new(async move {
         let armed_at = Instant::now();
         tokio::select! {

@@ -417,7 +417,7 @@ mod tests {
         let options = EtcdOptions::new(["127.0.0.1:1"]);
         let endpoints = Arc::new(Endpoints::new(options.clone(), Handle::current()));
         let sessions = Sessions::<()>::new("refused");
-        let batches = Arc::new(Batches::new(endpoints, &options, sessions.publisher().subscribe()));
+        let batches = Arc::new(Batches::new(endpoints, &options, sessions.events()));
         let begin = || batches.begin(&mut batches.lock(), Instant::now());
         let full_until = || batches.lock().full_until(Instant::now());
         let one = begin();

@@ -17,7 +17,7 @@ use crate::connection::connect::{By, Endpoints, kv};
 use crate::connection::endpoint::Endpoint;
 use crate::error::Failure;
 use crate::keys::key::{self, Keys, PlaceName};
-use crate::keys::names::Place;
+use crate::keys::names::NamedPlace;
 use crate::keys::revision;
 use crate::requests::txn::gets;
 use crate::session::renewal::Answerer;
@@ -28,7 +28,7 @@ const MAX_READS: usize = 100;
 
 /// A new lease.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Granted {
+pub(crate) struct GrantedLease {
     pub(crate) id: i64,
     /// As granted by the server, which may be more than was requested.
     pub(crate) ttl: Duration,
@@ -36,7 +36,7 @@ pub(crate) struct Granted {
     pub(crate) sent: Instant,
 }
 
-impl Granted {
+impl GrantedLease {
     /// Returns how long the lease certainly lives after a keep-alive was sent. The margin is for clock drift. A new leader
     /// restarts every lease, so a change of leader needs no margin.
     pub(crate) fn life(&self) -> Duration {
@@ -249,7 +249,7 @@ pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Re
 #[derive(Debug)]
 pub(crate) struct Search {
     session: SessionId,
-    places: Vec<(NodeId, Place)>,
+    places: Vec<(NodeId, NamedPlace)>,
 }
 
 impl Search {
@@ -269,7 +269,7 @@ impl Search {
     }
 
     fn txn(&self) -> Txn {
-        let read = |(_, place): &(NodeId, Place)| {
+        let read = |(_, place): &(NodeId, NamedPlace)| {
             let key = format!("{}{}", place.prefix, PlaceName::new(self.session, place.number));
             TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
         };
@@ -288,7 +288,7 @@ impl Search {
     }
 
     fn absent(self, answer: &TxnResponse) -> Vec<NodeId> {
-        let is_there = |place: &Place, get: &GetResponse| {
+        let is_there = |place: &NamedPlace, get: &GetResponse| {
             get.kvs().first().is_some_and(|kv| Some(kv.create_revision()) == place.created)
         };
         let read = self.places.into_iter().zip(gets(answer));

@@ -10,8 +10,8 @@ use zlock_core::{Close, CloseReason, Error, ErrorKind, SessionId};
 
 use crate::error::Failure;
 use crate::keys::key;
-use crate::session::grants::Grants;
-use crate::session::lease::{self, Beat, Beaten, Granted, Keeper, Search};
+use crate::session::lease::{self, Beat, Beaten, GrantedLease, Keeper, Search};
+use crate::session::lease_requests::LeaseRequests;
 use crate::session::renewal::{Answerer, Renewal};
 use crate::session::{Live, Shared};
 
@@ -34,7 +34,7 @@ enum End {
 /// The session that is kept alive.
 pub(crate) struct ActiveSession {
     lease: SessionKey,
-    granted: Granted,
+    granted: GrantedLease,
 }
 
 pub(crate) struct Manager {
@@ -43,7 +43,7 @@ pub(crate) struct Manager {
 }
 
 /// Establishes the first session, within the connect timeout. Fails early if waiting is pointless.
-pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
+pub(crate) async fn connect(shared: &Shared) -> Result<GrantedLease, Error> {
     let options = &shared.options;
     let until = Instant::now() + options.kit.connect_timeout;
     if options.has_files() {
@@ -93,9 +93,14 @@ pub(crate) async fn connect(shared: &Shared) -> Result<Granted, Error> {
     }
 }
 
-fn grants(shared: &Shared) -> Grants {
+fn grants(shared: &Shared) -> LeaseRequests {
     let options = &shared.options;
-    Grants::new(shared.endpoints.clone(), options.ttl, options.kit.connect_timeout, shared.runtime.clone())
+    LeaseRequests::new(
+        shared.endpoints.clone(),
+        options.ttl,
+        options.kit.connect_timeout,
+        shared.runtime.clone(),
+    )
 }
 
 /// Returns how long the next attempt at a session waits before the next server is asked. Twice as long if there is none.
@@ -111,7 +116,7 @@ impl Manager {
     }
 
     /// Makes a new session the current one. `None` if the backend is closed.
-    pub(crate) fn begin(&self, granted: Granted) -> Option<ActiveSession> {
+    pub(crate) fn begin(&self, granted: GrantedLease) -> Option<ActiveSession> {
         let id = SessionId::new(granted.id.cast_unsigned());
         let deadline = granted.sent + granted.life();
         let (lease, _) =
@@ -167,7 +172,7 @@ impl Manager {
     async fn keep(&mut self, session: &ActiveSession) -> End {
         let epoch = session.lease.epoch;
         let shared = self.shared.clone();
-        let mut events = shared.sessions.publisher().subscribe();
+        let mut events = shared.sessions.events();
         tokio::select! {
             biased;
             () = self.closing.wait() => End::Closed,
@@ -185,7 +190,7 @@ impl Manager {
     /// that has become pointless.
     ///
     /// The order matters: once a session begins, nothing that was sent in the previous one can take effect.
-    async fn reconnect(&mut self, old: Option<i64>, mut attempts: Attempts) -> Option<Granted> {
+    async fn reconnect(&mut self, old: Option<i64>, mut attempts: Attempts) -> Option<GrantedLease> {
         let shared = self.shared.clone();
         let mut grants = grants(&shared);
         let (endpoints, options) = (&shared.endpoints, &shared.options);
@@ -269,7 +274,7 @@ impl Manager {
 /// Keeps the lease alive, and returns when it is gone.
 async fn keep_alive(shared: &Shared, session: &ActiveSession) {
     let ActiveSession { lease, granted } = *session;
-    let (sessions, publisher) = (&shared.sessions, shared.sessions.publisher());
+    let sessions = &shared.sessions;
     let limit = shared.options.keep_alive_time();
     let key = key::fence(shared.options.prefix(), lease.id, 0);
     let mut keeper = Keeper::new(shared.endpoints.clone(), granted.id, key, limit);
@@ -295,29 +300,29 @@ async fn keep_alive(shared: &Shared, session: &ActiveSession) {
             Ok(Some(by)) => {
                 (failures, last) = (0, sent);
                 due.at = sent + granted.ttl / 3;
-                publisher.set_refused(lease.epoch, false);
+                sessions.set_refused(lease, false);
                 // A bare answer may be that of a leader that was replaced. It extends nothing.
-                let lives = at_rest || publisher.extend(lease.epoch, sent, sent + granted.life());
+                let lives = at_rest || sessions.extend(lease, sent, sent + granted.life());
                 if let (Some(by), Some(live)) = (by, sessions.get(lease)) {
                     live.renewed(Renewal { sent, by });
                 }
-                if !lives || !publisher.resume(lease.epoch) {
+                if !lives || !sessions.resume(lease) {
                     return;
                 }
             }
             Ok(None) => return,
             Err(failure) => {
-                publisher.set_refused(lease.epoch, failure.classify().kind == ErrorKind::NotAuthorized);
+                sessions.set_refused(lease, failure.classify().kind == ErrorKind::NotAuthorized);
                 failures += 1;
                 due.at = Instant::now() + PAUSE;
                 tracing::debug!(?failure, failures, "no response to a keep-alive");
                 // The session is not interrupted while another server may still answer at once.
                 if failures >= shared.endpoints.servers().len() {
-                    publisher.suspend(lease.epoch);
+                    sessions.suspend(lease);
                 }
                 // A session with a deadline ends by that deadline.
                 if last + granted.life() <= Instant::now() {
-                    publisher.give_up(lease.epoch);
+                    sessions.give_up(lease);
                 }
             }
         }

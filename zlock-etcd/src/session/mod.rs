@@ -1,10 +1,10 @@
 //! The session as seen by operations: the owner of the nodes, and the way to send a request.
 //!
-//! `grants.rs` requests the lease that a session is, `lease.rs` keeps and revokes it, and `manager.rs` is the task that does so.
+//! `lease_requests.rs` requests the lease that a session is, `lease.rs` keeps and revokes it, and `manager.rs` is the task that does so.
 
 pub(crate) mod contents;
-pub(crate) mod grants;
 pub(crate) mod lease;
+pub(crate) mod lease_requests;
 pub(crate) mod manager;
 pub(crate) mod renewal;
 
@@ -90,7 +90,7 @@ impl Shared {
         let endpoints = Arc::new(Endpoints::new(options.clone(), runtime.clone()));
         let newest = Newest::default();
         let sessions = Sessions::new(REFUSED);
-        let batches = Batches::new(endpoints.clone(), &options, sessions.publisher().subscribe());
+        let batches = Batches::new(endpoints.clone(), &options, sessions.events());
         Shared {
             sessions,
             batches: Arc::new(batches),
@@ -122,7 +122,7 @@ impl Shared {
 
     /// Records that the session is over, according to an answer. The manager does not know that yet.
     pub(crate) fn lost(&self, lease: SessionKey) -> Failure {
-        self.sessions.publisher().lose(lease.epoch);
+        self.sessions.lose(lease);
         Interrupted::SessionLost.into()
     }
 
@@ -157,12 +157,12 @@ impl Shared {
         let answer = self.sessions.run_until_ended(lease, until, answer).await?;
         match &answer {
             Ok(_) if by == By::Cluster => {
-                self.sessions.publisher().resume(lease.epoch);
+                self.sessions.resume(lease);
             }
             // An operation may learn of the session's end before the manager does. Nothing may retry in vain until the manager
             // runs.
             Err(failure) if failure.classify().kind == ErrorKind::SessionLost => {
-                self.sessions.publisher().lose(lease.epoch);
+                self.sessions.lose(lease);
             }
             _ => {}
         }
@@ -174,7 +174,7 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("options", &self.options)
-            .field("session", &self.sessions.publisher().current())
+            .field("session", &self.sessions.session())
             .field("own", &self.sessions.own().len())
             .finish_non_exhaustive()
     }
@@ -196,15 +196,15 @@ mod tests {
             .begin(SessionId::new(7), until, |_| Live::new(Duration::ZERO, Duration::ZERO))
             .unwrap();
         for (by, state) in [(By::Member, SessionState::Suspended), (By::Cluster, SessionState::Connected)] {
-            shared.sessions.publisher().resume(lease.epoch);
+            shared.sessions.resume(lease);
             let interrupted = shared.clone();
             let call = async move |_| {
-                interrupted.sessions.publisher().suspend(lease.epoch);
+                interrupted.sessions.suspend(lease);
                 Ok(())
             };
             let asked = shared.endpoints.ask_by(by, shared.options.answer_time(), call);
             shared.send(lease, until, by, asked).await.unwrap();
-            assert_eq!(shared.sessions.publisher().current().state, state);
+            assert_eq!(shared.sessions.session().state, state);
         }
     }
 }

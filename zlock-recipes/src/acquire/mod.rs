@@ -20,10 +20,10 @@ use crate::client::inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::hold::record::Entry;
+use crate::place::admission::Admitted;
 use crate::place::granted::{Granted, closed, lost_error, status};
 use crate::place::pauses::{Pauses, connected};
-use crate::place::succession::{Followed, Link, Predecessor};
-use crate::place::turns::RequestTurn;
+use crate::place::succession::{Followed, PlaceHandle, Promise};
 use crate::queue::{Acquisition, Discipline, Event, Status, Step, other_max, would_hold};
 
 /// The time after which a waiter for a predecessor of the same client also watches its node.
@@ -160,10 +160,10 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
                 // At most once: a waiter that was not handed the lock uses a watch from then on.
                 if let Step::Arm(before) = &asking
                     && !followed
-                    && let Some(link) = place.follow(before, &mut loss).await
+                    && let Some(promise) = place.follow(before, &mut loss).await
                 {
                     followed = true;
-                    (event, awaited) = (Event::Armed, Some(Awaited::Predecessor(before.clone(), link)));
+                    (event, awaited) = (Event::Armed, Some(Awaited::Predecessor(before.clone(), promise)));
                     continue;
                 }
                 (event, awaited) = place.ask_until_answered(asking, &mut loss).await?;
@@ -197,7 +197,7 @@ enum Listing {
 /// The event that a place is waiting for.
 enum Awaited {
     Watch(Watch),
-    Predecessor(Node, Link),
+    Predecessor(Node, Promise),
 }
 
 /// A place in the queue. If it is dropped before the grant, the reaper removes it.
@@ -208,21 +208,22 @@ struct Place<'a> {
     /// the next holder.
     fencing_token: FencingToken,
     /// For this client's places behind this one.
-    predecessor: Option<Arc<Predecessor>>,
+    handle: Option<Arc<PlaceHandle>>,
     cleanup: Cleanup<'a>,
 }
 
 impl<'a> Place<'a> {
     async fn create(request: Request<'a>, listing: Listing) -> Result<Self> {
         let Request { client, path, label, data, .. } = request;
-        let turn = time_to_create(request).await?;
+        let admitted = time_to_create(request).await?;
         let node_id = client.node_ids.next();
         // Armed before the create is sent, so that no exit from here on leaves a node behind.
         let target = Target::Id(node_id.clone());
-        let mut cleanup = Cleanup { client, path, target, epoch: None, turn: Some(turn), armed: true };
+        let mut cleanup =
+            Cleanup { client, path, target, epoch: None, admitted: Some(admitted), armed: true };
         let is_unlisted =
             label == Label::Lock && listing == Listing::IfNeeded && client.places.is_in_a_row(path);
-        let predecessor = client.places.begin(path, &node_id, label);
+        let handle = client.places.begin(path, &node_id, label);
         let created = if is_unlisted {
             client.backend().create_unlisted(path, label, &node_id, data)
         } else {
@@ -230,8 +231,8 @@ impl<'a> Place<'a> {
         };
         match created.await {
             Ok(created) => {
-                if let Some(turn) = cleanup.turn.take() {
-                    turn.answered();
+                if let Some(admitted) = cleanup.admitted.take() {
+                    admitted.answered();
                 }
                 cleanup.target = Target::Node(created.node.clone());
                 cleanup.epoch = Some(created.epoch);
@@ -241,10 +242,10 @@ impl<'a> Place<'a> {
                         .with_path(path)
                         .with_message(message));
                 };
-                if let Some(predecessor) = &predecessor {
-                    predecessor.created(&created);
+                if let Some(handle) = &handle {
+                    handle.created(&created);
                 }
-                Ok(Place { client, created, fencing_token, predecessor, cleanup })
+                Ok(Place { client, created, fencing_token, handle, cleanup })
             }
             Err(e) => {
                 if !e.is_ambiguous() {
@@ -316,7 +317,7 @@ impl<'a> Place<'a> {
     }
 
     /// Links the place to the node directly before it, if that belongs to this client.
-    async fn follow(&self, before: &Node, loss: &mut Loss) -> Option<Link> {
+    async fn follow(&self, before: &Node, loss: &mut Loss) -> Option<Promise> {
         let follow = || self.client.places.follow(before, &self.created);
         let followed = match follow() {
             Followed::NotYet(told) => {
@@ -333,13 +334,13 @@ impl<'a> Place<'a> {
             }
             followed => followed,
         };
-        if let Followed::Linked(link) = followed { Some(link) } else { None }
+        if let Followed::Promised(promise) = followed { Some(promise) } else { None }
     }
 
     /// Links the place to this client's place with the number directly before its own.
     fn follow_number(&self) -> Option<Awaited> {
-        let (before, link) = self.client.places.follow_number(self.cleanup.path, &self.created)?;
-        Some(Awaited::Predecessor(before, link))
+        let (before, promise) = self.client.places.follow_number(self.cleanup.path, &self.created)?;
+        Some(Awaited::Predecessor(before, promise))
     }
 
     /// Waits for the watch or the predecessor, or until the place is lost.
@@ -353,7 +354,7 @@ impl<'a> Place<'a> {
                     Ok(Event::Woken)
                 }
                 // Boxed, so that not every acquisition is as large as this.
-                Awaited::Predecessor(before, link) => Box::pin(self.succeed(&before, link)).await,
+                Awaited::Predecessor(before, promise) => Box::pin(self.succeed(&before, promise)).await,
             }
         };
         tokio::select! {
@@ -364,13 +365,13 @@ impl<'a> Place<'a> {
     }
 
     /// Waits until the predecessor hands the lock over, or can no longer do so.
-    async fn succeed(&self, before: &Node, mut link: Link) -> Result<Event> {
+    async fn succeed(&self, before: &Node, mut promise: Promise) -> Result<Event> {
         let granted = tokio::select! {
             biased;
-            granted = link.granted() => granted,
+            granted = promise.granted() => granted,
             gone = self.watch_if_it_takes_long(before) => {
                 gone?;
-                link.is_on_its_way() && link.granted().await
+                promise.is_on_its_way() && promise.granted().await
             }
         };
         if granted {
@@ -417,8 +418,8 @@ impl<'a> Place<'a> {
     fn grant(mut self, promote: bool) -> Grant {
         self.cleanup.disarm();
         let Created { node, epoch, deletion, .. } = self.created;
-        let (fencing_token, predecessor) = (self.fencing_token, self.predecessor);
-        Grant { granted: Granted { node, epoch, fencing_token, deletion, predecessor }, promote }
+        let (fencing_token, handle) = (self.fencing_token, self.handle);
+        Grant { granted: Granted { node, epoch, fencing_token, deletion, handle }, promote }
     }
 }
 
@@ -452,8 +453,8 @@ struct Cleanup<'a> {
     target: Target,
     /// The epoch of the node; not known while the create is in flight.
     epoch: Option<u64>,
-    /// The turn of the create, until that is answered.
-    turn: Option<RequestTurn>,
+    /// The admission of the create, until that is answered.
+    admitted: Option<Admitted>,
     armed: bool,
 }
 
@@ -468,8 +469,8 @@ impl Drop for Cleanup<'_> {
         if self.armed {
             // A create that is abandoned now takes effect in the latest epoch or in an older one.
             let epoch = self.epoch.unwrap_or_else(|| self.client.session.epoch());
-            let turn = self.turn.take();
-            self.client.remove_in_background(self.path, self.target.clone(), epoch, turn);
+            let admitted = self.admitted.take();
+            self.client.remove_in_background(self.path, self.target.clone(), epoch, admitted);
         }
     }
 }
@@ -501,8 +502,8 @@ pub(crate) fn timed_out(
 }
 
 /// Waits until a create may begin. Each create that is given up leaves work for the background, even if it was never sent. So
-/// none begins while its request would have to wait for the connection, or without a turn.
-async fn time_to_create(Request { client, path, deadline, .. }: Request<'_>) -> Result<RequestTurn> {
+/// none begins while its request would have to wait for the connection, or without being admitted.
+async fn time_to_create(Request { client, path, deadline, .. }: Request<'_>) -> Result<Admitted> {
     let is_suspended = || client.session.current().state == SessionState::Suspended;
     let mut is_resumed = true;
     loop {
@@ -510,13 +511,13 @@ async fn time_to_create(Request { client, path, deadline, .. }: Request<'_>) -> 
         if is_resumed && is_suspended() {
             is_resumed = Box::pin(resumed(client, path)).await;
         }
-        let turn = match client.turns.create_now(deadline) {
-            Some(turn) => turn,
-            None => Box::pin(turn(client, path, deadline)).await?,
+        let admitted = match client.admission.create_now(deadline) {
+            Some(admitted) => admitted,
+            None => Box::pin(admission(client, path, deadline)).await?,
         };
         // There is no await between this look and the create.
         if !is_resumed || !is_suspended() {
-            return Ok(turn);
+            return Ok(admitted);
         }
     }
 }
@@ -536,20 +537,20 @@ async fn resumed(client: &ClientInner, path: &LockPath) -> bool {
     timeout(client.operation_timeout, resumed).await.is_ok()
 }
 
-/// Waits for a turn.
-async fn turn(client: &ClientInner, path: &LockPath, deadline: Option<Instant>) -> Result<RequestTurn> {
+/// Waits until a create is admitted.
+async fn admission(client: &ClientInner, path: &LockPath, deadline: Option<Instant>) -> Result<Admitted> {
     LastFailure::note(|| {
-        let why = "more creates wait for a turn than the store answers in time";
+        let why = "more creates wait to be admitted than the store answers in time";
         Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
     });
     // A new subscription, as above.
     let session = client.backend().session_events();
-    let turn = tokio::select! {
+    let admitted = tokio::select! {
         biased;
         () = session.closed() => None,
-        turn = client.turns.create(deadline) => Some(turn),
+        admitted = client.admission.create(deadline) => Some(admitted),
     };
-    turn.ok_or_else(|| {
+    admitted.ok_or_else(|| {
         lost_error(closed(client.session.current()).unwrap_or(Status::Closed), "acquire", path)
     })
 }

@@ -10,9 +10,9 @@ use tokio::task::Id as TaskId;
 use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
 
 use crate::client::closing::ShutdownState;
+use crate::place::admission::Admission;
 use crate::place::cohort::Cohorts;
 use crate::place::succession::Places;
-use crate::place::turns::Turns;
 use crate::report::measured::{Measured, is_observed};
 use crate::report::{HeldLocks, Observing, Reports};
 
@@ -25,7 +25,7 @@ pub(crate) struct ClientInner {
     pub(crate) node_ids: NodeIds,
     pub(crate) operation_timeout: Duration,
     pub(crate) node_data: Arc<[u8]>,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) places: Arc<Places>,
     pub(crate) cohorts: Arc<Cohorts>,
     pub(crate) shutdown: ShutdownState,

@@ -277,7 +277,7 @@ impl ClientBuilder {
             node_ids: self.node_ids,
             operation_timeout: self.operation_timeout,
             node_data: self.node_data,
-            turns: Arc::default(),
+            admission: Arc::default(),
             places: Arc::default(),
             cohorts: Arc::default(),
             shutdown: ShutdownState::default(),

@@ -32,10 +32,10 @@ tokio::task_local! {
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Scope(Option<Arc<Link>>);
+pub struct Scope(Option<Arc<Level>>);
 
 #[derive(Debug)]
-struct Link {
+struct Level {
     /// The innermost lock is last. Weak, so that a scope that outlives its locks does not keep a client alive.
     holds: Vec<Weak<Hold>>,
     outer: Scope,
@@ -55,12 +55,12 @@ impl Scope {
 
     /// Returns this scope with one more lock in it.
     pub(crate) fn and(self, hold: &Arc<Hold>) -> Self {
-        Scope(Some(Arc::new(Link { holds: vec![Arc::downgrade(hold)], outer: self })))
+        Scope(Some(Arc::new(Level { holds: vec![Arc::downgrade(hold)], outer: self })))
     }
 
     /// Returns a scope of these locks alone.
     pub(crate) fn of(holds: Vec<Weak<Hold>>) -> Self {
-        Scope(Some(Arc::new(Link { holds, outer: Scope::default() })))
+        Scope(Some(Arc::new(Level { holds, outer: Scope::default() })))
     }
 
     /// Enters again the innermost hold of this lock if the calling code runs in its scope: same session, same path and same
@@ -71,8 +71,8 @@ impl Scope {
         label: Label,
     ) -> Option<Result<(Arc<Hold>, Entry)>> {
         let mut scope = Scope::current();
-        while let Some(link) = scope.0 {
-            for hold in link.holds.iter().rev().filter_map(Weak::upgrade) {
+        while let Some(level) = scope.0 {
+            for hold in level.holds.iter().rev().filter_map(Weak::upgrade) {
                 if hold.path() != path || !hold.client().session.is_same(&client.session) {
                     continue;
                 }
@@ -82,7 +82,7 @@ impl Scope {
                     Entered::NotThis | Entered::TooLate => {}
                 }
             }
-            scope = link.outer.clone();
+            scope = level.outer.clone();
         }
         None
     }

@@ -15,7 +15,7 @@ use crate::client::inner::{ClientInner, Held};
 use crate::hold::record::{Entry, HoldRecord};
 use crate::place::cohort::{Ended, Turn};
 use crate::place::granted::Granted;
-use crate::place::succession::Predecessor;
+use crate::place::succession::PlaceHandle;
 use crate::queue::Status;
 use crate::report::{HoldReport, kind};
 
@@ -50,7 +50,7 @@ pub(crate) struct Hold {
     client: Arc<ClientInner>,
     record: Arc<HoldRecord>,
     /// Passes the lock to the successor at the end.
-    predecessor: Option<Arc<Predecessor>>,
+    handle: Option<Arc<PlaceHandle>>,
     /// Set if the node belongs to a local queue.
     turn: Mutex<Option<Turn>>,
     /// Open while the lock is held.
@@ -66,12 +66,12 @@ impl Hold {
         granted: Granted,
         turn: Option<Turn>,
     ) -> Arc<Self> {
-        let (label, predecessor) = (granted.node.label, granted.predecessor.clone());
+        let (label, handle) = (granted.node.label, granted.handle.clone());
         let report = client.reports().map(|reports| HoldReport::begin(reports, label, metric_name));
         let span = tracing::debug_span!("hold", %path, kind = kind(label), token = %granted.fencing_token);
         let record = Arc::new(HoldRecord::new(client.session.clone(), path, report, granted));
         let (turn, span) = (Mutex::new(turn), Mutex::new(span));
-        let hold = Arc::new(Hold { client, record, predecessor, turn, span });
+        let hold = Arc::new(Hold { client, record, handle, turn, span });
         let held: Weak<Hold> = Arc::downgrade(&hold);
         hold.client.register(hold.path(), held);
         hold
@@ -102,8 +102,8 @@ impl Hold {
         }
     }
 
-    pub(crate) fn predecessor(&self) -> Option<&Arc<Predecessor>> {
-        self.predecessor.as_ref()
+    pub(crate) fn handle(&self) -> Option<&Arc<PlaceHandle>> {
+        self.handle.as_ref()
     }
 
     /// Adds an entry for a lock with this label.
@@ -149,7 +149,7 @@ impl Hold {
             self.ended();
         }
         if is_last_of_kind {
-            self.changed.notify_waiters();
+            self.changed.notify();
         }
         left
     }
@@ -177,7 +177,7 @@ impl Hold {
         }
         (state.owners, state.readers, state.label) = (0, 1, Label::Read);
         drop(state);
-        self.changed.notify_waiters();
+        self.changed.notify();
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl Hold {
             // If no guard is left, the release removes the node by itself.
             state.removed = !state.is_empty();
         }
-        self.changed.notify_waiters();
+        self.changed.notify();
     }
 }
 

@@ -2,19 +2,18 @@
 //!
 //! It may outlive the hold, and does not keep the client alive.
 
-use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
 use zlock_core::{
-    DeletionNotice, Error, FencingToken, Label, LockPath, Node, NodeName, Result, SessionEvents, Target,
+    DeletionNotice, Error, FencingToken, Label, LockPath, Node, NodeName, Result, SessionEvents, Signal,
+    Target,
 };
 
 use crate::place::granted::{Granted, lost_error, lost_kind, status};
 use crate::queue::Status;
 use crate::report::HoldReport;
 
-/// The kind of a guard.
+/// A guard's part of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// Holds all that was granted.
@@ -33,7 +32,7 @@ pub(crate) struct HoldRecord {
     deletion: DeletionNotice,
     state: Mutex<State>,
     /// Notified when the last guard of a kind is dropped, and when the node is found to be deleted.
-    pub(crate) changed: Notify,
+    pub(crate) changed: Signal,
     /// `None` without an observer.
     pub(crate) report: Option<HoldReport>,
 }
@@ -74,7 +73,7 @@ impl HoldRecord {
     ) -> Self {
         let mut state = State { label: node.label, node, owners: 0, readers: 0, removed: false };
         *state.of(Entry::of(state.label)) = 1;
-        let (state, changed) = (Mutex::new(state), Notify::new());
+        let (state, changed) = (Mutex::new(state), Signal::default());
         HoldRecord { path, session, epoch, fencing_token, deletion, state, changed, report }
     }
 
@@ -158,18 +157,11 @@ impl HoldRecord {
 
     /// Waits until there is no guard of this kind, or until the node is found to be deleted.
     async fn left(&self, entry: Entry) {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            let is_left = {
-                let mut state = self.state();
-                state.removed || *state.of(entry) == 0
-            };
-            if is_left {
-                return;
-            }
-            changed.await;
-        }
+        let is_left = || {
+            let mut state = self.state();
+            state.removed || *state.of(entry) == 0
+        };
+        self.changed.until(|| is_left().then_some(())).await;
     }
 }
 

@@ -6,7 +6,7 @@ use zlock_core::{
     CloseReason, DeletionNotice, Error, ErrorKind, FencingToken, LockPath, Node, Session, SessionState,
 };
 
-use crate::place::succession::Predecessor;
+use crate::place::succession::PlaceHandle;
 use crate::queue::Status;
 
 /// The node, the session and the notice that a grant relies on.
@@ -16,7 +16,7 @@ pub(crate) struct Granted {
     pub(crate) epoch: u64,
     pub(crate) fencing_token: FencingToken,
     pub(crate) deletion: DeletionNotice,
-    pub(crate) predecessor: Option<Arc<Predecessor>>,
+    pub(crate) handle: Option<Arc<PlaceHandle>>,
 }
 
 impl Granted {

@@ -15,12 +15,12 @@
 //! | the predecessor held | only the release of a hold hands over, never that of a place that was given up |
 //! | exclusively, and still does | only mutexes: the node of any other lock may be relabelled |
 //! | it is right before mine | a listing shows it, and the names are compared, since a create may leave a second node with its ID; or the numbers show it |
-//! | both numbers are of one parent | only a confirmation grants, and it found both nodes; a link that ends in any other way makes the waiter list |
+//! | both numbers are of one parent | only a confirmation grants, and it found both nodes; a promise that ends in any other way makes the waiter list |
 //! | the own number is the right one | no backend omits the listing after an attempt of unknown outcome, which may have left a second node with the same ID |
 //! | its node and mine are of one session | the epochs are compared, and a grant checks the current session |
 //! | nothing comes in between | numbers that ZooKeeper may assign twice are excluded |
-//! | no waiter is forgotten | a link that ends without a grant, for any reason, makes the waiter list and *watch*; so does a release that does not progress |
-//! | an operator's delete is noticed | by the heartbeat of the holder, which notifies the link; a long wait also watches the node, as behind other clients |
+//! | no waiter is forgotten | a promise that ends without a grant, for any reason, makes the waiter list and *watch*; so does a release that does not progress |
+//! | an operator's delete is noticed | by the heartbeat of the holder, which ends the promise; a long wait also watches the node, as behind other clients |
 //!
 //! The rule is model-checked, see `docs/CORRECTNESS.md`.
 
@@ -73,22 +73,22 @@ enum Entry {
 
 /// A place of the client, from its create until the removal of its node begins. Dropping it hands nothing over.
 #[derive(Debug)]
-pub(crate) struct Predecessor {
+pub(crate) struct PlaceHandle {
     places: Arc<Places>,
     path: LockPath,
     node_id: NodeId,
 }
 
-/// The next place, as its predecessor knows it. If it is dropped before the lock is handed over, it notifies the link.
+/// The next place, as its predecessor knows it. If it is dropped before the lock is handed over, it ends the promise.
 #[derive(Debug)]
 pub(crate) struct Successor {
     node: Node,
     told: Arc<Told>,
 }
 
-/// The successor's end of a link, which receives the messages of its predecessor.
+/// A predecessor's promise to report its end, as its successor has it.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Promise {
     told: Arc<Told>,
     /// Reports that another client deleted the predecessor's node.
     deletion: DeletionNotice,
@@ -114,14 +114,14 @@ enum News {
 #[allow(dead_code, reason = "dropped outside a lock")]
 enum Other {
     Follows(oneshot::Sender<()>),
-    IsLinked(Successor),
+    HasPromise(Successor),
 }
 
 /// The result of following a place.
 #[derive(Debug)]
 pub(crate) enum Followed {
     /// The predecessor will report its end.
-    Linked(Link),
+    Promised(Promise),
     /// The predecessor's create is in flight. Follow it again when this completes.
     NotYet(oneshot::Receiver<()>),
     /// The place belongs to another client, or does not hand over.
@@ -139,12 +139,12 @@ impl Places {
         path: &LockPath,
         node_id: &NodeId,
         label: Label,
-    ) -> Option<Arc<Predecessor>> {
+    ) -> Option<Arc<PlaceHandle>> {
         if label != Label::Lock {
             return None;
         }
         self.lock().entries.insert(node_id.clone(), Entry::Creating { told: None });
-        Some(Arc::new(Predecessor { places: self.clone(), path: path.clone(), node_id: node_id.clone() }))
+        Some(Arc::new(PlaceHandle { places: self.clone(), path: path.clone(), node_id: node_id.clone() }))
     }
 
     /// Returns `true` if the next place will probably be right behind another one. This is a guess: if it is wrong, a listing
@@ -170,8 +170,8 @@ impl Places {
             {
                 let told = Arc::<Told>::default();
                 let successor = Successor { node: created.node.clone(), told: told.clone() };
-                let link = Link { told, deletion: deletion.clone() };
-                (Followed::Linked(link), next.replace(successor).map(Other::IsLinked))
+                let promise = Promise { told, deletion: deletion.clone() };
+                (Followed::Promised(promise), next.replace(successor).map(Other::HasPromise))
             }
             _ => (Followed::No, None),
         };
@@ -179,7 +179,7 @@ impl Places {
     }
 
     /// Links a place that was created without a listing to the place with the number right before its own, if there is one.
-    pub(crate) fn follow_number(&self, path: &LockPath, created: &Created) -> Option<(Node, Link)> {
+    pub(crate) fn follow_number(&self, path: &LockPath, created: &Created) -> Option<(Node, Promise)> {
         let before = {
             let state = self.lock();
             let before = state.paths.get(path)?.queued.get(&number_before(&created.node))?;
@@ -187,7 +187,7 @@ impl Places {
             node.clone()
         };
         match self.follow(&before, created) {
-            Followed::Linked(link) => Some((before, link)),
+            Followed::Promised(promise) => Some((before, promise)),
             _ => None,
         }
     }
@@ -231,7 +231,7 @@ fn may_succeed(node: &Node) -> bool {
     node.label == Label::Lock && node.sequence.get() >= 0 && node.sequence != EDGE
 }
 
-impl Predecessor {
+impl PlaceHandle {
     /// Records that the create was answered.
     pub(crate) fn created(&self, created: &Created) {
         let Created { node, epoch, deletion, .. } = created;
@@ -255,7 +255,7 @@ impl Predecessor {
     }
 }
 
-impl Drop for Predecessor {
+impl Drop for PlaceHandle {
     fn drop(&mut self) {
         drop(self.next());
     }
@@ -301,7 +301,7 @@ impl Drop for Successor {
     }
 }
 
-impl Link {
+impl Promise {
     /// Waits for the end of the predecessor. Returns `true` if the lock was handed over.
     ///
     /// # Cancel safety

@@ -60,7 +60,7 @@ pub enum Step {
     Ended(Status),
 }
 
-/// The wait for one place in a queue. It begins with what the create shows of the queue, or with a link to the place before.
+/// The wait for one place in a queue. It begins with what the create shows of the queue, or with a promise of the place before.
 ///
 /// Rules: only a listing, [`Alone`](Event::Alone) and [`Succeeded`](Event::Succeeded) grant. Every grant is checked against the
 /// status at that moment. A watch is armed on a node as it was listed. "The ways to a grant" in ARCHITECTURE.md has the

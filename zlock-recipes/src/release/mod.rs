@@ -40,7 +40,7 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
         return Ok(Release::AlreadyLost);
     }
     let (client, target) = (hold.client(), hold.target());
-    let next = hold.predecessor().and_then(|predecessor| predecessor.next());
+    let next = hold.handle().and_then(|handle| handle.next());
     let removal = remove(client.backend(), hold.path(), &target, next);
     let deleted = tokio::select! {
         biased;

@@ -15,10 +15,10 @@ use zlock_core::{
 
 use crate::client::inner::ClientInner;
 use crate::hold::Hold;
+use crate::place::admission::{Admission, Admitted};
 use crate::place::cohort::{Ended, Turn};
 use crate::place::granted::Granted;
-use crate::place::succession::{Predecessor, remove};
-use crate::place::turns::{RequestTurn, Turns};
+use crate::place::succession::{PlaceHandle, remove};
 
 /// The time between two attempts after the first one failed although the session is connected.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
@@ -36,15 +36,15 @@ struct NodeJob {
     session: SessionEvents,
     /// Dropped when no handle is left that could correct what the store refuses.
     client: Weak<ClientInner>,
-    turns: Arc<Turns>,
-    /// The turn of a create that was given up, until the store has answered that its node is gone.
-    create: Mutex<Option<RequestTurn>>,
+    admission: Arc<Admission>,
+    /// The admission of a create that was given up, until the store has answered that its node is gone.
+    create: Mutex<Option<Admitted>>,
 }
 
 #[derive(Debug)]
 enum Work {
     /// Passes the lock to the successor if the node held it.
-    Remove(Target, Option<Arc<Predecessor>>),
+    Remove(Target, Option<Arc<PlaceHandle>>),
     /// Weak: the job ends with the hold.
     Relabel(Weak<Hold>),
 }
@@ -52,27 +52,27 @@ enum Work {
 /// Passing a node to the background never blocks, never spawns, and needs neither a runtime nor a clock, so a guard may be
 /// dropped anywhere.
 impl ClientInner {
-    /// Removes a node in the background. `create` is the turn of its create, if that was given up.
+    /// Removes a node in the background. `create` is the admission of its create, if that was given up.
     pub(crate) fn remove_in_background(
         self: &Arc<Self>,
         path: &LockPath,
         target: Target,
         epoch: u64,
-        create: Option<RequestTurn>,
+        create: Option<Admitted>,
     ) {
         self.push(path, Work::Remove(target, None), epoch, create);
     }
 
     /// Removes the node of a held lock that has no registered holder.
     pub(crate) fn give_up_in_background(self: &Arc<Self>, path: &LockPath, granted: Granted) {
-        let Granted { node, epoch, predecessor, .. } = granted;
-        self.push(path, Work::Remove(Target::Node(node), predecessor), epoch, None);
+        let Granted { node, epoch, handle, .. } = granted;
+        self.push(path, Work::Remove(Target::Node(node), handle), epoch, None);
     }
 
-    fn push(self: &Arc<Self>, path: &LockPath, work: Work, epoch: u64, create: Option<RequestTurn>) {
+    fn push(self: &Arc<Self>, path: &LockPath, work: Work, epoch: u64, create: Option<Admitted>) {
         let (path, session, client) = (path.clone(), self.session.clone(), Arc::downgrade(self));
-        let (turns, create) = (self.turns.clone(), Mutex::new(create));
-        let job = NodeJob { path, work, epoch, session, client, turns, create };
+        let (admission, create) = (self.admission.clone(), Mutex::new(create));
+        let job = NodeJob { path, work, epoch, session, client, admission, create };
         self.backend().background().push(self.measured.clone(), job);
     }
 }
@@ -83,7 +83,7 @@ impl Hold {
         if self.end_turn(Turn::leave) == Ended::PassedOn {
             return;
         }
-        let removal = Work::Remove(self.target(), self.predecessor().cloned());
+        let removal = Work::Remove(self.target(), self.handle().cloned());
         self.client().push(self.path(), removal, self.epoch(), None);
     }
 
@@ -102,18 +102,18 @@ impl Job for NodeJob {
             create.abandon();
         }
         loop {
-            // Before taking the turn: once the epoch is over, there is nothing to do.
+            // Before being admitted: once the epoch is over, there is nothing to do.
             if !self.is_due(&mut session).await {
                 return;
             }
-            let turn = self.turns.clean_up().await;
+            let admitted = self.admission.clean_up().await;
             let now = session.current();
             if now.epoch != self.epoch || now.state != SessionState::Connected {
                 continue;
             }
             let mut attempt = pin!(self.attempt(backend));
             let attempted = timeout(TURN, &mut attempt).await;
-            drop(turn);
+            drop(admitted);
             let attempted = match attempted {
                 Ok(attempted) => attempted,
                 Err(_) => attempt.await,
@@ -140,7 +140,7 @@ impl Job for NodeJob {
 }
 
 impl NodeJob {
-    fn create(&self) -> MutexGuard<'_, Option<RequestTurn>> {
+    fn create(&self) -> MutexGuard<'_, Option<Admitted>> {
         self.create.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,8 +161,8 @@ impl NodeJob {
     /// Makes one attempt. `Ok` means that nothing is left to do.
     async fn attempt(&self, backend: &dyn CoordinationBackend) -> Result<()> {
         match &self.work {
-            Work::Remove(target, predecessor) => {
-                let next = predecessor.as_ref().and_then(|predecessor| predecessor.next());
+            Work::Remove(target, handle) => {
+                let next = handle.as_ref().and_then(|handle| handle.next());
                 remove(backend, &self.path, target, next).await.map(drop)
             }
             Work::Relabel(hold) => {

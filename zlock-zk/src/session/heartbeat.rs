@@ -46,7 +46,7 @@ pub(crate) fn unwritten(session_timeout: Duration) -> Duration {
 }
 
 impl Beat {
-    /// Returns the kind of a heartbeat of a session whose last write was sent at this instant.
+    /// Returns which heartbeat a session needs whose last write was sent at this instant.
     fn choose(owns_nodes: bool, written: Instant, interval: Duration) -> Self {
         if owns_nodes && written.elapsed() > interval * (WRITE - 1) + interval / 2 {
             Beat::Write
@@ -90,7 +90,7 @@ impl Heartbeat {
         }
     }
 
-    /// Returns the time at which the heartbeat was sent, and its kind, or `None` if it was not answered. Waits forever if there
+    /// Returns the time at which the heartbeat was sent, and which one it was, or `None` if it was not answered. Waits forever if there
     /// is none.
     pub(crate) async fn answer(heartbeat: &mut Option<Heartbeat>) -> Option<(Instant, Beat)> {
         match heartbeat {

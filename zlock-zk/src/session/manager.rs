@@ -125,8 +125,7 @@ impl Manager {
         let ActiveSession { live, states, timeout } = session;
         let key = live.session;
         let shared = self.shared.clone();
-        let publisher = shared.sessions.publisher();
-        let mut events = publisher.subscribe();
+        let mut events = shared.sessions.events();
         let mut connected = states.peek_state() == SessionState::SyncConnected;
         let mut changes = States::new(states.clone());
         let mut next = Instant::now() + interval(*timeout);
@@ -143,7 +142,7 @@ impl Manager {
                         SessionState::SyncConnected => {
                             connected = true;
                             live.touches().resume(changes.connected());
-                            if !publisher.resume(key.epoch) {
+                            if !shared.sessions.resume(key) {
                                 return End::Lost;
                             }
                             next = Instant::now();
@@ -155,7 +154,7 @@ impl Manager {
                         state if state.is_terminated() => return End::Lost,
                         _ => {
                             connected = false;
-                            publisher.suspend(key.epoch);
+                            shared.sessions.suspend(key);
                         }
                     }
                 }
@@ -221,7 +220,7 @@ fn renew(shared: &Shared, live: &Live, sent: Instant, beat: Beat) -> bool {
         touches.deadline(sent)
     };
     touches.answered(sent);
-    shared.sessions.publisher().extend(live.session.epoch, sent, deadline)
+    shared.sessions.extend(live.session, sent, deadline)
 }
 
 /// Waits for the server's answer to the end of a session, which the library requests when its client is dropped.

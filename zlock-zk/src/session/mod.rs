@@ -208,7 +208,7 @@ impl Shared {
         let touches = live.touches();
         let (deadline, is_first) = (touches.deadline(sent), self.sessions.own().is_empty());
         let notice = self.sessions.insert_own(session, &id, deadline)?;
-        if is_first && !self.sessions.publisher().limit(session.epoch, deadline) {
+        if is_first && !self.sessions.limit(session, deadline) {
             return Err(self.sessions.interrupted().into());
         }
         self.names.insert(&id, node.name.clone());
@@ -224,7 +224,7 @@ impl Shared {
         }
         let failure = error.into();
         if failure.classify().kind == ErrorKind::SessionLost {
-            self.sessions.publisher().lose(session.epoch);
+            self.sessions.lose(session);
         }
         failure
     }
@@ -262,7 +262,7 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("options", &self.options)
-            .field("session", &self.sessions.publisher().current())
+            .field("session", &self.sessions.session())
             .field("own", &self.sessions.own().len())
             .finish_non_exhaustive()
     }

@@ -44,7 +44,7 @@ impl Limits {
     }
 }
 
-/// What is watched. The library sends a path once for each kind of watch on it, however many watches there are.
+/// What is watched. The library sends a path once for each method of watching it, however many watches there are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Watched {
     Node(Arc<str>),
@@ -96,7 +96,7 @@ impl Load {
 
 /// The client that has a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Carrier {
     Own,
     Other(u64),
 }
@@ -127,17 +127,17 @@ impl<C> Loads<C> {
 
     /// Adds a watch to the first client that has room, so that later connections become empty. `open` creates a new
     /// connection with the given number.
-    fn add(&mut self, watched: &Watched, open: impl FnOnce(u64) -> C) -> Result<Place, Failure> {
+    fn add(&mut self, watched: &Watched, open: impl FnOnce(u64) -> C) -> Result<Carrier, Failure> {
         let Limits { own, other, connections } = self.limits;
         if self.own.takes(watched, own) {
             self.own.add(watched);
-            return Ok(Place::Own);
+            return Ok(Carrier::Own);
         }
         if let Some((number, load, _)) =
             self.others.iter_mut().find(|(_, load, _)| load.takes(watched, other))
         {
             load.add(watched);
-            return Ok(Place::Other(*number));
+            return Ok(Carrier::Other(*number));
         }
         if self.others.len() >= connections || watched.path().len() > other {
             return Err(Failure::TooManyWatches {
@@ -150,16 +150,16 @@ impl<C> Loads<C> {
         let mut load = Load::default();
         load.add(watched);
         self.others.push((self.last, load, open(self.last)));
-        Ok(Place::Other(self.last))
+        Ok(Carrier::Other(self.last))
     }
 
     /// Removes a watch, and returns the connections that are no longer needed. One empty connection is kept while the
     /// session's own client has at least half its maximum load, because it would soon be needed again.
     #[must_use]
-    fn remove(&mut self, place: Place, watched: &Watched) -> Vec<C> {
-        match place {
-            Place::Own => self.own.remove(watched),
-            Place::Other(number) => {
+    fn remove(&mut self, carrier: Carrier, watched: &Watched) -> Vec<C> {
+        match carrier {
+            Carrier::Own => self.own.remove(watched),
+            Carrier::Other(number) => {
                 if let Some((_, load, _)) = self.other(number) {
                     load.remove(watched);
                 }
@@ -236,13 +236,13 @@ impl Watchers {
             return None;
         }
         loads.own.add(&watched);
-        Some(Reservation { watchers: self.clone(), place: Place::Own, watched })
+        Some(Reservation { watchers: self.clone(), carrier: Carrier::Own, watched })
     }
 
     /// Reserves room for a watch. Must be called before its request is sent.
     pub(crate) fn reserve(self: &Arc<Self>, watched: Watched) -> Result<Reservation, Failure> {
         let lost: Vec<_>;
-        let place = {
+        let carrier = {
             let mut loads = self.lock();
             let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
             // The watches on these connections have fired or failed.
@@ -251,7 +251,7 @@ impl Watchers {
         };
         // Outside the mutex.
         drop(lost);
-        Ok(Reservation { watchers: self.clone(), place, watched })
+        Ok(Reservation { watchers: self.clone(), carrier, watched })
     }
 
     /// Begins to open a connection. All callers meanwhile wait for the same connection.
@@ -296,7 +296,7 @@ impl Watchers {
 /// Room for a watch, freed when this is dropped. Drop it only after the library's watcher was dropped or has fired.
 pub(crate) struct Reservation {
     watchers: Arc<Watchers>,
-    place: Place,
+    carrier: Carrier,
     watched: Watched,
 }
 
@@ -307,7 +307,7 @@ impl Reservation {
 
     /// Returns the watch connection once it is open, or `None` for the session's own client.
     pub(crate) async fn client(&self) -> Result<Option<Client>, Failure> {
-        let Place::Other(number) = self.place else { return Ok(None) };
+        let Carrier::Other(number) = self.carrier else { return Ok(None) };
         let mut outcome = {
             let mut loads = self.watchers.lock();
             let loads = loads.as_mut().ok_or(Interrupted::SessionLost)?;
@@ -332,7 +332,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let surplus = self.watchers.lock().as_mut().map(|loads| loads.remove(self.place, &self.watched));
+        let surplus = self.watchers.lock().as_mut().map(|loads| loads.remove(self.carrier, &self.watched));
         // Outside the mutex.
         drop(surplus);
     }
@@ -352,7 +352,7 @@ mod tests {
         Watched::Node(format!("/node-{number:04}").into())
     }
 
-    fn add(loads: &mut Loads<u64>, watched: &Watched) -> Place {
+    fn add(loads: &mut Loads<u64>, watched: &Watched) -> Carrier {
         loads.add(watched, |number| number).unwrap()
     }
 
@@ -360,15 +360,15 @@ mod tests {
     fn watches_beyond_the_first_client_go_to_as_few_others_as_possible() {
         let mut loads = Loads::new(LIMITS);
         let places: Vec<_> = (0..12).map(|n| add(&mut loads, &node(n))).collect();
-        assert_eq!(places[..4], [Place::Own; 4]);
-        assert_eq!(places[4..10], [Place::Other(1); 6]);
-        assert_eq!(places[10..], [Place::Other(2); 2]);
+        assert_eq!(places[..4], [Carrier::Own; 4]);
+        assert_eq!(places[4..10], [Carrier::Other(1); 6]);
+        assert_eq!(places[10..], [Carrier::Other(2); 2]);
         assert_eq!(loads.bytes(), 120);
         // Room that was freed is used first.
-        assert!(loads.remove(Place::Own, &node(1)).is_empty());
-        assert_eq!(add(&mut loads, &node(20)), Place::Own);
-        assert!(loads.remove(Place::Other(1), &node(4)).is_empty());
-        assert_eq!(add(&mut loads, &node(21)), Place::Other(1));
+        assert!(loads.remove(Carrier::Own, &node(1)).is_empty());
+        assert_eq!(add(&mut loads, &node(20)), Carrier::Own);
+        assert!(loads.remove(Carrier::Other(1), &node(4)).is_empty());
+        assert_eq!(add(&mut loads, &node(21)), Carrier::Other(1));
     }
 
     #[test]
@@ -376,15 +376,15 @@ mod tests {
         let mut loads = Loads::new(LIMITS);
         let path: Arc<str> = "/twenty-bytes-of-path".into();
         for _ in 0..100 {
-            assert_eq!(add(&mut loads, &Watched::Children(path.clone())), Place::Own);
+            assert_eq!(add(&mut loads, &Watched::Children(path.clone())), Carrier::Own);
         }
         assert_eq!(loads.bytes(), 21);
-        assert_eq!(add(&mut loads, &Watched::Missing(path.clone())), Place::Other(1));
+        assert_eq!(add(&mut loads, &Watched::Missing(path.clone())), Carrier::Other(1));
         for _ in 0..99 {
-            assert!(loads.remove(Place::Own, &Watched::Children(path.clone())).is_empty());
+            assert!(loads.remove(Carrier::Own, &Watched::Children(path.clone())).is_empty());
         }
         assert_eq!(loads.bytes(), 42);
-        let _ = loads.remove(Place::Own, &Watched::Children(path.clone()));
+        let _ = loads.remove(Carrier::Own, &Watched::Children(path.clone()));
         assert_eq!(loads.bytes(), 21);
     }
 
@@ -393,13 +393,13 @@ mod tests {
         let mut loads = Loads::new(LIMITS);
         let places: Vec<_> = (0..11).map(|n| add(&mut loads, &node(n))).collect();
         for n in 4..10 {
-            assert!(loads.remove(Place::Other(1), &node(n)).is_empty(), "{n}");
+            assert!(loads.remove(Carrier::Other(1), &node(n)).is_empty(), "{n}");
         }
-        assert_eq!(places[10], Place::Other(2));
-        assert_eq!(loads.remove(Place::Other(2), &node(10)), [2]);
-        assert!(loads.remove(Place::Own, &node(0)).is_empty());
-        assert!(loads.remove(Place::Own, &node(1)).is_empty());
-        assert_eq!(loads.remove(Place::Own, &node(2)), [1]);
+        assert_eq!(places[10], Carrier::Other(2));
+        assert_eq!(loads.remove(Carrier::Other(2), &node(10)), [2]);
+        assert!(loads.remove(Carrier::Own, &node(0)).is_empty());
+        assert!(loads.remove(Carrier::Own, &node(1)).is_empty());
+        assert_eq!(loads.remove(Carrier::Own, &node(2)), [1]);
         assert!(loads.others.is_empty());
     }
 
@@ -409,7 +409,7 @@ mod tests {
         let places: Vec<_> = (0..5).map(|n| add(&mut loads, &node(n))).collect();
         loads.others.clear();
         assert!(loads.remove(places[4], &node(4)).is_empty());
-        assert_eq!(add(&mut loads, &node(5)), Place::Other(2), "a number is used once");
+        assert_eq!(add(&mut loads, &node(5)), Carrier::Other(2), "a number is used once");
         assert_eq!(loads.bytes(), 50);
     }
 
@@ -430,9 +430,9 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("watches 160 of at most 160 bytes") && text.contains("10 more"), "{text}");
         // A path that is already watched costs nothing, and freed room can be used.
-        assert_eq!(add(&mut loads, &node(3)), Place::Own);
-        let _ = loads.remove(Place::Other(1), &node(5));
-        assert_eq!(add(&mut loads, &node(16)), Place::Other(1));
+        assert_eq!(add(&mut loads, &node(3)), Carrier::Own);
+        let _ = loads.remove(Carrier::Other(1), &node(5));
+        assert_eq!(add(&mut loads, &node(16)), Carrier::Other(1));
         // There is enough room in total, but not in one connection.
         let mut loads = Loads::new(LIMITS);
         let long = |n: usize| Watched::Node(format!("/{n}{}", "x".repeat(32)).into());

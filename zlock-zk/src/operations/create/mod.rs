@@ -95,7 +95,7 @@ async fn undo_create(operation: &mut Operation<'_>, session: SessionKey, name: &
 }
 
 /// An own node, with what the request showed of the queue, if anything, and the pin that was sent with its create.
-struct Place {
+struct Made {
     node: Node,
     shown: Option<CreatedQueue>,
     pinned: Option<Pinned>,
@@ -177,7 +177,7 @@ impl Create<'_> {
         &mut self,
         operation: &mut Operation<'_>,
         session: SessionKey,
-    ) -> Result<Option<Place>, Failure> {
+    ) -> Result<Option<Made>, Failure> {
         let mut found = None;
         if let Next::Recovers { session: sent_in, .. } = self.next {
             // A node that was created in an earlier session of ours is removed with that session.
@@ -222,7 +222,7 @@ impl Appended {
         Wanted { label, node_id, needs, .. }: Wanted<'_>,
         listing: Listing,
         sent: Instant,
-    ) -> Place {
+    ) -> Made {
         let Appended { stat, number, listed, pinned } = self;
         let node = Node::new(NodeName::of(node_id, label, number), node_id.clone(), label, number);
         let shown = match listing {
@@ -238,7 +238,7 @@ impl Appended {
             // A failed list is repeated; the create remains valid.
             _ => listed.map(|names| CreatedQueue::Listed(Queue::listed(names))),
         };
-        Place { node: own(session, node, &stat), shown, pinned, sent }
+        Made { node: own(session, node, &stat), shown, pinned, sent }
     }
 }
 
@@ -284,7 +284,7 @@ async fn recover(
     operation: &mut Operation<'_>,
     session: SessionKey,
     node_id: &NodeId,
-) -> Result<Option<Place>, Failure> {
+) -> Result<Option<Made>, Failure> {
     let sent = Instant::now();
     let queue = operation.list(session, Freshness::Latest).await?;
     for node in queue.iter().filter(|node| node.id == *node_id) {
@@ -300,7 +300,7 @@ async fn recover(
                 return Ok(None);
             }
             let node = own(session, node.clone(), &stat);
-            return Ok(Some(Place { node, shown: Some(CreatedQueue::Listed(queue)), pinned: None, sent }));
+            return Ok(Some(Made { node, shown: Some(CreatedQueue::Listed(queue)), pinned: None, sent }));
         }
     }
     Ok(None)
@@ -311,9 +311,9 @@ async fn finish(
     operation: &mut Operation<'_>,
     session: SessionKey,
     wanted: Wanted<'_>,
-    place: Place,
+    place: Made,
 ) -> Result<Created, Failure> {
-    let Place { node, shown, pinned, sent } = place;
+    let Made { node, shown, pinned, sent } = place;
     if wanted.label != Label::Lock {
         let id = operation.own_id(wanted.node_id);
         operation.shared.contents.insert(&id, Contents::new(wanted.data));

@@ -11,7 +11,7 @@ use zlock_core::kit::Failure as _;
 
 use crate::connection::connect::Endpoints;
 use crate::error::Failure;
-use crate::session::lease::{Granted, revoke, seconds};
+use crate::session::lease::{GrantedLease, revoke, seconds};
 
 /// The pause between two attempts at a revocation.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ const MAX_BROKEN: usize = 4;
 
 /// The requests for one lease. The first answer counts, whichever request it is to: no request is given up, because the
 /// server would make its lease all the same. When this is dropped, all other leases are revoked as soon as they are made.
-pub(crate) struct Grants {
+pub(crate) struct LeaseRequests {
     rest: Rest,
     ttl: Duration,
     /// How long an answer is waited for.
@@ -43,13 +43,13 @@ struct Rest {
 struct Asked {
     id: i64,
     took: Duration,
-    granted: Result<Granted, Failure>,
+    granted: Result<GrantedLease, Failure>,
 }
 
-impl Grants {
+impl LeaseRequests {
     pub(crate) fn new(endpoints: Arc<Endpoints>, ttl: Duration, limit: Duration, runtime: Handle) -> Self {
         let rest = Rest { endpoints, asked: JoinSet::new(), broken: Vec::new() };
-        Grants { rest, ttl, limit, runtime }
+        LeaseRequests { rest, ttl, limit, runtime }
     }
 
     /// Sends one more request, and waits for its answer, or for that to an earlier one. After `patience`, the next server is
@@ -57,7 +57,7 @@ impl Grants {
     ///
     /// # Cancel safety
     /// The request goes on. A later attempt may get its answer.
-    pub(crate) async fn attempt(&mut self, patience: Duration) -> Result<Granted, Failure> {
+    pub(crate) async fn attempt(&mut self, patience: Duration) -> Result<GrantedLease, Failure> {
         let endpoints = self.rest.endpoints.clone();
         let number = endpoints.current().number;
         let id = self.ask();
@@ -97,7 +97,7 @@ impl Grants {
         let asked = async move {
             let sent = Instant::now();
             let granted = endpoints.ask(limit, ask).await;
-            let granted = granted.map(|answer| Granted { id, ttl: seconds(answer.ttl()), sent });
+            let granted = granted.map(|answer| GrantedLease { id, ttl: seconds(answer.ttl()), sent });
             Asked { id, took: sent.elapsed(), granted }
         };
         self.rest.asked.spawn_on(asked, &self.runtime);
@@ -107,7 +107,7 @@ impl Grants {
     }
 }
 
-impl Drop for Grants {
+impl Drop for LeaseRequests {
     fn drop(&mut self) {
         let (asked, broken) = (std::mem::take(&mut self.rest.asked), std::mem::take(&mut self.rest.broken));
         if asked.is_empty() && broken.is_empty() {

@@ -1,19 +1,19 @@
-//! Turns: how many creates and clean-ups of a client are in flight at once.
+//! Admission: how many creates and clean-ups of a client are in flight at once.
 //!
 //! A store that gets more requests than it can serve answers all of them late. An acquisition with a time limit then gives up
-//! its create, which costs the store a create and a delete for nothing. So a create needs a turn, and an acquisition that runs
+//! its create, which costs the store a create and a delete for nothing. So a create has to be admitted, and an acquisition that runs
 //! out of time while it waits for one has sent nothing.
 //!
 //! | rule | why |
 //! |---|---|
-//! | the number of turns grows slowly while creates are answered, and is halved when one was given up after the time that an answer takes | it finds what the store can serve |
+//! | the limit grows slowly while creates are answered, and is halved when one was given up after the time that an answer takes | it finds what the store can serve |
 //! | clean-ups come first | a create is begun only if no clean-up waits, so the clean-ups that are pending do not grow |
-//! | a create that was given up keeps its turn until its node is gone | otherwise one acquisition after another would begin one in vain |
-//! | creates never keep a clean-up waiting | a clean-up is what returns turns |
+//! | a create that was given up counts until its node is gone | otherwise one acquisition after another would begin one in vain |
+//! | creates never keep a clean-up waiting | a clean-up is what makes room |
 //! | no create begins with less time left than an answer recently took, unless no other is in flight | it would be in vain; a single one measures again |
 //! | a create in flight for much longer than an answer takes does not count | the server may be silent, or the future may not be polled |
 //!
-//! Otherwise it is first come, first served. A turn that is free is taken without waiting and without an allocation.
+//! Otherwise it is first come, first served. If there is room, a request is admitted without waiting and without an allocation.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,9 +41,9 @@ const STUCK: Duration = Duration::from_secs(15);
 /// The weight of all answers before the last one.
 const MEMORY: u32 = 7;
 
-/// The turns of a client.
+/// The requests of a client that are in flight, and those that wait to be.
 #[derive(Debug)]
-pub(crate) struct Turns(Mutex<State>);
+pub(crate) struct Admission(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -74,10 +74,10 @@ struct Creates {
 #[derive(Debug)]
 struct Waiter {
     deadline: Option<Instant>,
-    sender: oneshot::Sender<RequestTurn>,
+    sender: oneshot::Sender<Admitted>,
 }
 
-/// The order of waiters of different kinds.
+/// The order of waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     CleanUp,
@@ -88,23 +88,23 @@ enum Rank {
 
 /// Permission to send a create or a clean-up. Returned when it is dropped.
 #[derive(Debug)]
-pub(crate) struct RequestTurn {
-    turns: Arc<Turns>,
+pub(crate) struct Admitted {
+    admission: Arc<Admission>,
     began: Instant,
-    kind: Kind,
+    used: Use,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Use {
     CleanUp,
     /// With its generation.
     Create(u64),
     Abandoned,
 }
 
-impl Default for Turns {
+impl Default for Admission {
     fn default() -> Self {
-        Turns(Mutex::new(State {
+        Admission(Mutex::new(State {
             limit: AT_FIRST,
             reduced: None,
             answer: Duration::ZERO,
@@ -117,61 +117,61 @@ impl Default for Turns {
     }
 }
 
-impl Turns {
+impl Admission {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a turn for a create if one is free. `deadline` is the end of the acquisition's time, if that is limited.
-    pub(crate) fn create_now(self: &Arc<Self>, deadline: Option<Instant>) -> Option<RequestTurn> {
+    /// Admits a create if there is room. `deadline` is the end of the acquisition's time, if that is limited.
+    pub(crate) fn create_now(self: &Arc<Self>, deadline: Option<Instant>) -> Option<Admitted> {
         self.take(Rank::Create, deadline)
     }
 
-    /// Waits for a turn for a create.
+    /// Waits until a create is admitted.
     ///
     /// # Cancel safety
     /// Safe, but the caller loses its place in the order.
-    pub(crate) async fn create(self: &Arc<Self>, deadline: Option<Instant>) -> RequestTurn {
+    pub(crate) async fn create(self: &Arc<Self>, deadline: Option<Instant>) -> Admitted {
         self.wait(Rank::Create, deadline).await
     }
 
-    /// Waits for a turn for a clean-up.
+    /// Waits until a clean-up is admitted.
     ///
     /// # Cancel safety
     /// Safe, but the caller loses its place in the order.
-    pub(crate) async fn clean_up(self: &Arc<Self>) -> RequestTurn {
+    pub(crate) async fn clean_up(self: &Arc<Self>) -> Admitted {
         match self.take(Rank::CleanUp, None) {
-            Some(turn) => turn,
+            Some(admitted) => admitted,
             None => self.wait(Rank::CleanUp, None).await,
         }
     }
 
-    fn take(self: &Arc<Self>, rank: Rank, deadline: Option<Instant>) -> Option<RequestTurn> {
+    fn take(self: &Arc<Self>, rank: Rank, deadline: Option<Instant>) -> Option<Admitted> {
         let now = Instant::now();
         let mut state = self.lock();
         state.advance(now);
         let is_first = state.waiting.keys().next().is_none_or(|(first, _)| *first > rank);
-        let is_free = is_first && state.has_turn(rank) && state.is_in_time(rank, deadline, now, state.answer);
-        is_free.then(|| self.turn(state.begin(rank), now))
+        let is_free = is_first && state.has_room(rank) && state.is_in_time(rank, deadline, now, state.answer);
+        is_free.then(|| self.admit(state.begin(rank), now))
     }
 
-    async fn wait(self: &Arc<Self>, rank: Rank, deadline: Option<Instant>) -> RequestTurn {
+    async fn wait(self: &Arc<Self>, rank: Rank, deadline: Option<Instant>) -> Admitted {
         let mut waiting = Waiting::new(self, rank, deadline);
         loop {
-            // A turn may have come free since the last look, or by the time that passes.
+            // There may be room since the last look, or by the time that passes.
             self.pass_on();
             let silent = self.lock().silent();
-            if let Ok(Ok(turn)) = timeout(silent, &mut waiting.turn).await {
-                return turn;
+            if let Ok(Ok(admitted)) = timeout(silent, &mut waiting.admitted).await {
+                return admitted;
             }
         }
     }
 
-    fn turn(self: &Arc<Self>, kind: Kind, began: Instant) -> RequestTurn {
-        RequestTurn { turns: self.clone(), began, kind }
+    fn admit(self: &Arc<Self>, used: Use, began: Instant) -> Admitted {
+        Admitted { admission: self.clone(), began, used }
     }
 
-    /// Gives the turns that are free to those who wait for them.
+    /// Admits those who wait as long as there is room.
     fn pass_on(self: &Arc<Self>) {
         loop {
             let (now, next) = {
@@ -183,9 +183,9 @@ impl Turns {
                 state.advance(now);
                 (now, state.next(now))
             };
-            let Some((kind, waiter)) = next else { return };
-            // Outside the mutex: a turn whose receiver has just been dropped returns at once.
-            drop(waiter.sender.send(self.turn(kind, now)));
+            let Some((used, waiter)) = next else { return };
+            // Outside the mutex: an admission whose receiver has just been dropped ends at once.
+            drop(waiter.sender.send(self.admit(used, now)));
         }
     }
 }
@@ -200,7 +200,7 @@ impl State {
         self.creates.advance(now, silent);
     }
 
-    fn has_turn(&self, rank: Rank) -> bool {
+    fn has_room(&self, rank: Rank) -> bool {
         let limit = self.limit as usize;
         let creates = self.creates.count() + self.abandoned;
         match rank {
@@ -217,25 +217,25 @@ impl State {
             || left.is_none_or(|left| left >= needed)
     }
 
-    fn begin(&mut self, rank: Rank) -> Kind {
+    fn begin(&mut self, rank: Rank) -> Use {
         if rank == Rank::CleanUp {
             self.cleanups += 1;
-            return Kind::CleanUp;
+            return Use::CleanUp;
         }
         self.creates.counts[0] += 1;
-        Kind::Create(self.creates.generation)
+        Use::Create(self.creates.generation)
     }
 
-    fn end(&mut self, kind: Kind) {
-        match kind {
-            Kind::CleanUp => self.cleanups -= 1,
-            Kind::Create(generation) => self.creates.end(generation),
-            Kind::Abandoned => self.abandoned -= 1,
+    fn end(&mut self, used: Use) {
+        match used {
+            Use::CleanUp => self.cleanups -= 1,
+            Use::Create(generation) => self.creates.end(generation),
+            Use::Abandoned => self.abandoned -= 1,
         }
     }
 
-    /// Begins the turn of the first waiter that may have one.
-    fn next(&mut self, now: Instant) -> Option<(Kind, Waiter)> {
+    /// Admits the first waiter that may begin.
+    fn next(&mut self, now: Instant) -> Option<(Use, Waiter)> {
         loop {
             let &(rank, mut number) = self.waiting.keys().next()?;
             if rank == Rank::Late {
@@ -244,7 +244,7 @@ impl State {
             let deadline = self.waiting.get(&(rank, number))?.deadline;
             // With a reserve: those who have waited longest are first, and all of them have little time left.
             let is_in_time = self.is_in_time(rank, deadline, now, self.answer * 3 / 2);
-            if !self.has_turn(rank) || rank == Rank::Late && !is_in_time {
+            if !self.has_room(rank) || rank == Rank::Late && !is_in_time {
                 return None;
             }
             let waiter = self.waiting.remove(&(rank, number))?;
@@ -298,24 +298,24 @@ impl Creates {
     }
 }
 
-impl RequestTurn {
-    /// Returns the turn of a create that was answered.
+impl Admitted {
+    /// Ends the admission of a create that was answered.
     pub(crate) fn answered(self) {
         let took = self.began.elapsed();
-        self.turns.lock().answered(took);
+        self.admission.lock().answered(took);
     }
 
-    /// Keeps the turn of a create that was given up, until its node is gone.
+    /// Keeps counting a create that was given up, until its node is gone.
     pub(crate) fn abandon(&mut self) {
-        if self.kind == Kind::Abandoned {
+        if self.used == Use::Abandoned {
             return;
         }
         let now = Instant::now();
-        let mut state = self.turns.lock();
+        let mut state = self.admission.lock();
         state.late(self.began, now);
-        state.end(self.kind);
+        state.end(self.used);
         state.abandoned += 1;
-        self.kind = Kind::Abandoned;
+        self.used = Use::Abandoned;
     }
 
     /// Returns `true` if the create was begun so long ago that its clean-up must not keep others waiting.
@@ -324,35 +324,35 @@ impl RequestTurn {
     }
 }
 
-impl Drop for RequestTurn {
+impl Drop for Admitted {
     fn drop(&mut self) {
-        self.turns.lock().end(self.kind);
-        self.turns.pass_on();
+        self.admission.lock().end(self.used);
+        self.admission.pass_on();
     }
 }
 
 /// A place in the order, which is given up when this is dropped.
 struct Waiting<'a> {
-    turns: &'a Turns,
+    admission: &'a Admission,
     rank: Rank,
     number: u64,
-    turn: oneshot::Receiver<RequestTurn>,
+    admitted: oneshot::Receiver<Admitted>,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(turns: &'a Turns, rank: Rank, deadline: Option<Instant>) -> Self {
-        let (sender, turn) = oneshot::channel();
-        let mut state = turns.lock();
+    fn new(admission: &'a Admission, rank: Rank, deadline: Option<Instant>) -> Self {
+        let (sender, admitted) = oneshot::channel();
+        let mut state = admission.lock();
         let number = state.next;
         state.next += 1;
         state.waiting.insert((rank, number), Waiter { deadline, sender });
-        Waiting { turns, rank, number, turn }
+        Waiting { admission, rank, number, admitted }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut state = self.turns.lock();
+        let mut state = self.admission.lock();
         let waiter = state.waiting.remove(&(self.rank, self.number));
         let late = state.waiting.remove(&(Rank::Late, self.number));
         drop(state);

@@ -2,9 +2,6 @@
 
 mod backend;
 mod background;
-#[cfg(feature = "conformance")]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
-pub mod conformance;
 mod environment;
 mod error;
 mod excerpt;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use zlock::backend::LockPath;
 use zlock::{InterProcessMutex, SessionState, WriteLock};
-use zlock_core::conformance::{Connection, Links, Store};
-use zlock_recipes::suite::{Occupied, OnePermit, Pair};
+use zlock_suite::{Connection, Links, Store};
+use zlock_suite::{Occupied, OnePermit, Pair};
 
 use self::backend::{TTL, ToyBackend};
 use self::server::{Mode, Row, Server};
@@ -126,11 +126,11 @@ async fn occupied() -> Option<Occupied<ToyStore>> {
 }
 
 // ANCHOR: suites
-zlock_core::conformance!(paused, store(), [contract, links]);
+zlock_suite::conformance!(paused, store(), [contract, links]);
 
 mod mutex {
     use super::*;
-    zlock_recipes::mutual_suite!(
+    zlock_suite::mutual_suite!(
         paused,
         store(),
         InterProcessMutex,
@@ -141,27 +141,27 @@ mod mutex {
 
 mod write_lock {
     use super::*;
-    zlock_recipes::mutual_suite!(paused, store(), WriteLock, [mutual, reentry, safety, strict, faults]);
+    zlock_suite::mutual_suite!(paused, store(), WriteLock, [mutual, reentry, safety, strict, faults]);
 }
 
 mod semaphore_of_one {
     use super::*;
-    zlock_recipes::mutual_suite!(paused, store(), OnePermit<1>, [mutual, strict, faults]);
+    zlock_suite::mutual_suite!(paused, store(), OnePermit<1>, [mutual, strict, faults]);
 }
 
 mod semaphore_of_five {
     use super::*;
-    zlock_recipes::mutual_suite!(paused, occupied(), OnePermit<5>, [safety, strict]);
+    zlock_suite::mutual_suite!(paused, occupied(), OnePermit<5>, [safety, strict]);
 }
 
 mod multi_lock_of_two {
     use super::*;
-    zlock_recipes::mutual_suite!(paused, store(), Pair, [faults]);
+    zlock_suite::mutual_suite!(paused, store(), Pair, [faults]);
 }
 
 mod recipes {
     use super::*;
-    zlock_recipes::recipe_suite!(
+    zlock_suite::recipe_suite!(
         paused,
         store(),
         [

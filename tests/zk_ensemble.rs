@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock::backend::{CoordinationBackend, Label, LockPath, Target};
 use zlock::zk::{ZkBackend, ZkOptions};
 use zlock::{Client, ErrorKind, Guard, Release, SessionState};
-use zlock_recipes::suite::Log;
+use zlock_suite::Log;
 use zlock_testkit::{Ensemble, ZooKeeper, have_zookeeper, limit_to};
 
 use self::zk_support::{LONG, Observer, connect, release, report, wait_behind};

@@ -6,19 +6,19 @@
 mod common;
 
 use zlock::{InterProcessMutex, MultiLock, Release, WriteLock};
-use zlock_recipes::suite::{HandedOn, Occupied, OnePermit, Pair};
+use zlock_suite::{HandedOn, Occupied, OnePermit, Pair};
 
 use self::common::zk_store::ZkStore;
 
 mod mutex {
     use super::*;
-    zlock_recipes::mutual_suite!(
+    zlock_suite::mutual_suite!(
         real,
         ZkStore::shared(),
         InterProcessMutex,
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
-    zlock_recipes::mutual_suite!(real, ZkStore::impatient(), InterProcessMutex, [outlast]);
+    zlock_suite::mutual_suite!(real, ZkStore::impatient(), InterProcessMutex, [outlast]);
 }
 
 /// On every lock path, 4 of 5 permits are already taken.
@@ -30,31 +30,31 @@ async fn occupied() -> Option<Occupied<ZkStore>> {
 
 mod handed_on {
     use super::*;
-    zlock_recipes::mutual_suite!(real, ZkStore::shared(), HandedOn, [mutual, safety, faults]);
-    zlock_recipes::mutual_suite!(real, ZkStore::impatient(), HandedOn, [outlast]);
+    zlock_suite::mutual_suite!(real, ZkStore::shared(), HandedOn, [mutual, safety, faults]);
+    zlock_suite::mutual_suite!(real, ZkStore::impatient(), HandedOn, [outlast]);
 }
 
 mod write_lock {
     use super::*;
-    zlock_recipes::mutual_suite!(real, ZkStore::shared(), WriteLock, [reentry, safety, strict]);
+    zlock_suite::mutual_suite!(real, ZkStore::shared(), WriteLock, [reentry, safety, strict]);
 }
 
 mod semaphore_of_one {
     use super::*;
-    zlock_recipes::mutual_suite!(real, ZkStore::shared(), OnePermit<1>, [mutual, strict, faults]);
+    zlock_suite::mutual_suite!(real, ZkStore::shared(), OnePermit<1>, [mutual, strict, faults]);
 }
 
 mod semaphore_of_five {
     use super::*;
-    zlock_recipes::mutual_suite!(real, occupied(), OnePermit<5>, [safety, strict]);
+    zlock_suite::mutual_suite!(real, occupied(), OnePermit<5>, [safety, strict]);
 }
 
 mod multi_lock_of_two {
     use super::*;
-    zlock_recipes::mutual_suite!(real, ZkStore::shared(), Pair, [faults]);
+    zlock_suite::mutual_suite!(real, ZkStore::shared(), Pair, [faults]);
 }
 
-zlock_recipes::recipe_suite!(
+zlock_suite::recipe_suite!(
     real,
     ZkStore::shared(),
     [
@@ -115,5 +115,5 @@ async fn one_set_of_two_stores() {
 /// Through the blocking API.
 mod through_threads {
     use super::*;
-    zlock_recipes::thread_suite!(real, ZkStore::shared(), InterProcessMutex);
+    zlock_suite::thread_suite!(real, ZkStore::shared(), InterProcessMutex);
 }

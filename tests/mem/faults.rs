@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zlock::mem::{Fate, Fault, MemLink, MemServer, Operation};
 use zlock::{Client, InterProcessMutex, LockPath, Release};
-use zlock_recipes::suite::{Case, Cut, Process, run, sweep};
+use zlock_suite::{Case, Cut, Process, run, sweep};
 
 use crate::store::MemStore;
 

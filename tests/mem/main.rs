@@ -16,7 +16,7 @@ mod store;
 mod waits;
 
 use zlock::{InterProcessMutex, WriteLock};
-use zlock_recipes::suite::{HandedOn, Occupied, OnePermit, Pair};
+use zlock_suite::{HandedOn, Occupied, OnePermit, Pair};
 
 use self::store::MemStore;
 
@@ -36,62 +36,62 @@ async fn occupied() -> Option<Occupied<MemStore>> {
 
 mod mutex {
     use super::*;
-    zlock_recipes::mutual_suite!(
+    zlock_suite::mutual_suite!(
         paused,
         store(),
         InterProcessMutex,
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
-    zlock_recipes::mutual_suite!(paused, impatient(), InterProcessMutex, [outlast]);
+    zlock_suite::mutual_suite!(paused, impatient(), InterProcessMutex, [outlast]);
 }
 
 mod write_lock {
     use super::*;
-    zlock_recipes::mutual_suite!(
+    zlock_suite::mutual_suite!(
         paused,
         store(),
         WriteLock,
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
-    zlock_recipes::mutual_suite!(paused, impatient(), WriteLock, [outlast]);
+    zlock_suite::mutual_suite!(paused, impatient(), WriteLock, [outlast]);
 }
 
 mod semaphore_of_one {
     use super::*;
-    zlock_recipes::mutual_suite!(
+    zlock_suite::mutual_suite!(
         paused,
         store(),
         OnePermit<1>,
         [mutual, alone, safety, strict, faults, links, sweep, revocation, shutdown]
     );
-    zlock_recipes::mutual_suite!(paused, impatient(), OnePermit<1>, [outlast]);
+    zlock_suite::mutual_suite!(paused, impatient(), OnePermit<1>, [outlast]);
 }
 
 mod multi_lock_of_two {
     use super::*;
-    zlock_recipes::mutual_suite!(
+    zlock_suite::mutual_suite!(
         paused,
         store(),
         Pair,
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
     );
-    zlock_recipes::mutual_suite!(paused, impatient(), Pair, [outlast]);
+    zlock_suite::mutual_suite!(paused, impatient(), Pair, [outlast]);
 }
 
 mod handed_on {
     use super::*;
-    zlock_recipes::mutual_suite!(
+    zlock_suite::mutual_suite!(
         paused,
         store(),
         HandedOn,
         [mutual, alone, reentry, safety, faults, links, sweep, revocation, shutdown]
     );
-    zlock_recipes::mutual_suite!(paused, impatient(), HandedOn, [outlast]);
+    zlock_suite::mutual_suite!(paused, impatient(), HandedOn, [outlast]);
 }
 
 mod semaphore_of_five {
     use super::*;
-    zlock_recipes::mutual_suite!(
+    zlock_suite::mutual_suite!(
         paused,
         occupied(),
         OnePermit<5>,
@@ -99,7 +99,7 @@ mod semaphore_of_five {
     );
 }
 
-zlock_recipes::recipe_suite!(
+zlock_suite::recipe_suite!(
     paused,
     store(),
     [
@@ -128,21 +128,21 @@ mod through_threads {
 
     mod mutex {
         use super::*;
-        zlock_recipes::thread_suite!(real, store(), InterProcessMutex);
+        zlock_suite::thread_suite!(real, store(), InterProcessMutex);
     }
 
     mod write_lock {
         use super::*;
-        zlock_recipes::thread_suite!(real, store(), WriteLock);
+        zlock_suite::thread_suite!(real, store(), WriteLock);
     }
 
     mod semaphore_of_one {
         use super::*;
-        zlock_recipes::thread_suite!(real, store(), OnePermit<1>);
+        zlock_suite::thread_suite!(real, store(), OnePermit<1>);
     }
 
     mod multi_lock_of_two {
         use super::*;
-        zlock_recipes::thread_suite!(real, store(), Pair);
+        zlock_suite::thread_suite!(real, store(), Pair);
     }
 }

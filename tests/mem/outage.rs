@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 use zlock::mem::{MemLink, MemOptions, MemServer};
 use zlock::{Client, ErrorKind, Guard};
-use zlock_recipes::suite::outage::{Outage, outage, paths};
-use zlock_recipes::suite::{Call, Case, Process, Side, run};
+use zlock_suite::outage::{Outage, outage, paths};
+use zlock_suite::{Call, Case, Process, Side, run};
 
 use crate::store::MemStore;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use zlock::Client;
 use zlock::mem::{MemServer, Operation};
-use zlock_recipes::suite::overload::{Counted, Ending, overload};
+use zlock_suite::overload::{Counted, Ending, overload};
 
 /// The time that the server takes for each request. A lock that is acquired and released takes three.
 const SERVICE_TIME: Duration = Duration::from_micros(100);

@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use zlock::mem::MemServer;
 use zlock::{Client, Handoff, InterProcessMutex, Release};
-use zlock_recipes::suite::Cut;
+use zlock_suite::Cut;
 
 const PATH: &str = "/app/lock";
 const LONG: Duration = Duration::from_secs(30);
@@ -136,7 +136,7 @@ fn acquisition_begun_during_the_shutdown() {
         started.send(()).unwrap();
         // Until the runtime accepts no more tasks. This task is not stopped while it runs.
         std::thread::sleep(Duration::from_millis(300));
-        let _ = Cut { polls: 1, drop: zlock_recipes::suite::Drop::AtOnce }.run(lock.acquire()).await;
+        let _ = Cut { polls: 1, drop: zlock_suite::Drop::AtOnce }.run(lock.acquire()).await;
         ended.send(()).unwrap();
     });
     start.recv().unwrap();
@@ -178,7 +178,7 @@ fn dropped_in_the_destructor_of_a_thread_local() {
 fn many_threads() {
     let server = MemServer::new();
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-    let inside = zlock_recipes::suite::Inside::default();
+    let inside = zlock_suite::Inside::default();
     runtime.block_on(async {
         let clients: Vec<_> = (0..4).map(|_| Client::new(server.connect())).collect();
         let mut tasks = tokio::task::JoinSet::new();

@@ -19,8 +19,8 @@ const CRATES: [(&str, &str); 6] = [
     ("zlock-zk", "zlock-zk"),
 ];
 
-/// Modules that are for tests or may change in any version.
-const UNLISTED: [&str; 3] = ["conformance", "queue", "suite"];
+/// Modules that may change in any version.
+const UNLISTED: [&str; 1] = ["queue"];
 
 /// Writes the listings.
 pub(crate) fn write() -> Result {

@@ -11,6 +11,7 @@ const ARROWS: &[(&[&str], &[&str])] = &[
     (&["-p", "zlock-zk", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-etcd", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-recipes", "--all-features"], &["zlock-core"]),
+    (&["-p", "zlock-suite"], &["zlock-core", "zlock-recipes"]),
     (&["-p", "zlock", "--no-default-features"], &["zlock-core", "zlock-recipes"]),
     (&["-p", "zlock"], &["zlock-core", "zlock-recipes", "zlock-mem"]),
 ];

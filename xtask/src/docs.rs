@@ -1,11 +1,11 @@
 //! Automatic checks of the documentation: links, spelling, the length of sentences, phrases that the house style avoids, figures
-//! that are not those of their tables, and diagrams that do not match their texts.
+//! that are not those of their tables, tests that do not exist, and diagrams that do not match their texts.
 
 use std::fs;
 
 use crate::run::{Result, command, output, root, run};
 use crate::tools::Tool;
-use crate::{diagrams, figures, links};
+use crate::{diagrams, figures, links, scenarios};
 
 /// The maximum number of words in a sentence.
 const LONGEST: usize = 40;
@@ -61,6 +61,7 @@ pub(crate) fn check() -> Result {
     let (markdown, mut found) = (markdown()?, Vec::new());
     links::check(&markdown, &mut found)?;
     figures::check(&mut found)?;
+    scenarios::check(&mut found)?;
     for file in &markdown {
         prose(&file.path, prose_lines(&file.text), &mut found);
     }
@@ -99,11 +100,11 @@ fn texts(suffix: &str) -> Result<Vec<Text>> {
         .collect()
 }
 
-/// Returns `true` for a source file of a published crate, except tests and test suites.
+/// Returns `true` for a source file of a published crate, except tests and the suites.
 fn is_published(path: &str) -> bool {
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let is_source = first == "src" || rest.starts_with("src/");
-    PUBLISHED.contains(&first) && is_source && !path.contains("/suite/") && !path.contains("/conformance/")
+    PUBLISHED.contains(&first) && is_source
 }
 
 /// Returns the lines outside of code blocks, with their numbers.

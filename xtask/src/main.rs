@@ -14,6 +14,7 @@ mod planted;
 mod program;
 mod programs;
 mod run;
+mod scenarios;
 mod setup;
 mod summary;
 mod test;

@@ -1,8 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-#[cfg(feature = "conformance")]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
-pub mod conformance;
 mod contract;
 mod error;
 pub mod kit;

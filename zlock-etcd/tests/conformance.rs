@@ -5,5 +5,5 @@ mod store;
 
 use store::{store, store_alone};
 
-zlock_core::conformance!(real, store(), [contract, links]);
-zlock_core::conformance!(real, store_alone(), [watches]);
+zlock_suite::conformance!(real, store(), [contract, links]);
+zlock_suite::conformance!(real, store_alone(), [watches]);

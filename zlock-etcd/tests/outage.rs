@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{names, observer, options};
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::Client;
-use zlock_recipes::suite::outage::{Outage, outage, paths};
+use zlock_suite::outage::{Outage, outage, paths};
 use zlock_testkit::{Cut, Etcd, FaultProxy, have_etcd, limit_to};
 
 /// The maximum number of requests for each node and each grant.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::options;
 use zlock_etcd::EtcdBackend;
 use zlock_recipes::Client;
-use zlock_recipes::suite::overload::{Ending, overload};
+use zlock_suite::overload::{Ending, overload};
 use zlock_testkit::{Etcd, have_etcd, limit_to};
 
 async fn levels_off(tasks: usize, ending: Ending) {

@@ -17,9 +17,9 @@ async fn wrapping_store() -> Option<MemStore> {
     Some(store)
 }
 
-zlock_core::conformance!(paused, store(), [contract, numbers, watches, links]);
+zlock_suite::conformance!(paused, store(), [contract, numbers, watches, links]);
 
 mod wrapping {
     use super::*;
-    zlock_core::conformance!(paused, wrapping_store(), [contract, links]);
+    zlock_suite::conformance!(paused, wrapping_store(), [contract, links]);
 }

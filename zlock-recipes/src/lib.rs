@@ -15,9 +15,6 @@ pub mod queue;
 #[cfg(not(feature = "unstable"))]
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "public with the feature `unstable`")]
 mod queue;
-#[cfg(feature = "suite")]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite is test code")]
-pub mod suite;
 
 pub use client::health::Health;
 pub use client::shutdown::Shutdown;

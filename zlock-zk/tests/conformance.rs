@@ -5,5 +5,5 @@ mod common;
 
 use self::common::zk_store::ZkStore;
 
-zlock_core::conformance!(real, ZkStore::shared(), [contract, numbers, links]);
-zlock_core::conformance!(real, ZkStore::alone(), [watches]);
+zlock_suite::conformance!(real, ZkStore::shared(), [contract, numbers, links]);
+zlock_suite::conformance!(real, ZkStore::alone(), [watches]);

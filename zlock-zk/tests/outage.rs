@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zlock_core::{CoordinationBackend, Deletion, Label, Target};
 use zlock_recipes::Client;
-use zlock_recipes::suite::outage::{Outage, outage, paths};
+use zlock_suite::outage::{Outage, outage, paths};
 use zlock_testkit::{Cut, FaultProxy, ZooKeeper, have_zookeeper, limit_to};
 use zlock_zk::ZkBackend;
 

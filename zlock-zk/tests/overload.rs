@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::options;
 use zlock_recipes::Client;
-use zlock_recipes::suite::overload::{Ending, overload};
+use zlock_suite::overload::{Ending, overload};
 use zlock_testkit::{ZooKeeper, have_zookeeper, limit_to};
 use zlock_zk::ZkBackend;
 

@@ -21,7 +21,8 @@ use crate::session::events::SessionEvents;
 
 /// A coordination store, seen through one session with it.
 ///
-/// All recipes are written against this trait. They work on every implementation that passes the `conformance` suite.
+/// All recipes are written against this trait. They work on every implementation that passes the conformance suite, which
+/// the crate `zlock-suite` has.
 ///
 /// # Retries
 /// An operation retries internally, by the backend's policy and within one time budget, and returns only the errors that

@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{Client, DeleteOptions};
 use zlock_core::LockPath;
-use zlock_core::conformance::{Connection, Links, Store};
 use zlock_etcd::{EtcdBackend, EtcdOptions};
+use zlock_suite::{Connection, Links, Store};
 use zlock_testkit::{Cut, Etcd, FaultProxy, Flow, etcd_or_skip, have_etcd};
 
 use crate::common;

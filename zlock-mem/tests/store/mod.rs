@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use zlock_core::LockPath;
-use zlock_core::conformance::{Connection, Links, Store};
 use zlock_mem::{MemLink, MemOptions, MemServer};
+use zlock_suite::{Connection, Links, Store};
 
 /// One server per test.
 #[derive(Default)]

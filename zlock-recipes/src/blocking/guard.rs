@@ -97,12 +97,6 @@ impl<G: LockGuard> BlockingGuard<G> {
         BlockingGuard { guard, driver: driver.clone(), _mine, stays: PhantomData }
     }
 
-    /// Returns the async guard, and the driver that runs its calls.
-    #[cfg(feature = "suite")]
-    pub(crate) fn into_parts(self) -> (G, Driver) {
-        (self.guard, self.driver)
-    }
-
     /// Returns the async guards that this guard consists of: one, or those of a [`MultiGuard`] in the order of their paths.
     /// Each has its own path and fencing token.
     ///

@@ -11,8 +11,6 @@ mod template;
 mod tests;
 
 pub use self::client::Client;
-#[cfg(feature = "suite")]
-pub(crate) use self::driver::Driver;
 pub use self::guard::{BlockingGuard, DowngradeError, Guard, MultiGuard, WriteGuard};
 pub use self::lock::{InterProcessMutex, LockHandle, MultiLock, PermitRequest, ReadLock, WriteLock};
 pub use self::rwlock::ReadWriteLock;

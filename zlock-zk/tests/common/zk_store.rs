@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::sleep;
 use zlock_core::LockPath;
-use zlock_core::conformance::{Connection, Links, Store};
+use zlock_suite::{Connection, Links, Store};
 use zlock_testkit::{Cut, FaultProxy, Flow, ZooKeeper, have_zookeeper, zookeeper_or_skip};
 use zlock_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acls, Client, CreateMode, Error};

@@ -1,0 +1,125 @@
+//! Collects the cases: every `pub async fn` below `src/conformance` and `src/recipes`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs, io};
+
+/// The cases of one group in one file.
+type Group = (String, String);
+
+fn main() -> io::Result<()> {
+    let mut conformance = BTreeMap::<Group, Vec<String>>::new();
+    for (file, text) in files("src/conformance")? {
+        for case in cases(&text) {
+            let group = case.module.unwrap_or("contract").to_owned();
+            conformance.entry((group, file.clone())).or_default().push(case.name.to_owned());
+        }
+    }
+    let mut recipes = BTreeMap::<Group, Vec<String>>::new();
+    for (file, text) in files("src/recipes")? {
+        for case in cases(&text) {
+            // What a case is generic over says what it runs on.
+            let lists: &[&str] = match case.bound {
+                None => &["recipe"],
+                Some("M: Tasks") => &["mutual"],
+                Some(_) => &["mutual", "thread"],
+            };
+            for list in lists {
+                recipes.entry(((*list).to_owned(), file.clone())).or_default().push(case.name.to_owned());
+            }
+        }
+    }
+    let out = env::var("OUT_DIR").map_err(io::Error::other)?;
+    fs::write(Path::new(&out).join("cases.rs"), macros(&conformance, &recipes).map_err(io::Error::other)?)
+}
+
+/// Returns the name and the text of each file with cases.
+fn files(folder: &str) -> io::Result<Vec<(String, String)>> {
+    println!("cargo::rerun-if-changed={folder}");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if name != "mod" {
+            files.push((name, fs::read_to_string(path)?));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+struct Case<'a> {
+    /// The module inside the file, if it is in one.
+    module: Option<&'a str>,
+    name: &'a str,
+    /// The bound of its type parameter, if it has one.
+    bound: Option<&'a str>,
+}
+
+fn cases(text: &str) -> Vec<Case<'_>> {
+    let (mut cases, mut module) = (Vec::new(), None);
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("pub mod ") {
+            module = name.strip_suffix(" {");
+        } else if line == "}" {
+            module = None;
+        } else if let Some(signature) = line.trim_start().strip_prefix("pub async fn ")
+            && let Some((head, _)) = signature.split_once('(')
+        {
+            let (name, bound) = match head.split_once('<') {
+                Some((name, bound)) => (name, bound.strip_suffix('>')),
+                None => (head, None),
+            };
+            cases.push(Case { module, name, bound });
+        }
+    }
+    cases
+}
+
+/// Returns macros that make a module of tests of each group.
+fn macros(
+    conformance: &BTreeMap<Group, Vec<String>>,
+    recipes: &BTreeMap<Group, Vec<String>>,
+) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    begin(&mut text, "conformance_cases")?;
+    let mut last = None;
+    for ((group, file), cases) in conformance {
+        if last.is_some_and(|last| last != group) {
+            text += "};\n";
+        }
+        if last != Some(group) {
+            writeln!(text, "({group}, $time:ident, $store:expr) => {{")?;
+        }
+        last = Some(group);
+        let path = if group == "contract" { file.clone() } else { format!("{file}::{group}") };
+        module(&mut text, file, &format!("conformance::{path}"), "[]", cases)?;
+    }
+    text += "};\n}\n";
+    for (list, lock) in [("mutual", "[$lock]"), ("thread", "[$lock]"), ("recipe", "[]")] {
+        begin(&mut text, &format!("{list}_cases"))?;
+        let parameter = if lock == "[]" { "" } else { ", $lock:ty" };
+        for ((of, file), cases) in recipes {
+            if of == list {
+                writeln!(text, "({file}, $time:ident, $store:expr{parameter}) => {{")?;
+                module(&mut text, file, &format!("recipes::{file}"), lock, cases)?;
+                text += "};\n";
+            }
+        }
+        text += "}\n";
+    }
+    Ok(text)
+}
+
+fn begin(text: &mut String, name: &str) -> std::fmt::Result {
+    writeln!(text, "/// The cases of each group.\n#[doc(hidden)]\n#[macro_export]\nmacro_rules! {name} {{")
+}
+
+fn module(text: &mut String, name: &str, path: &str, lock: &str, cases: &[String]) -> std::fmt::Result {
+    writeln!(
+        text,
+        "mod {name} {{ use super::*; use $crate::{path} as cases; $crate::tests!($time, $store, {lock}, [{}]); }}",
+        cases.join(", ")
+    )
+}

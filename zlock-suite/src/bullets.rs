@@ -1,0 +1,79 @@
+//! Checks that each bullet of the contract is a case.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Returns the files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Returns the source of the contract, wherever in `zlock-core` it is.
+fn contract() -> String {
+    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zlock-core/src");
+    let texts = files(&core).into_iter().map(|path| fs::read_to_string(path).unwrap());
+    let contract = texts.into_iter().find_map(|text| {
+        let (_, contract) = text.split_once("pub trait CoordinationBackend")?;
+        Some(contract.split_once("\n}\n")?.0.to_owned())
+    });
+    contract.unwrap()
+}
+
+/// Returns the text of a doc line. `None` for other lines.
+fn doc(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix("///").map(str::trim)
+}
+
+fn function(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("fn ")?;
+    Some(&rest[..rest.find('(')?])
+}
+
+/// Returns each method of the contract with its bullets.
+fn bullets() -> Vec<(String, Vec<String>)> {
+    let (mut methods, mut bullets) = (Vec::new(), Vec::<String>::new());
+    for line in contract().lines() {
+        if let Some(method) = function(line) {
+            methods.push((method.to_owned(), std::mem::take(&mut bullets)));
+        } else if let Some(text) = doc(line) {
+            match (text.strip_prefix("- "), bullets.last_mut()) {
+                (Some(bullet), _) => bullets.push(bullet.into()),
+                (None, Some(bullet)) => *bullet = format!("{bullet} {text}"),
+                (None, None) => {}
+            }
+        }
+    }
+    methods
+}
+
+/// Returns the docs of the cases of a method.
+fn documented(method: &str) -> Vec<String> {
+    let file = method.strip_suffix("_ephemeral_sequential").unwrap_or(method);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/conformance/{file}.rs"));
+    let (mut cases, mut text) = (Vec::new(), Vec::new());
+    for line in fs::read_to_string(path).unwrap().lines() {
+        if let Some(line) = doc(line) {
+            text.push(line.to_owned());
+        } else {
+            if line.trim_start().starts_with("pub async fn") {
+                cases.push(text.join(" "));
+            }
+            text.clear();
+        }
+    }
+    cases
+}
+
+#[test]
+fn every_bullet_is_a_case() {
+    let methods = bullets();
+    assert!(methods.len() > 10, "{methods:?}");
+    for (method, bullets) in methods {
+        assert!(!bullets.is_empty(), "{method} has no `# Behavior`");
+        let cases = documented(&method);
+        for bullet in bullets {
+            assert!(cases.contains(&bullet), "{method}: no case for {bullet:?}");
+        }
+    }
+}

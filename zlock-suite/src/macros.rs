@@ -1,0 +1,80 @@
+//! The macros that make tests of the cases. The lists of cases are collected by `build.rs`.
+
+/// Generates the tests of the contract: `conformance!(paused | real, store, [group, ..])`, each named
+/// `<group>::<method>::<case>`. `store` is a future of `Option<impl Store>`, created anew for each test. See the
+/// [crate's documentation](crate).
+#[macro_export]
+macro_rules! conformance {
+    ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {
+        $(
+            mod $group {
+                use super::*;
+                $crate::conformance_cases!($group, $time, $store);
+            }
+        )*
+    };
+}
+
+/// Generates the tests of the named groups for a lock that can act as a mutex ([`Mutual`](crate::Mutual)):
+/// `mutual_suite!(paused | real, store, Lock, [group, ..])`, each named `<group>::<case>`. See [`conformance!`].
+#[macro_export]
+macro_rules! mutual_suite {
+    ($time:ident, $store:expr, $lock:ty, [$($group:ident),* $(,)?]) => {
+        $($crate::mutual_cases!($group, $time, $store, $lock);)*
+    };
+}
+
+/// Generates the tests of the groups that a lock can run through the blocking API: `thread_suite!(real, store, Lock)`.
+/// Cases for [`Tasks`](crate::Tasks) are left out. See [`Threads`](crate::Threads).
+#[macro_export]
+macro_rules! thread_suite {
+    ($time:ident, $store:expr, $lock:ty) => {
+        $crate::thread_suite!($time, $store, $lock, [mutual, safety, strict, revocation, shutdown]);
+    };
+    ($time:ident, $store:expr, $lock:ty, [$($group:ident),*]) => {
+        $($crate::thread_cases!($group, $time, $store, $crate::Threads<$lock>);)*
+    };
+}
+
+/// Generates the tests of the named groups that are about one recipe:
+/// `recipe_suite!(paused | real, store, [group, ..])`, each named `<group>::<case>`. See [`conformance!`].
+#[macro_export]
+macro_rules! recipe_suite {
+    ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {
+        $($crate::recipe_cases!($group, $time, $store);)*
+    };
+}
+
+/// One test for each case of the module `cases`. A part of the macros above.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! tests {
+    (paused, $store:expr, $lock:tt, [$($case:ident),*]) => {
+        $(
+            #[tokio::test(start_paused = true)]
+            async fn $case() {
+                $crate::run($store.await, true, stringify!($case), $crate::case!($case, $lock)).await;
+            }
+        )*
+    };
+    (real, $store:expr, $lock:tt, [$($case:ident),*]) => {
+        $(
+            #[tokio::test]
+            async fn $case() {
+                $crate::run($store.await, false, stringify!($case), $crate::case!($case, $lock)).await;
+            }
+        )*
+    };
+}
+
+/// The function of one case. A part of the macros above.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! case {
+    ($case:ident, []) => {
+        cases::$case
+    };
+    ($case:ident, [$lock:ty]) => {
+        cases::$case::<$lock>
+    };
+}

@@ -503,7 +503,7 @@ pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
         Run { stops: 1, elections: 1, stalls: 1, ..none },
         Run { stops: 1, elections: 1, interruptions: 1, ..none },
         Run { stops: 1, elections: 1, is_idle: true, ..none },
-        Run { elections: 1, interruptions: 1, stalls: 1, is_idle: true, ..none },
+        Run { elections: 1, interruptions: 1, stalls: 1, is_idle: true, until: until - 2, ..none },
     ];
     small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).collect()
 }

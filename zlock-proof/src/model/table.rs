@@ -187,8 +187,8 @@ pub(crate) fn proof(is_quick: bool, with_traces: bool) -> bool {
     }
     let run = proof::beyond();
     let (states, found) = proof::explore(run, None);
-    let text = text(found.is_some());
-    println!("| {}; not promised | {} | {} | {states} | {text} |", start(run), run.until, faults(run));
+    println!();
+    println!("not promised, {}: {}, of {states} states", faults(run), text(found.is_some()));
     println!();
     println!("| rule about proof, and what is done without it | faults | wrong | states |");
     println!("|---|---|---|---|");

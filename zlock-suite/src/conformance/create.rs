@@ -54,7 +54,7 @@ pub async fn returned_queue_has_the_node(case: &Case<'_>) {
     }
 }
 
-/// A node that is returned as [alone](CreatedQueue::Alone) was the only one in its queue when it was created.
+/// A node that is returned as alone was the only one in its queue when it was created.
 pub async fn alone_is_alone(case: &Case<'_>) {
     let (a, b, path) = (case.connect().await, case.connect().await, case.path("lock"));
     for round in 0..10 {

@@ -12,26 +12,26 @@
 //! - [`Failure`] and [`Interrupted`] describe why a request got no usable response, and what follows from that.
 //! - [`OwnContents`] keeps the data that a relabel has to write again.
 //! - [`Files`] reads files that may be on a disk that hangs.
-//! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS.
+//! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS,
+//!   and [`Tls`] has the certificates.
 
 mod attempts;
 mod budget;
 mod contents;
 mod failure;
-mod files;
 mod options;
 mod repeat;
 mod sessions;
-mod srv;
 mod task;
 
 pub use attempts::Attempts;
 pub use budget::Budget;
 pub use contents::OwnContents;
 pub use failure::{Failure, FailureClass, Interrupted};
-pub use files::Files;
+pub use options::files::Files;
+pub use options::srv::Srv;
+pub use options::tls::Tls;
 pub use options::{Options, check_duration};
 pub use repeat::{Attempt, repeat};
 pub use sessions::{SessionKey, Sessions};
-pub use srv::Srv;
 pub use task::{Closing, Task};

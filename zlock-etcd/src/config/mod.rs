@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use zlock_core::kit;
+use zlock_core::kit::{self, Tls};
 use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{
     ConnectUrl, Environment, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy, TextOrFile,
@@ -56,18 +56,12 @@ pub struct EtcdOptions {
     pub(crate) ttl: Duration,
     pub(crate) user: Option<(String, TextOrFile)>,
     pub(crate) batching: bool,
-    #[cfg(feature = "tls")]
-    pub(crate) tls: Option<crate::config::tls::Tls>,
 }
 
 impl EtcdOptions {
     /// Returns `true` if the servers may know who the client is, and restrict what it may do.
     pub(crate) fn has_identity(&self) -> bool {
-        #[cfg(feature = "tls")]
-        if self.tls.as_ref().is_some_and(|tls| tls.identity.is_some()) {
-            return true;
-        }
-        self.user.is_some()
+        self.kit.tls.as_ref().is_some_and(|tls| tls.identity.is_some()) || self.user.is_some()
     }
 
     /// Returns the prefix of all keys, such as `/production`. Empty without one. [`node_key`](Self::node_key) includes it.
@@ -95,15 +89,7 @@ impl EtcdOptions {
     }
 
     fn with_kit(kit: kit::Options) -> Self {
-        EtcdOptions {
-            kit,
-            prefix: None,
-            ttl: Duration::from_secs(10),
-            user: None,
-            batching: true,
-            #[cfg(feature = "tls")]
-            tls: None,
-        }
+        EtcdOptions { kit, prefix: None, ttl: Duration::from_secs(10), user: None, batching: true }
     }
 
     /// Parses `etcd://host:port,host:port/prefix?name=value&name=value`, or `etcd+srv://domain/prefix?name=value`, which
@@ -152,19 +138,7 @@ impl EtcdOptions {
         if let Some((user, password)) = environment.user() {
             self = self.with_user(user, password.clone());
         }
-        #[cfg(feature = "tls")]
-        {
-            if let Some(ca) = environment.ca_file() {
-                self = self.with_tls(ca);
-            }
-            if let Some((certificate, key)) = environment.identity_files() {
-                self = self.with_tls_identity(certificate, key);
-            }
-        }
-        #[cfg(not(feature = "tls"))]
-        if environment.ca_file().is_some() {
-            return Err(Environment::feature_disabled("ZLOCK_CA_FILE", "etcd-tls"));
-        }
+        self.kit.read_environment(environment, "etcd-tls", cfg!(feature = "tls"))?;
         Ok(self)
     }
 
@@ -246,7 +220,7 @@ impl EtcdOptions {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, ca_pem: impl Into<TextOrFile>) -> Self {
-        self.tls.get_or_insert_default().ca_pem = Some(ca_pem.into());
+        self.kit.tls.get_or_insert_default().authorities = Some(ca_pem.into());
         self
     }
 
@@ -259,7 +233,7 @@ impl EtcdOptions {
         certificate_pem: impl Into<TextOrFile>,
         key_pem: impl Into<TextOrFile>,
     ) -> Self {
-        self.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
+        self.kit.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
         self
     }
 
@@ -302,11 +276,8 @@ impl EtcdOptions {
 
     /// Returns `true` if a file must be read before a connection is made.
     pub(crate) fn has_files(&self) -> bool {
-        #[cfg(feature = "tls")]
-        if self.tls.as_ref().is_some_and(crate::config::tls::Tls::has_files) {
-            return true;
-        }
-        self.user.as_ref().is_some_and(|(_, password)| password.file().is_some())
+        self.kit.tls.as_ref().is_some_and(Tls::has_files)
+            || self.user.as_ref().is_some_and(|(_, password)| password.file().is_some())
     }
 
     /// Finds out why a connect to these servers does not succeed.
@@ -314,15 +285,8 @@ impl EtcdOptions {
         Probe::new(Protocol::Etcd, self.uses_tls(), servers.iter().cloned())
     }
 
-    #[cfg(feature = "tls")]
     fn uses_tls(&self) -> bool {
-        self.tls.is_some()
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, reason = "the same signature with and without the feature")]
-    fn uses_tls(&self) -> bool {
-        false
+        self.kit.tls.is_some()
     }
 
     /// How long one server may take to answer a request before the next one is asked.
@@ -369,8 +333,8 @@ impl EtcdOptions {
             password.read_secret()?;
         }
         #[cfg(feature = "tls")]
-        if let Some(tls) = &self.tls {
-            tls.options()?;
+        if let Some(tls) = &self.kit.tls {
+            tls::options(tls)?;
         }
         Ok(())
     }

@@ -119,8 +119,8 @@ fn secure(connect: ConnectOptions, _: &EtcdOptions) -> Result<(ConnectOptions, &
 
 #[cfg(feature = "tls")]
 fn secure(connect: ConnectOptions, options: &EtcdOptions) -> Result<(ConnectOptions, &'static str), String> {
-    match &options.tls {
+    match &options.kit.tls {
         None => Ok((connect, "http")),
-        Some(tls) => Ok((connect.with_tls(tls.options()?), "https")),
+        Some(tls) => Ok((connect.with_tls(crate::config::tls::options(tls)?), "https")),
     }
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use zlock_core::kit::{Attempts, Closing, Failure as _, Interrupted, SessionKey, Task};
 use zlock_core::{Close, CloseReason, Error, ErrorKind, SessionId};
 
@@ -17,9 +17,6 @@ use crate::session::{Live, Shared};
 
 /// The pause before a request that a server has refused or not answered is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// The pause between two lookups of the servers in DNS.
-const FIND_AGAIN: Duration = Duration::from_secs(1);
 
 /// The reason why a session is no longer kept alive.
 enum End {
@@ -67,17 +64,8 @@ pub(crate) async fn connect(shared: &Shared) -> Result<GrantedLease, Error> {
     };
     let failed = |kind| options.kit.connect_error(kind);
     let unavailable = || failed(ErrorKind::Unavailable);
-    let servers = loop {
-        match timeout_at(until, shared.endpoints.find()).await {
-            Ok(Ok(servers)) => break servers,
-            // A name server may be reachable a little later, like any other server.
-            Ok(Err(failure)) if Instant::now() + FIND_AGAIN >= until => {
-                return Err(failure.explain(unavailable()));
-            }
-            Ok(Err(_)) => sleep(FIND_AGAIN).await,
-            Err(_) => return Err(unavailable().with_message("no name server answers")),
-        }
-    };
+    let find = || async { shared.endpoints.find().await.map_err(|failure| failure.explain(unavailable())) };
+    let servers = options.kit.find(until, find).await?;
     let probe = options.probe(&servers);
     tokio::select! {
         biased;

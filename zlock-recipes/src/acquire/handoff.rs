@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zlock_core::{CoordinationBackend, Error, ErrorKind, Job, Label, Result, Target};
 
-use crate::acquire::{self, Progress, Request, timed_out, warn_of_waiting_for_itself};
+use crate::acquire::{self, Progress, Request};
 use crate::client::inner::ClientInner;
 use crate::guard::Guard;
 use crate::hold::Hold;
@@ -35,7 +35,7 @@ pub(crate) async fn acquire(request: Request<'_>, handoff: Handoff) -> Result<Gu
 pub(crate) async fn acquire_within(request: Request<'_>, handoff: Handoff, time: Duration) -> Result<Guard> {
     if time.is_zero() {
         return if is_taken(request, handoff) {
-            Err(timed_out(request, "acquire", true, None))
+            Err(request.timed_out("acquire", true, None))
         } else {
             acquire::acquire_within(request, time).await
         };
@@ -47,7 +47,7 @@ pub(crate) async fn acquire_within(request: Request<'_>, handoff: Handoff, time:
         Ok(result) => result,
         Err(_) => {
             let (is_queued, failure) = (ticket.cohort.is_queued(), ticket.cohort.failure.get());
-            Err(timed_out(request, "acquire", is_queued, failure))
+            Err(request.timed_out("acquire", is_queued, failure))
         }
     }
 }
@@ -61,7 +61,7 @@ fn is_taken(Request { client, path, .. }: Request<'_>, handoff: Handoff) -> bool
     client.cohorts.find(path, handoff).is_some_and(|cohort| cohort.is_taken())
 }
 
-/// A waiter's place in the local queue, which is given up when this is dropped.
+/// A waiter's position in the local queue, which is given up when this is dropped.
 struct Ticket<'a> {
     client: &'a Arc<ClientInner>,
     cohort: Arc<Cohort>,
@@ -75,7 +75,7 @@ impl<'a> Ticket<'a> {
         let Request { client, path, data, metric_name, .. } = request;
         let cohort = client.cohorts.get(path, handoff, &client.session);
         if cohort.is_taken() {
-            warn_of_waiting_for_itself(request);
+            request.warn_of_waiting_for_itself();
         }
         let Joined { number, turn, driver } = cohort.join(data);
         let ticket = Ticket { client, cohort, number, metric_name, turn };

@@ -1,6 +1,5 @@
 //! Guards that stay on a thread.
 
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::MutexGuard;
@@ -67,6 +66,9 @@ pub type WriteGuard = BlockingGuard<crate::WriteGuard>;
 
 /// A guard of several locks that a thread holds.
 pub type MultiGuard = BlockingGuard<crate::MultiGuard>;
+
+/// The error of a failed downgrade. Contains the write guard.
+pub type DowngradeError = crate::DowngradeError<WriteGuard>;
 
 impl Driver {
     /// Waits for an acquisition. It may enter locks that the thread holds again; the new lock is one of them from then on.
@@ -419,33 +421,5 @@ impl WriteGuard {
             error: refused.error,
             guard: BlockingGuard::entered(refused.guard, &driver),
         })
-    }
-}
-
-/// The error of a failed downgrade. Contains the write guard.
-#[derive(Debug)]
-pub struct DowngradeError {
-    /// Why the downgrade failed.
-    pub error: Error,
-    /// The guard. Dropping it releases the lock if the lock is still held.
-    pub guard: WriteGuard,
-}
-
-impl fmt::Display for DowngradeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::error::Error for DowngradeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error.source()
-    }
-}
-
-/// Keeps the error and drops the guard.
-impl From<DowngradeError> for Error {
-    fn from(e: DowngradeError) -> Self {
-        e.error
     }
 }

@@ -9,8 +9,8 @@ use super::client::Client;
 use super::driver::Driver;
 use super::guard::BlockingGuard;
 use crate::locks::dyn_lock::{DynLock, sealed};
-use crate::locks::handle::Lock;
 use crate::locks::kind::Kind;
+use crate::locks::lock::Lock;
 use crate::{Handoff, Participant};
 
 /// The blocking version of a lock. [`InterProcessMutex`], [`ReadLock`], [`WriteLock`], [`PermitRequest`] and [`MultiLock`]

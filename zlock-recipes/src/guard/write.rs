@@ -139,28 +139,28 @@ impl From<WriteGuard> for Guard {
 
 /// The error of a downgrade that failed, with the write guard.
 #[derive(Debug)]
-pub struct DowngradeError {
+pub struct DowngradeError<G = WriteGuard> {
     /// The reason for the failure.
     pub error: Error,
     /// The guard. Dropping it releases the lock if it is still held.
-    pub guard: WriteGuard,
+    pub guard: G,
 }
 
-impl fmt::Display for DowngradeError {
+impl<G> fmt::Display for DowngradeError<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl std::error::Error for DowngradeError {
+impl<G: fmt::Debug> std::error::Error for DowngradeError<G> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
     }
 }
 
 /// Drops the guard.
-impl From<DowngradeError> for Error {
-    fn from(e: DowngradeError) -> Self {
+impl<G> From<DowngradeError<G>> for Error {
+    fn from(e: DowngradeError<G>) -> Self {
         e.error
     }
 }

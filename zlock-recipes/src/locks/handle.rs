@@ -1,9 +1,7 @@
 //! Lock handles: a path, and the kind of lock to acquire on it.
 //!
-//! All lock types are aliases of [`LockHandle`], so each method exists once. The traits [`Lock`] and
-//! [`LockGuard`](crate::LockGuard) are for code that is generic over locks.
+//! All lock types are aliases of [`LockHandle`], so each method exists once.
 
-use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -17,8 +15,8 @@ use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 use crate::acquire::handoff;
 use crate::acquire::{Request, acquire, acquire_within, try_acquire};
 use crate::client::{Client, check_node_data};
+use crate::guard::Guard;
 use crate::guard::scope::Scope;
-use crate::guard::{Guard, LockGuard, sealed};
 use crate::locks::kind::Kind;
 use crate::locks::participants::{Participant, participants};
 use crate::place::cohort::Handoff;
@@ -434,94 +432,3 @@ impl<K: Kind> LockHandle<K> {
         tracing::debug_span!("acquire", path = %self.path, kind = report::kind(self.kind.label()))
     }
 }
-
-/// A lock of any kind, for code that is generic over locks. Each method is equivalent to that of [`LockHandle`] or
-/// [`MultiLock`](crate::MultiLock). This trait is sealed.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> zlock::Result<()> {
-/// # let client = zlock::connect("mem://").await?;
-/// use std::time::Duration;
-///
-/// use zlock::{Lock, LockGuard};
-///
-/// async fn patiently<L: Lock>(lock: &L) -> zlock::Result<L::Guard> {
-///     loop {
-///         match lock.acquire_timeout(Duration::from_secs(10)).await {
-///             Err(error) if error.is_timeout() => eprintln!("still waiting: {error}"),
-///             result => return result,
-///         }
-///     }
-/// }
-///
-/// let guard = patiently(&client.mutex("/app/orders")?).await?;
-/// assert!(guard.is_held());
-/// # Ok(())
-/// # }
-/// ```
-pub trait Lock: sealed::Sealed + Clone + Debug + Send + Sync + 'static {
-    /// The guard that an acquisition returns.
-    type Guard: LockGuard;
-
-    /// See [`LockHandle::acquire`].
-    fn acquire(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
-
-    /// See [`LockHandle::acquire_timeout`].
-    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<Self::Guard>> + Send;
-
-    /// See [`LockHandle::try_acquire`].
-    fn try_acquire(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
-
-    /// See [`LockHandle::run`].
-    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
-    where
-        F::Output: Send;
-
-    /// See [`LockHandle::is_acquired_in_this_process`].
-    fn is_acquired_in_this_process(&self) -> bool;
-
-    /// See [`LockHandle::participants`].
-    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send;
-
-    /// See [`LockHandle::request_revocation`].
-    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send;
-}
-
-impl<K: Kind> Lock for LockHandle<K> {
-    type Guard = K::Guard;
-
-    fn acquire(&self) -> impl Future<Output = Result<Self::Guard>> + Send {
-        self.acquire()
-    }
-
-    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<Self::Guard>> + Send {
-        self.acquire_timeout(time)
-    }
-
-    fn try_acquire(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send {
-        self.try_acquire()
-    }
-
-    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
-    where
-        F::Output: Send,
-    {
-        self.run(future)
-    }
-
-    fn is_acquired_in_this_process(&self) -> bool {
-        self.is_acquired_in_this_process()
-    }
-
-    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
-        self.participants()
-    }
-
-    fn request_revocation(&self) -> impl Future<Output = Result<usize>> + Send {
-        self.request_revocation()
-    }
-}
-
-impl<K: Kind> sealed::Sealed for LockHandle<K> {}

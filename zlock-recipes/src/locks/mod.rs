@@ -3,6 +3,7 @@
 pub(crate) mod dyn_lock;
 pub(crate) mod handle;
 pub mod kind;
+pub(crate) mod lock;
 pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod participants;

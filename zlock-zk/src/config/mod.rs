@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zlock_core::kit::{self, check_duration};
+use zlock_core::kit::{self, Tls, check_duration};
 use zlock_core::probe::{Probe, Protocol};
 use zlock_core::{
     ConnectUrl, Environment, Excerpt, Host, LockPath, NodeName, Result, RetryPolicy, TextOrFile,
@@ -55,8 +55,6 @@ pub struct ZkOptions {
     pub(crate) acls: Arc<[Acl]>,
     pub(crate) auth: Vec<(String, Credentials)>,
     pub(crate) server_tick: Option<Duration>,
-    #[cfg(feature = "tls")]
-    pub(crate) tls: Option<crate::config::tls::Tls>,
     #[cfg(feature = "sasl")]
     pub(crate) sasl: Option<(String, TextOrFile)>,
 }
@@ -88,8 +86,6 @@ impl ZkOptions {
             acls: Arc::from(&*Acls::anyone_all()),
             auth: Vec::new(),
             server_tick: None,
-            #[cfg(feature = "tls")]
-            tls: None,
             #[cfg(feature = "sasl")]
             sasl: None,
         }
@@ -143,19 +139,7 @@ impl ZkOptions {
                 Some(_) => return Err(environment.refuse_auth("zk:// takes digest and sasl")),
             };
         }
-        #[cfg(feature = "tls")]
-        {
-            if let Some(ca) = environment.ca_file() {
-                self = self.with_tls(ca);
-            }
-            if let Some((certificate, key)) = environment.identity_files() {
-                self = self.with_tls_identity(certificate, key);
-            }
-        }
-        #[cfg(not(feature = "tls"))]
-        if environment.ca_file().is_some() {
-            return Err(Environment::feature_disabled("ZLOCK_CA_FILE", "zk-tls"));
-        }
+        self.kit.read_environment(environment, "zk-tls", cfg!(feature = "tls"))?;
         Ok(self)
     }
 
@@ -263,7 +247,7 @@ impl ZkOptions {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, ca_pem: impl Into<TextOrFile>) -> Self {
-        self.tls.get_or_insert_default().ca_pem = Some(ca_pem.into());
+        self.kit.tls.get_or_insert_default().authorities = Some(ca_pem.into());
         self
     }
 
@@ -276,7 +260,7 @@ impl ZkOptions {
         certificate_pem: impl Into<TextOrFile>,
         key_pem: impl Into<TextOrFile>,
     ) -> Self {
-        self.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
+        self.kit.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
         self
     }
 
@@ -326,11 +310,7 @@ impl ZkOptions {
 
     /// Returns `true` if a file must be read before a connection is made.
     pub(crate) fn has_files(&self) -> bool {
-        #[cfg(feature = "tls")]
-        if self.tls.as_ref().is_some_and(crate::config::tls::Tls::has_files) {
-            return true;
-        }
-        self.has_password_file()
+        self.kit.tls.as_ref().is_some_and(Tls::has_files) || self.has_password_file()
     }
 
     /// Returns `true` if a password is in a file, which may have changed since the session began.
@@ -351,18 +331,9 @@ impl ZkOptions {
     }
 
     /// Returns `true` if connections use TLS.
-    #[cfg(feature = "tls")]
     #[must_use]
     pub fn uses_tls(&self) -> bool {
-        self.tls.is_some()
-    }
-
-    /// Returns `true` if connections use TLS.
-    #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, reason = "the same signature with and without the feature")]
-    #[must_use]
-    pub fn uses_tls(&self) -> bool {
-        false
+        self.kit.tls.is_some()
     }
 
     /// How often a server reports to the leader from which sessions it has received requests, for a session of this timeout.
@@ -414,8 +385,8 @@ impl ZkOptions {
             password.read_secret()?;
         }
         #[cfg(feature = "tls")]
-        if let Some(tls) = &self.tls {
-            tls.options()?;
+        if let Some(tls) = &self.kit.tls {
+            tls::options(tls)?;
         }
         Ok(())
     }

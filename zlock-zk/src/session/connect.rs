@@ -25,9 +25,6 @@ use crate::session::touches::Touches;
 /// passed once each, because two attempts in a row at the same silent host would waste time.
 const COPIES: usize = 12;
 
-/// The pause between two lookups of the servers in DNS.
-const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
-
 /// How long a lookup may take before the servers of the last one are used.
 const LOOK_UP_TIME: Duration = Duration::from_secs(2);
 
@@ -48,20 +45,7 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Established> {
         let options = shared.options.clone();
         shared.options.kit.check_files(until, move || options.check_contents()).await?;
     }
-    let servers = loop {
-        match timeout_at(until, shared.servers()).await {
-            Ok(Ok(servers)) => break servers,
-            // A name server may be reachable a little later, like any other server.
-            Ok(Err(why)) if Instant::now() + LOOK_UP_AGAIN >= until => {
-                return Err(shared.options.kit.connect_error(ErrorKind::Unavailable).with_message(why));
-            }
-            Ok(Err(_)) => sleep(LOOK_UP_AGAIN).await,
-            Err(_) => {
-                let error = shared.options.kit.connect_error(ErrorKind::Unavailable);
-                return Err(error.with_message("no name server answers"));
-            }
-        }
-    };
+    let servers = shared.options.kit.find(until, || shared.servers()).await?;
     let probe = shared.options.probe(servers.iter().flatten());
     let (mut attempts, hopeless) = (Attempts::first(), probe.hopeless());
     match timeout_at(until, establish(shared, &servers, until, &mut attempts, &probe, hopeless)).await {
@@ -80,7 +64,7 @@ pub(crate) async fn reconnect(
     let unavailable = || shared.options.kit.connect_error(ErrorKind::Unavailable);
     attempts.pause().await;
     let until = Instant::now() + shared.options.kit.connect_timeout;
-    let servers = shared.servers().await.map_err(|why| unavailable().with_message(why))?;
+    let servers = shared.servers().await?;
     let probe = shared.options.probe(servers.iter().flatten());
     let reports = async {
         let mut told = String::new();
@@ -106,10 +90,10 @@ pub(crate) async fn reconnect(
 impl Shared {
     /// Returns the current servers in groups, the preferred group first. Without an answer of a name server, these are the
     /// servers of the last lookup.
-    async fn servers(&self) -> Result<Arc<[Vec<String>]>, String> {
+    async fn servers(&self) -> Result<Arc<[Vec<String>]>> {
         let known = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let found = match known {
-            None => self.options.servers().await?,
+            None => servers(&self.options).await?,
             Some(known) => match timeout(LOOK_UP_TIME, self.options.servers()).await {
                 Ok(Ok(found)) => found,
                 unknown => {
@@ -372,9 +356,9 @@ fn read(options: &ZkOptions, patience: Duration) -> Result<Connector, String> {
         connector = connector.with_sasl(sasl);
     }
     #[cfg(feature = "tls")]
-    if let Some(tls) = &options.tls {
+    if let Some(tls) = &options.kit.tls {
         crate::config::tls::choose_provider();
-        connector = connector.with_tls(tls.options()?);
+        connector = connector.with_tls(crate::config::tls::options(tls)?);
     }
     Ok(connector)
 }

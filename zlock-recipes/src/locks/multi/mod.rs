@@ -13,7 +13,8 @@ use zlock_core::{Error, ErrorKind, Label, LockPath, Result};
 
 use crate::guard::{Guard, sealed};
 use crate::locks::dyn_lock::DynLock;
-use crate::locks::handle::{Lock, LockHandle};
+use crate::locks::handle::LockHandle;
+use crate::locks::lock::Lock;
 use crate::locks::multi::guard::{MultiGuard, first_loss};
 use crate::locks::participants::Participant;
 

@@ -1,15 +1,22 @@
 //! The connection options that all remote stores share.
 
+pub(crate) mod files;
+pub(crate) mod srv;
+pub(crate) mod tls;
+
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::excerpt::Excerpt;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kit::files::Files;
-use crate::kit::srv::Srv;
+use crate::kit::{Files, Srv, Tls};
 use crate::retry::RetryPolicy;
+use crate::settings::environment::Environment;
 use crate::settings::url::{ConnectUrl, Host};
+
+/// The pause between two lookups of the servers in DNS.
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
 
 /// The options that the backends of all remote stores share.
 #[derive(Clone, Debug)]
@@ -24,6 +31,8 @@ pub struct Options {
     pub operation_timeout: Duration,
     /// The retries of one operation. Defaults to 30, with random delays that increase from 20 ms to 1 s.
     pub retry: RetryPolicy,
+    /// The certificates of the connections. `None` without TLS.
+    pub tls: Option<Tls>,
     /// Reads the files that options name.
     pub files: Files,
 }
@@ -38,6 +47,7 @@ impl Options {
             connect_timeout: Duration::from_secs(15),
             operation_timeout: Duration::from_secs(15),
             retry: RetryPolicy::bounded_exponential(Duration::from_millis(20), Duration::from_secs(1), 30),
+            tls: None,
             files: Files::default(),
         }
     }
@@ -94,6 +104,56 @@ impl Options {
             }
         }
         Ok(())
+    }
+
+    /// Takes the certificates of the environment, which turns TLS on. `feature` is the feature of the crate `zlock` that the
+    /// store needs for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FeatureDisabled`] if there are certificates and the feature is not `enabled`.
+    pub fn read_environment(
+        &mut self,
+        environment: &Environment,
+        feature: &str,
+        enabled: bool,
+    ) -> Result<()> {
+        let Some(ca) = environment.ca_file() else { return Ok(()) };
+        if !enabled {
+            return Err(Environment::feature_disabled("ZLOCK_CA_FILE", feature));
+        }
+        let tls = self.tls.get_or_insert_default();
+        tls.authorities = Some(ca.into());
+        if let Some((certificate, key)) = environment.identity_files() {
+            tls.identity = Some((certificate.into(), key.into()));
+        }
+        Ok(())
+    }
+
+    /// Repeats a lookup of the servers until it succeeds: a name server may be reachable a little later, like any other server.
+    ///
+    /// # Errors
+    /// - Those of the last lookup before `until`.
+    /// - [`ErrorKind::Unavailable`] if it takes longer.
+    ///
+    /// # Cancel safety
+    /// As safe as the lookup.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    pub async fn find<S, F>(&self, until: Instant, look_up: impl Fn() -> F) -> Result<S>
+    where
+        F: Future<Output = Result<S>>,
+    {
+        loop {
+            match timeout_at(until, look_up()).await {
+                Ok(Err(_)) if Instant::now() + LOOK_UP_AGAIN < until => sleep(LOOK_UP_AGAIN).await,
+                Ok(found) => return found,
+                Err(_) => {
+                    let error = self.connect_error(ErrorKind::Unavailable);
+                    return Err(error.with_message("no name server answers"));
+                }
+            }
+        }
     }
 
     /// Checks that there is at least one host and that each can be parsed.

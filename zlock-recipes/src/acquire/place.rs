@@ -1,0 +1,365 @@
+//! A place in the queue: its create, what it asks the store and waits for, and its clean-up.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use zlock_core::{
+    Created, CreatedQueue, Error, ErrorKind, Existence, FencingToken, Label, LastFailure, LockPath, Node,
+    Result, SessionState, Target, Watch,
+};
+
+use crate::acquire::request::Request;
+use crate::client::inner::ClientInner;
+use crate::place::admission::Admitted;
+use crate::place::granted::{Granted, closed, lost_error, status};
+use crate::place::pauses::{Pauses, connected};
+use crate::place::succession::{Followed, PlaceHandle, Promise};
+use crate::queue::{Discipline, Event, Status, Step};
+
+/// The time after which a waiter for a predecessor of the same client also watches its node.
+const LONG_WAIT: Duration = Duration::from_secs(5);
+
+/// Whether a create also returns the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    Always,
+    /// Only if the place is probably not right behind another place of the same client.
+    IfNeeded,
+}
+
+/// The event that a place is waiting for.
+pub(crate) enum Awaited {
+    Watch(Watch),
+    Predecessor(Node, Promise),
+}
+
+/// A place in the queue. If it is dropped before the grant, the reaper removes it.
+pub(crate) struct Place<'a> {
+    client: &'a Arc<ClientInner>,
+    created: Created,
+    /// The token of the first create, and never that of a relabel: a relabel may return a larger token, which would shut out
+    /// the next holder.
+    fencing_token: FencingToken,
+    /// For this client's places behind this one.
+    handle: Option<Arc<PlaceHandle>>,
+    cleanup: Cleanup<'a>,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) async fn create(request: Request<'a>, listing: Listing) -> Result<Self> {
+        let Request { client, path, label, data, .. } = request;
+        let admitted = time_to_create(request).await?;
+        let node_id = client.node_ids.next();
+        // Armed before the create is sent, so that no exit from here on leaves a node behind.
+        let target = Target::Id(node_id.clone());
+        let mut cleanup =
+            Cleanup { client, path, target, epoch: None, admitted: Some(admitted), armed: true };
+        let is_unlisted =
+            label == Label::Lock && listing == Listing::IfNeeded && client.places.is_in_a_row(path);
+        let handle = client.places.begin(path, &node_id, label);
+        let created = if is_unlisted {
+            client.backend().create_unlisted(path, label, &node_id, data)
+        } else {
+            client.backend().create_ephemeral_sequential(path, label, &node_id, data)
+        };
+        match created.await {
+            Ok(created) => {
+                if let Some(admitted) = cleanup.admitted.take() {
+                    admitted.answered();
+                }
+                cleanup.target = Target::Node(created.node.clone());
+                cleanup.epoch = Some(created.epoch);
+                let Some(fencing_token) = created.node.fencing_token else {
+                    let message = "the backend returned no fencing token";
+                    return Err(Error::new(ErrorKind::Unexpected, "create")
+                        .with_path(path)
+                        .with_message(message));
+                };
+                if let Some(handle) = &handle {
+                    handle.created(&created);
+                }
+                Ok(Place { client, created, fencing_token, handle, cleanup })
+            }
+            Err(e) => {
+                if !e.is_ambiguous() {
+                    cleanup.disarm();
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Takes what the create shows of the queue. `None` if that is nothing.
+    pub(crate) fn first_event(&mut self, request: Request<'_>) -> Result<Option<Event>> {
+        match std::mem::replace(&mut self.created.queue, CreatedQueue::Unlisted) {
+            CreatedQueue::Listed(queue) => {
+                request.check_max(&queue)?;
+                Ok(Some(Event::Listed(queue)))
+            }
+            CreatedQueue::Alone => Ok(Some(Event::Alone)),
+            CreatedQueue::Unlisted => Ok(None),
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        status(self.client.session.current(), self.created.epoch, &self.created.deletion)
+    }
+
+    /// Carries out a step that asks the store, or wakes up if the place is lost meanwhile. A request that hangs on a silent
+    /// connection must not hide the loss.
+    ///
+    /// An outage that the session survives must not fail a queued acquisition, so a request that got no answer is sent again,
+    /// after a pause and with a connection. All of them only read.
+    pub(crate) async fn ask_until_answered(
+        &self,
+        step: Step,
+        loss: &mut Loss,
+    ) -> Result<(Event, Option<Awaited>)> {
+        let session = &self.client.session;
+        let answered = async {
+            let mut pauses = Pauses::default();
+            loop {
+                connected(session).await;
+                match self.ask(&step).await {
+                    // Boxed, because it is rarely needed.
+                    Err(e) => Box::pin(pauses.after(e, self.cleanup.path, session)).await?,
+                    answered => return answered,
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.lost(loss) => Ok((Event::Woken, None)),
+            answered = answered => answered,
+        }
+    }
+
+    /// Carries out a step that asks the store.
+    async fn ask(&self, step: &Step) -> Result<(Event, Option<Awaited>)> {
+        let (backend, path, me) = (self.client.backend(), self.cleanup.path, &self.created.node);
+        Ok(match step {
+            Step::Arm(node) => match backend.exists_with_watch(path, node).await? {
+                Existence::Watching(armed) => (Event::Armed, Some(Awaited::Watch(armed))),
+                _ => (Event::NotArmed, None),
+            },
+            Step::ListAndArm => {
+                let (queue, armed) = backend.children_with_watch(path).await?;
+                (Event::ListedAndArmed(queue), Some(Awaited::Watch(armed)))
+            }
+            _ if Discipline::of(me.label) == Discipline::Exclusive => {
+                (Event::Listed(backend.children_up_to(path, me).await?), None)
+            }
+            _ => (Event::Listed(backend.children(path).await?), None),
+        })
+    }
+
+    /// Links the place to the node directly before it, if that belongs to this client.
+    pub(crate) async fn follow(&self, before: &Node, loss: &mut Loss) -> Option<Promise> {
+        let follow = || self.client.places.follow(before, &self.created);
+        let followed = match follow() {
+            Followed::NotYet(told) => {
+                let heard = Box::pin(async {
+                    tokio::select! {
+                        biased;
+                        () = self.lost(loss) => {}
+                        // Ends when the sender is dropped, which is an error, or at the time limit.
+                        _ = timeout(LONG_WAIT, told) => {}
+                    }
+                });
+                heard.await;
+                follow()
+            }
+            followed => followed,
+        };
+        if let Followed::Promised(promise) = followed { Some(promise) } else { None }
+    }
+
+    /// Links the place to this client's place with the number directly before its own.
+    pub(crate) fn follow_number(&self) -> Option<Awaited> {
+        let (before, promise) = self.client.places.follow_number(self.cleanup.path, &self.created)?;
+        Some(Awaited::Predecessor(before, promise))
+    }
+
+    /// Waits for the watch or the predecessor, or until the place is lost.
+    pub(crate) async fn wait(&self, awaited: Option<Awaited>, loss: &mut Loss) -> Result<Event> {
+        let Some(awaited) = awaited else { return Ok(Event::Woken) };
+        let woken = async {
+            match awaited {
+                Awaited::Watch(watch) => {
+                    let event = watch.await;
+                    tracing::trace!(path = %self.cleanup.path, ?event, "woken");
+                    Ok(Event::Woken)
+                }
+                // Boxed, so that not every acquisition is as large as this.
+                Awaited::Predecessor(before, promise) => Box::pin(self.succeed(&before, promise)).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.lost(loss) => Ok(Event::Woken),
+            event = woken => event,
+        }
+    }
+
+    /// Waits until the predecessor hands the lock over, or can no longer do so.
+    async fn succeed(&self, before: &Node, mut promise: Promise) -> Result<Event> {
+        let granted = tokio::select! {
+            biased;
+            granted = promise.granted() => granted,
+            gone = self.watch_if_it_takes_long(before) => {
+                gone?;
+                promise.is_on_its_way() && promise.granted().await
+            }
+        };
+        if granted {
+            return Ok(Event::Succeeded);
+        }
+        Ok(Event::Woken)
+    }
+
+    /// Waits until the node is deleted or changed. Watches it only after some time, by which most waits have ended.
+    async fn watch_if_it_takes_long(&self, before: &Node) -> Result<()> {
+        loop {
+            sleep(LONG_WAIT).await;
+            connected(&self.client.session).await;
+            match self.client.backend().exists_with_watch(self.cleanup.path, before).await {
+                Ok(Existence::Watching(watch)) => {
+                    let event = watch.await;
+                    tracing::trace!(path = %self.cleanup.path, ?event, "woken");
+                    return Ok(());
+                }
+                Ok(_) => return Ok(()),
+                Err(e) if e.is_retryable() => LastFailure::note(|| e),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Waits until the session has ended or the node was deleted. Completes at once from then on.
+    async fn lost(&self, loss: &mut Loss) {
+        let subscribe = || -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            let (mut session, mut deletion) = (self.client.session.clone(), self.created.deletion.clone());
+            let epoch = self.created.epoch;
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    _ = session.over(epoch) => {}
+                    () = deletion.deleted() => {}
+                }
+            })
+        };
+        loss.0.get_or_insert_with(subscribe).await;
+        loss.0 = None;
+    }
+
+    /// Returns what the grant relies on. The node stays from now on.
+    pub(crate) fn granted(mut self) -> Granted {
+        self.cleanup.disarm();
+        let Created { node, epoch, deletion, .. } = self.created;
+        let (fencing_token, handle) = (self.fencing_token, self.handle);
+        Granted { node, epoch, fencing_token, deletion, handle }
+    }
+
+    /// Removes the node. If that fails, the reaper takes over.
+    pub(crate) async fn give_up(mut self) {
+        let path = self.cleanup.path;
+        match self.client.backend().delete(path, &self.cleanup.target).await {
+            Ok(_) => self.cleanup.disarm(),
+            Err(e) => tracing::warn!(%path, error = %e, "a place in the queue could not be given up yet"),
+        }
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        &self.created.node
+    }
+}
+
+/// The subscription to the loss of a place. Made at the first wait, because most acquisitions never wait, and kept for all
+/// later waits, because subscribing costs more than listening.
+#[derive(Default)]
+pub(crate) struct Loss(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+/// Hands a node to the reaper unless disarmed.
+struct Cleanup<'a> {
+    client: &'a Arc<ClientInner>,
+    path: &'a LockPath,
+    target: Target,
+    /// The epoch of the node; not known while the create is in flight.
+    epoch: Option<u64>,
+    /// The admission of the create, until that is answered.
+    admitted: Option<Admitted>,
+    armed: bool,
+}
+
+impl Cleanup<'_> {
+    fn disarm(&mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Cleanup<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            // A create that is abandoned now takes effect in the latest epoch or in an older one.
+            let epoch = self.epoch.unwrap_or_else(|| self.client.session.epoch());
+            let admitted = self.admitted.take();
+            self.client.remove_in_background(self.path, self.target.clone(), epoch, admitted);
+        }
+    }
+}
+
+/// Waits until a create may begin. Each create that is given up leaves work for the background, even if it was never sent. So
+/// none begins while its request would have to wait for the connection, or without being admitted.
+async fn time_to_create(Request { client, path, deadline, .. }: Request<'_>) -> Result<Admitted> {
+    let is_suspended = || client.session.current().state == SessionState::Suspended;
+    let mut is_resumed = true;
+    loop {
+        // Only once: the second time, the backend's own limit applies, with its own error.
+        if is_resumed && is_suspended() {
+            is_resumed = Box::pin(resumed(client, path)).await;
+        }
+        let admitted = match client.admission.create_now(deadline) {
+            Some(admitted) => admitted,
+            None => Box::pin(admission(client, path, deadline)).await?,
+        };
+        // There is no await between this look and the create.
+        if !is_resumed || !is_suspended() {
+            return Ok(admitted);
+        }
+    }
+}
+
+/// Waits while the connection is interrupted. Returns `false` after the operation timeout.
+async fn resumed(client: &ClientInner, path: &LockPath) -> bool {
+    LastFailure::note(|| {
+        Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message("no connection")
+    });
+    // A new subscription: a backend whose runtime has ended may continue on this one.
+    let mut session = client.backend().session_events();
+    let resumed = async {
+        while client.session.current().state == SessionState::Suspended {
+            session.changed().await;
+        }
+    };
+    timeout(client.operation_timeout, resumed).await.is_ok()
+}
+
+/// Waits until a create is admitted.
+async fn admission(client: &ClientInner, path: &LockPath, deadline: Option<Instant>) -> Result<Admitted> {
+    LastFailure::note(|| {
+        let why = "more creates wait to be admitted than the store answers in time";
+        Error::new(ErrorKind::Unavailable, "create").with_path(path).with_message(why)
+    });
+    // A new subscription, as above.
+    let session = client.backend().session_events();
+    let admitted = tokio::select! {
+        biased;
+        () = session.closed() => None,
+        admitted = client.admission.create(deadline) => Some(admitted),
+    };
+    admitted.ok_or_else(|| {
+        lost_error(closed(client.session.current()).unwrap_or(Status::Closed), "acquire", path)
+    })
+}

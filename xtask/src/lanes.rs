@@ -10,15 +10,12 @@ use crate::programs::Program;
 const LANES: usize = 4;
 
 /// The programs that start clusters or use every core. No two of them run at once.
-const HEAVY: [(&str, &str); 8] = [
-    ("zlock", "tests/zk_ensemble.rs"),
-    ("zlock", "tests/zk_mixed.rs"),
-    ("zlock", "tests/zk_proof.rs"),
+const HEAVY: [(&str, &str); 5] = [
     ("zlock-cli", "tests/loss.rs"),
-    ("zlock-etcd", "tests/cluster.rs"),
-    ("zlock-etcd", "tests/mixed.rs"),
     ("zlock-proof", "src/main.rs"),
     ("zlock-proof", "tests/chaos.rs"),
+    ("zlock-tests", "tests/clusters/main.rs"),
+    ("zlock-tests", "tests/interop/main.rs"),
 ];
 
 /// Returns `true` if the program must not run in parallel with another heavy one.
@@ -65,8 +62,7 @@ mod tests {
     #[test]
     fn heavy_programs_exist() {
         for (package, source) in HEAVY {
-            let folder = if package == "zlock" { root() } else { root().join(package) };
-            assert!(folder.join(source).is_file(), "{package} {source}");
+            assert!(root().join(package).join(source).is_file(), "{package} {source}");
             let (folder, path) = (String::new(), String::new());
             assert!(is_heavy(&Program { package: package.into(), source: source.into(), folder, path }));
         }

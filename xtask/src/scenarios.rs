@@ -12,7 +12,7 @@ const PAGE: &str = "docs/scenarios.md";
 const SUITE: &str = "zlock-suite/src/recipes";
 
 /// What the last column calls a folder.
-const PLACES: [(&str, &str); 2] = [("suite", SUITE), ("mem", "tests/mem")];
+const PLACES: [(&str, &str); 2] = [("suite", SUITE), ("mem", "zlock-tests/tests")];
 
 /// Checks each row of the page's tables.
 pub(crate) fn check(found: &mut Vec<String>) -> Result {

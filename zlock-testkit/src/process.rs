@@ -51,13 +51,15 @@ impl Process {
         Self::spawn_guarded(&command, env, None, None)
     }
 
-    /// Starts a test of this test program again, in a separate process. `env` lets the test know that it is the child. Its
-    /// output includes lines of the test runner.
+    /// Starts a test of this test program again, in a separate process. `test` is the whole path of the test, beginning with the
+    /// program's crate: `concat!(module_path!(), "::name")`. `env` lets the test know that it is the child. Its output includes
+    /// lines of the test runner.
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn spawn_test(name: &str, env: &[(&str, &str)]) -> Self {
+    pub fn spawn_test(test: &str, env: &[(&str, &str)]) -> Self {
         let exe = std::env::current_exe().expect("the path of this program");
+        let (_, name) = test.split_once("::").expect("the path of a test");
         Self::spawn(exe, &[name, "--exact", "--nocapture", "--include-ignored"], env)
     }
 

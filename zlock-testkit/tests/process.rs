@@ -103,7 +103,7 @@ async fn child_of_a_killed_test() {
 #[tokio::test]
 async fn a_child_does_not_outlive_a_test_process_that_is_killed() {
     limit(async {
-        let mut test = Process::spawn_test("child_of_a_killed_test", &[("ZLOCK_CHILD", "1")]);
+        let mut test = Process::spawn_test("process::child_of_a_killed_test", &[("ZLOCK_CHILD", "1")]);
         let pid: u32 = test.line_after("pid=").await.parse().unwrap();
         assert!(state(pid).is_some());
         test.kill();

@@ -153,7 +153,7 @@ async fn no_server_outlives_a_test_process_that_is_killed() {
         return;
     }
     limit(async {
-        let mut test = Process::spawn_test("server_of_a_killed_test", &[("ZLOCK_CHILD", "1")]);
+        let mut test = Process::spawn_test("zookeeper::server_of_a_killed_test", &[("ZLOCK_CHILD", "1")]);
         let lines = [test.line_after("server=").await, test.line_after("server=").await];
         let servers = lines.iter().map(|line| line.split_once(' ').unwrap());
         let servers: Vec<_> = servers.map(|(pid, folder)| (format!("/proc/{pid}"), folder)).collect();

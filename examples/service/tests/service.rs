@@ -8,11 +8,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
 use zlock::mem::{MemLink, MemOptions, MemServer};
 use zlock::{Client, Close, Shutdown};
 use zlock_service::{Jobs, Settings, serve};
-use zlock_testkit::limit;
+use zlock_testkit::{limit, until};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -49,15 +48,6 @@ async fn status(address: SocketAddr, path: &str) -> u16 {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer.split(' ').nth(1).unwrap().parse().unwrap()
-}
-
-async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
-    let reached = timeout(LONG, async {
-        while !is().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    });
-    assert!(reached.await.is_ok(), "never: {what}");
 }
 
 #[tokio::test]

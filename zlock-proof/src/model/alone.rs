@@ -2,7 +2,7 @@
 //! The parent may be removed and created again, and other clients may come and go, at any moment.
 //!
 //! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The tests in
-//! `tests/zk_alone.rs` check that the real code follows them.
+//! `zlock-tests/tests/grants/zk/alone.rs` check that the real code follows them.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 

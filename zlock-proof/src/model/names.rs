@@ -2,7 +2,7 @@
 //! stopped waiting for it must not affect the node that has the name by then.
 //!
 //! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The tests in
-//! `zlock-etcd/tests/names` check that the real code follows them.
+//! `zlock-tests/tests/names/etcd` check that the real code follows them.
 
 use std::ops::Range;
 

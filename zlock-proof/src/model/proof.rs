@@ -6,7 +6,7 @@
 //! here. Time is in steps; half a tick is two of them. Within a step, events have any order.
 //!
 //! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The tests in
-//! `touches.rs` and `tests/zk_proof.rs` check that the real code follows them.
+//! `touches.rs` and `zlock-tests/tests/clusters/zk/proof.rs` check that the real code follows them.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 

@@ -21,6 +21,7 @@ pub(super) enum Framing {
 #[allow(missing_docs, reason = "ZooKeeper's own names")]
 pub mod zk_op {
     pub const DELETE: i32 = 2;
+    pub const GET_DATA: i32 = 4;
     pub const GET_CHILDREN: i32 = 8;
     pub const SYNC: i32 = 9;
     pub const PING: i32 = 11;

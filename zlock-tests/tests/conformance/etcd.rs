@@ -1,0 +1,6 @@
+//! On a real server.
+
+use zlock_testkit::etcd::EtcdStore;
+
+zlock_suite::conformance!(real, EtcdStore::shared(), [contract, links]);
+zlock_suite::conformance!(real, EtcdStore::alone(), [watches]);

@@ -1,0 +1,6 @@
+//! The contract of backends, on each store.
+
+#[cfg(feature = "etcd")]
+mod etcd;
+mod mem;
+mod zk;

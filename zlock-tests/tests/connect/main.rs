@@ -1,0 +1,18 @@
+//! Connecting: servers that are unreachable, late, or found by DNS, and many clients at once.
+
+mod crowd;
+mod zk {
+    mod crowd;
+    mod lazy;
+    #[cfg(feature = "srv")]
+    mod srv;
+    mod unreachable;
+}
+#[cfg(feature = "etcd")]
+mod etcd {
+    mod crowd;
+    mod lazy;
+    #[cfg(feature = "srv")]
+    mod srv;
+    mod unreachable;
+}

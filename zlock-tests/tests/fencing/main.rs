@@ -1,0 +1,5 @@
+//! Writes to the store itself that only take effect while a lock is held.
+
+#[cfg(feature = "etcd")]
+mod etcd;
+mod zk;

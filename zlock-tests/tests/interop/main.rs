@@ -1,0 +1,12 @@
+//! Other libraries and programs on the same paths.
+
+mod zk {
+    mod mixed;
+    mod peer;
+    mod peers;
+}
+#[cfg(feature = "etcd")]
+mod etcd {
+    mod mixed;
+    mod peers;
+}

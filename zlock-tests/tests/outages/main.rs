@@ -1,0 +1,24 @@
+//! Links and servers that fail for a while, or that get more work than they can do.
+
+mod mem {
+    mod faults;
+    mod outage;
+    mod outside;
+    mod overload;
+}
+mod zk {
+    mod disagreement;
+    mod faults;
+    mod outage;
+    mod overload;
+    mod storm;
+}
+#[cfg(feature = "etcd")]
+mod etcd {
+    mod behind;
+    mod causes;
+    mod faults;
+    mod outage;
+    mod overload;
+    mod streams;
+}

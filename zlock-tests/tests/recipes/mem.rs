@@ -1,0 +1,132 @@
+//! The recipe suite on mem, in paused time.
+
+use zlock::{InterProcessMutex, WriteLock};
+use zlock_suite::{HandedOn, Occupied, OnePermit, Pair};
+use zlock_testkit::mem::MemStore;
+
+async fn store() -> Option<MemStore> {
+    Some(MemStore::default())
+}
+
+/// Operations take at most a second.
+async fn impatient() -> Option<MemStore> {
+    Some(MemStore::impatient())
+}
+
+/// On every lock path, 4 of 5 permits are already taken.
+async fn occupied() -> Option<Occupied<MemStore>> {
+    Some(Occupied::new(MemStore::default(), 4, 5).await)
+}
+
+mod mutex {
+    use super::*;
+    zlock_suite::mutual_suite!(
+        paused,
+        store(),
+        InterProcessMutex,
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
+    );
+    zlock_suite::mutual_suite!(paused, impatient(), InterProcessMutex, [outlast]);
+}
+
+mod write_lock {
+    use super::*;
+    zlock_suite::mutual_suite!(
+        paused,
+        store(),
+        WriteLock,
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
+    );
+    zlock_suite::mutual_suite!(paused, impatient(), WriteLock, [outlast]);
+}
+
+mod semaphore_of_one {
+    use super::*;
+    zlock_suite::mutual_suite!(
+        paused,
+        store(),
+        OnePermit<1>,
+        [mutual, alone, safety, strict, faults, links, sweep, revocation, shutdown]
+    );
+    zlock_suite::mutual_suite!(paused, impatient(), OnePermit<1>, [outlast]);
+}
+
+mod multi_lock_of_two {
+    use super::*;
+    zlock_suite::mutual_suite!(
+        paused,
+        store(),
+        Pair,
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
+    );
+    zlock_suite::mutual_suite!(paused, impatient(), Pair, [outlast]);
+}
+
+mod handed_on {
+    use super::*;
+    zlock_suite::mutual_suite!(
+        paused,
+        store(),
+        HandedOn,
+        [mutual, alone, reentry, safety, faults, links, sweep, revocation, shutdown]
+    );
+    zlock_suite::mutual_suite!(paused, impatient(), HandedOn, [outlast]);
+}
+
+mod semaphore_of_five {
+    use super::*;
+    zlock_suite::mutual_suite!(
+        paused,
+        occupied(),
+        OnePermit<5>,
+        [mutual, safety, strict, faults, links, sweep]
+    );
+}
+
+zlock_suite::recipe_suite!(
+    paused,
+    store(),
+    [
+        template,
+        kinds,
+        guard,
+        participants,
+        revocation,
+        multi,
+        cost,
+        input,
+        names,
+        read_write,
+        downgrade,
+        semaphore,
+        promotion,
+        succession,
+        handoff,
+        handed_over
+    ]
+);
+
+/// Through the blocking API, in real time: the waiting is done by threads, and a paused clock does not wait for them.
+mod through_threads {
+    use super::*;
+
+    mod mutex {
+        use super::*;
+        zlock_suite::thread_suite!(real, store(), InterProcessMutex);
+    }
+
+    mod write_lock {
+        use super::*;
+        zlock_suite::thread_suite!(real, store(), WriteLock);
+    }
+
+    mod semaphore_of_one {
+        use super::*;
+        zlock_suite::thread_suite!(real, store(), OnePermit<1>);
+    }
+
+    mod multi_lock_of_two {
+        use super::*;
+        zlock_suite::thread_suite!(real, store(), Pair);
+    }
+}

@@ -1,0 +1,113 @@
+//! The recipe suite on a real ZooKeeper.
+
+use zlock::{InterProcessMutex, MultiLock, Release, WriteLock};
+use zlock_suite::{HandedOn, Occupied, OnePermit, Pair};
+use zlock_testkit::zk::ZkStore;
+
+mod mutex {
+    use super::*;
+    zlock_suite::mutual_suite!(
+        real,
+        ZkStore::shared(),
+        InterProcessMutex,
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
+    );
+    zlock_suite::mutual_suite!(real, ZkStore::impatient(), InterProcessMutex, [outlast]);
+}
+
+/// On every lock path, 4 of 5 permits are already taken.
+async fn occupied() -> Option<Occupied<ZkStore>> {
+    Some(Occupied::new(ZkStore::shared().await?, 4, 5).await)
+}
+
+// All groups of these locks run on mem. Here, only those that depend on changing labels.
+
+mod handed_on {
+    use super::*;
+    zlock_suite::mutual_suite!(real, ZkStore::shared(), HandedOn, [mutual, safety, faults]);
+    zlock_suite::mutual_suite!(real, ZkStore::impatient(), HandedOn, [outlast]);
+}
+
+mod write_lock {
+    use super::*;
+    zlock_suite::mutual_suite!(real, ZkStore::shared(), WriteLock, [reentry, safety, strict]);
+}
+
+mod semaphore_of_one {
+    use super::*;
+    zlock_suite::mutual_suite!(real, ZkStore::shared(), OnePermit<1>, [mutual, strict, faults]);
+}
+
+mod semaphore_of_five {
+    use super::*;
+    zlock_suite::mutual_suite!(real, occupied(), OnePermit<5>, [safety, strict]);
+}
+
+mod multi_lock_of_two {
+    use super::*;
+    zlock_suite::mutual_suite!(real, ZkStore::shared(), Pair, [faults]);
+}
+
+zlock_suite::recipe_suite!(
+    real,
+    ZkStore::shared(),
+    [
+        template,
+        kinds,
+        guard,
+        participants,
+        revocation,
+        multi,
+        cost,
+        input,
+        names,
+        read_write,
+        downgrade,
+        semaphore,
+        promotion,
+        succession,
+        handoff,
+        handed_over
+    ]
+);
+
+/// A set may contain locks of several stores. Here the path is the same, but there are two locks.
+#[tokio::test]
+async fn one_set_of_two_stores() {
+    let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
+    zlock_testkit::limit(async {
+        let urls = [format!("zk://{}/two_stores", server.connect_string()), "mem://two_stores".to_owned()];
+        let mut sets = Vec::new();
+        let mut locks = Vec::new();
+        for _ in 0..2 {
+            let mut parts = Vec::new();
+            for url in &urls {
+                let client = zlock::connect(url).await.unwrap();
+                parts.push(client.mutex("/app/lock").unwrap());
+            }
+            sets.push(MultiLock::new(&parts).unwrap());
+            locks.push(parts);
+        }
+        let guard = sets[0].acquire().await.unwrap();
+        let [one, two] = guard.guards() else { panic!("{guard:?}") };
+        assert!(one.is_held() && two.is_held());
+        for lock in &locks[1] {
+            assert!(lock.try_acquire().await.unwrap().is_none());
+        }
+        let waiting = tokio::spawn({
+            let other = sets[1].clone();
+            async move { other.acquire().await.unwrap() }
+        });
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+        let guard = waiting.await.unwrap();
+        assert!(guard.is_held() && sets[0].try_acquire().await.unwrap().is_none());
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    })
+    .await;
+}
+
+/// Through the blocking API.
+mod through_threads {
+    use super::*;
+    zlock_suite::thread_suite!(real, ZkStore::shared(), InterProcessMutex);
+}

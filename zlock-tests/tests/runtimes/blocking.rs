@@ -1,0 +1,491 @@
+//! Blocking locks: reentry by threads, places where calls are refused, and the end of a thread.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use zlock::blocking::{self, Client, Guard};
+use zlock::mem::{MemLink, MemServer};
+use zlock::{Close, ErrorKind, Handoff, LockKind, Release, Result};
+use zlock_testkit::{Process, limit};
+
+const PATH: &str = "/app/lock";
+const LONG: Duration = Duration::from_secs(30);
+const MOMENT: Duration = Duration::from_millis(100);
+
+fn connect(server: &MemServer) -> Client {
+    let server = server.clone();
+    Client::new(async move { Ok(zlock::Client::new(server.connect())) }).unwrap()
+}
+
+fn linked(server: &MemServer) -> (Client, MemLink) {
+    let (server, (send, link)) = (server.clone(), channel());
+    let client = Client::new(async move {
+        let backend = server.connect();
+        send.send(backend.link()).unwrap();
+        Ok(zlock::Client::new(backend))
+    });
+    (client.unwrap(), link.recv().unwrap())
+}
+
+/// Runs a closure on another thread, and waits for it.
+fn elsewhere<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(run).join().unwrap())
+}
+
+#[allow(clippy::disallowed_methods, reason = "a limit for what must not hang")]
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < LONG, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_thread_enters_again_and_others_wait() {
+    let client = connect(&MemServer::new());
+    let mutex = client.mutex(PATH).unwrap();
+    let guard = mutex.acquire().unwrap();
+    let again = [
+        mutex.acquire().unwrap(),
+        client.mutex(PATH).unwrap().acquire_timeout(LONG).unwrap(),
+        mutex.try_acquire().unwrap().unwrap(),
+    ];
+    assert!(again.iter().all(|other| other.fencing_token() == guard.fencing_token()));
+    assert_eq!(guard.release().unwrap(), Release::StillHeld);
+    elsewhere(|| {
+        assert!(mutex.try_acquire().unwrap().is_none());
+        assert_eq!(mutex.acquire_timeout(MOMENT).unwrap_err().kind(), ErrorKind::Busy);
+    });
+    let [first, second, last] = again;
+    assert_eq!(first.release().unwrap(), Release::StillHeld);
+    assert_eq!(second.release().unwrap(), Release::StillHeld);
+    assert_eq!(last.release().unwrap(), Release::Released);
+    elsewhere(|| mutex.acquire_timeout(LONG).unwrap().release().unwrap());
+    let new = mutex.acquire_timeout(LONG).unwrap();
+    assert_eq!(new.release().unwrap(), Release::Released, "what was released is not entered");
+    client.close().unwrap();
+}
+
+#[test]
+fn a_helper_thread_enters_through_the_guard_alone() {
+    let client = connect(&MemServer::new());
+    let mutex = client.mutex(PATH).unwrap();
+    let guard = mutex.acquire().unwrap();
+    elsewhere(|| {
+        assert!(guard.is_held() && guard.check().is_ok());
+        assert!(mutex.try_acquire().unwrap().is_none());
+        let mine = guard.reenter().unwrap();
+        let again = mutex.try_acquire().unwrap().unwrap();
+        assert_eq!(again.release().unwrap(), Release::StillHeld);
+        assert_eq!(mine.release().unwrap(), Release::StillHeld);
+        assert!(mutex.try_acquire().unwrap().is_none(), "this thread has no guard any more");
+    });
+    // A guard of the async client belongs to no thread.
+    let (moved, guard) = (guard.guards()[0].reenter().unwrap(), drop(guard));
+    let () = guard;
+    assert!(mutex.try_acquire().unwrap().is_none(), "another thread may have it");
+    drop(moved);
+    let guard = mutex.acquire_timeout(LONG).unwrap();
+    assert_eq!(guard.release().unwrap(), Release::Released);
+    client.close().unwrap();
+}
+
+#[test]
+fn every_kind_is_entered_again_as_it_is_in_async_code() {
+    let client = connect(&MemServer::new());
+    let lock = client.read_write_lock(PATH).unwrap();
+    let writing = lock.write().acquire().unwrap();
+    let reading = lock.read().acquire().unwrap();
+    let refused = writing.downgrade().unwrap_err();
+    assert_eq!(refused.error.kind(), ErrorKind::StillEntered);
+    drop(reading);
+    let reading = refused.guard.downgrade().unwrap();
+    assert_eq!(lock.write().acquire().unwrap_err().kind(), ErrorKind::UpgradeRefused);
+    elsewhere(|| lock.read().acquire().unwrap().release().unwrap());
+    assert_eq!(reading.release().unwrap(), Release::Released);
+
+    let workers = client.semaphore("/app/workers", 2).unwrap();
+    let (one, two) = (workers.acquire(1).unwrap(), workers.acquire_timeout(1, LONG).unwrap());
+    assert_ne!(one.fencing_token(), two.fencing_token(), "permits are not entered again");
+    assert!(workers.try_acquire(1).unwrap().is_none());
+    assert_eq!(workers.participants().unwrap().len(), 2);
+    drop((one, two));
+
+    let parts = [client.mutex("/app/one").unwrap(), client.mutex("/app/two").unwrap()];
+    let all = client.multi_lock(&parts).unwrap();
+    let guard = all.acquire().unwrap();
+    assert_eq!(parts[0].acquire().unwrap().release().unwrap(), Release::StillHeld);
+    assert_eq!(all.acquire().unwrap().release().unwrap(), Release::StillHeld);
+    assert!(elsewhere(|| parts[1].try_acquire().unwrap().is_none()));
+    assert_eq!(guard.release().unwrap(), Release::Released);
+
+    let template = client.lock_template("/app/locks").unwrap();
+    let handed = template.clone().with_handoff(Handoff::within(MOMENT)).unwrap();
+    for template in [&template, &template.clone().with_kind(LockKind::Write).unwrap(), &handed] {
+        let nested = template.execute("order", |lock| {
+            template.execute("order", |again| lock.fencing_token() == again.fencing_token())
+        });
+        assert!(nested.unwrap().unwrap());
+    }
+    assert_eq!(client.close().unwrap(), Close::Ended);
+}
+
+#[test]
+fn a_panic_releases() {
+    let server = MemServer::new();
+    let (client, others) = (connect(&server), connect(&server));
+    let mutex = client.mutex(PATH).unwrap();
+    let template = client.lock_template("/app").unwrap();
+    let panics: [&dyn Fn(); 3] = [
+        &|| {
+            let _guard = mutex.acquire().unwrap();
+            panic!("while holding");
+        },
+        &|| mutex.run(|_lock| panic!("while holding")).unwrap(),
+        &|| template.execute("lock", |_lock| panic!("while holding")).unwrap(),
+    ];
+    for panics in panics {
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        let guard = others.mutex(PATH).unwrap().acquire_timeout(LONG).unwrap();
+        assert_eq!(guard.release().unwrap(), Release::Released);
+    }
+    until("nothing is left to remove", || client.pending_cleanups() == 0);
+}
+
+#[test]
+fn a_loss_is_found_between_steps() {
+    let server = MemServer::new();
+    let (client, link) = linked(&server);
+    let guard = client.mutex(PATH).unwrap().acquire().unwrap();
+    guard.check().unwrap();
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| guard.lost().unwrap().kind());
+        link.expire();
+        assert_eq!(watching.join().unwrap(), ErrorKind::SessionLost);
+    });
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::SessionLost);
+    assert_eq!(guard.reenter().unwrap_err().kind(), ErrorKind::SessionLost);
+    assert_eq!(guard.release().unwrap(), Release::AlreadyLost);
+
+    let template = client.lock_template("/app").unwrap();
+    let steps = template.execute_fallible("lock", |lock| -> Result<()> {
+        link.expire();
+        until("the loss is known", || !lock.is_held());
+        lock.check()
+    });
+    assert!(steps.unwrap_err().is_lock_lost());
+    let done = template.execute("lock", |lock| {
+        link.expire();
+        until("the loss is known", || !lock.is_held());
+    });
+    assert!(done.unwrap_err().is_lock_lost(), "its last steps were made without the lock");
+}
+
+#[test]
+fn a_holder_is_asked() {
+    let server = MemServer::new();
+    let (client, others) = (connect(&server), connect(&server));
+    let guard = client.mutex(PATH).unwrap().acquire().unwrap();
+    assert!(!guard.revocation_requested_timeout(MOMENT).unwrap());
+    assert_eq!(others.mutex(PATH).unwrap().request_revocation().unwrap(), 1);
+    assert!(guard.revocation_requested_timeout(LONG).unwrap());
+    guard.revocation_requested().unwrap();
+    let held = client.mutex("/app/other").unwrap().acquire().unwrap();
+    drop(guard);
+    thread::scope(|scope| {
+        let shutdown = scope.spawn(|| client.shutdown(LONG).unwrap());
+        held.revocation_requested().unwrap();
+        held.release().unwrap();
+        assert_eq!(shutdown.join().unwrap().still_held, 0);
+    });
+    assert_eq!(client.mutex(PATH).unwrap().acquire().unwrap_err().kind(), ErrorKind::ShuttingDown);
+}
+
+/// Makes each call that may wait, where waiting is refused.
+fn refused(client: &Client, why: &str) {
+    let mutex = client.mutex(PATH).unwrap();
+    let template = client.lock_template("/app").unwrap();
+    let errors = [
+        mutex.acquire().map(drop),
+        mutex.acquire_timeout(MOMENT).map(drop),
+        mutex.try_acquire().map(drop),
+        mutex.run(|_| ()),
+        mutex.participants().map(drop),
+        mutex.request_revocation().map(drop),
+        template.execute("lock", |_| ()),
+        client.shutdown(MOMENT).map(drop),
+        client.close().map(drop),
+    ];
+    for error in errors.map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::BlockingRefused, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn calls_inside_a_runtime_are_refused() {
+    const WHY: &str = "block a thread of a tokio runtime";
+    let server = MemServer::new();
+    let client = connect(&server);
+    for workers in [0, 2] {
+        let mut builder = Builder::new_multi_thread();
+        let runtime = match workers {
+            0 => Builder::new_current_thread().enable_all().build(),
+            _ => builder.worker_threads(workers).enable_all().build(),
+        };
+        let runtime = runtime.unwrap();
+        runtime.block_on(async { refused(&client, WHY) });
+        let copy = client.clone();
+        runtime.block_on(runtime.spawn(async move { refused(&copy, WHY) })).unwrap();
+        let copy = client.clone();
+        runtime.block_on(runtime.spawn_blocking(move || refused(&copy, WHY))).unwrap();
+        let connected = runtime.block_on(async { blocking::connect("mem://") });
+        assert_eq!(connected.unwrap_err().kind(), ErrorKind::BlockingRefused);
+        // A guard can be dropped there.
+        let (guard, other) = (client.mutex(PATH).unwrap(), client.mutex("/app/other").unwrap());
+        let (guard, other) = (guard.acquire_timeout(LONG).unwrap(), other.acquire_timeout(LONG).unwrap());
+        runtime.block_on(async {
+            assert!(guard.is_held() && guard.check().is_ok());
+            assert_eq!(guard.release().unwrap_err().kind(), ErrorKind::BlockingRefused);
+            drop(other);
+        });
+        until("both are released", || client.pending_cleanups() == 0);
+        assert!(!client.mutex(PATH).unwrap().is_acquired_in_this_process());
+    }
+    client.close().unwrap();
+}
+
+thread_local! {
+    static KEPT: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs a closure when the thread's locals are dropped.
+struct AtTheEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for AtTheEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A panic there would end the process.
+#[test]
+fn a_thread_that_ends_may_drop_everything_and_wait_for_nothing() {
+    let server = MemServer::new();
+    // Whether tokio's own locals, and those of the locks, are gone by then depends on what was used first.
+    for turn in 0..3 {
+        let others = connect(&server);
+        let server = server.clone();
+        let ended = thread::spawn(move || {
+            let use_when = |now| {
+                if turn == now {
+                    KEPT.with_borrow(|_| ());
+                }
+            };
+            use_when(0);
+            let client = connect(&server);
+            use_when(1);
+            let guard: Guard = client.mutex(PATH).unwrap().acquire_timeout(LONG).unwrap();
+            let copy = client.clone();
+            let calls = AtTheEnd(move || {
+                // Held by this thread, which must not wait for itself.
+                let error = copy.mutex(PATH).unwrap().acquire_timeout(LONG).map(drop);
+                if let Err(error) = error {
+                    assert_eq!(error.kind(), ErrorKind::BlockingRefused, "{error}");
+                }
+            });
+            KEPT.with_borrow_mut(|kept| {
+                kept.push(Box::new(calls));
+                kept.push(Box::new(guard));
+                kept.push(Box::new(client));
+            });
+        });
+        ended.join().unwrap();
+        let guard = others.mutex(PATH).unwrap().acquire_timeout(LONG).unwrap();
+        assert_eq!(guard.release().unwrap(), Release::Released);
+    }
+}
+
+/// Whatever was used first, no call panics. The thread wakes a task of a runtime before it uses a lock, so tokio's thread-locals
+/// are destroyed at different times: some before the program's, and some after.
+#[test]
+fn a_thread_that_ends_may_call_anything() {
+    let client = connect(&MemServer::new());
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for turn in 0..3 {
+        let (mine, handle) = (client.clone(), runtime.handle().clone());
+        let ended = thread::spawn(move || {
+            let use_when = |now| {
+                if turn == now {
+                    KEPT.with_borrow(|_| ());
+                }
+            };
+            use_when(0);
+            drop(handle.spawn(async {}));
+            use_when(1);
+            let mutex = mine.mutex(PATH).unwrap();
+            let mut guard = Some(mutex.acquire_timeout(LONG).unwrap());
+            use_when(2);
+            let calls = AtTheEnd(move || {
+                let guard = guard.take().unwrap();
+                let results = [
+                    guard.revocation_requested_timeout(MOMENT).map(drop),
+                    mutex.participants().map(drop),
+                    mutex.request_revocation().map(drop),
+                    guard.release().map(drop),
+                    mutex.acquire_timeout(LONG).map(drop),
+                ];
+                for error in results.into_iter().filter_map(Result::err) {
+                    assert_eq!(error.kind(), ErrorKind::BlockingRefused, "{error}");
+                }
+            });
+            KEPT.with_borrow_mut(|kept| kept.push(Box::new(calls)));
+        });
+        ended.join().unwrap();
+        let guard = client.mutex(PATH).unwrap().acquire_timeout(LONG).unwrap();
+        assert_eq!(guard.release().unwrap(), Release::Released);
+    }
+}
+
+/// Runs in a separate process, which ends while it holds locks and waits for others.
+#[test]
+#[ignore = "run by another test in a process of its own"]
+fn child_that_ends() {
+    static KEPT: std::sync::OnceLock<Client> = std::sync::OnceLock::new();
+    let client = connect(&MemServer::new());
+    let _ = KEPT.set(client.clone());
+    let guard = client.mutex(PATH).unwrap().acquire().unwrap();
+    let waits = client.clone();
+    thread::spawn(move || waits.mutex(PATH).unwrap().acquire().map(drop));
+    until("another thread waits", || client.as_async().pending_cleanups() == 0);
+    thread::sleep(MOMENT);
+    println!("ends");
+    std::mem::forget(guard);
+    std::process::exit(42);
+}
+
+#[tokio::test]
+async fn a_process_ends_while_its_threads_hold_and_wait() {
+    limit(async {
+        let mut child = Process::spawn_test(concat!(module_path!(), "::child_that_ends"), &[]);
+        child.line_after("ends").await;
+        assert_eq!(child.wait().await, 42);
+    })
+    .await;
+}
+
+/// Runs in a separate process, which forks while it holds a lock. The child gets errors, drops what it has, and connects again.
+#[test]
+#[ignore = "run by another test in a process of its own"]
+fn child_that_forks() {
+    let url = std::env::var("FORK_URL").unwrap();
+    let client = blocking::connect(&url).unwrap();
+    let mutex = client.mutex(PATH).unwrap();
+    let guard = mutex.acquire().unwrap();
+    let context = guard.guards()[0].context();
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            // Nobody waits for a child that hangs.
+            thread::spawn(|| {
+                thread::sleep(LONG);
+                std::process::exit(3);
+            });
+            let errors = [
+                mutex.try_acquire().map(drop),
+                client.mutex("/app/other").unwrap().acquire().map(drop),
+                client.close().map(drop),
+            ];
+            let is_refused = |error: &zlock::Error| {
+                error.kind() == ErrorKind::BlockingRefused && error.to_string().contains("was forked")
+            };
+            let is_ready = client.health().is_ready();
+            let are_refused = !is_ready && errors.iter().all(|error| error.as_ref().is_err_and(is_refused));
+            drop((guard, mutex, client, context));
+            let own = blocking::connect("mem://").unwrap();
+            let acquired = own.mutex(PATH).unwrap().acquire().and_then(Guard::release);
+            // Not by a panic: no thread of the child's test harness would notice it.
+            std::process::exit(if are_refused && acquired.is_ok() { 0 } else { 1 });
+        }
+        fork::Fork::Parent(child) => {
+            let status = fork::waitpid(child).unwrap();
+            assert_eq!(status, 0, "as waitpid returns it");
+            let others = blocking::connect(&url).unwrap();
+            assert!(guard.is_held() && context.is_held());
+            assert!(others.mutex(PATH).unwrap().try_acquire().unwrap().is_none(), "the child released it");
+            assert_eq!(guard.release().unwrap(), Release::Released);
+        }
+    }
+    println!("forked");
+}
+
+async fn forks(url: &str) {
+    limit(async {
+        let mut child =
+            Process::spawn_test(concat!(module_path!(), "::child_that_forks"), &[("FORK_URL", url)]);
+        child.line_after("forked").await;
+        assert_eq!(child.wait().await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_fork_on_mem() {
+    forks("mem://forks").await;
+}
+
+#[tokio::test]
+async fn a_fork_on_zookeeper() {
+    let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
+    forks(&format!("zk://{}/forks", server.connect_string())).await;
+}
+
+/// On every store: threads of two clients count without atomicity.
+fn counts(url: &str) {
+    let counter = std::sync::Mutex::new(0);
+    let clients = [blocking::connect(url).unwrap(), blocking::connect(url).unwrap()];
+    thread::scope(|scope| {
+        for client in clients.iter().cycle().take(8) {
+            let counter = &counter;
+            scope.spawn(move || {
+                let mutex = client.mutex("/app/counter").unwrap();
+                for _ in 0..5 {
+                    let guard = mutex.acquire_timeout(LONG).unwrap();
+                    let count = *counter.try_lock().unwrap();
+                    thread::yield_now();
+                    *counter.try_lock().unwrap() = count + 1;
+                    assert_eq!(guard.release().unwrap(), Release::Released);
+                }
+            });
+        }
+    });
+    assert_eq!(*counter.lock().unwrap(), 40);
+    for client in clients {
+        assert_eq!(client.close().unwrap(), Close::Ended);
+    }
+}
+
+#[test]
+fn counts_on_mem() {
+    counts("mem://counts");
+}
+
+#[tokio::test]
+async fn counts_on_zookeeper() {
+    let Some(server) = zlock_testkit::zookeeper_or_skip().await else { return };
+    let url = format!("zk://{}/blocking", server.connect_string());
+    thread::spawn(move || counts(&url)).join().unwrap();
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn counts_on_etcd() {
+    let Some(server) = zlock_testkit::etcd_or_skip().await else { return };
+    let url = format!("etcd://{}/blocking", server.connect_string());
+    thread::spawn(move || counts(&url)).join().unwrap();
+}

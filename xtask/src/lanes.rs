@@ -10,11 +10,12 @@ use crate::programs::Program;
 const LANES: usize = 4;
 
 /// The programs that start clusters or use every core. No two of them run at once.
-const HEAVY: [(&str, &str); 5] = [
+const HEAVY: [(&str, &str); 6] = [
     ("zlock-cli", "tests/loss.rs"),
     ("zlock-proof", "src/main.rs"),
     ("zlock-proof", "tests/chaos.rs"),
     ("zlock-tests", "tests/clusters/main.rs"),
+    ("zlock-tests", "tests/connect/main.rs"),
     ("zlock-tests", "tests/interop/main.rs"),
 ];
 

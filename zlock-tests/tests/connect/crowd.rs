@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zlock_core::{CoordinationBackend, Result, Session, SessionState};
@@ -10,6 +11,9 @@ use zlock_testkit::{Cut, FaultProxy, Flow, limit_to, until};
 
 pub const SECOND: Duration = Duration::from_secs(1);
 pub const MINUTE: Duration = Duration::from_secs(60);
+
+/// A small machine is too slow for two crowds at the same time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// A server on which nothing else happens, behind a proxy.
 pub trait Site {
@@ -58,6 +62,7 @@ async fn connect<S: Site>(site: &S, clients: usize) -> Vec<S::Backend> {
 
 /// A crowd that connects to a late server is served, at a bounded number of sessions.
 pub async fn is_served<S: Site>() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     limit_to(3 * MINUTE, async {
         let (crowd, site) = (crowd(), S::start().await);
         site.proxy().to_client(Flow::Delay(3 * SECOND));
@@ -77,6 +82,7 @@ pub async fn is_served<S: Site>() {
 
 /// A crowd whose sessions ended during an outage is back soon after it, at a bounded number of sessions.
 pub async fn returns_after_an_outage<S: Site>() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     limit_to(4 * MINUTE, async {
         let (crowd, site) = (crowd(), S::start().await);
         let clients = connect(&site, crowd).await;

@@ -18,8 +18,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_secs(3);
 
 /// Its first label is too long for a name, so that no name server is asked: its answer may take longer than a test.
-const NO_NAME: &str =
-    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.invalid:2379";
+const NO_NAME: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.invalid:2379";
 
 async fn refused(options: EtcdOptions) -> Error {
     let error = EtcdBackend::connect(options).await.unwrap_err();

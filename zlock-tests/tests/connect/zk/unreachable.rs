@@ -25,8 +25,7 @@ const SHORT: Duration = Duration::from_secs(3);
 const LONGER: Duration = Duration::from_secs(15);
 
 /// Its first label is too long for a name, so that no name server is asked: its answer may take longer than a test.
-const NO_NAME: &str =
-    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.invalid:2181";
+const NO_NAME: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.invalid:2181";
 
 async fn refused(options: ZkOptions) -> Error {
     let error = ZkBackend::connect(options).await.unwrap_err();

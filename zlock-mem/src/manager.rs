@@ -158,9 +158,13 @@ impl Shared {
         self.server.lock().links.get(&self.client).is_some_and(|link| link.connected)
     }
 
+    /// Gives up the connection, with the requests on their way, unless the backend is closed: one of them may then be the
+    /// request that ends the session, which this task learns of later.
     fn hang_up(&self) {
         self.server.with(|state, _| {
-            if let Some(link) = state.links.get_mut(&self.client) {
+            if let Some(link) = state.links.get_mut(&self.client)
+                && self.sessions.closed().is_none()
+            {
                 link.hang_up();
             }
         });

@@ -19,8 +19,8 @@ const CRATES: [(&str, &str); 6] = [
     ("zlock-zk", "zlock-zk"),
 ];
 
-/// Modules that may change in any version.
-const UNLISTED: [&str; 1] = ["queue"];
+/// Folders and files that may change in any version.
+const UNLISTED: [&str; 3] = ["src/queue", "keys/names.rs", "queues/alone.rs"];
 
 /// Writes the listings.
 pub(crate) fn write() -> Result {
@@ -82,8 +82,10 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result {
     let failed = |e| format!("{}: {e}", folder.display());
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() && !UNLISTED.contains(&stem.as_str()) {
+        if UNLISTED.iter().any(|unlisted| path.ends_with(unlisted)) {
+            continue;
+        }
+        if path.is_dir() {
             rust_files(&path, files)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             files.push(path);

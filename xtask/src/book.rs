@@ -2,6 +2,7 @@
 
 use crate::docs;
 use crate::run::{Result, command, run, target};
+use crate::texts::markdown;
 use crate::tools::Tool;
 use crate::{diagrams, links};
 
@@ -17,7 +18,7 @@ const MDBOOK: Tool = Tool {
 pub(crate) fn book() -> Result {
     diagrams::write()?;
     let mut found = Vec::new();
-    links::check(&docs::markdown()?, &mut found)?;
+    links::check(&markdown()?, &mut found)?;
     docs::report(&found)?;
     run(command(&MDBOOK.path()?, &["build", "docs/guide"]))?;
     println!("{}", target().join("guide/index.html").display());

@@ -2,6 +2,7 @@
 
 use crate::api;
 use crate::arrows;
+use crate::circles;
 use crate::docs;
 use crate::planted;
 use crate::run::{Result, cargo, run};
@@ -19,6 +20,7 @@ pub(crate) fn ci() -> Result {
     run(cargo(&["fmt", "--all", "--check"]))?;
     println!("\n$ who depends on whom");
     arrows::check()?;
+    circles::check()?;
     println!("\n$ the public API is that of docs/api");
     api::check()?;
     println!("\n$ the documentation: links, sentences, diagrams, spelling");

@@ -1,9 +1,8 @@
 //! Automatic checks of the documentation: links, spelling, the length of sentences, phrases that the house style avoids, figures
 //! that are not those of their tables, tests that do not exist, and diagrams that do not match their texts.
 
-use std::fs;
-
-use crate::run::{Result, command, output, root, run};
+use crate::run::{Result, command, run};
+use crate::texts::{markdown, prose_lines, texts};
 use crate::tools::Tool;
 use crate::{diagrams, figures, links, scenarios};
 
@@ -50,12 +49,6 @@ const TYPOS: Tool = Tool {
     install: &["--debug", "--config", "profile.dev.debug=false"],
 };
 
-/// A file, by its path in the workspace.
-pub(crate) struct Text {
-    pub(crate) path: String,
-    pub(crate) text: String,
-}
-
 /// Checks everything.
 pub(crate) fn check() -> Result {
     let (markdown, mut found) = (markdown()?, Vec::new());
@@ -82,24 +75,6 @@ pub(crate) fn report(found: &[String]) -> Result {
     }
 }
 
-/// The Markdown files of the workspace.
-pub(crate) fn markdown() -> Result<Vec<Text>> {
-    texts(".md")
-}
-
-/// Returns the files that git tracks or would add.
-fn texts(suffix: &str) -> Result<Vec<Text>> {
-    let list =
-        output(command("git", &["ls-files", "--deduplicate", "--cached", "--others", "--exclude-standard"]))?;
-    let paths = list.lines().filter(|path| path.ends_with(suffix) && root().join(path).exists());
-    paths
-        .map(|path| {
-            let text = fs::read_to_string(root().join(path)).map_err(|e| format!("{path}: {e}"))?;
-            Ok(Text { path: path.to_owned(), text })
-        })
-        .collect()
-}
-
 /// Returns `true` for a source file of a published crate, except tests and the suites.
 fn is_published(path: &str) -> bool {
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
@@ -107,17 +82,7 @@ fn is_published(path: &str) -> bool {
     PUBLISHED.contains(&first) && is_source
 }
 
-/// Returns the lines outside of code blocks, with their numbers.
-pub(crate) fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut in_code = false;
-    text.lines().enumerate().filter_map(move |(n, line)| {
-        let fence = line.trim_start().starts_with("```");
-        in_code ^= fence;
-        (!in_code && !fence).then_some((n + 1, line))
-    })
-}
-
-/// Returns such lines of the doc comments in a Rust file. An empty line separates two comments.
+/// Returns the lines of the doc comments in a Rust file outside of code blocks, with their numbers. An empty line separates two comments.
 fn doc_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(n, line)| {

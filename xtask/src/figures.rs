@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::docs::prose_lines;
 use crate::planted;
 use crate::run::{Result, root};
+use crate::texts::prose_lines;
 
 /// The file with the tables, and the guide's page.
 const SOURCE: &str = "docs/CORRECTNESS.md";

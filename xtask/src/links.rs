@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::docs::{Text, prose_lines};
 use crate::run::{Result, root};
+use crate::texts::{Text, prose_lines};
 
 const GUIDE: &str = "docs/guide/src";
 

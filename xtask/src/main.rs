@@ -4,6 +4,7 @@ mod api;
 mod arrows;
 mod book;
 mod ci;
+mod circles;
 mod diagrams;
 mod docs;
 mod figures;
@@ -18,6 +19,7 @@ mod scenarios;
 mod setup;
 mod summary;
 mod test;
+mod texts;
 mod tools;
 
 use std::process::ExitCode;
@@ -39,7 +41,7 @@ cargo xtask planted [BUG..]               plants deliberate bugs, and reports ho
 cargo xtask planted --store zk|etcd [BUG..]
                                           plants bugs in a backend, and reports those that ten minutes of `chaos` find
 cargo xtask model [--quick] [--traces] [TABLE..]
-                                          runs the queue engine under a model checker, for minutes or for seconds
+                                          runs pure states of the locks under a model checker, for minutes or for seconds
 
 ZLOCK_TEST_SERVERS=require|auto|off selects how `test` treats tests on real servers: require fails them if the server
 is not installed, auto skips them then (the default), and off always skips them.

@@ -184,6 +184,12 @@ fn copy_folder(from: &Path, to: &Path) -> Result {
             }
         }
     }
+    // A file that was moved would otherwise be in the copy twice.
+    let is_gone = |copy: &&PathBuf| !from.join(copy.file_name().unwrap_or_default()).exists();
+    for copy in list(to)?.iter().filter(is_gone) {
+        let removed = if copy.is_dir() { fs::remove_dir_all(copy) } else { fs::remove_file(copy) };
+        removed.map_err(|e| format!("{}: {e}", copy.display()))?;
+    }
     Ok(())
 }
 

@@ -20,7 +20,10 @@ pub(crate) fn bench(args: &[String]) -> Result {
 
 /// `cargo xtask sim` and `cargo xtask model`. `args` begins with the task.
 pub(crate) fn proof(args: &[String]) -> Result {
-    become_program("zlock-proof", &["--release"], args)
+    // Only the models have etcd's client, which needs protoc to build.
+    let is_model = args.first().is_some_and(|task| task == "model");
+    let options: &[_] = if is_model { &["--release", "--features", "model"] } else { &["--release"] };
+    become_program("zlock-proof", options, args)
 }
 
 /// `cargo xtask chaos`. `args` begins with the task.

@@ -18,8 +18,8 @@ pub(crate) fn everything() -> Vec<&'static str> {
         return vec!["--workspace", "--all-features"];
     }
     println!(
-        "SKIPPED all of etcd, and the command, which has it: its client needs protoc and google/protobuf/*.proto to build \
-         (apt-get install protobuf-compiler libprotobuf-dev)"
+        "SKIPPED all of etcd, and the command and the models, which have it: its client needs protoc and \
+         google/protobuf/*.proto to build (apt-get install protobuf-compiler libprotobuf-dev)"
     );
     let features =
         "zlock/zk-tls,zlock/zk-sasl,zlock/srv,zlock-tests/zk-tls,zlock-tests/zk-sasl,zlock-tests/srv";

@@ -3,7 +3,9 @@
 use std::process::Command;
 
 use crate::drive::{Measured, Sample};
-use crate::workload::GROWTH;
+
+/// The workload that shows its rate in each tenth.
+pub(crate) const GROWTH: &str = "growth";
 
 /// Returns the servers' counters as JSON, or `null` without a script that prints them.
 pub(crate) fn snap(store: &str) -> String {

@@ -8,7 +8,7 @@ use zlock::backend::{CoordinationBackend, LockPath};
 use zlock::{Client, Handoff, InterProcessMutex, Lock, Release};
 
 use crate::drive::{Measured, Sample, Task, Turn, drive};
-use crate::report::{print, scaled, snap};
+use crate::report::{GROWTH, print, scaled, snap};
 use crate::store::Store;
 use crate::{fleet, overload};
 
@@ -34,8 +34,6 @@ pub(crate) const ALL: [&str; 17] = [
 
 /// These take long, or measure something else than the time of an operation, so they run only if named.
 pub(crate) const ONLY_NAMED: [&str; 3] = [GROWTH, FLEET, OVERLOAD];
-
-pub(crate) const GROWTH: &str = "growth";
 
 pub(crate) const FLEET: &str = "fleet";
 

@@ -5,6 +5,9 @@
 mod chaos;
 #[cfg(feature = "chaos")]
 mod history;
+mod kind;
+mod locks;
+#[cfg(feature = "model")]
 mod model;
 mod sim;
 
@@ -15,6 +18,7 @@ fn main() -> ExitCode {
     let (task, rest) = args.split_first().map_or(("", &[][..]), |(task, rest)| (task.as_str(), rest));
     match task {
         "sim" => sim::run(rest),
+        #[cfg(feature = "model")]
         "model" => model::run(rest),
         #[cfg(feature = "chaos")]
         "chaos" => chaos::run(rest),

@@ -24,6 +24,7 @@ mod journal;
 mod limit;
 #[cfg(feature = "mem")]
 pub mod mem;
+mod notice;
 mod policy;
 mod port;
 mod process;

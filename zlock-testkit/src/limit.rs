@@ -30,7 +30,7 @@ pub async fn limit_to<T>(time: Duration, body: impl Future<Output = T>) -> T {
     let name = test_name();
     std::thread::spawn(move || {
         if watch.recv_timeout(time + GRACE) == Err(RecvTimeoutError::Timeout) {
-            crate::policy::say(&format!("test {name} blocks its runtime for more than {time:?}: aborting"));
+            crate::notice::say(&format!("test {name} blocks its runtime for more than {time:?}: aborting"));
             std::process::abort();
         }
     });

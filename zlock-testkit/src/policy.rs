@@ -1,8 +1,8 @@
 //! The policy for tests whose server is not installed.
 
-use std::io::Write;
 use std::process::Command;
 
+use crate::notice::say;
 use crate::server::{Etcd, ZooKeeper, dns, etcd, zookeeper};
 
 /// The beginning of a line about a skipped test. `cargo xtask test` counts these lines.
@@ -99,10 +99,4 @@ pub async fn etcd_or_skip() -> Option<&'static Etcd> {
 
 pub(crate) fn test_name() -> String {
     std::thread::current().name().unwrap_or("a test").to_owned()
-}
-
-/// Writes a line to standard error, bypassing libtest, which hides the output of `eprintln!` in passing tests. Writes it in
-/// one piece, so that output of other tests does not mix with it.
-pub(crate) fn say(line: &str) {
-    let _ = std::io::stderr().write_all(format!("\n{line}\n").as_bytes());
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::policy::say;
+use crate::notice::say;
 
 /// The time after which a condition is considered never to become true.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -13,19 +13,16 @@
 //! further deletes of the node compare its create revision.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use zlock_core::NodeId;
 
 /// The maximum number of plain deletes of a session without an answer. Each may keep a name, and that is memory.
 const MAX_PLAIN: usize = 1000;
 
-/// The names that a session uses at present.
-#[derive(Debug, Default)]
-pub(crate) struct Names(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
+/// The names that a session uses at present, which a model checker runs as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Names {
     places: BTreeMap<NodeId, NamedPlace>,
     /// Only contains paths on which a number is used, or never to be used again.
     paths: BTreeMap<Arc<str>, Numbers>,
@@ -34,13 +31,14 @@ struct State {
 }
 
 /// A node's place in a queue.
-#[derive(Clone, Debug)]
-pub(crate) struct NamedPlace {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NamedPlace {
     /// The common prefix of the keys of its queue.
-    pub(crate) prefix: Arc<str>,
-    pub(crate) number: u32,
+    pub prefix: Arc<str>,
+    /// The number that is its name.
+    pub number: u32,
     /// The revision at which the node was created, if that is known.
-    pub(crate) created: Option<i64>,
+    pub created: Option<i64>,
     /// The latest fence carried by a delete that voids creates of the node. `None` if there was no such delete.
     voided: Option<i64>,
     /// Whether a plain delete was sent that was not answered.
@@ -48,7 +46,7 @@ pub(crate) struct NamedPlace {
 }
 
 /// The numbers of one path.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Numbers {
     used: BTreeMap<u32, Use>,
     /// The numbers that were used before and are free again.
@@ -59,7 +57,7 @@ struct Numbers {
     is_spoiled: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Use {
     node_id: NodeId,
     /// As in its [`NamedPlace`]. A listing is compared with all nodes of its path.
@@ -77,7 +75,119 @@ impl Numbers {
     }
 }
 
-impl State {
+impl Names {
+    /// Returns the number of the node with this ID in the queue whose keys begin with `prefix`: its current number, or else
+    /// the smallest that is free.
+    pub fn take(&mut self, prefix: &str, node_id: &NodeId) -> u32 {
+        if let Some(place) = self.places.get(node_id) {
+            return place.number;
+        }
+        let prefix: Arc<str> =
+            self.paths.get_key_value(prefix).map_or_else(|| prefix.into(), |(known, _)| known.clone());
+        let number = self.paths.entry(prefix.clone()).or_default().take(node_id);
+        let place = NamedPlace { prefix, number, created: None, voided: None, is_plain_unanswered: false };
+        self.places.insert(node_id.clone(), place);
+        number
+    }
+
+    /// Gives the node another number because another client has a key of that name. The old number is not used again
+    /// until all places of the path are free.
+    pub fn take_another(&mut self, node_id: &NodeId) {
+        if let Some(place) = self.places.get_mut(node_id)
+            && let Some(numbers) = self.paths.get_mut(&place.prefix)
+        {
+            numbers.used.remove(&place.number);
+            place.number = numbers.take(node_id);
+        }
+    }
+
+    /// Records the revision at which the node was created.
+    pub fn created(&mut self, node_id: &NodeId, revision: i64) {
+        let Some(place) = self.places.get_mut(node_id) else { return };
+        place.created = Some(revision);
+        let numbers = self.paths.get_mut(&place.prefix);
+        if let Some(used) = numbers.and_then(|numbers| numbers.used.get_mut(&place.number)) {
+            used.created = place.created;
+        }
+    }
+
+    /// Returns the place of the node with this ID.
+    pub fn get(&self, node_id: &NodeId) -> Option<NamedPlace> {
+        self.places.get(node_id).cloned()
+    }
+
+    /// Records that a delete is about to be sent that voids creates of the node if this is the fence. Returns `false` if
+    /// another delete was answered meanwhile, since the name may be another node's.
+    pub fn void(&mut self, node_id: &NodeId, fence: i64) -> bool {
+        let Some(place) = self.places.get_mut(node_id) else { return false };
+        place.voided = place.voided.max(Some(fence));
+        true
+    }
+
+    /// Records that a plain delete of the node that was created at this revision is about to be sent. Returns `false` if that
+    /// delete must compare the revision, because another one was sent before or too many are without an answer.
+    pub fn begin_plain(&mut self, node_id: &NodeId, created: i64) -> bool {
+        let Some(place) = self.places.get_mut(node_id) else { return false };
+        let is_first = place.created == Some(created) && place.voided.is_none() && !place.is_plain_unanswered;
+        let is_plain = is_first && self.plain < MAX_PLAIN;
+        if is_plain {
+            place.is_plain_unanswered = true;
+            self.plain += 1;
+        }
+        is_plain
+    }
+
+    /// Records that the plain delete of the node was answered, or will never take effect.
+    pub fn end_plain(&mut self, node_id: &NodeId) {
+        let place = self.places.get_mut(node_id).filter(|place| place.is_plain_unanswered);
+        if let Some(place) = place {
+            place.is_plain_unanswered = false;
+            self.plain -= 1;
+        }
+    }
+
+    /// Frees the name of a node whose creates were voided by raising the fence to this revision. The name stays taken if a
+    /// delete in flight carries this fence or a later one, because that delete may still take effect.
+    pub fn voided(&mut self, node_id: &NodeId, raised: i64) {
+        let is_over = |place: &NamedPlace| place.created.is_none() && place.voided < Some(raised);
+        if self.places.get(node_id).is_some_and(is_over) {
+            self.remove(node_id);
+        }
+    }
+
+    /// Frees the name of a node that was created at this revision, or whose create has failed. The name stays taken if the
+    /// recorded revision differs, or if a delete that voids the node's creates was sent meanwhile. It is never used again if a
+    /// plain delete has no answer.
+    pub fn free(&mut self, node_id: &NodeId, created: Option<i64>) {
+        let is_it = |place: &NamedPlace| place.created == created && place.voided.is_none();
+        if self.places.get(node_id).is_some_and(is_it) {
+            self.remove(node_id);
+        }
+    }
+
+    /// Returns the ID of the node that has this number in this queue, and was created at this revision.
+    pub fn find(&self, prefix: &str, number: u32, created: i64) -> Option<NodeId> {
+        let used = self.paths.get(prefix)?.used.get(&number)?;
+        (used.created == Some(created)).then(|| used.node_id.clone())
+    }
+
+    /// Returns the IDs of nodes whose keys are in a list: prefixes and numbers.
+    pub fn with_keys<'a>(&self, keys: impl Iterator<Item = (&'a str, u32)>) -> BTreeSet<NodeId> {
+        let find =
+            |(prefix, number): (&str, u32)| Some(self.paths.get(prefix)?.used.get(&number)?.node_id.clone());
+        keys.filter_map(find).collect()
+    }
+
+    /// Returns the IDs of the nodes of this queue that were created and are not `present`: numbers, with the revisions
+    /// at which those were created.
+    pub fn missing(&self, prefix: &str, present: &BTreeMap<u32, i64>) -> BTreeSet<NodeId> {
+        let Some(numbers) = self.paths.get(prefix) else { return BTreeSet::new() };
+        let is_missing = |(number, used): &(&u32, &Use)| {
+            used.created.is_some() && used.created.as_ref() != present.get(number)
+        };
+        numbers.used.iter().filter(is_missing).map(|(_, used)| used.node_id.clone()).collect()
+    }
+
     fn remove(&mut self, node_id: &NodeId) {
         let Some(NamedPlace { prefix, number, is_plain_unanswered, .. }) = self.places.remove(node_id) else {
             return;
@@ -95,135 +205,6 @@ impl State {
     }
 }
 
-impl Names {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the number of the node with this ID in the queue whose keys begin with `prefix`: its current number, or else
-    /// the smallest that is free.
-    pub(crate) fn take(&self, prefix: &str, node_id: &NodeId) -> u32 {
-        let state = &mut *self.lock();
-        if let Some(place) = state.places.get(node_id) {
-            return place.number;
-        }
-        let prefix: Arc<str> =
-            state.paths.get_key_value(prefix).map_or_else(|| prefix.into(), |(known, _)| known.clone());
-        let number = state.paths.entry(prefix.clone()).or_default().take(node_id);
-        let place = NamedPlace { prefix, number, created: None, voided: None, is_plain_unanswered: false };
-        state.places.insert(node_id.clone(), place);
-        number
-    }
-
-    /// Gives the node another number because another client has a key of that name. The old number is not used again
-    /// until all places of the path are free.
-    pub(crate) fn take_another(&self, node_id: &NodeId) {
-        let state = &mut *self.lock();
-        if let Some(place) = state.places.get_mut(node_id)
-            && let Some(numbers) = state.paths.get_mut(&place.prefix)
-        {
-            numbers.used.remove(&place.number);
-            place.number = numbers.take(node_id);
-        }
-    }
-
-    /// Records the revision at which the node was created.
-    pub(crate) fn created(&self, node_id: &NodeId, revision: i64) {
-        let state = &mut *self.lock();
-        let Some(place) = state.places.get_mut(node_id) else { return };
-        place.created = Some(revision);
-        let numbers = state.paths.get_mut(&place.prefix);
-        if let Some(used) = numbers.and_then(|numbers| numbers.used.get_mut(&place.number)) {
-            used.created = place.created;
-        }
-    }
-
-    /// Returns the place of the node with this ID.
-    pub(crate) fn get(&self, node_id: &NodeId) -> Option<NamedPlace> {
-        self.lock().places.get(node_id).cloned()
-    }
-
-    /// Records that a delete is about to be sent that voids creates of the node if this is the fence. Returns `false` if
-    /// another delete was answered meanwhile, since the name may be another node's.
-    pub(crate) fn void(&self, node_id: &NodeId, fence: i64) -> bool {
-        let state = &mut *self.lock();
-        let Some(place) = state.places.get_mut(node_id) else { return false };
-        place.voided = place.voided.max(Some(fence));
-        true
-    }
-
-    /// Records that a plain delete of the node that was created at this revision is about to be sent. Returns `false` if that
-    /// delete must compare the revision, because another one was sent before or too many are without an answer.
-    pub(crate) fn begin_plain(&self, node_id: &NodeId, created: i64) -> bool {
-        let state = &mut *self.lock();
-        let Some(place) = state.places.get_mut(node_id) else { return false };
-        let is_first = place.created == Some(created) && place.voided.is_none() && !place.is_plain_unanswered;
-        let is_plain = is_first && state.plain < MAX_PLAIN;
-        if is_plain {
-            place.is_plain_unanswered = true;
-            state.plain += 1;
-        }
-        is_plain
-    }
-
-    /// Records that the plain delete of the node was answered, or will never take effect.
-    pub(crate) fn end_plain(&self, node_id: &NodeId) {
-        let state = &mut *self.lock();
-        let place = state.places.get_mut(node_id).filter(|place| place.is_plain_unanswered);
-        if let Some(place) = place {
-            place.is_plain_unanswered = false;
-            state.plain -= 1;
-        }
-    }
-
-    /// Frees the name of a node whose creates were voided by raising the fence to this revision. The name stays taken if a
-    /// delete in flight carries this fence or a later one, because that delete may still take effect.
-    pub(crate) fn voided(&self, node_id: &NodeId, raised: i64) {
-        let state = &mut *self.lock();
-        let is_over = |place: &NamedPlace| place.created.is_none() && place.voided < Some(raised);
-        if state.places.get(node_id).is_some_and(is_over) {
-            state.remove(node_id);
-        }
-    }
-
-    /// Frees the name of a node that was created at this revision, or whose create has failed. The name stays taken if the
-    /// recorded revision differs, or if a delete that voids the node's creates was sent meanwhile. It is never used again if a
-    /// plain delete has no answer.
-    pub(crate) fn free(&self, node_id: &NodeId, created: Option<i64>) {
-        let state = &mut *self.lock();
-        let is_it = |place: &NamedPlace| place.created == created && place.voided.is_none();
-        if state.places.get(node_id).is_some_and(is_it) {
-            state.remove(node_id);
-        }
-    }
-
-    /// Returns the ID of the node that has this number in this queue, and was created at this revision.
-    pub(crate) fn find(&self, prefix: &str, number: u32, created: i64) -> Option<NodeId> {
-        let state = self.lock();
-        let used = state.paths.get(prefix)?.used.get(&number)?;
-        (used.created == Some(created)).then(|| used.node_id.clone())
-    }
-
-    /// Returns the IDs of nodes whose keys are in a list: prefixes and numbers.
-    pub(crate) fn with_keys<'a>(&self, keys: impl Iterator<Item = (&'a str, u32)>) -> BTreeSet<NodeId> {
-        let state = self.lock();
-        let find =
-            |(prefix, number): (&str, u32)| Some(state.paths.get(prefix)?.used.get(&number)?.node_id.clone());
-        keys.filter_map(find).collect()
-    }
-
-    /// Returns the IDs of the nodes of this queue that were created and are not `present`: numbers, with the revisions
-    /// at which those were created.
-    pub(crate) fn missing(&self, prefix: &str, present: &BTreeMap<u32, i64>) -> BTreeSet<NodeId> {
-        let state = self.lock();
-        let Some(numbers) = state.paths.get(prefix) else { return BTreeSet::new() };
-        let is_missing = |(number, used): &(&u32, &Use)| {
-            used.created.is_some() && used.created.as_ref() != present.get(number)
-        };
-        numbers.used.iter().filter(is_missing).map(|(_, used)| used.node_id.clone()).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_smallest_free_number_is_taken() {
-        let (names, [a, b, c, d]) = (Names::default(), ids());
+        let (mut names, [a, b, c, d]) = (Names::default(), ids());
         assert_eq!([&a, &b, &c].map(|id| names.take("/x/", id)), [0, 1, 2]);
         assert_eq!((names.take("/x/", &b), names.take("/y/", &d)), (1, 0));
         names.free(&b, None);
@@ -246,7 +227,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_its_last_use_frees_a_name() {
-        let (names, [a, b]) = (Names::default(), ids());
+        let (mut names, [a, b]) = (Names::default(), ids());
         names.take("/x/", &a);
         names.created(&a, 7);
         names.free(&a, None);
@@ -259,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_delete_that_may_still_take_effect_keeps_the_name() {
-        let (names, [a]) = (Names::default(), ids());
+        let (mut names, [a]) = (Names::default(), ids());
         names.take("/x/", &a);
         assert!(names.void(&a, 0) && names.void(&a, 5) && names.void(&a, 0));
         names.voided(&a, 5);
@@ -270,24 +251,24 @@ mod tests {
 
     #[test]
     fn a_name_with_a_plain_delete_without_an_answer_is_never_used_again() {
-        let (names, [a, b, c]) = (Names::default(), ids());
-        let take = |id, created| {
+        let (mut names, [a, b, c]) = (Names::default(), ids());
+        let take = |names: &mut Names, id, created| {
             let number = names.take("/x/", id);
             names.created(id, created);
             number
         };
-        take(&a, 5);
+        take(&mut names, &a, 5);
         assert!(!names.begin_plain(&a, 6) && names.begin_plain(&a, 5) && !names.begin_plain(&a, 5));
         names.end_plain(&a);
         names.free(&a, Some(5));
-        assert_eq!(take(&b, 6), 0);
+        assert_eq!(take(&mut names, &b, 6), 0);
         assert!(names.begin_plain(&b, 6));
         names.free(&b, Some(6));
         // The answer to the plain delete comes too late.
         names.end_plain(&b);
         names.free(&b, Some(6));
         for created in 7..10 {
-            assert_eq!(take(&c, created), 1);
+            assert_eq!(take(&mut names, &c, created), 1);
             assert!(names.begin_plain(&c, created));
             names.end_plain(&c);
             names.free(&c, Some(created));
@@ -296,8 +277,8 @@ mod tests {
 
     #[test]
     fn a_session_spoils_a_limited_number_of_names() {
-        let names = Names::default();
-        let spoil = |n: usize| {
+        let mut names = Names::default();
+        let mut spoil = |n: usize| {
             let (id, created) = (NodeId::new(n.to_string()), Some(1));
             names.take(&format!("/{n}/"), &id);
             names.created(&id, 1);
@@ -305,13 +286,14 @@ mod tests {
             names.free(&id, created);
             is_plain
         };
-        assert_eq!((0..2 * MAX_PLAIN).filter(|n| spoil(*n)).count(), MAX_PLAIN);
-        assert_eq!(names.lock().paths.len(), MAX_PLAIN);
+        let spoiled = (0..2 * MAX_PLAIN).map(&mut spoil).filter(|is_plain| *is_plain).count();
+        assert_eq!(spoiled, MAX_PLAIN);
+        assert_eq!(names.paths.len(), MAX_PLAIN);
     }
 
     #[test]
     fn a_name_of_another_client_is_left_out() {
-        let (names, [a, b]) = (Names::default(), ids());
+        let (mut names, [a, b]) = (Names::default(), ids());
         names.take("/x/", &a);
         names.take_another(&a);
         assert_eq!((names.take("/x/", &a), names.take("/x/", &b)), (1, 2));
@@ -321,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_was_created_and_is_not_there_any_more() {
-        let (names, [a, b, c, d]) = (Names::default(), ids());
+        let (mut names, [a, b, c, d]) = (Names::default(), ids());
         for id in [&a, &b, &c] {
             names.take("/x/", id);
         }
@@ -338,7 +320,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_of_what_was_used_before() {
-        let (names, [a, b]) = (Names::default(), ids());
+        let (mut names, [a, b]) = (Names::default(), ids());
         for n in 0..100 {
             let path = format!("/{n}/");
             names.take(&path, &a);
@@ -347,7 +329,6 @@ mod tests {
             names.free(&a, None);
             names.free(&b, None);
         }
-        let state = names.lock();
-        assert!(state.places.is_empty() && state.paths.is_empty());
+        assert!(names.places.is_empty() && names.paths.is_empty());
     }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn create(
         && created.is_err()
         && !operation.budget.ambiguous
     {
-        live.names.free(node_id, None);
+        live.names().free(node_id, None);
     }
     created
 }
@@ -101,7 +101,7 @@ fn live(
         return Ok(live.clone());
     }
     let live = shared.live(lease)?;
-    if live.names.get(node_id).is_some() {
+    if live.names().get(node_id).is_some() {
         return Err(Failure::NodeIdInUse);
     }
     Ok(taken.insert((lease, live)).1.clone())
@@ -109,7 +109,7 @@ fn live(
 
 /// Returns the key that the node has or will have.
 fn key(operation: &Operation<'_>, lease: SessionKey, live: &Live, node_id: &NodeId) -> String {
-    let number = live.names.take(operation.keys.prefix(), node_id);
+    let number = live.names().take(operation.keys.prefix(), node_id);
     operation.keys.of(PlaceName::new(lease.id, number))
 }
 
@@ -159,7 +159,7 @@ async fn append(
     if raised == carried {
         // The fence is unchanged, so the key exists.
         tracing::warn!(%key, "the key exists already: does another client use this session's lease?");
-        live.names.take_another(node_id);
+        live.names().take_another(node_id);
     }
     Ok(None)
 }
@@ -260,7 +260,7 @@ fn finish(
 ) -> Option<Created> {
     let kv = find(operation, lease, node_id, key, listed)?;
     let name = operation.keys.name(kv.key())?;
-    live.names.created(node_id, kv.create_revision());
+    live.names().created(node_id, kv.create_revision());
     let queue = operation.queue(lease, listed.kvs);
     let node = queue.find(node_id)?.clone();
     if node.label != Label::Lock {

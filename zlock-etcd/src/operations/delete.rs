@@ -9,11 +9,11 @@ use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, Result, Target};
 
 use crate::error::Failure;
 use crate::keys::key::PlaceName;
-use crate::keys::names::Names;
 use crate::keys::revision;
 use crate::operations::operation::{Attempted, Operation};
 use crate::requests::fence::Fence;
 use crate::requests::txn::{Write, is_still, was_created_at};
+use crate::session::Live;
 
 /// Removes the node with the target's ID, and returns whether this call did.
 pub(crate) async fn delete(operation: Operation<'_>, target: &Target) -> Result<Deletion> {
@@ -61,7 +61,7 @@ async fn all_or_nothing(
     let write = Write::new(&operation.keys, &key, 0, are_there, delete, vec![]);
     let answer = operation.write(lease, write).await?;
     if answer.succeeded() {
-        live.names.free(&node.id, Some(node.sequence.get()));
+        live.names().free(&node.id, Some(node.sequence.get()));
     }
     Ok(answer.succeeded())
 }
@@ -109,7 +109,7 @@ async fn once(
     let (key, created) = match target {
         Target::Node(node) => (operation.keys.of(&node.name), Some(node.sequence.get())),
         Target::Id(node_id) => {
-            let place = live.names.get(node_id).filter(|place| *place.prefix == *operation.keys.prefix());
+            let place = live.names().get(node_id).filter(|place| *place.prefix == *operation.keys.prefix());
             // Not a node of this session; those of earlier sessions are gone.
             let Some(place) = place else { return Ok(false) };
             (operation.keys.of(PlaceName::new(lease.id, place.number)), place.created)
@@ -117,12 +117,12 @@ async fn once(
     };
     let Some(created) = created else {
         let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
-        return void(operation, lease, &live.names, &fence, target.id(), &key).await;
+        return void(operation, lease, &live, &fence, target.id(), &key).await;
     };
-    let answer = if may_be_plain && live.names.begin_plain(target.id(), created) {
+    let answer = if may_be_plain && live.names().begin_plain(target.id(), created) {
         let answer = operation.write(lease, Write::plain_delete(&operation.keys, &key)).await;
         if answer.as_ref().err().is_none_or(|failure| !failure.classify().ambiguous) {
-            live.names.end_plain(target.id());
+            live.names().end_plain(target.id());
         }
         answer?
     } else {
@@ -130,7 +130,7 @@ async fn once(
         let delete = vec![TxnOp::delete(key.as_str(), None)];
         operation.write(lease, Write::new(&operation.keys, &key, 0, is_it, delete, vec![])).await?
     };
-    live.names.free(target.id(), Some(created));
+    live.names().free(target.id(), Some(created));
     Ok(answer.has_deleted())
 }
 
@@ -138,14 +138,14 @@ async fn once(
 async fn void(
     operation: &mut Operation<'_>,
     lease: SessionKey,
-    names: &Names,
+    live: &Live,
     fence: &Fence<'_>,
     node_id: &NodeId,
     key: &str,
 ) -> Result<bool, Failure> {
     loop {
         let known = fence.known();
-        if !names.void(node_id, known) {
+        if !live.names().void(node_id, known) {
             return Ok(false);
         }
         let txn = Txn::new()
@@ -155,7 +155,7 @@ async fn void(
         let answer = operation.write_alone(lease, txn).await?;
         if answer.succeeded() {
             fence.raised_by(&answer);
-            names.voided(node_id, revision::of(answer.header()));
+            live.names().voided(node_id, revision::of(answer.header()));
             return Ok(answer.has_deleted());
         }
         fence.read(known, &answer).ok_or_else(|| operation.shared.lost(lease))?;

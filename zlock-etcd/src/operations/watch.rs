@@ -215,7 +215,7 @@ async fn arm(operation: &Operation<'_>, lease: SessionKey, range: Range) -> Resu
 
 /// Arms a watch, and reads at a revision not before it. Both are sent together. If the read took effect first, it is
 /// repeated.
-async fn arm_and_read(
+pub(crate) async fn arm_and_read(
     operation: &Operation<'_>,
     lease: SessionKey,
     range: Range,

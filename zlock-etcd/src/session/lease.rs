@@ -263,7 +263,7 @@ impl Search {
         }
         let live = shared.live(lease)?;
         let known = shared.sessions.own().missing(mark, &BTreeSet::new());
-        let places = known.into_iter().filter_map(|id| Some((id.clone(), live.names.get(&id)?)));
+        let places = known.into_iter().filter_map(|id| Some((id.clone(), live.names().get(&id)?)));
         let places: Vec<_> = places.filter(|(_, place)| place.created.is_some()).collect();
         Ok((!places.is_empty()).then_some(Search { session: lease.id, places }))
     }
@@ -308,7 +308,7 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
     let live = shared.live(lease)?;
     let listed = list(shared, lease).await?;
     let keys = listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
-    let present = live.names.with_keys(keys.filter_map(|key| {
+    let present = live.names().with_keys(keys.filter_map(|key| {
         let (prefix, name) = key.split_at(key.rfind('/')? + 1);
         let place = PlaceName::parse(name).filter(|place| place.lease == lease.id)?;
         Some((prefix, place.number))
@@ -333,7 +333,7 @@ pub(crate) async fn compare(
         let place = PlaceName::parse(keys.name(kv.key())?).filter(|place| place.lease == lease.id)?;
         Some((place.number, kv.create_revision()))
     });
-    let missing = shared.live(lease)?.names.missing(keys.prefix(), &present.collect());
+    let missing = shared.live(lease)?.names().missing(keys.prefix(), &present.collect());
     if missing.is_empty() {
         return Ok(());
     }
@@ -382,7 +382,7 @@ async fn absent(
 ) -> Result<Vec<NodeId>, Failure> {
     let (mut absent, mut places) = (Vec::new(), Vec::new());
     for node_id in node_ids {
-        match live.names.get(node_id) {
+        match live.names().get(node_id) {
             Some(place) => places.push((node_id.clone(), place)),
             // This client has removed it.
             None => absent.push(node_id.clone()),

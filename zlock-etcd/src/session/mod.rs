@@ -10,13 +10,13 @@ pub(crate) mod renewal;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::KeyValue;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use zlock_core::kit::{Failure as _, Interrupted, OwnContents, SessionKey, Sessions};
+use zlock_core::kit::{Failure as _, Interrupted, OwnContents, Receipts, SessionKey, Sessions};
 use zlock_core::{CloseReason, ErrorKind, Node};
 
 use crate::config::EtcdOptions;
@@ -42,7 +42,9 @@ pub(crate) fn lease_id(lease: SessionKey) -> i64 {
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) fences: Fences,
-    pub(crate) names: Names,
+    names: Mutex<Names>,
+    /// Of writes of values, each with its revision.
+    pub(crate) receipts: Arc<Receipts<(), i64>>,
     /// As granted by the server.
     pub(crate) ttl: Duration,
     /// How long the lease certainly lives after a keep-alive was sent.
@@ -52,8 +54,12 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(ttl: Duration, life: Duration) -> Self {
-        let (fences, names) = (Fences::default(), Names::default());
-        Live { fences, names, ttl, life, renewal: Mutex::default() }
+        let (fences, names) = (Fences::default(), Mutex::default());
+        Live { fences, names, receipts: Arc::default(), ttl, life, renewal: Mutex::default() }
+    }
+
+    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the last keep-alive that was answered, if a create that is sent from now on may rely on it.
@@ -133,7 +139,7 @@ impl Shared {
         if node.id.as_str() == node.name.as_str()
             && let Some(place) = PlaceName::parse(node.name.as_str()).filter(|place| place.lease == lease.id)
             && let Some(live) = self.sessions.get(lease)
-            && let Some(node_id) = live.names.find(keys.prefix(), place.number, node.sequence.get())
+            && let Some(node_id) = live.names().find(keys.prefix(), place.number, node.sequence.get())
         {
             node.id = node_id;
         }

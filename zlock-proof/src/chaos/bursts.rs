@@ -13,8 +13,8 @@ use tracing::span::{Attributes, Id, Record as Values};
 use tracing::{Event, Metadata, Subscriber};
 use zlock::{Client, Result};
 
-use super::client::stop_file;
 use super::record::Record;
+use super::told::stop_file;
 use crate::history::What;
 
 /// The number of locks that are acquired at the same moment. No other client uses them.

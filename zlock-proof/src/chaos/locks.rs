@@ -1,13 +1,13 @@
-//! The locks that clients acquire, and all ways to acquire them.
+//! The locks that clients of each role acquire.
 
-use std::ops::Deref;
 use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::time::timeout;
-use zlock::{Client, Guard, Handoff, Release, Result, WriteGuard};
+use zlock::{Client, Handoff, Result};
 
 use crate::history::{How, Kind};
+use crate::locks::{Holding, Wanted, Way};
 
 /// The paths that busy clients lock.
 const BUSY: [&str; 4] = ["/chaos/mutex", "/chaos/other", "/chaos/rw", "/chaos/permits"];
@@ -61,27 +61,11 @@ impl Manner {
 /// The maximum of the semaphore.
 const MAX: u32 = 5;
 
-/// A way to acquire a lock.
-macro_rules! take {
-    ($how:expr, $time:expr, $wait:expr, $limited:expr, $once:expr, $grip:expr) => {
-        match $how {
-            How::Wait | How::Downgrade => $wait.await.map(|guard| Some($grip(guard))),
-            How::Timeout => $limited.await.map(|guard| Some($grip(guard))),
-            How::Try => Ok($once.await?.map($grip)),
-            How::Cancel => match timeout($time, $wait).await {
-                Ok(acquired) => acquired.map(|guard| Some($grip(guard))),
-                Err(_) => Ok(None),
-            },
-        }
-    };
-}
 /// A lock to acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lock {
     pub(crate) path: &'static str,
-    pub(crate) kind: Kind,
-    /// The hand-off of a mutex.
-    pub(crate) handoff: Option<Handoff>,
+    pub(crate) wanted: Wanted,
 }
 
 impl Lock {
@@ -94,65 +78,17 @@ impl Lock {
             _ => Kind::Mutex,
         };
         let handoff = (path == HANDED && rng.u32(..4) > 0).then_some(HANDOFF);
-        Lock { path, kind, handoff }
-    }
-
-    /// Returns `true` if the lock is exclusive, so that it can protect a storage.
-    pub(crate) fn is_exclusive(self) -> bool {
-        matches!(self.kind, Kind::Mutex | Kind::Write)
+        Lock { path, wanted: Wanted { kind, handoff } }
     }
 
     /// Acquires the lock. Returns `None` if the attempt was cancelled after `time`, or if `try_acquire` found the lock held.
-    pub(crate) async fn acquire(self, client: &Client, how: How, time: Duration) -> Result<Option<Grip>> {
-        match self.kind {
-            Kind::Mutex => {
-                let mut lock = client.mutex(self.path)?;
-                if let Some(handoff) = self.handoff {
-                    lock = lock.with_handoff(handoff);
-                }
-                take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Guard)
-            }
-            Kind::Read => {
-                let lock = client.read_write_lock(self.path)?.read();
-                take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Guard)
-            }
-            Kind::Write => {
-                let lock = client.read_write_lock(self.path)?.write();
-                take!(how, time, lock.acquire(), lock.acquire_timeout(time), lock.try_acquire(), Grip::Write)
-            }
-            Kind::Permits { n, max } => {
-                let lock = client.semaphore(self.path, max)?;
-                let (wait, limited, once) =
-                    (lock.acquire(n), lock.acquire_timeout(n, time), lock.try_acquire(n));
-                take!(how, time, wait, limited, once, Grip::Guard)
-            }
-        }
-    }
-}
-
-/// A held lock of any kind.
-#[derive(Debug)]
-pub(crate) enum Grip {
-    Guard(Guard),
-    Write(WriteGuard),
-}
-
-impl Deref for Grip {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        match self {
-            Grip::Guard(guard) => guard,
-            Grip::Write(guard) => guard,
-        }
-    }
-}
-
-impl Grip {
-    pub(crate) async fn release(self) -> Result<Release> {
-        match self {
-            Grip::Guard(guard) => guard.release().await,
-            Grip::Write(guard) => guard.release().await,
+    pub(crate) async fn acquire(self, client: &Client, how: How, time: Duration) -> Result<Option<Holding>> {
+        let acquire = |way| self.wanted.acquire(client, self.path, way);
+        match how {
+            How::Wait | How::Downgrade => acquire(Way::Wait).await,
+            How::Timeout => acquire(Way::Timed(time)).await,
+            How::Try => acquire(Way::Try).await,
+            How::Cancel => timeout(time, acquire(Way::Wait)).await.unwrap_or(Ok(None)),
         }
     }
 }

@@ -16,6 +16,7 @@ mod sides;
 mod slot;
 mod split;
 mod storage;
+mod told;
 mod verdict;
 mod waits;
 mod worker;

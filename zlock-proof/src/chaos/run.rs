@@ -7,7 +7,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::agreement::disagreement;
-use super::client::{history, socket, stop_file};
 use super::clock::{nanos, now};
 use super::cluster::{Cluster, Maintained, Store};
 use super::options::Options;
@@ -15,6 +14,7 @@ use super::plan::{Plan, Scale};
 use super::sides::Sides;
 use super::slot::Slot;
 use super::storage::Storage;
+use super::told::{history, socket, stop_file};
 use super::verdict::{Evidence, Verdict, judge};
 use super::world::World;
 use crate::history::{Alive, Ended, Healed, History, Ns, holds};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 use zlock_testkit::{Cut, FaultProxy, Process};
 
-use super::client::{Told, history};
 use super::clock::{nanos, now};
 use super::locks::Manner;
 use super::plan::{Break, ClientFault};
+use super::told::{Told, history};
 use super::world::World;
 use crate::history::{Ending, History, What};
 

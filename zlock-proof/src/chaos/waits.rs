@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zlock::{Client, Result};
 
-use super::client::stop_file;
+use super::told::stop_file;
 
 /// More than 128 KiB of paths, which is the limit for one request of ZooKeeper's client library.
 const WAITS: usize = 40;

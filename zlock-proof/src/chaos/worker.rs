@@ -7,14 +7,15 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
-use zlock::{Client, Error, Guard, Session, SessionState, WriteGuard};
+use zlock::{Client, Error, Session, SessionState};
 
-use super::client::{Told, stop_file, storm_file};
 use super::clock::now;
-use super::locks::{Grip, Lock, Manner};
+use super::locks::{Lock, Manner};
 use super::record::Record;
 use super::storage::{Visited, Visitor};
+use super::told::{Told, stop_file, storm_file};
 use crate::history::{How, Kind, Ns, TURN_BITS, What};
+use crate::locks::Holding;
 
 /// The pause between two checks of a held lock.
 const LOOK: Duration = Duration::from_millis(2);
@@ -99,28 +100,30 @@ impl Worker {
 
     fn ask(&self, at: Ns, lock: Lock, how: How) -> u64 {
         let (op, worker) = (self.record.op(), self.number);
-        self.record.write_at(at, What::Ask { op, worker, lock: lock.path.to_owned(), kind: lock.kind, how });
+        self.record
+            .write_at(at, What::Ask { op, worker, lock: lock.path.to_owned(), kind: lock.wanted.kind, how });
         op
     }
 
     /// Increments the counter in the storage, if the lock protects one: reads, holds for a while, writes. Then releases.
-    async fn hold(&mut self, op: u64, lock: Lock, guard: Grip) {
+    async fn hold(&mut self, op: u64, lock: Lock, guard: Holding) {
         let Some(mut look) = self.got(op, now(), &guard) else { return };
         let token = token(&guard);
-        let value = if lock.is_exclusive() { self.visit(op, lock, token, None).await } else { None };
+        let value =
+            if lock.wanted.kind.is_exclusive() { self.visit(op, lock, token, None).await } else { None };
         let held = self.stay(op, &guard, &mut look).await;
         // Sometimes a worker writes although it has lost the lock: the storage must reject that.
         if let Some(value) = value.filter(|_| held || self.rng.bool()) {
             self.visit(op, lock, token, Some(value + 1)).await;
         }
-        match guard {
-            Grip::Write(guard) if self.rng.bool() => self.downgrade(op, lock, guard).await,
-            guard => self.release(op, guard).await,
+        match &guard {
+            Holding::Write(_) if self.rng.bool() => self.downgrade(op, lock, guard).await,
+            _ => self.release(op, guard).await,
         }
     }
 
     /// Holds the lock for a while. Returns `true` if it is still held then.
-    async fn stay(&mut self, op: u64, guard: &Grip, look: &mut Look) -> bool {
+    async fn stay(&mut self, op: u64, guard: &Holding, look: &mut Look) -> bool {
         let time = Duration::from_millis(match self.manner {
             Manner::Quiet => self.rng.u64(500..3000),
             Manner::Idle if self.rng.bool() => self.rng.u64(300..1500),
@@ -150,13 +153,12 @@ impl Worker {
     }
 
     /// Downgrades from write to read. From the call on, the lock counts as a read lock.
-    async fn downgrade(&mut self, op: u64, lock: Lock, guard: WriteGuard) {
+    async fn downgrade(&mut self, op: u64, lock: Lock, guard: Holding) {
         let at = now();
         self.record.write_at(at, What::Release { op });
-        let op = self.ask(at, Lock { kind: Kind::Read, ..lock }, How::Downgrade);
+        let op = self.ask(at, Lock { wanted: Kind::Read.into(), ..lock }, How::Downgrade);
         match guard.downgrade().await {
             Ok(guard) => {
-                let guard = Grip::Guard(guard);
                 let Some(mut look) = self.got(op, at, &guard) else { return };
                 self.stay(op, &guard, &mut look).await;
                 self.release(op, guard).await;
@@ -166,7 +168,7 @@ impl Worker {
     }
 
     /// Records that the lock has been held since `from`, if it is held.
-    fn got(&self, op: u64, from: Ns, guard: &Grip) -> Option<Look> {
+    fn got(&self, op: u64, from: Ns, guard: &Holding) -> Option<Look> {
         let token = token(guard);
         // Read before `is_held`: if that returns `true`, no epoch has begun since the grant, so this one is the guard's.
         let session = self.client.session_events().current();
@@ -185,7 +187,7 @@ impl Worker {
     }
 
     /// Returns `true` if the lock is still held. Records a later deadline, or the loss.
-    fn look(&self, op: u64, guard: &Grip, before: &mut Look) -> bool {
+    fn look(&self, op: u64, guard: &Holding, before: &mut Look) -> bool {
         let at = now();
         let session = self.client.session_events().current();
         let held = guard.is_held();
@@ -213,7 +215,7 @@ impl Worker {
         }
     }
 
-    async fn release(&mut self, op: u64, guard: Grip) {
+    async fn release(&mut self, op: u64, guard: Holding) {
         self.record.write(What::Release { op });
         match self.rng.u32(..8) {
             0 => return drop(guard),
@@ -241,8 +243,8 @@ struct Look {
 }
 
 /// Returns the fencing token in the format of histories.
-fn token(guard: &Guard) -> u64 {
-    let token = guard.fencing_token();
+fn token(guard: &Holding) -> u64 {
+    let token = guard.tokens()[0];
     (token.number() << TURN_BITS) + u64::from(token.turn())
 }
 

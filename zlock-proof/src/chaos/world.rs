@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use zlock_testkit::Process;
 
-use super::client::storm_file;
 use super::clock::{nanos, now};
 use super::cluster::Cluster;
 use super::plan::{ClusterFault, Planned, Role};
 use super::sides::{Side, Sides};
+use super::told::storm_file;
 use crate::history::{Disturbance, Ending, Ns};
 
 pub(crate) struct World {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Ns;
+use crate::kind::Kind;
 
 /// An event in a client process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,15 +48,6 @@ pub(crate) enum What {
     Bye,
 }
 
-/// The requested kind of lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Mutex,
-    Read,
-    Write,
-    Permits { n: u32, max: u32 },
-}
-
 /// The way to acquire it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
@@ -96,17 +88,6 @@ impl fmt::Display for Event {
             }
             What::Batches { batches, writes } => write!(f, "batches batches={batches} writes={writes}"),
             What::Bye => f.write_str("bye"),
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Kind::Mutex => f.write_str("mutex"),
-            Kind::Read => f.write_str("read"),
-            Kind::Write => f.write_str("write"),
-            Kind::Permits { n, max } => write!(f, "{n}of{max}"),
         }
     }
 }
@@ -186,22 +167,6 @@ impl<'a> Fields<'a> {
     fn rest_of(&self, name: &str) -> Result<&'a str, String> {
         let found = self.rest.split_once(&format!("{name}=")).map(|(_, text)| text);
         found.ok_or_else(|| self.bad(name))
-    }
-}
-
-impl FromStr for Kind {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "mutex" => Ok(Kind::Mutex),
-            "read" => Ok(Kind::Read),
-            "write" => Ok(Kind::Write),
-            _ => {
-                let (n, max) = text.split_once("of").ok_or(())?;
-                Ok(Kind::Permits { n: n.parse().map_err(|_| ())?, max: max.parse().map_err(|_| ())? })
-            }
-        }
     }
 }
 

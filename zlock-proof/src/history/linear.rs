@@ -120,19 +120,6 @@ enum Op {
     Release { token: u64 },
 }
 
-impl Lock {
-    fn fits(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Mutex | Kind::Write => self.held.is_empty(),
-            Kind::Read => self.held.values().all(|held| *held == Kind::Read),
-            Kind::Permits { n, max } => {
-                let permits = |held: &Kind| if let Kind::Permits { n, .. } = held { *n } else { max };
-                self.held.values().map(permits).sum::<u32>() + n <= max
-            }
-        }
-    }
-}
-
 impl SequentialSpec for Lock {
     type Op = Op;
     type Ret = bool;
@@ -140,7 +127,8 @@ impl SequentialSpec for Lock {
     fn invoke(&mut self, op: &Op) -> bool {
         match *op {
             Op::Acquire { kind, token } => {
-                let good = self.order.get(self.granted) == Some(&token) && self.fits(kind);
+                let good =
+                    self.order.get(self.granted) == Some(&token) && kind.fits(self.held.values().copied());
                 if good {
                     self.granted += 1;
                     self.held.insert(token, kind);

@@ -14,8 +14,9 @@ mod signal;
 
 use std::fmt;
 
+pub(crate) use crate::kind::Kind;
 pub(crate) use errors::errors;
-pub(crate) use event::{Event, How, Kind, What};
+pub(crate) use event::{Event, How, What};
 pub(crate) use fencing::{Write, fencing, storage};
 pub(crate) use holds::{Ended, Hold, TURN_BITS, holds};
 pub(crate) use linear::linear;

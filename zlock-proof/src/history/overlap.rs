@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Ending, Findings, Hold, Kind, Ns, seconds};
+use super::{Ending, Findings, Hold, Ns, seconds};
 
 /// Checks all holds. Those of a session that was ended early may overlap with later ones until their client notices: no queue
 /// can avoid that, as the docs of [`Guard`](zlock::Guard) state. Such overlaps are counted.
@@ -38,21 +38,13 @@ fn ended(hold: &Hold, by: Ns, endings: &[Ending]) -> bool {
 
 /// Returns a description of the other holds with which this one must not overlap, if there are any.
 fn clash(hold: &Hold, beside: &[&Hold]) -> Option<String> {
-    let show = |other: &&Hold| other.show();
-    match hold.kind {
-        Kind::Mutex | Kind::Write => beside.first().map(show),
-        Kind::Read => beside.iter().find(|other| other.kind != Kind::Read).map(show),
-        Kind::Permits { n, max } => {
-            let permits = |other: &&Hold| if let Kind::Permits { n, .. } = other.kind { n } else { max };
-            let taken: u32 = beside.iter().map(permits).sum();
-            let all = || beside.iter().map(show).collect::<Vec<_>>().join("; ");
-            (taken + n > max).then(|| format!("{taken} of {max} permits are taken: {}", all()))
-        }
-    }
+    let all = || beside.iter().map(|other| other.show()).collect::<Vec<_>>().join("; ");
+    (!hold.kind.fits(beside.iter().map(|other| other.kind))).then(all)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Kind;
     use super::super::holds::testing::hold;
     use super::*;
 

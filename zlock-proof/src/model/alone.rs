@@ -1,28 +1,55 @@
-//! A client that is the only user of a lock acquires it without a listing, as in `zlock-zk` (see the table in its `alone.rs`).
-//! The parent may be removed and created again, and other clients may come and go, at any moment.
+//! A client that is the only user of a lock acquires it without a listing. The parent may be removed and created again, and
+//! other clients may come and go, at any moment.
 //!
-//! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The tests in
-//! `zlock-tests/tests/grants/zk/alone.rs` check that the real code follows them.
+//! Real code: `Queues`, the state of `zlock-zk/src/queues/alone.rs`, whose table has the rules. Modelled: the store, the operations
+//! that ask this state, and everything that can happen to them. A rule is left out by a wrong question, or by an answer that
+//! is overlooked. The tests in `zlock-tests/tests/grants/zk/alone.rs` check that the real operations ask as this model does.
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
+use tokio::time::Instant;
+use zlock_core::kit::SessionKey;
+use zlock_core::{Label, Node, NodeId, NodeName, Sequence, SessionId};
+use zlock_zk::unstable::{Plan, Queues, Trusted};
 
-use super::alone_rules::AloneRule;
+use super::search::{Rules, Wrong};
+
+/// A rule of `zlock-zk/src/queues/alone.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AloneRule {
+    NextNumber,
+    PinAsked,
+    PinAskedAtAnswer,
+    SamePin,
+    SameConnection,
+    ListedAlone,
+    RemovedByUs,
+    SameNode,
+    PinnedBefore,
+}
+
+const TWO_HOLDERS: Wrong = "two holders";
 
 /// The numbers of events in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     /// How often the client's two tasks use the lock in total.
-    pub(crate) uses: u8,
+    uses: u8,
     /// The number of nodes that other clients create.
-    pub(crate) theirs: u8,
+    theirs: u8,
     /// The number of the client's nodes that an operator deletes.
-    pub(crate) deletes: u8,
+    deletes: u8,
     /// The number of interruptions of the client's connection.
-    pub(crate) interruptions: u8,
+    interruptions: u8,
 }
 
+const PARENT: &str = "p";
+const SESSION: SessionKey = SessionKey { epoch: 1, id: SessionId::new(1) };
+/// The number of uses of the lock before the beginning, one after the other, by this client alone.
+const BEFORE: u8 = 2;
+
 type Task = usize;
-type Number = u8;
+/// A node's number. Numbers begin at 0 under each parent, but those of uses before the beginning, which are negative.
+type Number = i8;
 
 /// The owner of a node: a use by the client, or another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,13 +93,6 @@ struct Listing {
     is_alone: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Plan {
-    List,
-    Pin,
-    Trust { number: Number, pin: u8 },
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Phase {
     #[default]
@@ -90,18 +110,11 @@ struct Place {
     plan: Plan,
     number: Option<Number>,
     listing: Option<Listing>,
-    /// The number of the pin that this place has armed.
+    /// The pin that this place has armed.
     pin: Option<u8>,
 }
 
-/// The client's node that the next create may rely on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Last {
-    of: u8,
-    number: Number,
-    is_removed: bool,
-}
-
+/// A watch on the parent. `Queues` knows it by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Pin {
     id: u8,
@@ -111,21 +124,24 @@ struct Pin {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
+    queues: Queues<u8>,
     parent: Option<Parent>,
     /// In flight, in order.
     requests: Vec<Request>,
     answers: Vec<Answer>,
     places: [Place; 2],
-    last: Option<Last>,
-    /// All pins that were armed on the current connection, and the one that is kept.
+    /// All pins that were armed and not dropped.
     pins: Vec<Pin>,
-    pin: Option<Pin>,
     connection: u8,
     next_pin: u8,
+    /// How many pins `Queues` was given.
+    given: u64,
     next_use: u8,
     theirs: u8,
     deletes: u8,
     interruptions: u8,
+    /// The last node that was removed, if a rule that needs it is left out.
+    removed: Option<(u8, Number)>,
     two_holders: bool,
 }
 
@@ -157,6 +173,7 @@ pub(crate) enum Action {
 pub(crate) struct Alone {
     run: Run,
     left_out: Option<AloneRule>,
+    now: Instant,
 }
 
 impl Alone {
@@ -164,75 +181,99 @@ impl Alone {
         self.left_out != Some(rule)
     }
 
-    /// Returns the pin that is still valid.
-    fn pin(&self, state: &State) -> Option<u8> {
-        let holds = |pin: &Pin| {
-            let is_asked = self.has(AloneRule::PinAsked);
-            let is_same = pin.connection == state.connection || !self.has(AloneRule::SameConnection);
-            !is_asked || is_same && !pin.has_fired
-        };
-        state.pin.filter(holds).map(|pin| pin.id)
+    /// Asks the real state, with a function that says whether a pin holds. The pin that is returned is dropped.
+    fn ask<T>(
+        &self,
+        state: &mut State,
+        ask: impl FnOnce(&mut Queues<u8>, &dyn Fn(&mut u8) -> bool) -> (T, Option<u8>),
+    ) -> T {
+        let State { queues, pins, connection, .. } = state;
+        let (answer, dropped) = ask(queues, &|id| {
+            let pin = pins.iter().find(|pin| pin.id == *id).expect("a pin that is not dropped");
+            let is_same = pin.connection == *connection || !self.has(AloneRule::SameConnection);
+            !self.has(AloneRule::PinAsked) || is_same && !pin.has_fired
+        });
+        pins.retain(|pin| Some(pin.id) != dropped);
+        answer
+    }
+
+    fn plan(&self, state: &mut State) -> Plan {
+        self.ask(state, |queues, holds| queues.plan(PARENT, SESSION, holds))
+    }
+
+    fn confirm(&self, state: &mut State, mut trusted: Trusted, node: &Node) -> bool {
+        if !self.has(AloneRule::SamePin) {
+            trusted.pin = state.given;
+        }
+        let mut holds_now = false;
+        let is_alone = self.ask(state, |queues, holds| {
+            let holds = |pin: &mut u8| {
+                holds_now = holds(pin) || !self.has(AloneRule::PinAskedAtAnswer);
+                holds_now
+            };
+            queues.confirm(PARENT, SESSION, holds, trusted, node, self.now)
+        });
+        is_alone || holds_now && !self.has(AloneRule::NextNumber)
+    }
+
+    fn listed(&self, state: &mut State, node: &Node, is_alone: bool, pin: Option<u8>) {
+        state.given += u64::from(pin.is_some());
+        let is_alone = is_alone || !self.has(AloneRule::ListedAlone);
+        self.ask(state, |queues, _| ((), queues.listed(PARENT, SESSION, node, is_alone, pin, self.now)));
     }
 
     fn begin(&self, state: &mut State, task: Task) {
-        let plan = match state.last {
-            Some(Last { number, is_removed: true, .. }) => match self.pin(state) {
-                Some(pin) => Plan::Trust { number, pin },
-                None => Plan::Pin,
-            },
-            _ => Plan::List,
-        };
         state.places[task].of = state.next_use;
         state.next_use += 1;
+        let plan = self.plan(state);
         create(state, task, plan);
     }
 
     /// The task has all its answers, and decides.
     fn judge(&self, state: &mut State, task: Task) {
-        let Place { plan, of, number, listing, pin, .. } = state.places[task];
+        let Place { plan, of, number, listing, .. } = state.places[task];
+        let mut pin = state.places[task].pin.take();
         let Some(number) = number else {
             // Creates the parent, and tries again.
             state.parent.get_or_insert_default();
+            state.pins.retain(|armed| Some(armed.id) != pin);
             create(state, task, Plan::List);
             return;
         };
-        if let Some(Listing { is_first, is_alone }) = listing {
-            let before = state.last;
-            let is_recorded = is_alone || !self.has(AloneRule::ListedAlone);
-            state.last = is_recorded.then_some(Last { of, number, is_removed: false });
-            if let Some(pin) = pin {
-                state.pin = state.pins.iter().copied().find(|armed| armed.id == pin);
-            }
-            let is_next = before.is_some_and(|before| before.is_removed && before.number + 1 == number);
-            let without_listing = pin.is_some() && is_next && !self.has(AloneRule::PinnedBefore);
-            if is_first || without_listing {
-                grant(state, task)
-            } else {
-                delete(state, task)
-            }
-            return;
+        let node = node(of, number);
+        let is_claimed = pin.is_some() && !self.has(AloneRule::PinnedBefore);
+        if is_claimed && self.is_next_after_removed(state, pin.take(), &node) {
+            return grant(state, task);
         }
-        let Plan::Trust { number: before, pin: trusted } = plan else { return };
-        let is_next = number == before + 1 || !self.has(AloneRule::NextNumber);
-        let is_pinned = match self.pin(state) {
-            _ if !self.has(AloneRule::PinAskedAtAnswer) => true,
-            Some(pin) => pin == trusted || !self.has(AloneRule::SamePin),
-            None => false,
-        };
-        if is_next && is_pinned {
-            state.last = Some(Last { of, number, is_removed: false });
-            grant(state, task);
-        } else {
-            state.last = None;
-            state.places[task].phase = Phase::Creating(1);
-            state.requests.push(Request::List(task));
+        match (listing, plan) {
+            (Some(Listing { is_first, is_alone }), _) => {
+                self.listed(state, &node, is_alone, pin);
+                if is_first { grant(state, task) } else { delete(state, task) }
+            }
+            (None, Plan::Trust(trusted)) if self.confirm(state, trusted, &node) => grant(state, task),
+            (None, _) => {
+                state.places[task].phase = Phase::Creating(1);
+                state.requests.push(Request::List(task));
+            }
+        }
+    }
+
+    /// Without a rule: claims that the pin was armed while the node before existed.
+    fn is_next_after_removed(&self, state: &mut State, pin: Option<u8>, node: &Node) -> bool {
+        let Some((of, number)) = state.removed else { return false };
+        let before = self::node(of, number);
+        self.listed(state, &before, true, pin);
+        state.queues.removed(PARENT, SESSION, &before);
+        match self.plan(state) {
+            Plan::Trust(trusted) => self.confirm(state, trusted, node),
+            _ => false,
         }
     }
 
     fn hear(&self, state: &mut State, answer: Answer) {
         let task = match answer {
             Answer::ParentRemoved => {
-                state.pins.iter_mut().chain(&mut state.pin).for_each(|pin| pin.has_fired = true);
+                state.pins.iter_mut().for_each(|pin| pin.has_fired = true);
                 return;
             }
             Answer::Created(task, number) => {
@@ -254,13 +295,10 @@ impl Alone {
             }
             Answer::Deleted(task, was_there) => {
                 let Place { of, number, .. } = state.places[task];
-                let is_it = |last: &&mut Last| {
-                    Some(last.number) == number && (last.of == of || !self.has(AloneRule::SameNode))
-                };
-                if let Some(last) = state.last.as_mut().filter(is_it) {
-                    last.is_removed |= was_there || !self.has(AloneRule::RemovedByUs);
-                }
                 state.places[task].phase = Phase::Idle;
+                if let Some(number) = number.filter(|_| was_there || !self.has(AloneRule::RemovedByUs)) {
+                    self.removed(state, of, number);
+                }
                 return;
             }
         };
@@ -268,19 +306,31 @@ impl Alone {
             *answers -= 1;
         }
     }
+
+    fn removed(&self, state: &mut State, of: u8, number: Number) {
+        let same = if self.has(AloneRule::SameNode) { of..=of } else { 0..=state.next_use };
+        same.for_each(|of| state.queues.removed(PARENT, SESSION, &node(of, number)));
+        state.removed = (!self.has(AloneRule::PinnedBefore)).then_some((of, number));
+    }
+}
+
+/// Returns the node of a use, as the client knows it.
+fn node(of: u8, number: Number) -> Node {
+    let (id, label, sequence) = (NodeId::new(of.to_string()), Label::Lock, Sequence::new(number.into()));
+    Node::new(NodeName::of(&id, label, sequence), id, label, sequence)
 }
 
 fn create(state: &mut State, task: Task, plan: Plan) {
     let of = state.places[task].of;
     state.requests.push(Request::Create(task));
-    if !matches!(plan, Plan::Trust { .. }) {
+    if !matches!(plan, Plan::Trust(_)) {
         state.requests.push(Request::List(task));
     }
     if plan == Plan::Pin {
         state.requests.push(Request::Pin(task));
     }
     let answers = match plan {
-        Plan::Trust { .. } => 1,
+        Plan::Trust(_) => 1,
         Plan::List => 2,
         Plan::Pin => 3,
     };
@@ -340,22 +390,28 @@ impl Model for Alone {
         let Run { theirs, deletes, interruptions, .. } = self.run;
         let idle =
             Place { phase: Phase::Idle, of: 0, plan: Plan::List, number: None, listing: None, pin: None };
-        vec![State {
+        let mut state = State {
+            queues: Queues::default(),
             parent: Some(Parent::default()),
             requests: Vec::new(),
             answers: Vec::new(),
             places: [idle; 2],
-            last: None,
             pins: Vec::new(),
-            pin: None,
             connection: 0,
             next_pin: 0,
-            next_use: 0,
+            given: 0,
+            next_use: BEFORE,
             theirs,
             deletes,
             interruptions,
+            removed: None,
             two_holders: false,
-        }]
+        };
+        for (of, number) in [(0, -2), (1, -1)] {
+            self.listed(&mut state, &node(of, number), true, None);
+            self.removed(&mut state, of, number);
+        }
+        vec![state]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -364,7 +420,7 @@ impl Model for Alone {
         }
         for (task, place) in state.places.iter().enumerate() {
             match place.phase {
-                Phase::Idle if state.next_use < self.run.uses => actions.push(Action::Begin(task)),
+                Phase::Idle if state.next_use < BEFORE + self.run.uses => actions.push(Action::Begin(task)),
                 Phase::Creating(0) => actions.push(Action::Judge(task)),
                 Phase::Holding => actions.push(Action::Release(task)),
                 _ => {}
@@ -438,13 +494,13 @@ impl Model for Alone {
                 state.connection += 1;
                 state.requests.clear();
                 state.answers.clear();
-                state.pins.clear();
                 if let Some(parent) = &mut state.parent {
                     parent.is_watched = false;
                 }
                 for place in &mut state.places {
                     if matches!(place.phase, Phase::Creating(_) | Phase::Deleting) {
                         place.phase = Phase::Idle;
+                        state.pins.retain(|pin| Some(pin.id) != place.pin);
                     }
                 }
             }
@@ -453,38 +509,75 @@ impl Model for Alone {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always("one holder", |_, state: &State| !state.two_holders)]
+        Self::nothing_is_wrong()
     }
 }
 
-/// Runs a search. Returns the number of states, and a shortest trace to two holders.
-pub(crate) fn explore(run: Run, left_out: Option<AloneRule>) -> (usize, Option<Vec<Action>>) {
-    let search = Alone { run, left_out }.checker().finish_when(HasDiscoveries::Any).spawn_bfs().join();
-    let found = search.discoveries().into_values().next().map(|path| path.into_actions());
-    (search.unique_state_count(), found)
-}
+impl Rules for Alone {
+    type Rule = AloneRule;
+    type Run = Run;
 
-/// Returns the runs with all rules, fewer and smaller ones for CI.
-pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
-    let run = |uses, theirs, deletes, interruptions| Run { uses, theirs, deletes, interruptions };
-    let small = [run(3, 2, 0, 0), run(3, 1, 1, 0), run(3, 1, 0, 1)];
-    let large = [run(4, 2, 1, 0), run(4, 2, 0, 1), run(3, 2, 1, 1), run(5, 1, 1, 0)];
-    small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).collect()
-}
+    const SUBJECT: &'static str = "being alone";
+    const RULES: &'static [(AloneRule, &'static str, Wrong)] = &[
+        (AloneRule::NextNumber, "the number is the next one: any number suffices", TWO_HOLDERS),
+        (AloneRule::PinAsked, "the parent is pinned: the pin is not checked", TWO_HOLDERS),
+        (
+            AloneRule::PinAskedAtAnswer,
+            "the pin is checked when the create is answered: when it is sent",
+            TWO_HOLDERS,
+        ),
+        (
+            AloneRule::SamePin,
+            "the pin is that of the time when the create was sent: the current one",
+            TWO_HOLDERS,
+        ),
+        (
+            AloneRule::SameConnection,
+            "the pin ends with its connection: it stays valid on the next one",
+            TWO_HOLDERS,
+        ),
+        (AloneRule::ListedAlone, "the previous node was listed alone: it was listed", TWO_HOLDERS),
+        (AloneRule::RemovedByUs, "the delete found the previous node: it was answered", TWO_HOLDERS),
+        (
+            AloneRule::SameNode,
+            "the previous node is the one that was removed: any of the client's with its number, under any parent",
+            TWO_HOLDERS,
+        ),
+        (
+            AloneRule::PinnedBefore,
+            "the pin was armed while the previous node existed: it is armed now",
+            TWO_HOLDERS,
+        ),
+    ];
 
-/// Returns the smallest run that leads to two holders without the rule.
-pub(crate) fn without(rule: AloneRule) -> (Run, usize, Option<Vec<Action>>) {
-    let mut last = None;
-    for (uses, theirs, deletes, interruptions) in
-        [(2, 1, 0, 0), (3, 1, 0, 0), (3, 2, 0, 0), (3, 2, 0, 1), (4, 2, 0, 0), (4, 1, 1, 0), (5, 1, 1, 0)]
-    {
-        let run = Run { uses, theirs, deletes, interruptions };
-        let (states, found) = explore(run, Some(rule));
-        let is_found = found.is_some();
-        last = Some((run, states, found));
-        if is_found {
-            break;
-        }
+    fn new(run: Run, left_out: Option<AloneRule>) -> Self {
+        Alone { run, left_out, now: Instant::now() }
     }
-    last.expect("there is a first run")
+
+    fn wrong(&self, state: &State) -> Option<Wrong> {
+        state.two_holders.then_some(TWO_HOLDERS)
+    }
+
+    fn runs(is_quick: bool) -> Vec<Run> {
+        let run = |uses, theirs, deletes, interruptions| Run { uses, theirs, deletes, interruptions };
+        let small = [run(2, 2, 0, 0), run(2, 1, 1, 0), run(2, 1, 0, 1)];
+        let large = [run(3, 2, 1, 0), run(3, 2, 0, 1), run(3, 1, 1, 1), run(4, 1, 1, 0)];
+        small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).collect()
+    }
+
+    fn runs_without(_: AloneRule) -> Vec<Run> {
+        let runs = [(1, 1, 0, 0), (2, 1, 0, 0), (2, 2, 0, 0), (2, 2, 0, 1), (3, 2, 0, 0), (3, 1, 1, 0)];
+        let more = [(4, 1, 1, 0), (4, 2, 0, 0)];
+        let run = |(uses, theirs, deletes, interruptions)| Run { uses, theirs, deletes, interruptions };
+        runs.into_iter().chain(more).map(run).collect()
+    }
+
+    fn cells(Run { uses, theirs, deletes, interruptions }: Run) -> Vec<(&'static str, String)> {
+        vec![
+            ("uses", uses.to_string()),
+            ("others' nodes", theirs.to_string()),
+            ("operator's deletes", deletes.to_string()),
+            ("interruptions", interruptions.to_string()),
+        ]
+    }
 }

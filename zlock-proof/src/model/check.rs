@@ -2,24 +2,11 @@
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-use super::lock::{Action, Delivery, LockModel};
+use super::lock::{Action, Delivery, LockModel, Run};
 use super::properties::Violation;
 use super::recipe::Recipe;
 use super::rules::Rule;
 use super::state::ANY;
-
-/// The parameters of a search.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
-    pub(crate) recipe: Recipe,
-    pub(crate) clients: u8,
-    /// Which clients are places of one process with one session, with a bit for each.
-    pub(crate) together: u8,
-    /// Whether the servers that answer the clients may be behind.
-    pub(crate) is_behind: bool,
-    pub(crate) faults: u8,
-    pub(crate) delivery: Delivery,
-}
 
 /// The result of a search.
 #[derive(Debug)]

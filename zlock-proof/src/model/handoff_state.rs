@@ -1,6 +1,10 @@
 //! The state of the hand-off model, and its actions: a client with its tasks, another client, and the store's queue.
 
-use super::handoff_rules::Wrong;
+use zlock_recipes::queue::LocalQueue;
+
+use super::search::Wrong;
+
+pub(crate) const TOKEN_NOT_LARGER: Wrong = "a fencing token that is not larger";
 
 /// A node's number in the store's queue, starting at 1.
 pub(crate) type Number = u8;
@@ -12,35 +16,22 @@ pub(crate) struct Place {
     pub(crate) epoch: u8,
 }
 
-/// A series of turns in one place.
+/// What has happened to the present batch, whether the client notices it or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Batch {
-    pub(crate) number: u8,
-    pub(crate) place: Place,
-    pub(crate) turn: u8,
-    /// The turn was sent to a task, or a task holds the lock.
-    pub(crate) in_use: bool,
+    pub(crate) number: u64,
     /// Whether the batch's time, which starts when the place is granted, is over; and whether the client notices it.
     pub(crate) time_over: bool,
     pub(crate) time_seen: bool,
     pub(crate) revoked: bool,
-    /// Whether the place is being removed. Such batches only exist when a rule is left out.
-    pub(crate) given_up: bool,
-}
-
-impl Batch {
-    pub(crate) fn new(number: u8, place: Place) -> Self {
-        let (time_over, time_seen, revoked, given_up) = (false, false, false, false);
-        Batch { number, place, turn: 0, in_use: false, time_over, time_seen, revoked, given_up }
-    }
 }
 
 /// A turn of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) place: Place,
-    pub(crate) turn: u8,
-    pub(crate) batch: u8,
+    pub(crate) turn: u32,
+    pub(crate) batch: u64,
     /// Whether the place was known to be live when the turn was sent.
     pub(crate) lived: bool,
 }
@@ -48,8 +39,8 @@ pub(crate) struct Grant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
     Idle,
-    /// In the local queue.
-    Waiting,
+    /// In the local queue, with this number.
+    Waiting(u64),
     /// The turn was sent, and the task has not been polled since.
     Sent(Grant),
     Holding(Grant),
@@ -100,17 +91,16 @@ pub(crate) struct State {
     pub(crate) link: Link,
     pub(crate) epoch: u8,
     /// The local queue, the tasks, and the driver.
-    pub(crate) waiters: Vec<u8>,
+    pub(crate) local: LocalQueue<u8, Place>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) driver: Driver,
     pub(crate) batch: Option<Batch>,
-    pub(crate) batches: u8,
-    /// The place of the previous batch.
-    pub(crate) leftover: Option<Place>,
+    /// A place that was given up, if the rule is left out that it is not handed over.
+    pub(crate) kept: Option<Place>,
     pub(crate) remote: Remote,
     remotes: Number,
     /// The largest fencing token that was granted.
-    last: (Number, u8),
+    last: (Number, u32),
     pub(crate) losses: u8,
     pub(crate) wrong: Option<Wrong>,
 }
@@ -126,12 +116,11 @@ impl State {
             gone: Vec::new(),
             link: Link::Connected,
             epoch: 1,
-            waiters: Vec::new(),
+            local: LocalQueue::default(),
             tasks: vec![Task::Idle; tasks.into()],
             driver: Driver::None,
             batch: None,
-            batches: 0,
-            leftover: None,
+            kept: None,
             remote: Remote::Idle,
             remotes: 0,
             last: (0, 0),
@@ -150,18 +139,32 @@ impl State {
         Place { number: self.make(), epoch: self.epoch }
     }
 
+    /// Starts the removal of a node that is no longer needed.
+    pub(crate) fn give_up(&mut self, place: Place) {
+        self.removals.push(place.number);
+    }
+
+    /// Returns the turn that was sent to a task or is held, if there is one in this batch.
+    pub(crate) fn turn(&self, batch: u64) -> Option<u32> {
+        let turn = |task: &Task| match task {
+            Task::Sent(grant) | Task::Holding(grant) if grant.batch == batch => Some(grant.turn),
+            _ => None,
+        };
+        self.tasks.iter().find_map(turn)
+    }
+
     /// Returns `true` if the client knows the place to be live.
     pub(crate) fn knows_to_live(&self, place: Place) -> bool {
         place.epoch == self.epoch && self.link != Link::Over && !self.gone.contains(&place.number)
     }
 
     /// A guard is handed out. An operator's deletion that the client has not learned of is not a violation.
-    pub(crate) fn granted(&mut self, token: (Number, u8)) {
+    pub(crate) fn granted(&mut self, token: (Number, u32)) {
         if self.taken.contains(&token.0) {
             return;
         }
         if token <= self.last {
-            self.wrong = Some(Wrong::TokenNotLarger);
+            self.wrong = Some(TOKEN_NOT_LARGER);
         }
         self.last = token;
     }

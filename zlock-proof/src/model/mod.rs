@@ -1,49 +1,57 @@
 //! The waiting state machine under a model checker.
 //!
 //! Real code: `Acquisition` and `judge` of `zlock_recipes::queue`, with real nodes and queues. Modelled: the store (`store`),
-//! the driver around the state machine (`driver`), and everything that can happen to both (`lock`). `properties` defines what
-//! must hold. The model checker visits every possible order of events.
+//! the driver around the state machine (`driver`), and everything that can happen to both (`lock`, `steps`). `properties` defines what
+//! must hold. The model checker visits every possible order of events. `names`, `handoff`, `alone` and `proof` are models of
+//! their own, of which `search` has what they share.
 //!
 //! The model's driver or store leaves out a rule (`rules`). The real functions are still called, and their results are altered.
 
 mod alone;
-mod alone_rules;
 mod check;
 mod driver;
 mod handoff;
-mod handoff_rules;
 mod handoff_state;
 mod lock;
-mod name_rules;
 mod names;
 mod proof;
-mod proof_rules;
 mod properties;
 mod recipe;
 mod rules;
+mod search;
 mod state;
+mod steps;
 mod store;
 mod table;
 
 use std::process::ExitCode;
 
-/// Runs `model [--quick] [--traces] [TABLE..]`. The options select the runs of CI, and print the traces to the violations
-/// without each rule.
+use self::alone::Alone;
+use self::handoff::Handoffs;
+use self::names::ReusedNames;
+use self::proof::Proof;
+
+/// Prints the tables of a model. Returns `true` if they are as they must be.
+type Tables = fn(bool, bool) -> bool;
+
+/// Runs `model [--quick] [--traces] [TABLE..]`, all tables if none is named. The options select the runs of CI, and print the
+/// traces to the violations without each rule.
 pub(crate) fn run(args: &[String]) -> ExitCode {
-    let has = |option: &str| args.iter().any(|arg| arg == option);
-    let (quick, traces) = (has("--quick"), has("--traces"));
-    let is_wanted = |table| has(table) || args.iter().all(|arg| arg.starts_with("--"));
-    let tables: [(&str, &dyn Fn() -> bool); 6] = [
-        ("lock", &|| table::all_rules(quick)),
-        ("rules", &|| table::each_left_out(traces)),
-        ("names", &|| table::names(quick, traces)),
-        ("handoff", &|| table::handoff(quick, traces)),
-        ("alone", &|| table::alone(quick, traces)),
-        ("proof", &|| table::proof(quick, traces)),
+    let has = |option| args.iter().any(|arg| arg == option);
+    let (is_quick, with_traces) = (has("--quick"), has("--traces"));
+    let all = args.iter().all(|arg| arg.starts_with("--"));
+    let tables: [(_, Tables); 6] = [
+        ("lock", |is_quick, _| table::all_rules(is_quick)),
+        ("rules", |_, with_traces| table::each_left_out(with_traces)),
+        ("names", search::tables::<ReusedNames>),
+        ("handoff", search::tables::<Handoffs>),
+        ("alone", search::tables::<Alone>),
+        ("proof", search::tables::<Proof>),
     ];
+    let chosen = tables.iter().filter(|(name, _)| all || has(name));
     let mut is_right = true;
-    for (_, run) in tables.into_iter().filter(|(table, _)| is_wanted(table)) {
-        is_right &= run();
+    for (_, tables) in chosen {
+        is_right &= tables(is_quick, with_traces);
         println!();
     }
     if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -51,18 +59,12 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::alone;
-    use super::alone_rules::AloneRule;
     use super::check::{quick, without};
-    use super::handoff;
-    use super::handoff_rules::{HandoffRule, Wrong};
     use super::lock::Delivery;
-    use super::name_rules::NameRule;
-    use super::names;
-    use super::proof;
-    use super::proof_rules::ProofRule;
     use super::properties::Violation;
-    use super::rules::Rule;
+    use super::rules::{RULES, Rule};
+    use super::search::tests::check;
+    use super::*;
 
     #[test]
     fn with_all_rules_no_state_is_wrong() {
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn each_rule_is_missed() {
-        for rule in Rule::ALL {
+        for (rule, _) in RULES {
             for delivery in [Delivery::Ordered, Delivery::Unordered] {
                 let (run, explored) = without(rule, delivery);
                 let found = explored.found.map(|f| f.violation);
@@ -86,83 +88,22 @@ mod tests {
 
     #[test]
     fn names_that_are_used_again_are_safe() {
-        for run in names::runs(true) {
-            let (states, found) = names::explore(run, None);
-            assert!(found.is_none(), "{run:?}: {found:?}");
-            assert!(states > 1_000, "{run:?}: only {states} states");
-        }
-    }
-
-    #[test]
-    fn each_rule_about_names_is_missed() {
-        for rule in NameRule::ALL {
-            let (run, _, found) = names::without(rule);
-            assert!(found.is_some(), "without {rule:?}: {run:?}");
-        }
-    }
-
-    #[test]
-    fn being_alone_is_safe() {
-        for run in alone::runs(true) {
-            let (states, found) = alone::explore(run, None);
-            assert!(found.is_none(), "{run:?}: {found:?}");
-            assert!(states > 1_000, "{run:?}: only {states} states");
-        }
-    }
-
-    #[test]
-    fn each_rule_about_being_alone_is_missed() {
-        for rule in AloneRule::ALL {
-            let (run, _, found) = alone::without(rule);
-            assert!(found.is_some(), "without {rule:?}: {run:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_proved_is_right() {
-        for run in proof::runs(true) {
-            let (states, found) = proof::explore(run, None);
-            assert!(found.is_none(), "{run:?}: {found:?}");
-            assert!(states > 1_000, "{run:?}: only {states} states");
-        }
-    }
-
-    #[test]
-    fn each_rule_about_proof_is_missed() {
-        for rule in ProofRule::ALL {
-            let (_, found) = proof::explore(rule.run(), Some(rule));
-            assert!(found.is_some(), "without {rule:?}");
-        }
+        check::<ReusedNames>();
     }
 
     #[test]
     fn hand_off_is_safe() {
-        for run in handoff::runs(true) {
-            let (states, found) = handoff::explore(run, None);
-            assert!(found.is_none(), "{run:?}: {found:?}");
-            assert!(states > 1_000, "{run:?}: only {states} states");
-        }
+        check::<Handoffs>();
     }
 
     #[test]
-    fn each_rule_about_hand_off_is_missed() {
-        for rule in HandoffRule::ALL {
-            let (run, _, found) = handoff::without(rule);
-            let wrong = match rule {
-                HandoffRule::TokenGrows => Wrong::TokenNotLarger,
-                HandoffRule::OneTurnAtATime | HandoffRule::OldTurnEndsNothing => Wrong::TwoHolders,
-                HandoffRule::NotAfterGivingUp => Wrong::TwoHolders,
-                HandoffRule::LiveAtHandOver => Wrong::NeedlessEnd,
-                HandoffRule::CheckedByWaiter => Wrong::GrantedNotHeld,
-                HandoffRule::LastGivesUp | HandoffRule::DesertedGivesUp => Wrong::NodeLeft,
-                HandoffRule::CancelledPassesOn => Wrong::NodeLeft,
-                HandoffRule::LeftoverGivenUp | HandoffRule::LossSeenInUse => Wrong::StuckWaiter,
-                HandoffRule::DriverEndsAtOnce => Wrong::StuckWaiter,
-                HandoffRule::TimeEndsBatch | HandoffRule::TimeOfThePlace => Wrong::TurnTooLate,
-                HandoffRule::RevocationEndsBatch | HandoffRule::NotWhileSuspended => Wrong::TurnTooLate,
-            };
-            assert_eq!(found.map(|(wrong, _)| wrong), Some(wrong), "without {rule:?}: {run:?}");
-        }
+    fn being_alone_is_safe() {
+        check::<Alone>();
+    }
+
+    #[test]
+    fn what_is_proved_is_right() {
+        check::<Proof>();
     }
 
     fn expected(rule: Rule, delivery: Delivery) -> Violation {

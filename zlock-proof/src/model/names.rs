@@ -1,14 +1,39 @@
-//! Reused names, as in `zlock-etcd` (see the table in its `key.rs`): a request that takes effect long after its client has
-//! stopped waiting for it must not affect the node that has the name by then.
+//! Reused names: a request that takes effect long after its client has stopped waiting for it must not affect the node that
+//! has the name by then.
 //!
-//! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The tests in
-//! `zlock-tests/tests/names/etcd` check that the real code follows them.
+//! Real code: `Names`, the state of `zlock-etcd/src/keys/names.rs`. Modelled: the server, with the fences of the table in
+//! `zlock-etcd/src/keys/key.rs`, and the operations around the state. The tests in `zlock-tests/tests/names/etcd` check that
+//! the real operations send and ask as this model does.
 
-use std::ops::Range;
+use stateright::{Model, Property};
+use zlock_core::NodeId;
+use zlock_etcd::unstable::Names;
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use super::search::{Rules, Wrong};
 
-use super::name_rules::{NameRule, Wrong};
+/// A rule about reused names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameRule {
+    CreateComparesFence,
+    VoidComparesFence,
+    VoidRaisesFence,
+    LookUpRaisesFence,
+    DeleteComparesRevision,
+    RelabelComparesRevision,
+    FreeWhenAnswered,
+    SpoiledNeverUsed,
+    JudgedByWhatItCarried,
+}
+
+const LATE_CREATE: Wrong = "a create takes effect after its use is over";
+const OTHERS_NODE_TAKEN: Wrong = "another use's node is taken for the own one";
+const OTHERS_NODE_DELETED: Wrong = "another use's node is deleted";
+const OTHERS_NODE_RELABELLED: Wrong = "another use's node is relabelled";
+const NAME_TAKEN: Wrong = "a create is refused for ever";
+const NODE_LEFT: Wrong = "node left behind";
+
+/// What the keys of the queue begin with.
+const PREFIX: &str = "/";
 
 /// Some places of one session, each of which is used several times in succession.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +47,9 @@ pub(crate) struct Run {
 }
 
 /// The unique number of one use of a place.
-type Use = u8;
+type Use = usize;
 /// A revision, or 0 for none.
-type Revision = u8;
+type Revision = i64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -59,7 +84,7 @@ struct Sent {
     /// The place that waits for the answer, or `None` if it has given up.
     by: Option<u8>,
     of: Use,
-    name: u8,
+    name: u32,
     request: Request,
 }
 
@@ -100,19 +125,16 @@ struct Place {
     phase: Phase,
     uses_left: u8,
     of: Use,
-    name: u8,
+    name: u32,
     created: Revision,
-    /// Whether a plain delete was sent that was not answered.
-    is_plain_unanswered: bool,
     answer: Option<Answer>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
+    names: Names,
     /// The keys, indexed by name.
     keys: Vec<Option<Key>>,
-    /// The names that are never used again.
-    spoiled: Vec<bool>,
     revision: Revision,
     /// The fences at the server, and as known to the client.
     fences: Vec<Revision>,
@@ -148,23 +170,24 @@ pub(crate) enum Action {
 
 /// The model with all rules, or without one.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct ReusedNames {
     run: Run,
     left_out: Option<NameRule>,
+    /// The IDs of the nodes of all uses.
+    ids: Vec<NodeId>,
 }
 
-impl Names {
+impl ReusedNames {
     fn has(&self, rule: NameRule) -> bool {
         self.left_out != Some(rule)
     }
 
-    /// Each plain delete that is given up may cost a name.
-    fn names(&self) -> Range<u8> {
-        0..self.run.places + self.run.given_up
+    fn fence(&self, name: u32) -> usize {
+        if self.run.one_fence { 0 } else { name as usize }
     }
 
-    fn fence(&self, name: u8) -> usize {
-        if self.run.one_fence { 0 } else { name.into() }
+    fn id(&self, state: &State, place: u8) -> &NodeId {
+        &self.ids[state.places[usize::from(place)].of]
     }
 
     fn send(&self, state: &mut State, place: u8, request: Request) {
@@ -181,45 +204,43 @@ impl Names {
 
     fn void(&self, state: &mut State, place: u8) {
         let fence = state.known[self.fence(state.places[usize::from(place)].name)];
+        if !state.names.void(self.id(state, place), fence) {
+            return rest(state, place);
+        }
         state.places[usize::from(place)].phase = Phase::Voiding;
         self.send(state, place, Request::Void { fence });
-        self.free_early(state, place);
+        if !self.has(NameRule::FreeWhenAnswered) {
+            self.voided(state, place, Revision::MAX);
+        }
     }
 
-    fn delete(&self, state: &mut State, place: u8) {
+    fn voided(&self, state: &mut State, place: u8, raised: Revision) {
+        state.names.voided(self.id(state, place), raised);
+        rest(state, place);
+    }
+
+    fn delete(&self, state: &mut State, place: u8, may_be_plain: bool) {
         let created = state.places[usize::from(place)].created;
         state.places[usize::from(place)].phase = Phase::Deleting;
-        self.send(state, place, Request::Delete { created });
-        self.free_early(state, place);
-    }
-
-    fn delete_plainly(&self, state: &mut State, place: u8) {
-        let at = &mut state.places[usize::from(place)];
-        (at.phase, at.is_plain_unanswered) = (Phase::Deleting, true);
-        self.send(state, place, Request::PlainDelete);
-        self.free_early(state, place);
-    }
-
-    fn free_early(&self, state: &mut State, place: u8) {
+        let is_plain = may_be_plain && state.names.begin_plain(self.id(state, place), created);
+        self.send(state, place, if is_plain { Request::PlainDelete } else { Request::Delete { created } });
         if !self.has(NameRule::FreeWhenAnswered) {
-            state.places[usize::from(place)].is_plain_unanswered = false;
-            self.end(state, place);
+            self.deleted(state, place, true);
         }
     }
 
-    /// The use is over. Its name is free again, unless a plain delete may still arrive.
-    fn end(&self, state: &mut State, place: u8) {
-        let place = &mut state.places[usize::from(place)];
-        if place.is_plain_unanswered && self.has(NameRule::SpoiledNeverUsed) {
-            state.spoiled[usize::from(place.name)] = true;
+    fn deleted(&self, state: &mut State, place: u8, is_plain_answered: bool) {
+        let (id, created) = (self.id(state, place), state.places[usize::from(place)].created);
+        if is_plain_answered || !self.has(NameRule::SpoiledNeverUsed) {
+            state.names.end_plain(id);
         }
-        (place.phase, place.created, place.answer) = (Phase::Idle, 0, None);
-        place.is_plain_unanswered = false;
+        state.names.free(id, Some(created));
+        rest(state, place);
     }
 
     /// The server carries out a request.
     fn serve(&self, state: &mut State, Sent { by, of, name, request }: Sent) {
-        let (at, fence) = (usize::from(name), self.fence(name));
+        let (at, fence) = (name as usize, self.fence(name));
         let answer = match request {
             Request::Create { fence: carried } => {
                 let is_void = self.has(NameRule::CreateComparesFence) && state.fences[fence] != carried;
@@ -230,7 +251,7 @@ impl Names {
                     let created = state.revision;
                     state.keys[at] = Some(Key { of, created });
                     if !state.places.iter().any(|place| place.of == of && place.phase != Phase::Idle) {
-                        state.wrong = Some(Wrong::LateCreate);
+                        state.wrong = Some(LATE_CREATE);
                     }
                     Answer::Made(created)
                 }
@@ -243,7 +264,7 @@ impl Names {
                 match state.keys[at] {
                     Some(key) => {
                         if by.is_some() && key.of != of {
-                            state.wrong = Some(Wrong::OthersNodeTaken);
+                            state.wrong = Some(OTHERS_NODE_TAKEN);
                         }
                         Answer::Made(key.created)
                     }
@@ -258,14 +279,14 @@ impl Names {
                     if self.has(NameRule::VoidRaisesFence) {
                         state.fences[fence] = state.revision;
                     }
-                    delete(state, name, of);
+                    delete_key(state, name, of);
                     Answer::Voided { fence: state.fences[fence] }
                 }
             }
             Request::PlainDelete => {
                 if state.keys[at].is_some() {
                     state.revision += 1;
-                    delete(state, name, of);
+                    delete_key(state, name, of);
                 }
                 Answer::PlainlyDeleted
             }
@@ -273,7 +294,7 @@ impl Names {
                 let is_it = |key: &Key| key.created == created || !self.has(NameRule::DeleteComparesRevision);
                 if state.keys[at].as_ref().is_some_and(is_it) {
                     state.revision += 1;
-                    delete(state, name, of);
+                    delete_key(state, name, of);
                 }
                 Answer::Deleted
             }
@@ -281,7 +302,7 @@ impl Names {
                 let is_it =
                     |key: &Key| key.created == created || !self.has(NameRule::RelabelComparesRevision);
                 if state.keys[at].as_ref().is_some_and(|key| is_it(key) && key.of != of) {
-                    state.wrong = Some(Wrong::OthersNodeRelabelled);
+                    state.wrong = Some(OTHERS_NODE_RELABELLED);
                 }
                 return;
             }
@@ -293,10 +314,11 @@ impl Names {
     }
 
     fn hear(&self, state: &mut State, place: u8, answer: Answer) {
-        let Place { phase, name, .. } = state.places[usize::from(place)];
+        let Place { name, .. } = state.places[usize::from(place)];
         let fence = self.fence(name);
         match answer {
             Answer::Made(created) => {
+                state.names.created(self.id(state, place), created);
                 let place = &mut state.places[usize::from(place)];
                 (place.created, place.phase) = (created, Phase::Queued);
             }
@@ -305,7 +327,7 @@ impl Names {
                     if self.has(NameRule::JudgedByWhatItCarried) { carried } else { state.known[fence] };
                 if judged_by == now {
                     // It was not the fence, so the name must be taken: the client would move on to other names forever.
-                    state.wrong = Some(Wrong::NameTaken);
+                    state.wrong = Some(NAME_TAKEN);
                     return;
                 }
                 state.known[fence] = state.known[fence].max(now);
@@ -317,19 +339,14 @@ impl Names {
             }
             Answer::Voided { fence: now } => {
                 state.known[fence] = state.known[fence].max(now);
-                if phase == Phase::Voiding {
-                    self.end(state, place);
-                }
+                self.voided(state, place, now);
             }
             Answer::NotVoided { fence: now } => {
                 state.known[fence] = state.known[fence].max(now);
                 self.void(state, place);
             }
-            Answer::Deleted => self.end(state, place),
-            Answer::PlainlyDeleted => {
-                state.places[usize::from(place)].is_plain_unanswered = false;
-                self.end(state, place);
-            }
+            Answer::Deleted => self.deleted(state, place, false),
+            Answer::PlainlyDeleted => self.deleted(state, place, true),
         }
     }
 
@@ -342,7 +359,7 @@ impl Names {
                 self.send(state, place, Request::LookUp);
             }
             Phase::Voiding => self.void(state, place),
-            _ => self.delete(state, place),
+            _ => self.delete(state, place, false),
         }
     }
 
@@ -350,17 +367,12 @@ impl Names {
     fn is_at_rest(state: &State) -> bool {
         state.wire.is_empty() && state.places.iter().all(|place| place.answer.is_none())
     }
+}
 
-    fn look(&self, state: &State) -> Option<Wrong> {
-        if state.wrong.is_some() || !Self::is_at_rest(state) {
-            return state.wrong;
-        }
-        let is_left = |key: &Key| {
-            let is_its = |place: &Place| place.of == key.of && place.phase == Phase::Queued;
-            !state.places.iter().any(is_its)
-        };
-        state.keys.iter().flatten().any(is_left).then_some(Wrong::NodeLeft)
-    }
+/// The use is over.
+fn rest(state: &mut State, place: u8) {
+    let place = &mut state.places[usize::from(place)];
+    (place.phase, place.created, place.answer) = (Phase::Idle, 0, None);
 }
 
 /// The client stops waiting for answers to this place's requests, which may still arrive.
@@ -372,37 +384,31 @@ fn abandon(state: &mut State, place: u8) {
 }
 
 /// A request of this use deletes the node that has the name.
-fn delete(state: &mut State, name: u8, of: Use) {
-    if state.keys[usize::from(name)].take().is_some_and(|key| key.of != of) {
-        state.wrong = Some(Wrong::OthersNodeDeleted);
+fn delete_key(state: &mut State, name: u32, of: Use) {
+    if state.keys[name as usize].take().is_some_and(|key| key.of != of) {
+        state.wrong = Some(OTHERS_NODE_DELETED);
     }
 }
 
-impl Model for Names {
+impl Model for ReusedNames {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
         let Run { places, uses, given_up, .. } = self.run;
-        let place = Place {
-            phase: Phase::Idle,
-            uses_left: uses,
-            of: 0,
-            name: 0,
-            created: 0,
-            is_plain_unanswered: false,
-            answer: None,
-        };
-        let names = self.names().len();
+        let place =
+            Place { phase: Phase::Idle, uses_left: uses, of: usize::MAX, name: 0, created: 0, answer: None };
+        // Each use may need a name of its own.
+        let most = self.ids.len();
         vec![State {
-            keys: vec![None; names],
-            spoiled: vec![false; names],
+            names: Names::default(),
+            keys: vec![None; most],
             revision: 0,
-            fences: vec![0; names],
-            known: vec![0; names],
+            fences: vec![0; most],
+            known: vec![0; most],
             places: vec![place; places.into()],
             wire: Vec::new(),
-            next_use: 1,
+            next_use: 0,
             given_up,
             relabelled: false,
             wrong: None,
@@ -446,13 +452,9 @@ impl Model for Names {
         let state = &mut next;
         match action {
             Action::Begin(i) => {
-                let is_used = |name: &u8| {
-                    state.places.iter().any(|place| place.phase != Phase::Idle && place.name == *name)
-                };
-                let is_free = |name: &u8| !is_used(name) && !state.spoiled[usize::from(*name)];
-                let name = self.names().find(is_free).expect("there are enough");
                 let of = state.next_use;
                 state.next_use += 1;
+                let name = state.names.take(PREFIX, &self.ids[of]);
                 let place = &mut state.places[usize::from(i)];
                 (place.of, place.name, place.uses_left) = (of, name, place.uses_left - 1);
                 self.create(state, i);
@@ -474,8 +476,8 @@ impl Model for Names {
                 abandon(state, i);
                 self.void(state, i);
             }
-            Action::Release(i) => self.delete_plainly(state, i),
-            Action::HandOver(i) => self.delete(state, i),
+            Action::Release(i) => self.delete(state, i, true),
+            Action::HandOver(i) => self.delete(state, i, false),
             Action::Relabel(i) => {
                 state.relabelled = true;
                 let Place { of, name, created, .. } = state.places[usize::from(i)];
@@ -489,42 +491,97 @@ impl Model for Names {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always("all", |model, state| model.look(state).is_none())]
+        Self::nothing_is_wrong()
     }
 }
 
-/// Runs a search. Returns the number of states, and the first violation with its trace.
-pub(crate) fn explore(run: Run, left_out: Option<NameRule>) -> (usize, Option<(Wrong, Vec<Action>)>) {
-    let search = Names { run, left_out }.checker().finish_when(HasDiscoveries::Any).spawn_bfs().join();
-    let found = search.discoveries().into_values().next().map(|path| {
-        let wrong = search.model().look(path.last_state()).expect("the last state is wrong");
-        (wrong, path.into_actions())
-    });
-    (search.unique_state_count(), found)
-}
+impl Rules for ReusedNames {
+    type Rule = NameRule;
+    type Run = Run;
 
-/// Returns the runs with all rules, fewer and smaller ones for CI.
-pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
-    let run =
-        |places, uses, given_up| [false, true].map(|one_fence| Run { places, uses, one_fence, given_up });
-    let small = [run(1, 3, 2), run(2, 2, 1)];
-    let large = [run(1, 4, 3), run(2, 2, 2), run(2, 3, 1)];
-    small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).flatten().collect()
-}
+    const SUBJECT: &'static str = "names";
+    const RULES: &'static [(NameRule, &'static str, Wrong)] = &[
+        (
+            NameRule::CreateComparesFence,
+            "a create compares the fence: only whether the name is free",
+            NODE_LEFT,
+        ),
+        (
+            NameRule::VoidComparesFence,
+            "the request that voids a create compares the fence: it takes effect always",
+            OTHERS_NODE_DELETED,
+        ),
+        (
+            NameRule::VoidRaisesFence,
+            "the request that voids a create raises the fence: it only deletes",
+            NODE_LEFT,
+        ),
+        (
+            NameRule::LookUpRaisesFence,
+            "the look-up before a retry raises the fence: it only reads",
+            NAME_TAKEN,
+        ),
+        (
+            NameRule::DeleteComparesRevision,
+            "a delete that is not the first of its node compares the create revision: only the name",
+            OTHERS_NODE_DELETED,
+        ),
+        (
+            NameRule::RelabelComparesRevision,
+            "a relabel compares the create revision: only the name",
+            OTHERS_NODE_RELABELLED,
+        ),
+        (NameRule::FreeWhenAnswered, "a name is free when a delete is answered: when it is sent", NAME_TAKEN),
+        (
+            NameRule::SpoiledNeverUsed,
+            "a name with a plain delete that was not answered is never used again: it is, once another delete is answered",
+            OTHERS_NODE_DELETED,
+        ),
+        (
+            NameRule::JudgedByWhatItCarried,
+            "a refused create is judged by the fence that it carried: by the latest known one",
+            NAME_TAKEN,
+        ),
+    ];
 
-/// Returns the smallest run with a violation without the rule.
-pub(crate) fn without(rule: NameRule) -> (Run, usize, Option<(Wrong, Vec<Action>)>) {
-    let mut last = None;
-    for (places, given_up) in [(1, 0), (1, 1), (1, 2), (2, 1), (2, 2)] {
-        for one_fence in [false, true] {
-            let run = Run { places, uses: 2, one_fence, given_up };
-            let (states, found) = explore(run, Some(rule));
-            let is_found = found.is_some();
-            last = Some((run, states, found));
-            if is_found {
-                return last.expect("just set");
-            }
+    fn new(run: Run, left_out: Option<NameRule>) -> Self {
+        let ids = 0..u32::from(run.places) * u32::from(run.uses);
+        ReusedNames { run, left_out, ids: ids.map(|of| NodeId::new(of.to_string())).collect() }
+    }
+
+    fn wrong(&self, state: &State) -> Option<Wrong> {
+        if state.wrong.is_some() || !Self::is_at_rest(state) {
+            return state.wrong;
         }
+        let is_left = |key: &Key| {
+            let is_its = |place: &Place| place.of == key.of && place.phase == Phase::Queued;
+            !state.places.iter().any(is_its)
+        };
+        state.keys.iter().flatten().any(is_left).then_some(NODE_LEFT)
     }
-    last.expect("there is a first run")
+
+    fn runs(is_quick: bool) -> Vec<Run> {
+        let run =
+            |places, uses, given_up| [false, true].map(|one_fence| Run { places, uses, one_fence, given_up });
+        let small = [run(1, 3, 2), run(2, 2, 1)];
+        let large = [run(1, 4, 3), run(2, 2, 2), run(2, 3, 1)];
+        small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).flatten().collect()
+    }
+
+    fn runs_without(_: NameRule) -> Vec<Run> {
+        let runs = [(1, 0), (1, 1), (1, 2), (2, 1), (2, 2)].into_iter();
+        let run =
+            |(places, given_up)| [false, true].map(|one_fence| Run { places, uses: 2, one_fence, given_up });
+        runs.flat_map(run).collect()
+    }
+
+    fn cells(Run { places, uses, one_fence, given_up }: Run) -> Vec<(&'static str, String)> {
+        let fences = if one_fence { "one for all" } else { "one a name" };
+        vec![
+            ("places", places.to_string()),
+            ("uses of each", uses.to_string()),
+            ("fences", fences.to_owned()),
+            ("given up", given_up.to_string()),
+        ]
+    }
 }

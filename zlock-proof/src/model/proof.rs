@@ -8,9 +8,23 @@
 //! No real code runs here. The model checks that the rules are sufficient, and that each is necessary. The tests in
 //! `touches.rs` and `zlock-tests/tests/clusters/zk/proof.rs` check that the real code follows them.
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
-use super::proof_rules::ProofRule;
+use super::search::{Rules, Wrong};
+
+/// A rule of `zlock-zk/src/session/touches.rs`, or of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProofRule {
+    Committed,
+    HalfTick,
+    LeaderStoodStill,
+    LastBefore,
+    SameLeader,
+    FirstHold,
+    FoundAgain,
+}
+
+const TOO_LATE: Wrong = "deadline too late";
 
 type Time = u8;
 
@@ -473,42 +487,102 @@ impl Model for Proof {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always("the deadline is right", |_, state: &State| {
-            !state.client.is_holding || state.client.deadline <= state.counts_from()
-        })]
+        Self::nothing_is_wrong()
     }
 }
 
-/// Runs a search. Returns the number of states, and a shortest trace to a deadline that is too late.
-pub(crate) fn explore(run: Run, left_out: Option<ProofRule>) -> (usize, Option<Vec<Action>>) {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let search = Proof { run, left_out }.checker().threads(threads).finish_when(HasDiscoveries::Any);
-    let search = search.spawn_bfs().join();
-    let found = search.discoveries().into_values().next().map(|path| path.into_actions());
-    (search.unique_state_count(), found)
-}
+/// The run of the others' differences.
+const NONE: Run =
+    Run { until: 7, is_idle: false, stops: 0, stalls: 0, elections: 0, interruptions: 0, delays: 0 };
 
-/// Returns the runs with all rules, fewer and smaller ones for CI.
-pub(crate) fn runs(is_quick: bool) -> Vec<Run> {
-    let until = if is_quick { 7 } else { 8 };
-    let none = Run { until, is_idle: false, stops: 0, stalls: 0, elections: 0, interruptions: 0, delays: 0 };
-    let small = [
-        Run { stops: 1, ..none },
-        Run { elections: 1, delays: 1, until: until - 2, ..none },
-        Run { elections: 1, stalls: 1, interruptions: 1, until: until - 3, ..none },
-        Run { elections: 1, interruptions: 1, stalls: 1, is_idle: true, until: until - 4, ..none },
-    ];
-    let large = [
-        Run { delays: 3, ..none },
-        Run { stops: 1, elections: 1, stalls: 1, ..none },
-        Run { stops: 1, elections: 1, interruptions: 1, ..none },
-        Run { stops: 1, elections: 1, is_idle: true, ..none },
-        Run { elections: 1, interruptions: 1, stalls: 1, is_idle: true, until: until - 2, ..none },
-    ];
-    small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).collect()
-}
+impl Rules for Proof {
+    type Rule = ProofRule;
+    type Run = Run;
 
-/// Returns a run that no rule covers: the leader stands still twice.
-pub(crate) fn beyond() -> Run {
-    Run { until: 9, is_idle: false, stops: 2, stalls: 0, elections: 0, interruptions: 0, delays: 0 }
+    const SUBJECT: &'static str = "proof";
+    const RULES: &'static [(ProofRule, &'static str, Wrong)] = &[
+        (
+            ProofRule::Committed,
+            "the deadline counts at most from the last committed write: from what a leader has answered",
+            TOO_LATE,
+        ),
+        (ProofRule::HalfTick, "a request is reported half a tick after its answer: at once", TOO_LATE),
+        (
+            ProofRule::LeaderStoodStill,
+            "the longest gap between two answers of the leader does not count as its life: it counts",
+            TOO_LATE,
+        ),
+        (
+            ProofRule::LastBefore,
+            "a resumed connection counts from what was last seen of the one before: from when it is noticed",
+            TOO_LATE,
+        ),
+        (ProofRule::SameLeader, "a server that gets another leader drops its clients: keeps them", TOO_LATE),
+        (
+            ProofRule::FirstHold,
+            "the first own node sets the deadline to what is proved: the idle session's deadline stays",
+            TOO_LATE,
+        ),
+        (
+            ProofRule::FoundAgain,
+            "a node that is found after a lost answer counts after a committed write: at once",
+            TOO_LATE,
+        ),
+    ];
+    /// The leader stands still twice.
+    const NOT_PROMISED: Option<Run> = Some(Run { until: 9, stops: 2, ..NONE });
+
+    fn new(run: Run, left_out: Option<ProofRule>) -> Self {
+        Proof { run, left_out }
+    }
+
+    fn wrong(&self, state: &State) -> Option<Wrong> {
+        (state.client.is_holding && state.client.deadline > state.counts_from()).then_some(TOO_LATE)
+    }
+
+    fn runs(is_quick: bool) -> Vec<Run> {
+        let until = if is_quick { 7 } else { 8 };
+        let none = Run { until, ..NONE };
+        let small = [
+            Run { stops: 1, ..none },
+            Run { elections: 1, delays: 1, until: until - 2, ..none },
+            Run { elections: 1, stalls: 1, interruptions: 1, until: until - 3, ..none },
+            Run { elections: 1, interruptions: 1, stalls: 1, is_idle: true, until: until - 4, ..none },
+        ];
+        let large = [
+            Run { delays: 3, ..none },
+            Run { stops: 1, elections: 1, stalls: 1, ..none },
+            Run { stops: 1, elections: 1, interruptions: 1, ..none },
+            Run { stops: 1, elections: 1, is_idle: true, ..none },
+            Run { elections: 1, interruptions: 1, stalls: 1, is_idle: true, until: until - 2, ..none },
+        ];
+        small.into_iter().chain(large.into_iter().filter(|_| !is_quick)).collect()
+    }
+
+    fn runs_without(rule: ProofRule) -> Vec<Run> {
+        vec![match rule {
+            ProofRule::HalfTick => NONE,
+            ProofRule::Committed | ProofRule::SameLeader => Run { elections: 1, ..NONE },
+            ProofRule::LeaderStoodStill => Run { stops: 1, ..NONE },
+            ProofRule::LastBefore => Run { stalls: 1, interruptions: 1, ..NONE },
+            ProofRule::FirstHold => Run { is_idle: true, ..NONE },
+            // The answer is lost because the client stands still.
+            ProofRule::FoundAgain => Run { is_idle: true, elections: 1, interruptions: 1, stalls: 1, ..NONE },
+        }]
+    }
+
+    fn cells(run: Run) -> Vec<(&'static str, String)> {
+        let faults = [
+            (run.stops, "leader stops"),
+            (run.stalls, "client stalls"),
+            (run.elections, "next leader"),
+            (run.interruptions, "reconnection"),
+            (run.delays, "delays"),
+        ];
+        let faults = faults.iter().filter(|(count, _)| *count > 0);
+        let faults: Vec<_> = faults.map(|(count, fault)| format!("{fault}: {count}")).collect();
+        let faults = if faults.is_empty() { "its server dies".to_owned() } else { faults.join(", ") };
+        let start = if run.is_idle { "idle" } else { "holding" };
+        vec![("at first", start.to_owned()), ("time", run.until.to_string()), ("faults", faults)]
+    }
 }

@@ -4,13 +4,13 @@
 //! same run, so a failing seed is its own reproduction.
 
 mod faults;
-mod lock;
 mod maxima;
 mod oracle;
 mod plan;
 mod polls;
 mod process;
 mod random;
+mod record;
 mod run;
 mod seeds;
 mod stay;

@@ -1,64 +1,22 @@
 //! The oracle: checks the invariants of holders.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use zlock::{FencingToken, LockContext};
 
-use super::truth::{Mode, Place};
+use super::record::Hold;
+use super::truth::Place;
 use super::world::World;
-
-/// A granted lock whose node exists, as far as its holder knows.
-#[derive(Clone, Debug)]
-pub(crate) struct Hold {
-    pub(crate) path: usize,
-    pub(crate) client: usize,
-    pub(crate) mode: Mode,
-    pub(crate) held: LockContext,
-    /// `true` during a downgrade, which ends the write lock.
-    pub(crate) becoming: bool,
-    /// `true` once the guard has reported that the lock is not held.
-    pub(crate) lost: bool,
-    /// When the holder released it.
-    pub(crate) left: Option<Instant>,
-}
-
-/// All holds, by fencing token.
-#[derive(Debug, Default)]
-pub(crate) struct Holds {
-    pub(crate) by_token: BTreeMap<FencingToken, Hold>,
-    /// The nodes that an operator deleted, and when.
-    pub(crate) taken: BTreeMap<u64, Instant>,
-    /// The holders that wait for a request for revocation, each with a watch on its own node.
-    pub(crate) listening: BTreeSet<u64>,
-    /// The highest granted fencing token, by path and mode.
-    highest: BTreeMap<usize, BTreeMap<Mode, FencingToken>>,
-}
-
-impl Holds {
-    /// Returns `true` if the client believes that it holds the lock with a node that an operator deleted. It notices with its
-    /// next heartbeat. Until then, its waiters behind this node do not notice either.
-    pub(crate) fn has_untold(&self, client: usize, path: usize) -> bool {
-        self.by_token.iter().any(|(token, hold)| {
-            let is_there = (hold.client, hold.path) == (client, path) && hold.left.is_none() && !hold.lost;
-            is_there && self.taken.contains_key(&token.number())
-        })
-    }
-
-    /// Returns the latest hold of the node with this number.
-    pub(crate) fn latest(&self, number: u64) -> Option<(FencingToken, &Hold)> {
-        let token = FencingToken::new(number);
-        self.by_token.range(token..=token.with_turn(u32::MAX)).next_back().map(|(token, hold)| (*token, hold))
-    }
-}
+use crate::kind::Kind;
 
 impl World {
     /// Records a lock that was granted in this poll.
-    pub(crate) fn granted(&self, client: usize, path: usize, mode: Mode, held: LockContext) {
+    pub(crate) fn granted(&self, client: usize, path: usize, kind: Kind, held: LockContext) {
         let token = held.fencing_token();
         let number = token.number();
-        self.note(|| format!("c{client} HOLDS {} {mode:?} #{token}", self.paths[path]));
+        self.note(|| format!("c{client} HOLDS {} {kind:?} #{token}", self.paths[path]));
         if !held.is_held() {
             self.fail("granted and not held", || format!("#{token} on {}", self.paths[path]));
         }
@@ -72,13 +30,13 @@ impl World {
             self.fail("two grants", || format!("#{token} was granted twice"));
         }
         match places.iter().position(|p| p.number == number) {
-            Some(at) => self.check_order(path, mode, &places, at, token),
+            Some(at) => self.check_order(path, kind, &places, at, token),
             None if self.was_just_taken(number, client) => {}
             // A later holder of a node knows as much about it as the first one.
             None if token.turn() > 0 => self.check_untold(number, client),
             None => self.fail("granted without a node", || format!("#{number} on {}", self.paths[path])),
         }
-        let hold = Hold { path, client, mode, held, becoming: false, lost: false, left: None };
+        let hold = Hold { path, client, kind, held, becoming: false, lost: false, left: None };
         let before = self.lock().holds.by_token.insert(token, hold);
         // Not under the lock: the last handle of a client ends its session.
         drop(before);
@@ -86,17 +44,16 @@ impl World {
     }
 
     /// Checks that no earlier node excludes the grant, and that the fencing token does not decrease.
-    fn check_order(&self, path: usize, mode: Mode, places: &[Place], at: usize, token: FencingToken) {
-        let before: Vec<_> = places[..at].iter().map(|p| p.mode).collect();
-        if !mode.fits(&before) {
+    fn check_order(&self, path: usize, kind: Kind, places: &[Place], at: usize, token: FencingToken) {
+        if !kind.fits(places[..at].iter().map(|p| p.kind)) {
             let names: Vec<_> = places[..at].iter().map(|p| p.name.as_str()).collect();
             self.fail("order", || format!("#{token} was granted behind {names:?}"));
         }
         let mut state = self.lock();
         let highest = state.holds.highest.entry(path).or_default();
-        let others = highest.iter().filter(|(other, _)| !mode.shares_with(**other));
+        let others = highest.iter().filter(|(other, _)| !kind.shares_with(**other));
         let before = others.map(|(_, token)| *token).max();
-        let own = highest.entry(mode).or_insert(token);
+        let own = highest.entry(kind).or_insert(token);
         *own = token.max(*own);
         drop(state);
         if let Some(before) = before.filter(|before| token <= *before) {
@@ -114,7 +71,7 @@ impl World {
     pub(crate) fn downgraded(&self, token: FencingToken, held: LockContext) {
         self.note(|| format!("#{token} is a reader"));
         self.change(token, |hold| {
-            (hold.mode, hold.held, hold.becoming) = (Mode::Reader, held, false);
+            (hold.kind, hold.held, hold.becoming) = (Kind::Read, held, false);
         });
         self.check();
     }
@@ -189,7 +146,7 @@ impl World {
             let present = state.holds.by_token.iter().filter(|(_, hold)| hold.left.is_none());
             present.map(|(token, hold)| (*token, hold.clone())).collect()
         };
-        let mut certain: BTreeMap<usize, Vec<(FencingToken, Mode)>> = BTreeMap::new();
+        let mut certain: BTreeMap<usize, Vec<(FencingToken, Kind)>> = BTreeMap::new();
         let mut places: BTreeMap<usize, Vec<Place>> = BTreeMap::new();
         for (token, hold) in &holds {
             let number = token.number();
@@ -203,18 +160,17 @@ impl World {
             }
             let places = places.entry(hold.path).or_insert_with(|| self.places(&self.paths[hold.path]));
             if places.iter().any(|p| p.number == number) {
-                certain.entry(hold.path).or_default().push((*token, hold.mode));
+                certain.entry(hold.path).or_default().push((*token, hold.kind));
             } else {
                 self.check_untold(number, hold.client);
             }
         }
         for holders in certain.values() {
-            for (i, (token, mode)) in holders.iter().enumerate() {
+            for (i, (token, kind)) in holders.iter().enumerate() {
                 let (mut beside, behind) = (holders[..i].to_vec(), &holders[i + 1..]);
                 beside.extend_from_slice(behind);
-                let modes: Vec<_> = beside.iter().map(|(_, mode)| *mode).collect();
-                if !mode.fits(&modes) {
-                    self.fail("exclusion", || format!("#{token} {mode:?} is held beside {beside:?}"));
+                if !kind.fits(beside.iter().map(|(_, kind)| *kind)) {
+                    self.fail("exclusion", || format!("#{token} {kind:?} is held beside {beside:?}"));
                 }
             }
         }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::{ErrorKind, Release};
 
-use super::lock::{Holding, Kind, Way};
 use super::polls::cut;
 use super::usage::Locks;
 use super::worker::{Round, Worker};
+use crate::kind::Kind;
+use crate::locks::{Holding, Wanted, Way};
 
 impl Worker {
     fn time(&mut self) -> Duration {
@@ -59,19 +60,19 @@ impl Worker {
         if world.plan.paths[path].locks == Locks::All && self.random.once_in(2) {
             return self.try_another_kind(round, holding, path, held).await;
         }
-        let kind = match held {
-            Kind::Write => self.random.pick(&[Kind::Read, Kind::Write]),
-            Kind::Read => self.random.pick(&[Kind::Read, Kind::Read, Kind::Write]),
-            other => other,
+        let again = match held.kind {
+            Kind::Write => self.random.pick(&[Kind::Read, Kind::Write]).into(),
+            Kind::Read => self.random.pick(&[Kind::Read, Kind::Read, Kind::Write]).into(),
+            _ => held,
         };
-        if !kind.enters_again() {
+        if !again.enters_again() {
             return;
         }
-        let upgrades = (held, kind) == (Kind::Read, Kind::Write);
-        match holding.scope(kind.acquire(&round.present.client, &world.paths[path], Way::Wait)).await {
+        let upgrades = (held.kind, again.kind) == (Kind::Read, Kind::Write);
+        match holding.scope(again.acquire(&round.present.client, &world.paths[path], Way::Wait)).await {
             Ok(_) if upgrades => world.fail("reentry", || format!("#{token} was upgraded")),
             Ok(Some(inner)) => {
-                let is_held = inner.helds().iter().all(|held| held.is_held());
+                let is_held = inner.is_held();
                 if inner.tokens() != [token] || !is_held {
                     world.fail("reentry", || format!("#{token} as {:?}, held {is_held}", inner.tokens()));
                 }
@@ -85,18 +86,19 @@ impl Worker {
 
     /// Checks that another kind of lock on the same path is not reentered but found held. If the first lock was lost, the path
     /// may be free, and the new lock is independent.
-    async fn try_another_kind(&mut self, round: &Round, holding: &Holding, path: usize, held: Kind) {
+    async fn try_another_kind(&mut self, round: &Round, holding: &Holding, path: usize, held: Wanted) {
         let (world, client) = (self.world.clone(), round.present.number);
-        let kind = match held {
-            Kind::Mutex { .. } => self.random.pick(&[Kind::Read, Kind::Write]),
-            _ => Kind::Mutex { handoff: None },
+        let kind = match held.kind {
+            Kind::Mutex => self.random.pick(&[Kind::Read, Kind::Write]),
+            _ => Kind::Mutex,
         };
-        let _acquiring = world.acquiring(client, &[(path, kind)]);
-        let attempt = kind.acquire(&round.present.client, &world.paths[path], Way::Try);
+        let other = Wanted::from(kind);
+        let _acquiring = world.acquiring(client, &[(path, other)]);
+        let attempt = other.acquire(&round.present.client, &world.paths[path], Way::Try);
         match holding.scope(attempt).await {
             Ok(None) => {}
             Ok(Some(inner)) => {
-                inner.helds().into_iter().for_each(|held| world.granted(client, path, kind.mode(), held));
+                inner.helds().into_iter().for_each(|held| world.granted(client, path, kind, held));
                 world.left(&inner.tokens());
             }
             Err(e) => self.check_error(client, &e),
@@ -110,7 +112,7 @@ impl Worker {
         let inner = match round.only() {
             Some((path, _)) if reads => {
                 let lock = &world.paths[path];
-                holding.scope(Kind::Read.acquire(&round.present.client, lock, Way::Wait)).await
+                holding.scope(Wanted::from(Kind::Read).acquire(&round.present.client, lock, Way::Wait)).await
             }
             _ => holding.reenter().map(Some),
         };
@@ -180,8 +182,8 @@ impl Worker {
             _ => match holding.release().await {
                 Ok(Release::Released) => {
                     let client = round.present.number;
-                    for ((path, kind), token) in round.locks.iter().zip(tokens) {
-                        world.released(*path, client, kind.handoff().is_some(), token);
+                    for ((path, lock), token) in round.locks.iter().zip(tokens) {
+                        world.released(*path, client, lock.handoff.is_some(), token);
                     }
                 }
                 Ok(Release::StillHeld) => {

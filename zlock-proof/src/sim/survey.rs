@@ -7,33 +7,15 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use zlock::FencingToken;
 
-use super::oracle::Hold;
-use super::truth::{Mode, Place, recovery};
+use super::record::{Due, Hold};
+use super::truth::{Place, recovery};
 use super::world::World;
+use crate::kind::Kind;
 
 const EVERY: Duration = Duration::from_millis(250);
 
 /// The time limit for events that should be immediate without faults.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// An event that is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
-    /// The node is entitled to the lock, but its client was not notified.
-    Grant(u64),
-    /// The node's holder has released or lost the lock, but the node still exists.
-    Removal(u64),
-    /// The holder has been downgraded, but the store still has a writer.
-    Relabel(u64),
-    /// The node has always disagreed with the head of the queue about the maximum, but its client got no error.
-    Refusal(u64, u64),
-    /// The client has more nodes on this path than it needs.
-    Leftover(usize),
-}
-
-/// The due events, and since when each depends on these clients.
-#[derive(Debug, Default)]
-pub(crate) struct Late(BTreeMap<(usize, Due), (Instant, BTreeSet<usize>)>);
 
 /// What is due, and the clients on which it depends: the own one and, at a semaphore, those in front, each of
 /// which has to tell the next that it was granted; where two disagree about a maximum, the first of them,
@@ -108,7 +90,7 @@ impl World {
     fn find_dues(&self, path: usize, places: &[Place], dues: &mut Dues) {
         let mut waiting: BTreeMap<usize, u64> = BTreeMap::new();
         let mut in_front = BTreeSet::new();
-        let first = places.iter().find_map(|place| Some((place, place.mode.max()?)));
+        let first = places.iter().find_map(|place| Some((place, place.kind.max()?)));
         let of_first = first.and_then(|(place, _)| self.client_of(place.session?));
         for place in places {
             let Some(client) = place.session.and_then(|session| self.client_of(session)) else { continue };
@@ -122,7 +104,7 @@ impl World {
                 Some(hold) if hold.left.is_some() || hold.lost => {
                     due(Due::Removal(place.number), &alone);
                 }
-                Some(hold) if hold.mode != place.mode => {
+                Some(hold) if hold.kind != place.kind => {
                     due(Due::Relabel(place.number), &alone);
                 }
                 Some(_) => {}
@@ -133,14 +115,14 @@ impl World {
                         due(Due::Leftover(path), &alone);
                     }
                     if let (Some((first, right)), Some(other)) = (first, of_first)
-                        && place.mode.max().is_some_and(|max| max != right)
+                        && place.kind.max().is_some_and(|max| max != right)
                         && !state.firsts.agreed(place.number)
                     {
                         due(Due::Refusal(place.number, first.number), &BTreeSet::from([client, other]));
                     }
                     let is_behind_untold = state.holds.has_untold(client, path);
                     if place.entitled && state.clients[client].together == 0 && !is_behind_untold {
-                        let tells = matches!(place.mode, Mode::Permits { .. });
+                        let tells = matches!(place.kind, Kind::Permits { .. });
                         due(Due::Grant(place.number), if tells { &in_front } else { &alone });
                     }
                 }
@@ -151,7 +133,7 @@ impl World {
     /// Checks that a release wakes one waiter. Only the node right behind an exclusive holder watches its node, and the holder
     /// itself while it waits for revocation. Clients that have not noticed that an operator deleted their node may watch too.
     fn check_herd(&self, path: usize, places: &[Place]) {
-        if places.iter().any(|p| p.mode != Mode::Alone) {
+        if places.iter().any(|p| !p.kind.is_exclusive()) {
             return;
         }
         for place in places {

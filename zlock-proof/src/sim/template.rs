@@ -12,26 +12,26 @@ use super::world::World;
 
 impl Worker {
     pub(crate) async fn run_template(&mut self, round: Round) {
-        let (present, (path, kind)) = (round.present, round.locks[0]);
+        let (present, (path, lock)) = (round.present, round.locks[0]);
         let (wait, time, patience) = (self.patience(), self.random.millis(400), self.patience() * 4);
         let (client, world) = (present.number, self.world.clone());
-        world.note(|| format!("c{client} template {wait:?} {kind:?} {}", world.paths[path]));
+        world.note(|| format!("c{client} template {wait:?} {lock:?} {}", world.paths[path]));
         let panics = self.random.once_in(10);
         let template = present
             .client
             .lock_template("/")
-            .and_then(|t| t.with_wait(wait, 2)?.with_kind(kind.for_template()))
-            .and_then(|t| if let Some(handoff) = kind.handoff() { t.with_handoff(handoff) } else { Ok(t) })
+            .and_then(|t| t.with_wait(wait, 2)?.with_kind(lock.for_template()))
+            .and_then(|t| if let Some(handoff) = lock.handoff { t.with_handoff(handoff) } else { Ok(t) })
             .expect("it can be built")
             .cancel_on_loss(self.random.once_in(4));
         let began = Instant::now();
         let execute = async move {
-            let acquiring = world.acquiring(client, &[(path, kind)]);
+            let acquiring = world.acquiring(client, &[(path, lock)]);
             let name = world.paths[path].as_str().trim_start_matches('/');
             let closure = async |held: zlock::LockContext| {
                 drop(acquiring);
                 let _inside = Inside { world: world.clone(), token: held.fencing_token() };
-                world.granted(client, path, kind.mode(), held);
+                world.granted(client, path, lock.kind, held);
                 sleep(time).await;
                 if panics {
                     resume_unwind(Box::new("as planned"));
@@ -52,7 +52,7 @@ impl Worker {
                 if !wait.is_zero() {
                     self.check_place(client, &e);
                 }
-                self.check_refusal(client, &[(path, kind)], began, &e);
+                self.check_refusal(client, &[(path, lock)], began, &e);
             }
             Err(e) if e.is_panic() && !panics => self.world.fail("panic", || e.to_string()),
             _ => {}

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use zlock::Handoff;
 
-use super::lock::Kind;
 use super::random::Random;
+use crate::kind::Kind;
+use crate::locks::Wanted;
 
 /// The maximum of a semaphore on which all clients agree.
 const MAX: u32 = 4;
@@ -58,17 +59,20 @@ impl Usage {
     }
 
     /// Returns one of the locks, as used by this process.
-    pub(crate) fn any(self, process: u64, random: &mut Random) -> Kind {
+    pub(crate) fn any(self, process: u64, random: &mut Random) -> Wanted {
         let locks = match self.locks {
             Locks::All => random.pick(&[Locks::Mutex, Locks::ReadWrite, Locks::Semaphore, Locks::Semaphore]),
             one => one,
         };
         match locks {
-            Locks::Mutex => Kind::Mutex { handoff: self.handoff.filter(|_| !random.once_in(4)) },
-            Locks::ReadWrite => random.pick(&[Kind::Read, Kind::Read, Kind::Write]),
+            Locks::Mutex => {
+                let handoff = self.handoff.filter(|_| !random.once_in(4));
+                Wanted { kind: Kind::Mutex, handoff }
+            }
+            Locks::ReadWrite => random.pick(&[Kind::Read, Kind::Read, Kind::Write]).into(),
             _ => {
                 let max = self.maxima[(process % 2) as usize];
-                Kind::Permits { n: random.pick(&[1, 1, 2, 3, MAX]).min(max), max }
+                Kind::Permits { n: random.pick(&[1, 1, 2, 3, MAX]).min(max), max }.into()
             }
         }
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use zlock::{Error, ErrorKind};
 
-use super::lock::{Kind, Way, acquire_all};
 use super::plan::Family;
 use super::polls::{cut, stall};
 use super::process::{Present, Process};
 use super::random::Random;
 use super::world::World;
+use crate::locks::{Wanted, Way, acquire_all};
 
 pub(crate) struct Worker {
     pub(crate) world: Arc<World>,
@@ -23,12 +23,12 @@ pub(crate) struct Worker {
 pub(crate) struct Round {
     pub(crate) present: Present,
     /// In the order of their paths.
-    pub(crate) locks: Vec<(usize, Kind)>,
+    pub(crate) locks: Vec<(usize, Wanted)>,
 }
 
 impl Round {
     /// Returns the lock, if there is only one.
-    pub(crate) fn only(&self) -> Option<(usize, Kind)> {
+    pub(crate) fn only(&self) -> Option<(usize, Wanted)> {
         (self.locks.len() == 1).then(|| self.locks[0])
     }
 }
@@ -51,7 +51,7 @@ impl Worker {
         }
     }
 
-    fn choose(&mut self) -> Vec<(usize, Kind)> {
+    fn choose(&mut self) -> Vec<(usize, Wanted)> {
         let (family, usages) = (self.world.plan.family, &self.world.plan.paths);
         let mut chosen = vec![self.random.place(usages.len())];
         if family == Family::Multi {
@@ -111,9 +111,9 @@ impl Worker {
         match acquired {
             Some(Ok(Some(holding))) => {
                 for held in holding.helds() {
-                    let is_it = |(path, _): &&(usize, Kind)| world.paths[*path] == *held.path();
-                    let (path, kind) = *round.locks.iter().find(is_it).expect("it was asked for");
-                    world.granted(client, path, kind.mode(), held);
+                    let is_it = |(path, _): &&(usize, Wanted)| world.paths[*path] == *held.path();
+                    let (path, lock) = *round.locks.iter().find(is_it).expect("it was asked for");
+                    world.granted(client, path, lock.kind, held);
                 }
                 drop(acquiring);
                 self.stay(&round, holding).await;
@@ -146,7 +146,7 @@ impl Worker {
     pub(crate) fn check_refusal(
         &self,
         client: usize,
-        locks: &[(usize, Kind)],
+        locks: &[(usize, Wanted)],
         began: Instant,
         error: &Error,
     ) {

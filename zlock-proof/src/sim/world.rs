@@ -10,11 +10,9 @@ use tokio::time::Instant;
 use zlock::mem::{MemLink, MemServer};
 use zlock::{LockPath, SessionId};
 
-use super::lock::{Holding, Kind};
-use super::maxima::Firsts;
-use super::oracle::Holds;
 use super::plan::Plan;
-use super::survey::Late;
+use super::record::{Firsts, Holds, Late};
+use crate::locks::{Holding, Wanted};
 
 /// More requests than all clients together need at one moment.
 const AT_ONCE: u64 = 10_000;
@@ -230,7 +228,7 @@ impl World {
     }
 
     /// Counts an acquisition as in progress until the returned value is dropped.
-    pub(crate) fn acquiring(self: &Arc<Self>, client: usize, locks: &[(usize, Kind)]) -> Acquiring {
+    pub(crate) fn acquiring(self: &Arc<Self>, client: usize, locks: &[(usize, Wanted)]) -> Acquiring {
         let paths: Vec<_> = locks.iter().map(|(path, _)| *path).collect();
         let mut state = self.lock();
         let known = &mut state.clients[client];

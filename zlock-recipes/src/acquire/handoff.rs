@@ -189,7 +189,7 @@ impl Job for Driver {
                     let leftover = Leftover { client, cohort, granted: Mutex::new(leftover) };
                     acquire_place(client, cohort, &data, &leftover, &mut pauses).await;
                 }
-                Work::Watch { batch, epoch, mut deletion } => {
+                Work::Watch { batch, granted: Granted { epoch, mut deletion, .. } } => {
                     let mut session = client.session.clone();
                     tokio::select! {
                         biased;

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use zlock_core::{DeletionNotice, Error, LastFailure, LockPath, Result, SessionEvents, SessionState};
+use zlock_core::{Error, LastFailure, LockPath, Result, SessionEvents, SessionState};
 
 use crate::place::granted::Granted;
-use crate::queue::Status;
+use crate::queue::{Arrival, Bounds, LocalQueue, Offer, Status, Task};
 
 /// The bounds of a hand-off inside a client: see [`LockHandle::with_handoff`](crate::LockHandle::with_handoff).
 ///
@@ -82,9 +82,9 @@ impl Handoff {
         self
     }
 
-    /// Returns the end of a batch that begins now. `None` if the instant is out of range: then there is no time limit.
-    fn until(self) -> Option<Instant> {
-        Instant::now().checked_add(self.within)
+    /// Returns the bounds of a batch that begins now. There is no time limit if the instant is out of range.
+    fn bounds(self) -> Bounds {
+        Bounds { until: Instant::now().checked_add(self.within), at_most: self.at_most }
     }
 }
 
@@ -99,46 +99,17 @@ pub(crate) struct Cohort {
     path: LockPath,
     handoff: Handoff,
     session: SessionEvents,
-    state: Mutex<State>,
+    queue: Mutex<LocalQueue<Waiter, Granted>>,
     /// Notifies the driver.
     changed: Notify,
     /// The last failure of the store in the driver's requests.
     pub(crate) failure: LastFailure,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// Ordered by arrival.
-    waiters: BTreeMap<u64, Waiter>,
-    arrivals: u64,
-    batch: Option<Batch>,
-    batches: u64,
-    /// The place of the previous batch, which is given up once the next place is queued.
-    leftover: Option<Granted>,
-    /// Set whenever there are waiters.
-    driver: Option<u64>,
-    drivers: u64,
-    /// `true` if the place that the driver is acquiring has been created, or if the waiters were behind the previous one: they
-    /// keep their places while the session lives.
-    is_queued: bool,
-}
-
 #[derive(Debug)]
 struct Waiter {
     data: Arc<[u8]>,
     sender: oneshot::Sender<Result<Turn>>,
-}
-
-/// A sequence of turns in one place.
-#[derive(Debug)]
-struct Batch {
-    number: u64,
-    /// With the fencing token of the present turn.
-    granted: Granted,
-    until: Option<Instant>,
-    /// `true` if a holder has the turn.
-    in_use: bool,
-    ends: bool,
 }
 
 /// The right of a local waiter to hold the lock. Must be ended by [`pass_on`](Self::pass_on) or
@@ -166,7 +137,7 @@ pub(crate) enum Work {
     /// Acquire a place, with this data for its node. Give up the leftover once the new place is queued.
     Acquire { data: Arc<[u8]>, leftover: Option<Granted> },
     /// Wait until the place of this batch is lost, or until the queue has changed.
-    Watch { batch: u64, epoch: u64, deletion: DeletionNotice },
+    Watch { batch: u64, granted: Granted },
     /// Remove the node of a place without waiters.
     GiveUp(Granted),
     /// Nothing. From here on, there is no driver.
@@ -207,7 +178,7 @@ impl Cohorts {
                 path: path.clone(),
                 handoff,
                 session: session.clone(),
-                state: Mutex::default(),
+                queue: Mutex::default(),
                 changed: Notify::new(),
                 failure: LastFailure::default(),
             });
@@ -229,8 +200,8 @@ impl Drop for Cohort {
 }
 
 impl Cohort {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LocalQueue<Waiter, Granted>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn path(&self) -> &LockPath {
@@ -240,27 +211,18 @@ impl Cohort {
     /// Appends a waiter.
     pub(crate) fn join(&self, data: &Arc<[u8]>) -> Joined {
         let (sender, turn) = oneshot::channel();
-        let mut state = self.lock();
-        let number = state.arrivals;
-        state.arrivals += 1;
-        state.waiters.insert(number, Waiter { data: data.clone(), sender });
-        let driver = state.driver.is_none().then_some(state.drivers);
-        if driver.is_some() {
-            state.is_queued = false;
-            state.driver = driver;
-            state.drivers += 1;
-        }
+        let Arrival { number, driver } = self.lock().join(Waiter { data: data.clone(), sender });
         Joined { number, turn, driver }
     }
 
     /// Removes a waiter.
     pub(crate) fn leave(&self, number: u64) {
         // Dropped outside the lock: that may wake the waiter's task.
-        let (waiter, is_empty) = {
-            let mut state = self.lock();
-            (state.waiters.remove(&number), state.waiters.is_empty())
+        let (waiter, has_waiters) = {
+            let mut queue = self.lock();
+            (queue.leave(number), queue.has_waiters())
         };
-        if waiter.is_some() && is_empty {
+        if waiter.is_some() && !has_waiters {
             self.changed.notify_one();
         }
     }
@@ -268,59 +230,33 @@ impl Cohort {
     /// Returns `true` if a local holder or waiter has the lock's place.
     pub(crate) fn is_taken(&self) -> bool {
         let session = self.session.current();
-        let state = self.lock();
-        let is_live = |granted: &Granted| granted.status(session) == Status::Live;
-        let is_held = state.batch.as_ref().is_some_and(|batch| is_live(&batch.granted));
-        is_held || state.leftover.as_ref().is_some_and(is_live) || !state.waiters.is_empty()
+        self.lock().is_taken(|granted| granted.status(session) == Status::Live)
     }
 
     /// Returns `true` if the waiters have a place in the store's queue.
     pub(crate) fn is_queued(&self) -> bool {
-        let state = self.lock();
-        state.is_queued || state.batch.is_some() || state.leftover.is_some()
+        self.lock().is_queued()
     }
 
     /// Records whether the driver's place has been created.
     pub(crate) fn set_queued(&self, is_queued: bool) {
-        self.lock().is_queued = is_queued;
+        self.lock().set_queued(is_queued);
     }
 
     /// Returns the driver's next task.
     pub(crate) fn work(self: &Arc<Self>) -> Work {
         loop {
-            let ended = {
-                let mut state = self.lock();
-                match &state.batch {
-                    Some(batch) if batch.in_use && !state.waiters.is_empty() => {
-                        let Granted { epoch, deletion, .. } = &batch.granted;
-                        return Work::Watch {
-                            batch: batch.number,
-                            epoch: *epoch,
-                            deletion: deletion.clone(),
-                        };
-                    }
-                    Some(batch) if !batch.in_use => batch.number,
-                    None if !state.waiters.is_empty() => {
-                        // Waiters behind the previous batch were queued all the time.
-                        state.is_queued |= state.leftover.is_some();
-                        let data = state.waiters.values().next().map(|waiter| waiter.data.clone());
-                        return Work::Acquire {
-                            data: data.unwrap_or_default(),
-                            leftover: state.leftover.take(),
-                        };
-                    }
-                    _ => {
-                        if let Some(leftover) = state.leftover.take() {
-                            return Work::GiveUp(leftover);
-                        }
-                        state.driver = None;
-                        return Work::Done;
-                    }
-                }
+            let task = self.lock().task(|waiter| waiter.data.clone());
+            return match task {
+                Task::Acquire { first, leftover } => Work::Acquire { data: first, leftover },
+                Task::Watch { batch, place } => Work::Watch { batch, granted: place },
+                Task::GiveUp(granted) => Work::GiveUp(granted),
+                Task::Done => Work::Done,
+                Task::PassOn(batch) => match self.next_turn(batch) {
+                    Some(granted) => Work::GiveUp(granted),
+                    None => continue,
+                },
             };
-            if let Some(granted) = self.next_turn(ended) {
-                return Work::GiveUp(granted);
-            }
         }
     }
 
@@ -334,7 +270,7 @@ impl Cohort {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.lock().waiters.is_empty() {
+            if !self.lock().has_waiters() {
                 return;
             }
             changed.await;
@@ -343,80 +279,45 @@ impl Cohort {
 
     /// Begins a batch with its first turn. Returns the grant if there is no waiter.
     pub(crate) fn begin(self: &Arc<Self>, granted: Granted) -> Option<Granted> {
-        let number = {
-            let mut state = self.lock();
-            let number = state.batches;
-            state.batches += 1;
-            state.is_queued = false;
-            let until = self.handoff.until();
-            state.batch = Some(Batch { number, granted, until, in_use: false, ends: false });
-            number
-        };
-        self.offer(number, |_| true)
+        let number = self.lock().begin(granted, self.handoff.bounds());
+        self.offer(number, false)
     }
 
     /// Gives the next turn of a batch to the first waiter, if the batch goes on. If it does not, its place becomes the
     /// driver's leftover. Returns the grant if there is no waiter: then its node must be removed.
     fn next_turn(self: &Arc<Self>, batch: u64) -> Option<Granted> {
-        let (session, now) = (self.session.current(), Instant::now());
-        let Handoff { at_most, .. } = self.handoff;
-        let mut before = None;
-        self.offer(batch, |batch| {
-            // The turn keeps its number until a waiter takes it.
-            let turn = *before.get_or_insert(batch.granted.fencing_token.turn());
-            let goes_on = !batch.ends
-                && turn < at_most
-                && batch.until.is_none_or(|until| now < until)
-                && session.state == SessionState::Connected
-                && batch.granted.status(session) == Status::Live;
-            if goes_on {
-                batch.granted.fencing_token = batch.granted.fencing_token.with_turn(turn + 1);
-            }
-            goes_on
-        })
+        self.offer(batch, true)
     }
 
-    fn offer(self: &Arc<Self>, number: u64, mut goes_on: impl FnMut(&mut Batch) -> bool) -> Option<Granted> {
+    fn offer(self: &Arc<Self>, batch: u64, mut is_next: bool) -> Option<Granted> {
+        let (session, now) = (self.session.current(), Instant::now());
+        let is_good = |granted: &Granted| {
+            session.state == SessionState::Connected && granted.status(session) == Status::Live
+        };
         loop {
-            let (waiter, turn) = {
-                let mut state = self.lock();
-                let state = &mut *state;
-                let batch = state.batch.as_mut().filter(|batch| batch.number == number)?;
-                batch.in_use = false;
-                if state.waiters.is_empty() {
-                    self.changed.notify_one();
-                    return state.batch.take().map(|batch| batch.granted);
-                }
-                if !goes_on(batch) {
-                    self.changed.notify_one();
-                    state.leftover = state.batch.take().map(|batch| batch.granted);
-                    return None;
-                }
-                let (_, waiter) = state.waiters.pop_first()?;
-                batch.in_use = true;
-                let granted = batch.granted.clone();
-                (waiter, Turn { cohort: self.clone(), batch: number, granted })
+            let offer = self.lock().offer(batch, is_next, now, is_good);
+            let Offer::To { waiter, place: mut granted, turn } = offer else {
+                self.changed.notify_one();
+                return if let Offer::GiveUp(granted) = offer { Some(granted) } else { None };
             };
+            granted.fencing_token = granted.fencing_token.with_turn(turn);
             // A waiter that was cancelled meanwhile does not take it.
-            if waiter.sender.send(Ok(turn)).is_ok() {
+            if waiter.sender.send(Ok(Turn { cohort: self.clone(), batch, granted })).is_ok() {
                 return None;
             }
+            is_next = false;
         }
     }
 
     /// Ends a batch whose place is lost, so that its turn is not passed on.
     pub(crate) fn abandon(&self, number: u64) {
         // Dropped outside the lock: that may wake another waiter.
-        let _batch = { self.lock().batch.take_if(|batch| batch.number == number) };
+        let _place = self.lock().abandon(number);
     }
 
     /// Ends the wait of all waiters with an error.
     pub(crate) fn fail(&self, error: &Error) {
-        let waiters = {
-            let mut state = self.lock();
-            state.is_queued = false;
-            std::mem::take(&mut state.waiters)
-        };
+        let waiters = self.lock().fail();
         for waiter in waiters.into_values() {
             // The waiter may have been cancelled.
             drop(waiter.sender.send(Err(error.clone())));
@@ -425,11 +326,7 @@ impl Cohort {
 
     /// Records that a driver has ended. Unless it had nothing to do, the waiters receive an error.
     pub(crate) fn driver_gone(&self, driver: u64) {
-        let _unserved = {
-            let mut state = self.lock();
-            let is_gone = state.driver.take_if(|current| *current == driver).is_some();
-            is_gone.then(|| std::mem::take(&mut state.waiters))
-        };
+        let _unserved = self.lock().driver_gone(driver);
     }
 }
 
@@ -444,27 +341,14 @@ impl Turn {
 
     /// Ends the turn without using a clock. The driver passes it on.
     pub(crate) fn leave(self) -> Ended {
-        let mut state = self.cohort.lock();
-        let state = &mut *state;
-        let Some(batch) = state.batch.as_mut().filter(|batch| batch.number == self.batch) else {
-            return Ended::PassedOn;
-        };
-        batch.in_use = false;
-        let is_last = state.waiters.is_empty();
-        if is_last {
-            state.batch = None;
-        }
+        let given_up = self.cohort.lock().leave_turn(self.batch);
         self.cohort.changed.notify_one();
-        if is_last { Ended::GiveUp } else { Ended::PassedOn }
+        if given_up.is_some() { Ended::GiveUp } else { Ended::PassedOn }
     }
 
     /// Makes this the last turn of its batch: the holder was asked to release the lock, or has found that its node is
     /// deleted.
     pub(crate) fn is_last(&self) {
-        if let Some(batch) = &mut self.cohort.lock().batch
-            && batch.number == self.batch
-        {
-            batch.ends = true;
-        }
+        self.cohort.lock().end(self.batch);
     }
 }

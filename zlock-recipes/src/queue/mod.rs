@@ -5,6 +5,8 @@
 
 mod acquisition;
 mod judge;
+mod local;
 
 pub use acquisition::{Acquisition, Event, Status, Step};
 pub use judge::{Discipline, Verdict, holders, judge, other_max, would_hold};
+pub use local::{Arrival, Bounds, LocalQueue, Offer, Task};

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::framing::{end_of, stream_of};
-use super::{Cut, Direction, Fault, Flow, Lose, Shared};
+use super::settings::{Cut, Direction, Fault, Flow, Lose, Shared};
 
 /// The pause between two attempts to reach the server.
 const AGAIN: Duration = Duration::from_millis(20);

@@ -2,6 +2,7 @@
 
 mod framing;
 mod link;
+mod settings;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -17,6 +18,8 @@ use tokio::time::Instant;
 use self::framing::Framing;
 pub use self::framing::{zk_op, zookeeper_request};
 use self::link::Link;
+use self::settings::{Control, Fault, Gate, Shared};
+pub use self::settings::{Cut, Flow, Lose, Staged};
 use crate::port::Port;
 
 /// A TCP proxy on its own loopback port, between clients and one server. All settings can be changed while connections are
@@ -29,121 +32,6 @@ pub struct FaultProxy {
     port: Port,
     acceptor: JoinHandle<()>,
     reached: watch::Receiver<Gate>,
-}
-
-/// What happens to bytes in transit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// They arrive.
-    Pass,
-    /// They are accepted but never arrive, and neither does the end of the connection. A connection that has lost bytes stays
-    /// silent in this direction, because TCP never delivers a stream with a gap.
-    Swallow,
-    /// They are kept until another flow is set, as in a temporary network outage.
-    Hold,
-    /// They arrive this much later.
-    Delay(Duration),
-}
-
-/// How a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// An orderly end (FIN) to both sides.
-    Fin,
-    /// A reset (RST) to both sides.
-    Reset,
-    /// Not at all: no bytes arrive in either direction any more.
-    Mute,
-}
-
-/// The lost part of a request and its response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lose {
-    /// The request never reaches the server.
-    Request,
-    /// The server has carried out the request and responded, but the response never reaches the client.
-    Answer,
-}
-
-/// A fault that is waiting for its request. Dropping this does not disarm it.
-#[derive(Debug)]
-pub struct Staged(oneshot::Receiver<()>);
-
-impl Staged {
-    /// Waits until the request or its response was lost and the connection was cut.
-    ///
-    /// # Panics
-    /// Panics if another fault has replaced this one, or if the connection ended before the response.
-    pub async fn happened(self) {
-        self.0.await.expect("the fault could not happen");
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gate {
-    Open,
-    /// The system accepts connections, but nothing responds.
-    Frozen,
-    Refused,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Direction {
-    ToServer,
-    ToClient,
-}
-
-#[derive(Clone, Debug)]
-struct Control {
-    upstream: SocketAddr,
-    to_server: Flow,
-    to_client: Flow,
-    gate: Gate,
-    /// The number of cuts of all connections, and the kind of the last one.
-    cuts: u64,
-    cut: Cut,
-}
-
-type Matches = Box<dyn Fn(&[u8]) -> bool + Send>;
-
-struct Fault {
-    lose: Lose,
-    matches: Matches,
-    then: Cut,
-    done: oneshot::Sender<()>,
-}
-
-struct Shared {
-    framing: Framing,
-    /// How long a refused connection to the server is tried again.
-    patience: Duration,
-    control: watch::Sender<Control>,
-    fault: Mutex<Option<Fault>>,
-    /// The answers after which a stream ends.
-    last_answers: Mutex<Option<Matches>>,
-    to_server: AtomicU64,
-    to_client: AtomicU64,
-    connections: AtomicU64,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("control", &*self.control.borrow()).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// Takes the staged fault, if it is for this request.
-    fn take_fault(&self, request: &[u8]) -> Option<Fault> {
-        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        fault.take_if(|fault| (fault.matches)(request))
-    }
-
-    /// Returns `true` if the stream of this answer ends after it.
-    fn ends_stream(&self, answer: &[u8]) -> bool {
-        let matches = self.last_answers.lock().unwrap_or_else(PoisonError::into_inner);
-        matches.as_ref().is_some_and(|matches| framing::http2_data(answer).is_some_and(matches))
-    }
 }
 
 impl FaultProxy {

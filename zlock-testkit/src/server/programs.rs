@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use crate::policy::say;
+use crate::notice::say;
 
 /// The variable with a folder of servers that are used instead of Debian's: jars in `zookeeper`, programs in `etcd`.
 const FOLDER: &str = "ZLOCK_SERVERS_FOLDER";

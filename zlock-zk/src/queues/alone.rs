@@ -47,27 +47,33 @@ const MAX_QUEUES: usize = 100;
 /// The longest path of a parent that is pinned, in bytes. The total length of watched paths is limited, see `watchers`.
 const MAX_PATH: usize = 256;
 
-/// The queues that had one node of ours and no other, by the parent's path at the server.
+/// [`Queues`] for all operations of a backend. Pins are dropped outside the mutex, because that sends a request.
 #[derive(Default)]
-pub(crate) struct Alone(Mutex<State>);
+pub(crate) struct Alone(Mutex<Queues<Pinned>>);
 
-#[derive(Default)]
-struct State {
-    queues: BTreeMap<String, Entry>,
+/// The queues that had one node of ours and no other, by the parent's path at the server. `P` is a pin.
+///
+/// What a method returns in addition to its answer is for the caller to drop. The functions that say whether a pin holds are
+/// never called again for a pin after they have returned `false`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Queues<P> {
+    queues: BTreeMap<String, Entry<P>>,
     /// The number of the latest pin.
     last_pin: u64,
     /// The latest epoch that is over.
     ended: u64,
 }
 
-struct Entry {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Entry<P> {
     session: SessionKey,
     last: Option<Last>,
-    pin: Option<(u64, Pinned)>,
+    pin: Option<(u64, P)>,
     used: Instant,
 }
 
 /// Our last node that was alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Last {
     /// Needed because another node of ours may have the same number under another parent.
     id: NodeId,
@@ -90,21 +96,23 @@ pub(crate) struct Pinned {
 }
 
 /// How to create a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plan {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Plan {
     /// With a listing.
     List,
     /// With a listing and a new pin: this client uses the queue again and again.
     Pin,
-    /// Without a listing, which comes later unless [`Alone::confirm`] makes it unnecessary.
+    /// Without a listing, which comes later unless [`Queues::confirm`] makes it unnecessary.
     Trust(Trusted),
 }
 
 /// What a create without a listing relies on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Trusted {
-    number: Sequence,
-    pin: u64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Trusted {
+    /// The number of our last node, which was alone.
+    pub number: Sequence,
+    /// The number of the pin.
+    pub pin: u64,
 }
 
 impl Pinned {
@@ -120,36 +128,26 @@ impl Pinned {
     }
 }
 
-impl Entry {
-    /// Returns the number of the pin if the pin still holds. A pin that does not is returned as the second part. It must be
-    /// dropped outside the mutex, and must not be polled again.
-    fn pin(&mut self, changes: impl Fn() -> u64) -> (Option<u64>, Option<Pinned>) {
-        let lost = self.pin.take_if(|(_, pinned)| !pinned.holds(&changes));
+impl<P> Entry<P> {
+    /// Returns the number of the pin if the pin still holds. A pin that does not is returned as the second part.
+    fn pin(&mut self, mut holds: impl FnMut(&mut P) -> bool) -> (Option<u64>, Option<P>) {
+        let lost = self.pin.take_if(|(_, pinned)| !holds(pinned));
         (self.pin.as_ref().map(|(pin, _)| *pin), lost.map(|(_, pinned)| pinned))
     }
 }
 
 impl Alone {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Queues<Pinned>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how to create the next node. `changes` counts the changes of the session's connection so far.
+    /// See [`Queues::plan`]. `changes` counts the changes of the session's connection so far.
     pub(crate) fn plan(&self, parent: &str, session: SessionKey, changes: impl Fn() -> u64) -> Plan {
-        let mut state = self.lock();
-        let Some(entry) = state.of(parent, session) else { return Plan::List };
-        let Some(Last { number, is_again, removed: true, .. }) = entry.last else { return Plan::List };
-        let (pin, lost) = entry.pin(changes);
-        drop(state);
-        drop(lost);
-        match pin {
-            Some(pin) => Plan::Trust(Trusted { number, pin }),
-            None if is_again && parent.len() <= MAX_PATH => Plan::Pin,
-            None => Plan::List,
-        }
+        let (plan, _lost) = self.lock().plan(parent, session, |pinned| pinned.holds(&changes));
+        plan
     }
 
-    /// Returns `true` if this node, whose create was answered just now, is alone in its queue.
+    /// See [`Queues::confirm`].
     pub(crate) fn confirm(
         &self,
         parent: &str,
@@ -158,18 +156,12 @@ impl Alone {
         trusted: Trusted,
         node: &Node,
     ) -> bool {
-        let mut state = self.lock();
-        let Some(entry) = state.of(parent, session) else { return false };
-        let (pin, lost) = entry.pin(changes);
-        let is_alone = pin == Some(trusted.pin) && node.sequence.get() == trusted.number.get() + 1;
-        entry.last = is_alone.then(|| Last::new(node, true));
-        entry.used = Instant::now();
-        drop(state);
-        drop(lost);
+        let (now, holds) = (Instant::now(), |pinned: &mut Pinned| pinned.holds(&changes));
+        let (is_alone, _lost) = self.lock().confirm(parent, session, holds, trusted, node, now);
         is_alone
     }
 
-    /// Records what a listing has shown for a node of ours that was created before: whether it is alone.
+    /// See [`Queues::listed`].
     pub(crate) fn listed(
         &self,
         parent: &str,
@@ -178,36 +170,105 @@ impl Alone {
         is_alone: bool,
         pinned: Option<Pinned>,
     ) {
-        let mut last = is_alone.then(|| Last::new(node, false));
-        let mut state = self.lock();
-        if session.epoch <= state.ended {
-            return;
+        let now = Instant::now();
+        let _surplus = self.lock().listed(parent, session, node, is_alone, pinned, now);
+    }
+
+    /// See [`Queues::removed`].
+    pub(crate) fn removed(&self, parent: &str, session: SessionKey, node: &Node) {
+        self.lock().removed(parent, session, node);
+    }
+
+    /// See [`Queues::end`].
+    pub(crate) fn end(&self, epoch: u64) {
+        let _pins = self.lock().end(epoch);
+    }
+}
+
+impl<P> Default for Queues<P> {
+    fn default() -> Self {
+        Queues { queues: BTreeMap::new(), last_pin: 0, ended: 0 }
+    }
+}
+
+impl<P> Queues<P> {
+    /// Returns how to create the next node, and a pin that no longer holds.
+    pub fn plan(
+        &mut self,
+        parent: &str,
+        session: SessionKey,
+        holds: impl FnMut(&mut P) -> bool,
+    ) -> (Plan, Option<P>) {
+        let Some(entry) = self.of(parent, session) else { return (Plan::List, None) };
+        let Some(Last { number, is_again, removed: true, .. }) = entry.last else {
+            return (Plan::List, None);
+        };
+        let (pin, lost) = entry.pin(holds);
+        let plan = match pin {
+            Some(pin) => Plan::Trust(Trusted { number, pin }),
+            None if is_again && parent.len() <= MAX_PATH => Plan::Pin,
+            None => Plan::List,
+        };
+        (plan, lost)
+    }
+
+    /// Returns `true` if this node, whose create was answered just now, is alone in its queue, and a pin that no longer
+    /// holds.
+    pub fn confirm(
+        &mut self,
+        parent: &str,
+        session: SessionKey,
+        holds: impl FnMut(&mut P) -> bool,
+        trusted: Trusted,
+        node: &Node,
+        now: Instant,
+    ) -> (bool, Option<P>) {
+        let Some(entry) = self.of(parent, session) else { return (false, None) };
+        let (pin, lost) = entry.pin(holds);
+        let is_alone = pin == Some(trusted.pin) && node.sequence.get() == trusted.number.get() + 1;
+        entry.last = is_alone.then(|| Last::new(node, true));
+        entry.used = now;
+        (is_alone, lost)
+    }
+
+    /// Records what a listing has shown for a node of ours that was created before: whether it is alone. `pinned` is the pin
+    /// that was sent with its create. Returns a pin that is not kept.
+    pub fn listed(
+        &mut self,
+        parent: &str,
+        session: SessionKey,
+        node: &Node,
+        is_alone: bool,
+        pinned: Option<P>,
+        now: Instant,
+    ) -> Option<P> {
+        if session.epoch <= self.ended {
+            return pinned;
         }
+        let mut last = is_alone.then(|| Last::new(node, false));
         let pin = pinned.map(|pinned| {
-            state.last_pin += 1;
-            (state.last_pin, pinned)
+            self.last_pin += 1;
+            (self.last_pin, pinned)
         });
-        // Dropped outside the mutex.
-        let _surplus = if let Some(entry) = state.of(parent, session) {
+        let surplus = if let Some(entry) = self.of(parent, session) {
             if let (Some(before), Some(last)) = (&entry.last, &mut last) {
                 last.is_again = last.number.get() - before.number.get() == 1;
             }
-            (entry.last, entry.used) = (last, Instant::now());
-            let old = if pin.is_some() { std::mem::replace(&mut entry.pin, pin) } else { None };
-            (old, None)
+            (entry.last, entry.used) = (last, now);
+            if pin.is_some() { std::mem::replace(&mut entry.pin, pin) } else { None }
         } else if is_alone {
-            let oldest = state.make_room();
-            let entry = Entry { session, last, pin, used: Instant::now() };
-            (None, state.queues.insert(parent.to_owned(), entry).or(oldest))
+            let oldest = self.make_room();
+            let replaced = self.queues.insert(parent.to_owned(), Entry { session, last, pin, used: now });
+            replaced.or(oldest).and_then(|entry| entry.pin)
         } else {
-            (pin, None)
+            pin
         };
-        drop(state);
+        surplus.map(|(_, pinned)| pinned)
     }
 
     /// Records the answer to a delete of this node of ours, which found the node.
-    pub(crate) fn removed(&self, parent: &str, session: SessionKey, node: &Node) {
-        if let Some(entry) = self.lock().of(parent, session)
+    pub fn removed(&mut self, parent: &str, session: SessionKey, node: &Node) {
+        if let Some(entry) = self.of(parent, session)
             && let Some(last) =
                 entry.last.as_mut().filter(|last| last.id == node.id && last.number == node.sequence)
         {
@@ -215,24 +276,19 @@ impl Alone {
         }
     }
 
-    /// Removes all entries of this epoch, which is over, and of those before it.
-    pub(crate) fn end(&self, epoch: u64) {
-        let mut state = self.lock();
-        state.ended = state.ended.max(epoch);
-        let queues = std::mem::take(&mut state.queues);
-        drop(state);
-        // Outside the mutex.
-        drop(queues);
+    /// Removes all entries of this epoch, which is over, and of those before it. Returns their pins.
+    pub fn end(&mut self, epoch: u64) -> Vec<P> {
+        self.ended = self.ended.max(epoch);
+        let pin = |entry: Entry<P>| Some(entry.pin?.1);
+        std::mem::take(&mut self.queues).into_values().filter_map(pin).collect()
     }
-}
 
-impl State {
-    fn of(&mut self, parent: &str, session: SessionKey) -> Option<&mut Entry> {
+    fn of(&mut self, parent: &str, session: SessionKey) -> Option<&mut Entry<P>> {
         self.queues.get_mut(parent).filter(|entry| entry.session == session)
     }
 
     /// Removes the least recently used queue if there is no room for another one.
-    fn make_room(&mut self) -> Option<Entry> {
+    fn make_room(&mut self) -> Option<Entry<P>> {
         if self.queues.len() < MAX_QUEUES {
             return None;
         }

@@ -12,6 +12,7 @@ pub(crate) mod manager;
 pub(crate) mod pages;
 pub(crate) mod states;
 pub(crate) mod touches;
+pub(crate) mod witness;
 
 use std::fmt;
 use std::future::Future;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use zlock_core::kit::{Failure as _, OwnContents, SessionKey, Sessions};
+use zlock_core::kit::{Failure as _, OwnContents, Receipts, SessionKey, Sessions};
 use zlock_core::{CloseReason, DeletionNotice, ErrorKind, Node, NodeId, NodeName};
 use zookeeper_client as zk;
 use zookeeper_client::Client;
@@ -33,6 +34,7 @@ use crate::session::contents::Contents;
 use crate::session::in_flight::InFlight;
 use crate::session::states::Changes;
 use crate::session::touches::Touches;
+use crate::session::witness::Witness;
 use crate::watches::gate::Gate;
 use crate::watches::staleness::Staleness;
 use crate::watches::watchers::Watchers;
@@ -49,6 +51,8 @@ pub(crate) struct Live {
     pub(crate) client: Client,
     pub(crate) staleness: Arc<Staleness>,
     pub(crate) watchers: Arc<Watchers>,
+    /// Of writes of values, by the value's path at the server.
+    pub(crate) receipts: Arc<Receipts<Arc<str>, Option<Witness>>>,
     /// The [`own_id`] up to which the last heartbeat listed the own nodes.
     listed_up_to: Mutex<Option<NodeId>>,
     /// `false` once a server has refused to list the own nodes.
@@ -79,6 +83,7 @@ impl Live {
             client,
             staleness: Arc::new(Staleness::new(session.epoch == 1)),
             watchers,
+            receipts: Arc::default(),
             listed_up_to: Mutex::default(),
             can_list: AtomicBool::new(true),
             checked: Mutex::default(),

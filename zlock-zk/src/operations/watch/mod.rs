@@ -157,6 +157,11 @@ fn watch(
     })
 }
 
+/// A watch on a value, which need not exist.
+pub(crate) fn watch_value(shared: &Shared, session: SessionKey, watching: Watching) -> Watch {
+    one_shot(shared, session, watching, pending(), |_| WatchEvent::Changed)
+}
+
 fn watch_children(
     shared: &Shared,
     session: SessionKey,

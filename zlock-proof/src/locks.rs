@@ -1,4 +1,4 @@
-//! The locks of a run, behind one interface.
+//! The locks that clients acquire in the simulation and on real clusters, behind one interface.
 
 use std::time::Duration;
 
@@ -7,21 +7,14 @@ use zlock::{
     LockContext, LockKind, LockPath, MultiGuard, MultiLock, Release, WriteGuard,
 };
 
-use super::truth::Mode;
+use crate::kind::Kind;
 
-/// The lock to acquire.
+/// A lock to acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Mutex {
-        handoff: Option<Handoff>,
-    },
-    Read,
-    Write,
-    /// Some permits of a semaphore, with the maximum that this client uses.
-    Permits {
-        n: u32,
-        max: u32,
-    },
+pub(crate) struct Wanted {
+    pub(crate) kind: Kind,
+    /// The hand-off of a mutex.
+    pub(crate) handoff: Option<Handoff>,
 }
 
 /// The way to acquire it.
@@ -56,42 +49,36 @@ async fn acquire<L: Lock>(lock: &L, way: Way) -> Result<Option<L::Guard>, Error>
     }
 }
 
-impl Kind {
-    pub(crate) fn mode(self) -> Mode {
-        match self {
-            Kind::Mutex { .. } | Kind::Write => Mode::Alone,
-            Kind::Read => Mode::Reader,
-            Kind::Permits { n, max } => Mode::Permits { weight: n, max },
-        }
+impl From<Kind> for Wanted {
+    fn from(kind: Kind) -> Self {
+        Wanted { kind, handoff: None }
     }
+}
 
+impl Wanted {
     pub(crate) fn for_template(self) -> LockKind {
-        match self {
-            Kind::Mutex { .. } => LockKind::Mutex,
+        match self.kind {
+            Kind::Mutex => LockKind::Mutex,
             Kind::Read => LockKind::Read,
             Kind::Write => LockKind::Write,
             Kind::Permits { n, max } => LockKind::Permits { n, max },
         }
     }
 
-    pub(crate) fn handoff(self) -> Option<Handoff> {
-        if let Kind::Mutex { handoff } = self { handoff } else { None }
-    }
-
     /// Returns `true` if the lock can be entered again inside its scope.
     pub(crate) fn enters_again(self) -> bool {
-        !matches!(self, Kind::Permits { .. })
+        self.kind.max().is_none()
     }
 
     /// Acquires the lock. Returns `None` if `try_acquire` found it held.
     pub(crate) async fn acquire(
         self,
         client: &Client,
-        path: &LockPath,
+        path: impl AsRef<str>,
         way: Way,
     ) -> Result<Option<Holding>, Error> {
-        Ok(match self {
-            Kind::Mutex { handoff } => acquire(&mutex(client, path, handoff)?, way).await?.map(Holding::One),
+        Ok(match self.kind {
+            Kind::Mutex => acquire(&self.mutex(client, path)?, way).await?.map(Holding::One),
             Kind::Read => acquire(&client.read_write_lock(path)?.read(), way).await?.map(Holding::One),
             Kind::Write => acquire(&client.read_write_lock(path)?.write(), way).await?.map(Holding::Write),
             Kind::Permits { n, max } => {
@@ -102,41 +89,41 @@ impl Kind {
 
     /// Asks the holders to release the lock.
     pub(crate) async fn revoke(self, client: &Client, path: &LockPath) -> Result<usize, Error> {
-        match self {
-            Kind::Mutex { .. } => client.mutex(path)?.request_revocation().await,
+        match self.kind {
+            Kind::Mutex => client.mutex(path)?.request_revocation().await,
             Kind::Read | Kind::Write => client.read_write_lock(path)?.request_revocation().await,
             Kind::Permits { max, .. } => client.semaphore(path, max)?.request_revocation().await,
         }
     }
 
-    fn lock(self, client: &Client, path: &LockPath) -> Result<Box<dyn DynLock>, Error> {
-        Ok(match self {
-            Kind::Mutex { handoff } => Box::new(mutex(client, path, handoff)?),
+    fn handle(self, client: &Client, path: &LockPath) -> Result<Box<dyn DynLock>, Error> {
+        Ok(match self.kind {
+            Kind::Mutex => Box::new(self.mutex(client, path)?),
             Kind::Read => Box::new(client.read_write_lock(path)?.read()),
             Kind::Write => Box::new(client.read_write_lock(path)?.write()),
             Kind::Permits { n, max } => Box::new(client.semaphore(path, max)?.permits(n)?),
         })
     }
-}
 
-fn mutex(client: &Client, path: &LockPath, handoff: Option<Handoff>) -> Result<InterProcessMutex, Error> {
-    let mutex = client.mutex(path)?;
-    Ok(match handoff {
-        Some(handoff) => mutex.with_handoff(handoff),
-        None => mutex,
-    })
+    fn mutex(self, client: &Client, path: impl AsRef<str>) -> Result<InterProcessMutex, Error> {
+        let mutex = client.mutex(path)?;
+        Ok(match self.handoff {
+            Some(handoff) => mutex.with_handoff(handoff),
+            None => mutex,
+        })
+    }
 }
 
 /// Acquires all of these locks or none. They may be given in any order.
 pub(crate) async fn acquire_all(
-    locks: &[(Kind, &LockPath)],
+    locks: &[(Wanted, &LockPath)],
     client: &Client,
     way: Way,
 ) -> Result<Option<Holding>, Error> {
-    if let [(kind, path)] = locks {
-        return kind.acquire(client, path, way).await;
+    if let [(lock, path)] = locks {
+        return lock.acquire(client, path, way).await;
     }
-    let locks = locks.iter().map(|(kind, path)| kind.lock(client, path)).collect::<Result<Vec<_>, _>>()?;
+    let locks = locks.iter().map(|(lock, path)| lock.handle(client, path)).collect::<Result<Vec<_>, _>>()?;
     Ok(acquire(&MultiLock::new(locks)?, way).await?.map(Holding::Many))
 }
 
@@ -147,6 +134,10 @@ impl Holding {
             Holding::Write(guard) => std::slice::from_ref(&**guard),
             Holding::Many(guard) => guard.guards(),
         }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.guards().iter().all(|guard| guard.is_held())
     }
 
     pub(crate) fn tokens(&self) -> Vec<FencingToken> {

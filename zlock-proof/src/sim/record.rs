@@ -1,0 +1,87 @@
+//! What the oracle remembers of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::time::Instant;
+use zlock::{FencingToken, LockContext};
+
+use crate::kind::Kind;
+
+/// A granted lock whose node exists, as far as its holder knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) path: usize,
+    pub(crate) client: usize,
+    pub(crate) kind: Kind,
+    pub(crate) held: LockContext,
+    /// `true` during a downgrade, which ends the write lock.
+    pub(crate) becoming: bool,
+    /// `true` once the guard has reported that the lock is not held.
+    pub(crate) lost: bool,
+    /// When the holder released it.
+    pub(crate) left: Option<Instant>,
+}
+
+/// All holds, by fencing token.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    pub(crate) by_token: BTreeMap<FencingToken, Hold>,
+    /// The nodes that an operator deleted, and when.
+    pub(crate) taken: BTreeMap<u64, Instant>,
+    /// The holders that wait for a request for revocation, each with a watch on its own node.
+    pub(crate) listening: BTreeSet<u64>,
+    /// The highest granted fencing token, by path and kind.
+    pub(crate) highest: BTreeMap<usize, BTreeMap<Kind, FencingToken>>,
+}
+
+impl Holds {
+    /// Returns `true` if the client believes that it holds the lock with a node that an operator deleted. It notices with its
+    /// next heartbeat. Until then, its waiters behind this node do not notice either.
+    pub(crate) fn has_untold(&self, client: usize, path: usize) -> bool {
+        self.by_token.iter().any(|(token, hold)| {
+            let is_there = (hold.client, hold.path) == (client, path) && hold.left.is_none() && !hold.lost;
+            is_there && self.taken.contains_key(&token.number())
+        })
+    }
+
+    /// Returns the latest hold of the node with this number.
+    pub(crate) fn latest(&self, number: u64) -> Option<(FencingToken, &Hold)> {
+        let token = FencingToken::new(number);
+        self.by_token.range(token..=token.with_turn(u32::MAX)).next_back().map(|(token, hold)| (*token, hold))
+    }
+}
+
+/// The history of the heads of the queue.
+#[derive(Debug, Default)]
+pub(crate) struct Firsts {
+    /// The maxima of heads of the queue by path, and when each was last seen.
+    pub(crate) last: BTreeMap<(usize, u32), Instant>,
+    /// The nodes that have seen their own maximum at the head. They may stay, whatever the head is later.
+    pub(crate) agreed: BTreeSet<u64>,
+}
+
+impl Firsts {
+    /// Returns `true` if the head has had the maximum of this node at some time since the node was created.
+    pub(crate) fn agreed(&self, number: u64) -> bool {
+        self.agreed.contains(&number)
+    }
+}
+
+/// An event that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Due {
+    /// The node is entitled to the lock, but its client was not notified.
+    Grant(u64),
+    /// The node's holder has released or lost the lock, but the node still exists.
+    Removal(u64),
+    /// The holder has been downgraded, but the store still has a writer.
+    Relabel(u64),
+    /// The node has always disagreed with the head of the queue about the maximum, but its client got no error.
+    Refusal(u64, u64),
+    /// The client has more nodes on this path than it needs.
+    Leftover(usize),
+}
+
+/// The due events, and since when each depends on these clients.
+#[derive(Debug, Default)]
+pub(crate) struct Late(pub(crate) BTreeMap<(usize, Due), (Instant, BTreeSet<usize>)>);

@@ -13,13 +13,13 @@ pub use connect::{Connect, connect};
 pub use zlock_core::{
     Close, CloseReason, Environment, Error, ErrorKind, FencingToken, Label, LockPath, NodeName, Phase,
     Result, RetryPolicy, Session, SessionEvents, SessionId, SessionListener, SessionState, SessionTerms,
-    TextOrFile, with_dedicated_thread,
+    TextOrFile, Value, Version, with_dedicated_thread,
 };
 pub use zlock_recipes::{
-    Client, ClientBuilder, DowngradeError, DynLock, Guard, Handoff, Health, InterProcessMutex, Lock,
-    LockContext, LockGuard, LockHandle, LockKind, LockTemplate, MAX_NODE_DATA, MultiGuard, MultiLock,
-    Participant, PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, Shutdown, WriteGuard,
-    WriteLock, kind,
+    Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DowngradeError, DynLock, Freshness, Guard,
+    Handoff, Health, InterProcessMutex, Lock, LockContext, LockGuard, LockHandle, LockKind, LockTemplate,
+    MAX_NODE_DATA, MultiGuard, MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock, Release,
+    Scope, Semaphore, SharedValue, Shutdown, ValueView, ValueWatch, WriteGuard, WriteLock, kind,
 };
 
 /// The contract between locks and stores, for programs that look at a store themselves, as the command `zlock` does: the trait
@@ -55,8 +55,8 @@ pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
         ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice, Existence,
-        HandOver, Label, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Sequence, Target, Watch,
-        WatchEvent,
+        GuardNode, HandOver, Label, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Sequence,
+        Target, Values, Watch, WatchEvent, WriteOutcome,
     };
     #[doc(no_inline)]
     pub use zlock_recipes::holders;

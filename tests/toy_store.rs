@@ -7,6 +7,8 @@
 mod backend;
 #[path = "../examples/toy_store/server.rs"]
 mod server;
+#[path = "../examples/toy_store/values.rs"]
+mod values;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -136,6 +138,11 @@ mod mutex {
         InterProcessMutex,
         [mutual, alone, reentry, safety, strict, faults, links, sweep, revocation]
     );
+}
+
+mod of_values {
+    use super::*;
+    zlock_suite::values_conformance!(paused, store(), [contract, links]);
 }
 // ANCHOR_END: suites
 

@@ -1,4 +1,4 @@
-//! Collects the cases: every `pub async fn` below `src/conformance` and `src/recipes`.
+//! Collects the cases: every `pub async fn` below `src/conformance`, `src/values` and `src/recipes`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,16 +7,11 @@ use std::{env, fs, io};
 
 /// The cases of one group in one file.
 type Group = (String, String);
+type Groups = BTreeMap<Group, Vec<String>>;
 
 fn main() -> io::Result<()> {
-    let mut conformance = BTreeMap::<Group, Vec<String>>::new();
-    for (file, text) in files("src/conformance")? {
-        for case in cases(&text) {
-            let group = case.module.unwrap_or("contract").to_owned();
-            conformance.entry((group, file.clone())).or_default().push(case.name.to_owned());
-        }
-    }
-    let mut recipes = BTreeMap::<Group, Vec<String>>::new();
+    let (conformance, values) = (of_a_contract("conformance")?, of_a_contract("values")?);
+    let mut recipes = Groups::new();
     for (file, text) in files("src/recipes")? {
         for case in cases(&text) {
             // What a case is generic over says what it runs on.
@@ -31,7 +26,20 @@ fn main() -> io::Result<()> {
         }
     }
     let out = env::var("OUT_DIR").map_err(io::Error::other)?;
-    fs::write(Path::new(&out).join("cases.rs"), macros(&conformance, &recipes).map_err(io::Error::other)?)
+    let text = macros(&conformance, &values, &recipes).map_err(io::Error::other)?;
+    fs::write(Path::new(&out).join("cases.rs"), text)
+}
+
+/// Returns the cases of a contract, which has a file for each method.
+fn of_a_contract(folder: &str) -> io::Result<Groups> {
+    let mut groups = Groups::new();
+    for (file, text) in files(&format!("src/{folder}"))? {
+        for case in cases(&text) {
+            let group = case.module.unwrap_or("contract").to_owned();
+            groups.entry((group, file.clone())).or_default().push(case.name.to_owned());
+        }
+    }
+    Ok(groups)
 }
 
 /// Returns the name and the text of each file with cases.
@@ -78,25 +86,10 @@ fn cases(text: &str) -> Vec<Case<'_>> {
 }
 
 /// Returns macros that make a module of tests of each group.
-fn macros(
-    conformance: &BTreeMap<Group, Vec<String>>,
-    recipes: &BTreeMap<Group, Vec<String>>,
-) -> Result<String, std::fmt::Error> {
+fn macros(conformance: &Groups, values: &Groups, recipes: &Groups) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
-    begin(&mut text, "conformance_cases")?;
-    let mut last = None;
-    for ((group, file), cases) in conformance {
-        if last.is_some_and(|last| last != group) {
-            text += "};\n";
-        }
-        if last != Some(group) {
-            writeln!(text, "({group}, $time:ident, $store:expr) => {{")?;
-        }
-        last = Some(group);
-        let path = if group == "contract" { file.clone() } else { format!("{file}::{group}") };
-        module(&mut text, file, &format!("conformance::{path}"), "[]", cases)?;
-    }
-    text += "};\n}\n";
+    contract(&mut text, "conformance_cases", "conformance", conformance)?;
+    contract(&mut text, "values_conformance_cases", "values", values)?;
     for (list, lock) in [("mutual", "[$lock]"), ("thread", "[$lock]"), ("recipe", "[]")] {
         begin(&mut text, &format!("{list}_cases"))?;
         let parameter = if lock == "[]" { "" } else { ", $lock:ty" };
@@ -110,6 +103,25 @@ fn macros(
         text += "}\n";
     }
     Ok(text)
+}
+
+/// Writes the macro of the cases of a contract, which has a module for each method in each group.
+fn contract(text: &mut String, name: &str, folder: &str, groups: &Groups) -> std::fmt::Result {
+    begin(text, name)?;
+    let mut last = None;
+    for ((group, file), cases) in groups {
+        if last.is_some_and(|last| last != group) {
+            text.push_str("};\n");
+        }
+        if last != Some(group) {
+            writeln!(text, "({group}, $time:ident, $store:expr) => {{")?;
+        }
+        last = Some(group);
+        let path = if group == "contract" { file.clone() } else { format!("{file}::{group}") };
+        module(text, file, &format!("{folder}::{path}"), "[]", cases)?;
+    }
+    text.push_str("};\n}\n");
+    Ok(())
 }
 
 fn begin(text: &mut String, name: &str) -> std::fmt::Result {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use zlock_core::kit::{Budget, Closing, Interrupted, Options, SessionKey, Sessions, Task};
+use zlock_core::kit::{Budget, Closing, Interrupted, Options, Receipts, SessionKey, Sessions, Task};
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence,
     FencingToken, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Result, Sequence, SessionEvents,
-    Target, Watch, WatchEvent, async_trait,
+    Target, Values, Watch, WatchEvent, async_trait,
 };
 
 use crate::server::{Connection, Disconnected, Row, Server, Table};
@@ -26,16 +26,17 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// A client of a [`Server`].
 #[derive(Debug)]
 pub struct ToyBackend {
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
     task: Task,
 }
 
 /// What the operations share with the task that keeps the sessions.
 #[derive(Debug)]
-struct Shared {
+pub struct Shared {
     connection: Arc<Connection>,
     options: Options,
-    sessions: Sessions<()>,
+    pub sessions: Sessions<()>,
+    pub receipts: Arc<Receipts<(), ()>>,
 }
 
 impl ToyBackend {
@@ -45,6 +46,7 @@ impl ToyBackend {
             connection: Arc::new(Connection::new(server)),
             options: Options::new(["toy"]),
             sessions: Sessions::new("the server refused the credentials"),
+            receipts: Arc::default(),
         });
         let task = Task::spawn(&shared.sessions, |closing| shared.clone().run(closing));
         ToyBackend { shared, task }
@@ -136,7 +138,7 @@ impl Shared {
     }
 
     /// Runs a transaction that changes nothing, until there is an answer.
-    async fn read<R>(
+    pub async fn read<R>(
         &self,
         name: &'static str,
         parent: &LockPath,
@@ -146,12 +148,12 @@ impl Shared {
         self.transaction(&mut budget, false, |table, _| run(table)).await
     }
 
-    fn budget<'a>(&'a self, name: &'static str, parent: &'a LockPath) -> Budget<'a, ()> {
+    pub fn budget<'a>(&'a self, name: &'static str, parent: &'a LockPath) -> Budget<'a, ()> {
         Budget::new(&self.sessions, &self.options, name, parent)
     }
 
     /// Runs a transaction until there is an answer. An error is ambiguous if it `writes` and may have been run.
-    async fn transaction<R>(
+    pub async fn transaction<R>(
         &self,
         budget: &mut Budget<'_, ()>,
         writes: bool,
@@ -180,7 +182,7 @@ impl Shared {
     }
 
     /// A watch that fires when `look` finds something in the table, or the session ends.
-    fn watch(
+    pub fn watch(
         self: &Arc<Self>,
         session: SessionKey,
         look: impl Fn(&Table) -> Option<WatchEvent> + Send + Sync + 'static,
@@ -326,6 +328,10 @@ impl CoordinationBackend for ToyBackend {
         let write = |table: &mut Table, _| change(table, parent, &node.id, |row| row.data = data.to_vec());
         let (_, row) = self.shared.transaction(&mut budget, true, write).await?;
         row.map(drop).ok_or_else(|| budget.error(ErrorKind::NodeDeleted))
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        Some(self)
     }
 
     fn session_events(&self) -> SessionEvents {

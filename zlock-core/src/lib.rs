@@ -19,6 +19,7 @@ pub use contract::backend::{
     Close, CoordinationBackend, Created, CreatedQueue, Deletion, Existence, HandOver, Target,
 };
 pub use contract::background::{Background, Job};
+pub use contract::values::{GuardNode, Value, Values, Version, WriteOutcome};
 pub use contract::watch::{Watch, WatchEvent};
 pub use error::excerpt::Excerpt;
 pub use error::failure::LastFailure;

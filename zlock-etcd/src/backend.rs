@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
+    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Values, Watch,
 };
 
 use crate::config::EtcdOptions;
@@ -84,7 +84,7 @@ impl EtcdBackend {
         Some(SessionTerms::new(live.ttl, live.ttl / 3, live.life))
     }
 
-    fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
+    pub(crate) fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
         Operation::new(&self.shared, name, path)
     }
 }
@@ -142,6 +142,10 @@ impl CoordinationBackend for EtcdBackend {
         let mut operation = self.operation("set_data", parent);
         check_size(&operation, data)?;
         repeat(&mut operation, &mut SetData::new(node, data)).await
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        Some(self)
     }
 
     fn session_events(&self) -> SessionEvents {

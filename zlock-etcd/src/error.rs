@@ -50,6 +50,10 @@ pub(crate) enum Failure {
     NodeDeleted,
     /// The operation's node belongs to another session.
     OtherSession,
+    /// A value is not as expected, and an earlier session may have written it.
+    PastWrite,
+    /// Another program deleted the receipt of a write of unknown outcome.
+    NoReceipt,
     /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
     Interrupted(Interrupted),
 }
@@ -71,6 +75,8 @@ impl kit::Failure for Failure {
             Failure::NodeIdInUse => (ErrorKind::Unexpected, false, false),
             Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
             Failure::OtherSession => (ErrorKind::SessionLost, false, false),
+            Failure::PastWrite => (ErrorKind::SessionLost, true, false),
+            Failure::NoReceipt => (ErrorKind::Unexpected, true, false),
         };
         FailureClass { kind, ambiguous, retryable }
     }
@@ -87,7 +93,8 @@ impl kit::Failure for Failure {
             Failure::NoWay(why) => error.with_message(why),
             Failure::NodeIdInUse => error.with_message("a node with this ID exists already"),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
-            Failure::NodeDeleted | Failure::OtherSession => error,
+            Failure::NoReceipt => error.with_message("the receipt of the write was deleted"),
+            Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
         }
     }
 }

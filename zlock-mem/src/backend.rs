@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use zlock_core::kit::Task;
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
-    NodeData, NodeId, NodeName, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
+    NodeData, NodeId, NodeName, Queue, Result, SessionEvents, SessionTerms, Target, Values, Watch,
 };
 
 use crate::armed::Arming;
@@ -57,7 +57,7 @@ impl MemServer {
 /// they were sent, a create and its listing are sent together, and a missing parent costs two more requests.
 #[derive(Debug)]
 pub struct MemBackend {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Keeps the sessions alive, from the first call on a runtime on.
     task: Mutex<Option<Task>>,
     /// `true` once the server has confirmed the end of the session.
@@ -92,7 +92,7 @@ impl MemBackend {
         }));
     }
 
-    fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
+    pub(crate) fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
         // Panics outside a runtime, even if the answer would be available at once, because with any delay it would not be.
         let _ = Handle::current();
         self.keep_task();
@@ -241,6 +241,10 @@ impl CoordinationBackend for MemBackend {
                 answer => return Err(operation.unexpected(&answer)),
             }
         }
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        Some(self)
     }
 
     fn session_events(&self) -> SessionEvents {

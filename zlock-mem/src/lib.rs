@@ -16,6 +16,7 @@ mod server;
 mod session;
 mod state;
 mod tree;
+mod values;
 mod watch;
 
 pub use backend::MemBackend;

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use zlock_core::{LockPath, NodeData, NodeId, SessionId, WatchEvent};
+use zlock_core::{
+    GuardNode, LockPath, NodeData, NodeId, SessionId, Value, Version, WatchEvent, WriteOutcome,
+};
 
 use crate::tree::Child;
 
@@ -35,6 +37,10 @@ pub enum Operation {
     Data,
     /// Writes a node's data.
     SetData,
+    /// Reads a value, with or without a watch.
+    Value,
+    /// Writes a value.
+    WriteValue,
     /// Removes a watch that has not fired.
     RemoveWatch,
 }
@@ -44,6 +50,17 @@ pub enum Operation {
 pub(crate) struct Watcher {
     pub(crate) id: u64,
     pub(crate) to: oneshot::Sender<WatchEvent>,
+}
+
+/// A write of a value.
+#[derive(Debug)]
+pub(crate) struct ValueWrite {
+    pub(crate) path: LockPath,
+    pub(crate) expected: Option<Version>,
+    pub(crate) data: Vec<u8>,
+    pub(crate) guard: Option<GuardNode>,
+    /// The number of the receipt, and the ID of the write.
+    pub(crate) receipt: (u32, u64),
 }
 
 #[derive(Debug)]
@@ -93,6 +110,11 @@ pub(crate) enum Request {
         name: String,
         data: Vec<u8>,
     },
+    Value {
+        path: LockPath,
+        watcher: Option<Watcher>,
+    },
+    WriteValue(Box<ValueWrite>),
 }
 
 impl Request {
@@ -109,6 +131,8 @@ impl Request {
             Request::Delete { .. } => Operation::Delete,
             Request::Data { .. } => Operation::Data,
             Request::SetData { .. } => Operation::SetData,
+            Request::Value { .. } => Operation::Value,
+            Request::WriteValue(_) => Operation::WriteValue,
         }
     }
 
@@ -123,6 +147,8 @@ impl Request {
             | Request::Delete { parent, .. }
             | Request::Data { parent, .. }
             | Request::SetData { parent, .. } => Some(parent),
+            Request::Value { path, .. } => Some(path),
+            Request::WriteValue(write) => Some(&write.path),
         }
     }
 
@@ -135,7 +161,11 @@ impl Request {
     pub(crate) fn writes(&self) -> bool {
         matches!(
             self.operation(),
-            Operation::Create | Operation::Relabel | Operation::Delete | Operation::SetData
+            Operation::Create
+                | Operation::Relabel
+                | Operation::Delete
+                | Operation::SetData
+                | Operation::WriteValue
         )
     }
 }
@@ -146,10 +176,17 @@ pub(crate) enum Answer {
     SessionOver,
     Done,
     NoNode,
-    Created { name: String, transaction: u64 },
+    Created {
+        name: String,
+        transaction: u64,
+    },
     Children(Vec<Child>),
     NodeIds(BTreeSet<NodeId>),
     Data(NodeData),
+    Value(Option<Value>),
+    /// The node is not a value.
+    NoValue,
+    WroteValue(WriteOutcome),
 }
 
 /// A request in flight, and the receiver of its answer. Dropping it reports that the connection broke.

@@ -7,7 +7,7 @@ use std::task::Poll;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use zlock_core::kit::{SessionKey, Sessions};
+use zlock_core::kit::{Receipts, SessionKey, Sessions};
 use zlock_core::{CloseReason, SessionId};
 
 use crate::error::Failure;
@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) client: ClientId,
     pub(crate) options: MemOptions,
     pub(crate) sessions: Sessions<()>,
+    /// Of writes of values.
+    pub(crate) receipts: Arc<Receipts<(), ()>>,
     /// Notified when the connection breaks, or when another attempt may succeed.
     pub(crate) signal: Arc<Notify>,
 }
@@ -32,7 +34,8 @@ impl Shared {
     pub(crate) fn new(server: Arc<Server>, options: MemOptions) -> Self {
         let signal = Arc::new(Notify::new());
         let client = server.with(|state, _| state.add_client(signal.clone()));
-        Shared { server, client, options, sessions: Sessions::new("the server refuses nobody"), signal }
+        let (sessions, receipts) = (Sessions::new("the server refuses nobody"), Arc::default());
+        Shared { server, client, options, sessions, receipts, signal }
     }
 
     /// Begins a session whose connect was sent at this instant.

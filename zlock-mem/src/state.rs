@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use zlock_core::{NodeData, NodeName, SessionId};
+use zlock_core::{NodeData, NodeName, SessionId, Version};
 
 use crate::link::{ClientId, Delivery, Link, Mode};
 use crate::request::{Answer, Operation, Request, Sent};
@@ -24,6 +24,8 @@ pub(crate) struct State {
     pub(crate) sessions: BTreeMap<SessionId, ServerSession>,
     pub(crate) links: BTreeMap<ClientId, Link>,
     pub(crate) counts: BTreeMap<Operation, u64>,
+    /// By session and number: the ID of the last write of a value, and the version that it wrote.
+    pub(crate) receipts: BTreeMap<(SessionId, u32), (u64, Version)>,
     /// The number of watches that have fired.
     pub(crate) fired: u64,
     /// `true` if the server neither answers nor counts the time of sessions.
@@ -69,6 +71,7 @@ impl State {
             sessions: BTreeMap::new(),
             links: BTreeMap::new(),
             counts: BTreeMap::new(),
+            receipts: BTreeMap::new(),
             fired: 0,
             stopped: false,
             reap_at: None,
@@ -206,6 +209,7 @@ impl State {
         let Some(session) = self.sessions.remove(&id) else { return };
         self.next_transaction();
         self.watches.end_session(id);
+        self.receipts.retain(|(session, _), _| *session != id);
         let changes = self.tree.end_session(id);
         self.changed(changes, now);
         if self.links.get(&session.client).is_some_and(|link| link.session == Some(id)) {
@@ -370,6 +374,8 @@ impl State {
                 let changes = self.tree.set_data(parent.as_str(), &name, data);
                 self.done(changes, now)
             }
+            Request::Value { path, watcher } => self.read_value(client, session, &path, watcher),
+            Request::WriteValue(write) => self.write_value(session, *write, now),
         }
     }
 

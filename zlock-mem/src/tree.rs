@@ -31,6 +31,8 @@ pub(crate) enum Owner {
 struct Entry {
     owner: Owner,
     data: Vec<u8>,
+    /// The number of writes of the data since it was created.
+    writes: u64,
     /// The number of the transaction that created it. A rename keeps it.
     transaction: u64,
     /// By name: the owner and the transaction.
@@ -92,8 +94,15 @@ impl Tree {
 
     /// Replaces the data of a child. `None` if it does not exist.
     pub(crate) fn set_data(&mut self, parent: &str, name: &str, data: Vec<u8>) -> Option<Vec<Change>> {
-        self.nodes.get_mut(&join(parent, name))?.data = data;
+        let entry = self.nodes.get_mut(&join(parent, name))?;
+        entry.data = data;
+        entry.writes += 1;
         Some(vec![change(parent, name, What::Written)])
+    }
+
+    /// Returns the transaction that created a child, and the number of writes since then.
+    pub(crate) fn version(&self, parent: &str, name: &str) -> Option<(u64, u64)> {
+        self.nodes.get(&join(parent, name)).map(|e| (e.transaction, e.writes))
     }
 
     /// Returns every path, in order.
@@ -149,7 +158,7 @@ impl Tree {
             self.of_session.entry(session).or_default().insert((parent.into(), name.into()));
         }
         let (children, next_sequence) = (BTreeMap::new(), self.first_sequence);
-        self.nodes.insert(path, Entry { owner, data, transaction, children, next_sequence });
+        self.nodes.insert(path, Entry { owner, data, writes: 0, transaction, children, next_sequence });
         self.emptied.remove(parent);
         if let Some(parent) = self.nodes.get_mut(parent) {
             parent.children.insert(name.into(), (owner, transaction));

@@ -11,7 +11,7 @@ use crate::tree::{Change, What};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Watched {
-    /// One child of a parent, and its data.
+    /// One child of a parent, and its data. Before it exists, only if it is a value.
     Child(String, String),
     /// All children of a parent, which need not exist.
     Children(String),
@@ -77,14 +77,12 @@ impl Watches {
             return fired;
         }
         let event = match change.what {
-            What::Created => None,
-            What::Deleted => Some(WatchEvent::Deleted),
-            What::Renamed => Some(WatchEvent::Relabelled),
-            What::Written => Some(WatchEvent::Changed),
+            What::Deleted => WatchEvent::Deleted,
+            What::Renamed => WatchEvent::Relabelled,
+            // Only a value can be watched before it exists.
+            What::Created | What::Written => WatchEvent::Changed,
         };
-        if let Some(event) = event {
-            self.take(&Watched::Child(change.parent.clone(), change.name.clone()), event, &mut fired);
-        }
+        self.take(&Watched::Child(change.parent.clone(), change.name.clone()), event, &mut fired);
         if change.what == What::Written {
             return fired;
         }

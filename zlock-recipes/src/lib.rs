@@ -9,6 +9,7 @@ mod locks;
 mod place;
 mod release;
 mod report;
+mod value;
 
 #[cfg(feature = "unstable")]
 pub mod queue;
@@ -37,3 +38,4 @@ pub use locks::template::{LockKind, LockTemplate};
 pub use place::cohort::Handoff;
 pub use queue::holders;
 pub use release::Release;
+pub use value::{CompareAndSet, Counter, CounterFormat, Freshness, SharedValue, ValueView, ValueWatch};

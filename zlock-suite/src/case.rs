@@ -94,6 +94,16 @@ impl<'a> Case<'a> {
         path
     }
 
+    /// Returns the path of a value under this case's root. The value is removed after the case.
+    pub fn value(&self, name: &str) -> LockPath {
+        let (path, value) = (self.root.join(name).expect("a case's path"), (self.root.clone(), name.into()));
+        let mut by_hand = lock(&self.by_hand);
+        if !by_hand.contains(&value) {
+            by_hand.push(value);
+        }
+        path
+    }
+
     /// Adds paths that are checked when the case is over.
     pub(crate) fn uses(&self, paths: impl IntoIterator<Item = LockPath>) {
         lock(&self.paths).extend(paths);
@@ -157,7 +167,10 @@ impl<'a> Case<'a> {
         }
         let by_hand = std::mem::take(&mut *lock(&self.by_hand));
         for (parent, name) in by_hand {
-            self.store.remove(&parent, &name).await;
+            // A value may never have been written.
+            if self.store.names(&parent).await.contains(&name) {
+                self.store.remove(&parent, &name).await;
+            }
         }
         self.no_node_left(&paths, "at the end").await;
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
+    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Values, Watch,
 };
 
 /// An operation of the contract.
@@ -262,6 +262,10 @@ impl CoordinationBackend for Faulty {
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         self.faults.around(Call::SetData, self.inner.set_data(parent, node, data)).await
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        self.inner.values()
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -20,6 +20,7 @@ pub mod recipes;
 mod store;
 mod test_lock;
 mod threads;
+pub mod values;
 
 pub use case::{Case, run};
 pub use cut::{Cut, Drop, sweep, sweep_together};

@@ -15,6 +15,21 @@ macro_rules! conformance {
     };
 }
 
+/// Generates the tests of the contract [`Values`](zlock_core::Values), for a backend that has values:
+/// `values_conformance!(paused | real, store, [group, ..])`. The groups are `contract`, `watches` and `links`, as in
+/// [`conformance!`].
+#[macro_export]
+macro_rules! values_conformance {
+    ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {
+        $(
+            mod $group {
+                use super::*;
+                $crate::values_conformance_cases!($group, $time, $store);
+            }
+        )*
+    };
+}
+
 /// Generates the tests of the named groups for a lock that can act as a mutex ([`Mutual`](crate::Mutual)):
 /// `mutual_suite!(paused | real, store, Lock, [group, ..])`, each named `<group>::<case>`. See [`conformance!`].
 #[macro_export]

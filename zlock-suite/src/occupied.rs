@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
-    NodeData, NodeId, NodeIds, NodeName, Queue, Result, SessionEvents, Target, Watch,
+    NodeData, NodeId, NodeIds, NodeName, Queue, Result, SessionEvents, Target, Values, Watch,
 };
 
 use crate::{Connection, Links, Store};
@@ -195,6 +195,10 @@ impl CoordinationBackend for Occupying {
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         self.backend.set_data(parent, node, data).await
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        self.backend.values()
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Watch,
+    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Values, Watch,
 };
 
 use crate::config::ZkOptions;
@@ -90,7 +90,7 @@ impl ZkBackend {
         Some(SessionTerms::new(timeout, heartbeat, life))
     }
 
-    fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
+    pub(crate) fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
         Operation::new(&self.shared, name, path)
     }
 }
@@ -162,6 +162,10 @@ impl CoordinationBackend for ZkBackend {
         check_size(&operation, data)?;
         let mut write = Write { node, name: node.name.clone(), data };
         repeat(&mut operation, &mut write).await
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        Some(self)
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -17,6 +17,10 @@ pub(crate) enum Failure {
     NodeDeleted,
     /// The operation's node belongs to another session.
     OtherSession,
+    /// A value is not as expected, and an earlier session may have written it.
+    PastWrite,
+    /// The server removes the node by itself.
+    NotAValue,
     /// The session of a watch connection is over, or could not be opened, for this reason if known.
     NotWatching(Option<Error>),
     /// There is no room for another watch, on a path of this many bytes.
@@ -30,6 +34,8 @@ impl kit::Failure for Failure {
             Failure::Interrupted(interrupted) => return interrupted.classify(),
             Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
             Failure::OtherSession => (ErrorKind::SessionLost, false, false),
+            Failure::PastWrite => (ErrorKind::SessionLost, true, false),
+            Failure::NotAValue => (ErrorKind::InvalidArgument, false, false),
             Failure::NotWatching(None) | Failure::ServersDisagree => (ErrorKind::Unavailable, false, true),
             Failure::NotWatching(Some(error)) => {
                 (error.kind(), false, error.kind() == ErrorKind::Unavailable)
@@ -57,7 +63,10 @@ impl kit::Failure for Failure {
                  for {more} more"
             )),
             Failure::Interrupted(interrupted) => interrupted.explain(error),
-            Failure::NodeDeleted | Failure::OtherSession => error,
+            Failure::NotAValue => {
+                error.with_message("the node is not a value, because it is a lock's or the parent of one")
+            }
+            Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
         }
     }
 }

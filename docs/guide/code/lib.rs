@@ -20,6 +20,8 @@ pages! {
     reentry: "reentry.md";
     revocation: "revocation.md";
     errors: "errors.md";
+    shared_value: "shared-value.md";
+    counters: "counters.md";
     mem: "mem.md";
     zookeeper: "zookeeper.md";
     etcd: "etcd.md";

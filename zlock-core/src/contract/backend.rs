@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::contract::background::Background;
+use crate::contract::values::Values;
 use crate::contract::watch::Watch;
 use crate::error::Result;
 use crate::nodes::label::Label;
@@ -214,6 +215,13 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A watch of `exists_with_watch` may fire, but not with `Deleted`.
     /// - Calling it again is harmless.
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()>;
+
+    /// Returns the values of the store, or `None` if the backend has none. Performs no I/O.
+    ///
+    /// The provided method returns `None`.
+    fn values(&self) -> Option<&dyn Values> {
+        None
+    }
 
     /// Returns a view of the current session and of those that follow it. Performs no I/O.
     ///
@@ -431,6 +439,10 @@ macro_rules! forward {
                 data_with_watch<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Option<(Vec<u8>, Watch)>;
                 set_data<'a, 'b, 'c>(parent: &'a LockPath, node: &'b Node, data: &'c [u8]) -> ();
                 close<>() -> Close;
+            }
+
+            fn values(&self) -> Option<&dyn Values> {
+                (**self).values()
             }
 
             fn session_events(&self) -> SessionEvents {

@@ -2,4 +2,5 @@
 
 pub(crate) mod backend;
 pub(crate) mod background;
+pub(crate) mod values;
 pub(crate) mod watch;

@@ -10,6 +10,7 @@
 //! - [`Task`] is the backend's own task, which keeps the sessions alive. [`Closing`] notifies it when the backend is
 //!   closed.
 //! - [`Failure`] and [`Interrupted`] describe why a request got no usable response, and what follows from that.
+//! - [`Receipts`] are what writes of values leave in the store, so that a lost response does no harm.
 //! - [`OwnContents`] keeps the data that a relabel has to write again.
 //! - [`Files`] reads files that may be on a disk that hangs.
 //! - [`Options`] are the connection options that every remote store has; [`Srv`] finds the servers in DNS,
@@ -20,6 +21,7 @@ mod budget;
 mod contents;
 mod failure;
 mod options;
+mod receipts;
 mod repeat;
 mod sessions;
 mod task;
@@ -32,6 +34,7 @@ pub use options::files::Files;
 pub use options::srv::Srv;
 pub use options::tls::Tls;
 pub use options::{Options, check_duration};
+pub use receipts::{Receipt, Receipts, WriteAttempts};
 pub use repeat::{Attempt, repeat};
 pub use sessions::{SessionKey, Sessions};
 pub use task::{Closing, Task};

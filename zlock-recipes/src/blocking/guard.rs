@@ -92,6 +92,13 @@ impl Driver {
     }
 }
 
+impl Guard {
+    /// Returns the view of the lock that async code uses.
+    pub(crate) fn context(&self) -> &crate::LockContext {
+        &self.guard
+    }
+}
+
 impl<G: LockGuard> BlockingGuard<G> {
     /// Wraps a guard that this thread has just acquired.
     pub(crate) fn entered(guard: G, driver: &Driver) -> Self {

@@ -9,6 +9,7 @@ mod semaphore;
 mod template;
 #[cfg(test)]
 mod tests;
+mod value;
 
 pub use self::client::Client;
 pub use self::guard::{BlockingGuard, DowngradeError, Guard, MultiGuard, WriteGuard};
@@ -16,3 +17,4 @@ pub use self::lock::{InterProcessMutex, LockHandle, MultiLock, PermitRequest, Re
 pub use self::rwlock::ReadWriteLock;
 pub use self::semaphore::Semaphore;
 pub use self::template::LockTemplate;
+pub use self::value::{Counter, SharedValue, ValueWatch};

@@ -5,12 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use tokio::time::Instant;
 use tracing::{Instrument, Level, Span};
 use zlock_core::observer::{Observer, RequestOutcome};
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
-    NodeData, NodeId, Queue, Result, SessionEvents, Target, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, GuardNode,
+    HandOver, Label, LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Value, Values,
+    Version, Watch, WriteOutcome,
 };
 
 use crate::report::{Observing, Reports, since};
@@ -24,6 +26,15 @@ pub(crate) struct Measured {
 impl Measured {
     pub(crate) fn new(inner: Arc<dyn CoordinationBackend>, observing: Observing) -> Self {
         Measured { inner, observing }
+    }
+
+    fn backend(&self) -> &dyn CoordinationBackend {
+        &*self.inner
+    }
+
+    /// Returns the values of the inner backend.
+    fn stored(&self) -> &dyn Values {
+        self.inner.values().unwrap_or(&NoValues)
     }
 
     fn measure<'a, T: 'a>(
@@ -79,8 +90,9 @@ impl Drop for Timed<'_> {
     }
 }
 
+/// Methods that measure those of what the method `$inner` returns.
 macro_rules! measured {
-    ($($name:ident<$($life:lifetime),*>($parent:ident $(, $arg:ident: $type:ty)*) -> $output:ty, $operation:literal;)*) => {$(
+    ($inner:ident; $($name:ident<$($life:lifetime),*>($parent:ident $(, $arg:ident: $type:ty)*) -> $output:ty, $operation:literal;)*) => {$(
         fn $name<'me, 'path, $($life,)* 'future>(
             &'me self,
             $parent: &'path LockPath,
@@ -92,7 +104,7 @@ macro_rules! measured {
             $($life: 'future,)*
             Self: 'future,
         {
-            self.measure($operation, $parent, self.inner.$name($parent, $($arg),*))
+            self.measure($operation, $parent, self.$inner().$name($parent, $($arg),*))
         }
     )*};
 }
@@ -100,6 +112,7 @@ macro_rules! measured {
 #[deny(clippy::missing_trait_methods)]
 impl CoordinationBackend for Measured {
     measured! {
+        backend;
         create_ephemeral_sequential<'b, 'c>(parent, label: Label, node_id: &'b NodeId, data: &'c [u8]) -> Created, "create";
         create_unlisted<'b, 'c>(parent, label: Label, node_id: &'b NodeId, data: &'c [u8]) -> Created, "create";
         children<>(parent) -> Queue, "children";
@@ -112,6 +125,10 @@ impl CoordinationBackend for Measured {
         data<'b>(parent, node: &'b Node) -> Option<NodeData>, "data";
         data_with_watch<'b>(parent, node: &'b Node) -> Option<(Vec<u8>, Watch)>, "data_with_watch";
         set_data<'b, 'c>(parent, node: &'b Node, data: &'c [u8]) -> (), "set_data";
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        self.inner.values().map(|_| self as &dyn Values)
     }
 
     fn session_events(&self) -> SessionEvents {
@@ -128,6 +145,46 @@ impl CoordinationBackend for Measured {
         Self: 'future,
     {
         self.inner.close()
+    }
+}
+
+/// Stands for the values of a backend that has none, which nothing asks for.
+#[derive(Debug)]
+struct NoValues;
+
+#[async_trait]
+impl Values for NoValues {
+    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+        Err(no_values(path))
+    }
+
+    async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
+        Err(no_values(path))
+    }
+
+    async fn write_value(
+        &self,
+        path: &LockPath,
+        _: Option<Version>,
+        _: &[u8],
+        _: Option<&GuardNode>,
+    ) -> Result<WriteOutcome> {
+        Err(no_values(path))
+    }
+}
+
+fn no_values(path: &LockPath) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "value").with_path(path)
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Values for Measured {
+    measured! {
+        stored;
+        value<>(path) -> Option<Value>, "value";
+        value_with_watch<>(path) -> (Option<Value>, Watch), "value_with_watch";
+        write_value<'b, 'c>(path, expected: Option<Version>, data: &'b [u8], guard: Option<&'c GuardNode>)
+            -> WriteOutcome, "write_value";
     }
 }
 

@@ -26,3 +26,4 @@ pub mod strict;
 pub mod succession;
 pub mod sweep;
 pub mod template;
+pub mod values;

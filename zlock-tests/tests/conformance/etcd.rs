@@ -4,3 +4,9 @@ use zlock_testkit::etcd::EtcdStore;
 
 zlock_suite::conformance!(real, EtcdStore::shared(), [contract, links]);
 zlock_suite::conformance!(real, EtcdStore::alone(), [watches]);
+
+mod values {
+    use super::*;
+    zlock_suite::values_conformance!(real, EtcdStore::shared(), [contract, links]);
+    zlock_suite::values_conformance!(real, EtcdStore::alone(), [watches]);
+}

@@ -15,6 +15,11 @@ async fn wrapping_store() -> Option<MemStore> {
 
 zlock_suite::conformance!(paused, store(), [contract, numbers, watches, links]);
 
+mod values {
+    use super::*;
+    zlock_suite::values_conformance!(paused, store(), [contract, watches, links]);
+}
+
 mod wrapping {
     use super::*;
     zlock_suite::conformance!(paused, wrapping_store(), [contract, links]);

@@ -4,3 +4,9 @@ use zlock_testkit::zk::ZkStore;
 
 zlock_suite::conformance!(real, ZkStore::shared(), [contract, numbers, links]);
 zlock_suite::conformance!(real, ZkStore::alone(), [watches]);
+
+mod values {
+    use super::*;
+    zlock_suite::values_conformance!(real, ZkStore::shared(), [contract, links]);
+    zlock_suite::values_conformance!(real, ZkStore::alone(), [watches]);
+}

@@ -3,12 +3,15 @@
 mod mem {
     mod requests;
     mod sizes;
+    mod values;
 }
 mod zk {
     mod many;
     mod requests;
+    mod values;
 }
 #[cfg(feature = "etcd")]
 mod etcd {
     mod requests;
+    mod values;
 }

@@ -9,4 +9,5 @@ mod zk {
 mod etcd {
     mod mixed;
     mod peers;
+    mod values;
 }

@@ -5,6 +5,7 @@ mod mem {
     mod outage;
     mod outside;
     mod overload;
+    mod values;
 }
 mod zk {
     mod disagreement;
@@ -21,4 +22,5 @@ mod etcd {
     mod outage;
     mod overload;
     mod streams;
+    mod values;
 }

@@ -102,7 +102,8 @@ zlock_suite::recipe_suite!(
         promotion,
         succession,
         handoff,
-        handed_over
+        handed_over,
+        values
     ]
 );
 

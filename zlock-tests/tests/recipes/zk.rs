@@ -67,7 +67,8 @@ zlock_suite::recipe_suite!(
         promotion,
         succession,
         handoff,
-        handed_over
+        handed_over,
+        values
     ]
 );
 

@@ -20,7 +20,7 @@ use crate::session::{CloseReason, Session, SessionId, SessionState};
 use crate::signal::{Flag, Signal};
 
 /// The identity of a session that a backend has begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey {
     /// The position among the backend's sessions, from 1.
     pub epoch: u64,

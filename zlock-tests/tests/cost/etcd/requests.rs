@@ -18,7 +18,7 @@ use zlock_testkit::{Etcd, FaultProxy, Flow, Metrics, have_etcd, limit, limit_to}
 const PATH: &str = "/app/lock";
 const LONG: Duration = Duration::from_secs(3600);
 
-async fn backend(server: &Etcd) -> EtcdBackend {
+pub(super) async fn backend(server: &Etcd) -> EtcdBackend {
     backend_at(server, &server.connect_string()).await
 }
 
@@ -39,7 +39,7 @@ async fn mutex(server: &Etcd) -> InterProcessMutex {
 }
 
 /// Returns the messages that clients have sent between two snapshots, by method, and the number of write transactions.
-fn cost(before: &Metrics, after: &Metrics) -> (BTreeMap<String, u64>, u64) {
+pub(super) fn cost(before: &Metrics, after: &Metrics) -> (BTreeMap<String, u64>, u64) {
     let earlier = before.messages();
     let since = after.messages().into_iter().map(|(method, count)| {
         let count = count - earlier.get(&method).unwrap_or(&0);

@@ -21,7 +21,7 @@ async fn cycle(mutex: &InterProcessMutex) {
     assert_eq!(mutex.acquire().await.unwrap().release().await.unwrap(), Release::Released);
 }
 
-fn counts(server: &MemServer) -> Vec<(Operation, u64)> {
+pub(super) fn counts(server: &MemServer) -> Vec<(Operation, u64)> {
     let counts = server.request_counts().into_iter().collect();
     server.reset_requests();
     counts

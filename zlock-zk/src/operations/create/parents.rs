@@ -13,6 +13,19 @@ use crate::operations::operation::{Leaves, Operation};
 /// permission of ours, and one that disappears meanwhile is created again.
 pub(crate) async fn make(operation: &mut Operation<'_>, session: SessionKey) -> Result<(), Failure> {
     let path = operation.server_path();
+    make_path(operation, session, &path).await
+}
+
+/// Does the same with everything above the path of the operation.
+pub(crate) async fn make_above(operation: &mut Operation<'_>, session: SessionKey) -> Result<(), Failure> {
+    let path = operation.server_path();
+    match path.rfind('/') {
+        None | Some(0) => Ok(()),
+        Some(end) => make_path(operation, session, &path[..end]).await,
+    }
+}
+
+async fn make_path(operation: &mut Operation<'_>, session: SessionKey, path: &str) -> Result<(), Failure> {
     let mut end = path.len();
     loop {
         let (ancestor, acls) = (path[..end].to_owned(), operation.shared.options.acls.clone());

@@ -1,0 +1,99 @@
+//! The values of the store: rows without a session. A backend may lack this file.
+
+use zlock_core::kit::SessionKey;
+use zlock_core::{
+    ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, Watch, WatchEvent, WriteOutcome,
+    async_trait,
+};
+
+use crate::backend::ToyBackend;
+use crate::server::{Row, Table};
+
+/// Returns the parent and the name of the row with a value.
+fn split(path: &LockPath) -> (Option<LockPath>, &str) {
+    (path.parent(), path.as_str().rsplit('/').next().unwrap_or_default())
+}
+
+fn find(table: &Table, path: &LockPath) -> Option<Value> {
+    let (parent, name) = split(path);
+    let is_it = |row: &&Row| Some(&row.parent) == parent.as_ref() && row.name == name;
+    let row = table.rows.iter().find(is_it)?;
+    Some(Value::new(&*row.data, Version::new(row.created, row.changed)))
+}
+
+/// Writes a row, which may exist.
+fn put(table: &mut Table, row: Row) {
+    let is_it = |other: &&mut Row| other.parent == row.parent && other.name == row.name;
+    match table.rows.iter_mut().find(is_it) {
+        Some(old) => *old = Row { created: old.created, ..row },
+        None => table.rows.push(row),
+    }
+}
+
+#[async_trait]
+impl Values for ToyBackend {
+    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+        Ok(self.shared.read("value", path, |table| find(table, path)).await?.1)
+    }
+
+    async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
+        let read = |table: &mut Table| find(table, path);
+        let (session, seen) = self.shared.read("value_with_watch", path, read).await?;
+        let (path, before) = (path.clone(), seen.clone());
+        let look = move |table: &Table| (find(table, &path) != before).then_some(WatchEvent::Changed);
+        Ok((seen, self.shared.watch(session, look)))
+    }
+
+    async fn write_value(
+        &self,
+        path: &LockPath,
+        expected: Option<Version>,
+        data: &[u8],
+        guard: Option<&GuardNode>,
+    ) -> Result<WriteOutcome> {
+        let mut budget = self.shared.budget("write_value", path);
+        let (Some(parent), name) = split(path) else {
+            return Err(budget.error(ErrorKind::InvalidPath).with_message("a value needs a parent"));
+        };
+        // A row of the session, next to the value: a transaction that was run already finds it, and does nothing.
+        let receipt = self.shared.receipts.take(&(), path);
+        let receipt_name = format!("receipt {}", receipt.number);
+        let began_in = self.shared.sessions.current_key();
+        let write = |table: &mut Table, session: SessionKey| {
+            let is_receipt = |row: &&Row| {
+                row.name == receipt_name
+                    && row.session == Some(session.id)
+                    && row.data == receipt.id.to_be_bytes()
+            };
+            let now = find(table, path);
+            if let Some(row) = table.rows.iter().find(is_receipt) {
+                let created = expected.map_or(row.changed, Version::created);
+                return WriteOutcome::Written(Version::new(created, row.changed));
+            }
+            let is_guard =
+                |row: &Row, guard: &GuardNode| row.parent == guard.parent && row.name == guard.name.as_str();
+            if guard.is_some_and(|guard| !table.rows.iter().any(|row| is_guard(row, guard))) {
+                return WriteOutcome::GuardGone;
+            }
+            if now.as_ref().map(|value| value.version) != expected {
+                return WriteOutcome::Conflict(now);
+            }
+            let (revision, name, data) = (table.next_revision(), name.to_owned(), data.to_vec());
+            let (created, changed) = (revision, revision);
+            put(table, Row { parent: parent.clone(), name, session: None, data, created, changed });
+            let (name, data) = (receipt_name.clone(), receipt.id.to_be_bytes().to_vec());
+            let session_id = Some(session.id);
+            table.delete(|row| row.name == name && row.session == session_id);
+            put(table, Row { parent: path.clone(), name, session: session_id, data, created, changed });
+            WriteOutcome::Written(Version::new(expected.map_or(revision, Version::created), revision))
+        };
+        let (session, outcome) = self.shared.transaction(&mut budget, true, write).await?;
+        let is_past_unknown = budget.ambiguous && began_in.is_some_and(|first| first != session);
+        match outcome {
+            WriteOutcome::Written(_) => Ok(outcome),
+            // A transaction in an earlier session, which has no receipts any more, may have written it.
+            _ if is_past_unknown => Err(budget.error(ErrorKind::SessionLost)),
+            _ => Ok(outcome),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The receipts of writes whose responses may be lost.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::sessions::SessionKey;
+use crate::contract::values::WriteOutcome;
+use crate::nodes::path::LockPath;
+use crate::signal::Signal;
+
+/// The receipts of one session's writes of values: what each leaves in the store beside the value, in the same transaction.
+///
+/// Each write under way has a receipt of its own, so that no other write of the session overwrites it. A receipt is used
+/// again once the outcome of its write is known. `K` is what a receipt belongs to, such as a path, and `R` the state in which
+/// the last use left it.
+pub struct Receipts<K, R> {
+    state: Mutex<State<K, R>>,
+    /// Notified when an abandoned write is settled.
+    settled: Signal,
+}
+
+struct State<K, R> {
+    /// `None` while a write uses the receipt.
+    receipts: BTreeMap<(K, u32), Option<Free<R>>>,
+    /// The number of abandoned writes on each path whose receipts are in use.
+    abandoned: BTreeMap<LockPath, usize>,
+    next_id: u64,
+}
+
+struct Free<R> {
+    known: R,
+    /// The ID of the write that used it last.
+    since: u64,
+}
+
+impl<K: Ord + Clone, R: Default> Receipts<K, R> {
+    /// Takes a receipt for a write of the value at `path`.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, key: &K, path: &LockPath) -> Receipt<K, R> {
+        let state = &mut *self.lock();
+        let number = (0..).find(|n| !matches!(state.receipts.get(&(key.clone(), *n)), Some(None)));
+        let number = number.unwrap_or(u32::MAX);
+        let free = state.receipts.insert((key.clone(), number), None).flatten();
+        let known = free.map(|free| free.known).unwrap_or_default();
+        self.receipt(state, key.clone(), number, path, known)
+    }
+
+    /// Takes the receipt that has not been used for the longest time, if more than `limit` are not in use. It is to be
+    /// removed from the store, and then [forgotten](Receipt::forget).
+    #[must_use]
+    pub fn take_surplus(self: &Arc<Self>, limit: usize, path: &LockPath) -> Option<Receipt<K, R>> {
+        let state = &mut *self.lock();
+        let free = || state.receipts.iter().filter_map(|(key, free)| Some((key, free.as_ref()?)));
+        if free().count() <= limit {
+            return None;
+        }
+        let (key, number) = free().min_by_key(|(_, free)| free.since)?.0.clone();
+        let known = state.receipts.get_mut(&(key.clone(), number))?.take()?.known;
+        Some(self.receipt(state, key, number, path, known))
+    }
+
+    fn receipt(
+        self: &Arc<Self>,
+        state: &mut State<K, R>,
+        key: K,
+        number: u32,
+        path: &LockPath,
+        known: R,
+    ) -> Receipt<K, R> {
+        state.next_id += 1;
+        let (id, receipts, path) = (state.next_id, self.clone(), path.clone());
+        Receipt { id, number, known, key, path, receipts, is_abandoned: false, is_forgotten: false }
+    }
+
+    /// Waits until no abandoned write on this path can take effect any more.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn settled(&self, path: &LockPath) {
+        self.settled.until(|| (!self.lock().abandoned.contains_key(path)).then_some(())).await;
+    }
+}
+
+impl<K, R> Receipts<K, R> {
+    fn lock(&self) -> MutexGuard<'_, State<K, R>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K, R> Default for Receipts<K, R> {
+    fn default() -> Self {
+        let state = State { receipts: BTreeMap::new(), abandoned: BTreeMap::new(), next_id: 0 };
+        Receipts { state: Mutex::new(state), settled: Signal::default() }
+    }
+}
+
+impl<K, R> fmt::Debug for Receipts<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receipts").finish_non_exhaustive()
+    }
+}
+
+/// The receipt of one write. Dropping it makes it free again, in the state that is [`known`](Self::known).
+pub struct Receipt<K: Ord + Clone, R: Default> {
+    /// The ID of the write, which is unique in the session.
+    pub id: u64,
+    /// The number among the receipts of its key, from 0.
+    pub number: u32,
+    /// The state in which the receipt is in the store, as far as known.
+    pub known: R,
+    key: K,
+    path: LockPath,
+    receipts: Arc<Receipts<K, R>>,
+    is_abandoned: bool,
+    is_forgotten: bool,
+}
+
+impl<K: Ord + Clone, R: Default> Receipt<K, R> {
+    /// Returns what the receipt belongs to.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Returns the path of the value.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    /// Marks the write as abandoned: [`Receipts::settled`] waits for the receipt to be dropped, which must happen only when
+    /// the write can no longer take effect.
+    pub fn abandon(&mut self) {
+        if !std::mem::replace(&mut self.is_abandoned, true) {
+            *self.receipts.lock().abandoned.entry(self.path.clone()).or_default() += 1;
+        }
+    }
+
+    /// Frees the receipt as one that was never used.
+    pub fn forget(mut self) {
+        self.is_forgotten = true;
+    }
+}
+
+impl<K: Ord + Clone, R: Default> Drop for Receipt<K, R> {
+    fn drop(&mut self) {
+        let state = &mut *self.receipts.lock();
+        let key = (self.key.clone(), self.number);
+        if self.is_forgotten {
+            state.receipts.remove(&key);
+        } else {
+            let known = std::mem::take(&mut self.known);
+            state.receipts.insert(key, Some(Free { known, since: self.id }));
+        }
+        if self.is_abandoned {
+            if let Some(count) = state.abandoned.get_mut(&self.path) {
+                *count -= 1;
+            }
+            state.abandoned.retain(|_, count| *count > 0);
+            self.receipts.settled.notify();
+        }
+    }
+}
+
+impl<K: Ord + Clone, R: Default> fmt::Debug for Receipt<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receipt")
+            .field("id", &self.id)
+            .field("number", &self.number)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The sessions in which a write was attempted. A receipt shows the outcome of attempts in its own session only.
+#[derive(Debug, Default)]
+pub struct WriteAttempts {
+    session: Option<SessionKey>,
+    is_past_unknown: bool,
+}
+
+impl WriteAttempts {
+    /// Begins an attempt in this session. `ambiguous` tells whether the outcome of an earlier attempt is unknown.
+    pub fn begin(&mut self, session: SessionKey, ambiguous: bool) {
+        self.is_past_unknown |= ambiguous && self.session.is_some_and(|last| last != session);
+        self.session = Some(session);
+    }
+
+    /// Returns `true` if the outcome of an attempt in an earlier session is unknown.
+    #[must_use]
+    pub fn is_past_unknown(&self) -> bool {
+        self.is_past_unknown
+    }
+
+    /// Returns `true` if the outcome of the last attempt is that of the whole write. A conflict may be due to an attempt in
+    /// an earlier session, and a missing guard may have existed for it.
+    #[must_use]
+    pub fn is_conclusive(&self, outcome: &WriteOutcome) -> bool {
+        matches!(outcome, WriteOutcome::Written(_)) || !self.is_past_unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(path: &str) -> LockPath {
+        LockPath::new(path).unwrap()
+    }
+
+    #[test]
+    fn a_receipt_is_used_by_one_write_at_a_time() {
+        let receipts = Arc::new(Receipts::<u8, i32>::default());
+        let mut one = receipts.take(&1, &path("/a"));
+        let two = receipts.take(&1, &path("/a"));
+        let other = receipts.take(&2, &path("/b"));
+        assert_eq!((one.number, two.number, other.number), (0, 1, 0));
+        assert_eq!((one.id, two.id, other.id), (1, 2, 3));
+        one.known = 7;
+        drop(one);
+        let again = receipts.take(&1, &path("/a"));
+        assert_eq!((again.number, again.known, again.id), (0, 7, 4));
+    }
+
+    #[test]
+    fn the_oldest_surplus_is_taken() {
+        let receipts = Arc::new(Receipts::<u8, ()>::default());
+        for key in [3, 1, 2, 3] {
+            drop(receipts.take(&key, &path("/a")));
+        }
+        assert!(receipts.take_surplus(3, &path("/a")).is_none());
+        let surplus = receipts.take_surplus(2, &path("/a")).unwrap();
+        assert_eq!(*surplus.key(), 1);
+        surplus.forget();
+        assert!(receipts.take_surplus(2, &path("/a")).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_writes_are_waited_for() {
+        let receipts = Arc::new(Receipts::<u8, ()>::default());
+        let (a, b) = (path("/a"), path("/b"));
+        let mut abandoned = receipts.take(&1, &a);
+        receipts.settled(&a).await;
+        abandoned.abandon();
+        receipts.settled(&b).await;
+        let settle = async {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            drop(abandoned);
+        };
+        let began = tokio::time::Instant::now();
+        tokio::join!(receipts.settled(&a), settle);
+        assert_eq!(began.elapsed().as_secs(), 1);
+    }
+}

@@ -1,0 +1,46 @@
+//! Values: keys without a lease.
+//!
+//! ```text
+//! <prefix><path>                       a value, as it is
+//! <prefix>//fence/<lease>.r<k>         a receipt, tied to the lease of the session that wrote it
+//! ```
+//!
+//! A receipt is also the fence of its write: the write is conditional on the receipt's revision, so it takes effect once at
+//! most, however often and however late it arrives.
+
+mod read;
+mod stored;
+mod write;
+
+use async_trait::async_trait;
+use zlock_core::kit::repeat;
+use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
+
+use self::read::{Read, WatchValue};
+use self::write::WriteValue;
+use crate::backend::EtcdBackend;
+use crate::operations::write::check_size;
+
+#[async_trait]
+impl Values for EtcdBackend {
+    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+        repeat(&mut self.operation("value", path), &mut Read).await
+    }
+
+    async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
+        repeat(&mut self.operation("value_with_watch", path), &mut WatchValue).await
+    }
+
+    async fn write_value(
+        &self,
+        path: &LockPath,
+        expected: Option<Version>,
+        data: &[u8],
+        guard: Option<&GuardNode>,
+    ) -> Result<WriteOutcome> {
+        let mut operation = self.operation("write_value", path);
+        check_size(&operation, data)?;
+        let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);
+        repeat(&mut operation, &mut write).await
+    }
+}

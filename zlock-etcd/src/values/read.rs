@@ -1,0 +1,66 @@
+//! Reading a value, and watching it.
+
+use std::ops::ControlFlow::Break;
+
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Value, Watch, WatchEvent};
+
+use super::stored::{key, value};
+use crate::error::Failure;
+use crate::keys::key::Range;
+use crate::keys::revision;
+use crate::operations::operation::{Attempted, Operation};
+use crate::operations::watch::arm_and_read;
+
+pub(super) struct Read;
+
+impl<'o> Attempt<Operation<'o>, Failure> for Read {
+    type Output = Option<Value>;
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        lease: SessionKey,
+    ) -> Attempted<Option<Value>> {
+        settled(operation, lease).await?;
+        let read = operation.read(lease, range(operation)).await?;
+        Ok(Break(read.kvs().first().map(value)))
+    }
+}
+
+pub(super) struct WatchValue;
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
+    type Output = (Option<Value>, Watch);
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        lease: SessionKey,
+    ) -> Attempted<(Option<Value>, Watch)> {
+        settled(operation, lease).await?;
+        let (mut armed, read) = arm_and_read(operation, lease, range(operation)).await?;
+        let seen = revision::of(read.header());
+        let mut events = operation.shared.sessions.events();
+        let watch = Watch::new(async move {
+            tokio::select! {
+                biased;
+                _ = armed.next_after(seen) => {}
+                _ = events.over(lease.epoch) => {}
+            }
+            WatchEvent::Changed
+        });
+        Ok(Break((read.kvs().first().map(value), watch)))
+    }
+}
+
+/// Waits until no abandoned write of the value can take effect.
+pub(super) async fn settled(operation: &Operation<'_>, lease: SessionKey) -> Result<(), Failure> {
+    let (live, budget) = (operation.shared.live(lease)?, &operation.budget);
+    let settled = live.receipts.settled(budget.path());
+    Ok(operation.shared.sessions.run_until_ended(lease, budget.deadline(), settled).await?)
+}
+
+fn range(operation: &Operation<'_>) -> Range {
+    Range { start: key(&operation.keys).to_owned(), end: None }
+}

@@ -1,0 +1,240 @@
+//! A number that the clients of a store count on together.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zlock_core::{Error, ErrorKind, LockPath, Result, Value, Version};
+
+use super::format::CounterFormat;
+use super::shared_value::{CompareAndSet, SharedValue};
+use crate::client::Client;
+
+impl Client {
+    /// Returns a handle to the counter at `path`, which is 0 until it is first written. Performs no I/O.
+    ///
+    /// The path must not be that of a lock or below one.
+    ///
+    /// # Errors
+    /// Those of [`shared_value`](Self::shared_value).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let visits = client.counter("/app/visits")?;
+    /// assert_eq!(visits.add(2).await?, 2);
+    /// assert_eq!(visits.add(-3).await?, -1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn counter(&self, path: impl AsRef<str>) -> Result<Counter> {
+        let (value, format) = (self.shared_value(path)?, CounterFormat::default());
+        Ok(Counter { value, format, last: Arc::default() })
+    }
+}
+
+/// A number of 64 bits in the store. Created by [`Client::counter`]. Cheap to clone.
+///
+/// An addition writes what it expects the number to be, and succeeds at once if no other client has written it since. Clones
+/// share what they know, so use one handle for one counter.
+///
+/// Under heavy contention, additions of one process are better collected in the process and added together.
+#[derive(Clone)]
+pub struct Counter {
+    value: SharedValue,
+    format: CounterFormat,
+    /// The number as last seen.
+    last: Arc<Mutex<Option<Known>>>,
+}
+
+/// A number, and the version of its value; `None` if the value does not exist.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: i64,
+    version: Option<Version>,
+}
+
+impl Counter {
+    /// Sets how the number is stored, for a counter that another program uses, too. Defaults to [`CounterFormat::Long`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::CounterFormat;
+    ///
+    /// let visits = client.counter("/app/visits")?.with_format(CounterFormat::Text);
+    /// visits.add(42).await?;
+    /// assert_eq!(client.shared_value("/app/visits")?.get().await?.unwrap().data, b"42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_format(mut self, format: CounterFormat) -> Self {
+        (self.format, self.last) = (format, Arc::default());
+        self
+    }
+
+    /// Returns the path of the counter.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// assert_eq!(client.counter("/app/visits")?.path().as_str(), "/app/visits");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.value.path()
+    }
+
+    /// Reads the number.
+    ///
+    /// # Errors
+    /// Those of [`SharedValue::get`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if the value is not a number in the
+    /// counter's format.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// assert_eq!(client.counter("/app/visits")?.get().await?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn get(&self) -> Result<i64> {
+        let now = self.value.get().await?;
+        self.saw(now).map(|known| known.number)
+    }
+
+    /// Adds `n`, which may be negative, and returns the number after that: exactly the result of this addition.
+    ///
+    /// Sends one request if no other client has written the number since this handle last saw it. Each write of another
+    /// client that comes in between costs another attempt.
+    ///
+    /// # Errors
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if the result does not fit, or if the value is not a number in the
+    ///   counter's format. Nothing was added.
+    /// - Those of [`SharedValue::compare_and_set`]. If the error is [ambiguous](Error::is_ambiguous), the addition may have
+    ///   been made, once.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the addition may still be made, but not after a later call on this path has returned `Ok`.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let visits = client.counter("/app/visits")?;
+    /// assert_eq!(visits.add(1).await?, 1);
+    /// assert!(visits.add(i64::MAX).await.is_err());
+    /// assert_eq!(visits.get().await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn add(&self, n: i64) -> Result<i64> {
+        self.change(n).await.map(|range| range.end)
+    }
+
+    /// Takes the next `n` numbers, which no other call gets: IDs that are unique as long as the counter only grows. The first
+    /// is the number before the call.
+    ///
+    /// # Errors
+    /// Those of [`add`](Self::add). If the error is ambiguous, the numbers may be lost: nobody gets them.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the numbers may be lost.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let ids = client.counter("/app/ids")?;
+    /// assert_eq!(ids.reserve(1000).await?, 0..1000);
+    /// assert_eq!(ids.reserve(1000).await?, 1000..2000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn reserve(&self, n: u32) -> Result<Range<i64>> {
+        self.change(n.into()).await
+    }
+
+    /// Adds `n`, and returns the numbers before and after.
+    async fn change(&self, n: i64) -> Result<Range<i64>> {
+        let cached = *self.last();
+        let mut is_current = cached.is_none();
+        let mut now = match cached {
+            Some(known) => known,
+            None => self.saw(self.value.get().await?)?,
+        };
+        loop {
+            let sum = now.number.checked_add(n).and_then(|sum| Some((sum, self.format.write(sum)?)));
+            let Some((sum, data)) = sum else {
+                if is_current {
+                    return Err(self.overflow(now.number, n));
+                }
+                (now, is_current) = (self.saw(self.value.get().await?)?, true);
+                continue;
+            };
+            match self.value.compare_and_set(now.version, data).await? {
+                CompareAndSet::Written(version) => {
+                    *self.last() = Some(Known { number: sum, version: Some(version) });
+                    return Ok(now.number..sum);
+                }
+                CompareAndSet::Conflict(other) => (now, is_current) = (self.saw(other)?, true),
+            }
+        }
+    }
+
+    /// Remembers a value that was read.
+    fn saw(&self, value: Option<Value>) -> Result<Known> {
+        let known = match value {
+            None => Known { number: 0, version: None },
+            Some(value) => {
+                let number = self.format.parse(&value.data, self.path())?;
+                Known { number, version: Some(value.version) }
+            }
+        };
+        *self.last() = Some(known);
+        Ok(known)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Known>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn overflow(&self, number: i64, n: i64) -> Error {
+        let message = format!("{number} plus {n} does not fit in the format {:?}", self.format);
+        Error::new(ErrorKind::InvalidArgument, "add").with_path(self.path()).with_message(message)
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counter")
+            .field("path", self.path())
+            .field("format", &self.format)
+            .finish_non_exhaustive()
+    }
+}

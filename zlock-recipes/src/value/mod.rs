@@ -1,0 +1,11 @@
+//! Values that outlive sessions, and what is built on them.
+
+mod counter;
+mod format;
+mod shared_value;
+mod watch;
+
+pub use counter::Counter;
+pub use format::CounterFormat;
+pub use shared_value::{CompareAndSet, SharedValue};
+pub use watch::{Freshness, ValueView, ValueWatch};

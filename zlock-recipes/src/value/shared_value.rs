@@ -1,0 +1,288 @@
+//! A value that the clients of a store share.
+
+use std::fmt;
+
+use zlock_core::{Error, ErrorKind, GuardNode, LockPath, Result, Value, Values, Version, WriteOutcome};
+
+use crate::client::Client;
+use crate::guard::context::LockContext;
+
+impl Client {
+    /// Returns a handle to the value at `path`, which need not exist. Performs no I/O.
+    ///
+    /// The path must not be that of a lock or below one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`]; [`ErrorKind::InvalidArgument`] if the client's backend has no values.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mode = client.shared_value("/app/mode")?;
+    /// mode.update(|_| Some(b"read-only".into())).await?;
+    /// assert_eq!(mode.get().await?.map(|value| value.data), Some(b"read-only".into()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shared_value(&self, path: impl AsRef<str>) -> Result<SharedValue> {
+        let value = SharedValue { client: self.clone(), path: LockPath::new(path)? };
+        value.values("shared_value")?;
+        Ok(value)
+    }
+}
+
+/// A value in the store that outlives its writers. Created by [`Client::shared_value`]. Cheap to clone.
+///
+/// The data is stored as it is: Curator's `SharedValue` and the stores' own tools read and write the same value. zlock
+/// creates a value with its first write and never deletes it.
+///
+/// A write is never applied twice, and its result is the true one, even if responses are lost. If the session ends before
+/// that is certain, the error is [ambiguous](Error::is_ambiguous).
+#[derive(Clone)]
+pub struct SharedValue {
+    pub(super) client: Client,
+    path: LockPath,
+}
+
+/// The outcome of [`SharedValue::compare_and_set`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompareAndSet {
+    /// The value was written, and has this version.
+    Written(Version),
+    /// The value had another version. Nothing was written. This is the value at that moment or later, if there is one.
+    Conflict(Option<Value>),
+}
+
+impl SharedValue {
+    /// Returns the path of the value.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// assert_eq!(client.shared_value("/app/mode")?.path().as_str(), "/app/mode");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    /// Reads the value: the last one written before the call, or a later one. `None` if there is none. Sends one request, and
+    /// one more on ZooKeeper to bring the server up to date.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable), [`NotAuthorized`](ErrorKind::NotAuthorized), [`Closed`](ErrorKind::Closed),
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if a lock uses the path.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// assert_eq!(client.shared_value("/app/mode")?.get().await?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn get(&self) -> Result<Option<Value>> {
+        self.values("get")?.value(&self.path).await
+    }
+
+    /// Writes the value if its version is still `expected`. `None` creates a value that must not exist yet.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get). If the error is [ambiguous](Error::is_ambiguous), the value may have been written: read it
+    /// before you decide what to do.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the write may still take effect, but not after a later call on this path has returned `Ok`.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::CompareAndSet;
+    ///
+    /// let mode = client.shared_value("/app/mode")?;
+    /// let CompareAndSet::Written(version) = mode.compare_and_set(None, b"normal").await? else {
+    ///     panic!("another client has created it");
+    /// };
+    /// mode.compare_and_set(Some(version), b"read-only").await?;
+    /// assert!(matches!(mode.compare_and_set(Some(version), b"x").await?, CompareAndSet::Conflict(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn compare_and_set(
+        &self,
+        expected: Option<Version>,
+        data: impl AsRef<[u8]>,
+    ) -> Result<CompareAndSet> {
+        match self.values("compare_and_set")?.write_value(&self.path, expected, data.as_ref(), None).await? {
+            WriteOutcome::Written(version) => Ok(CompareAndSet::Written(version)),
+            WriteOutcome::Conflict(now) => Ok(CompareAndSet::Conflict(now)),
+            _ => Err(self.unexpected("compare_and_set")),
+        }
+    }
+
+    /// Replaces the value by what `update` makes of it, and returns the value that is there afterwards. `update` gets the
+    /// current data, or `None` if there is no value, and returns `None` to leave it unchanged. It is called again after each
+    /// write of another client that comes in between.
+    ///
+    /// # Errors
+    /// Those of [`compare_and_set`](Self::compare_and_set).
+    ///
+    /// # Cancel safety
+    /// As for [`compare_and_set`](Self::compare_and_set).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let log = client.shared_value("/app/log")?;
+    /// for line in ["one\n", "two\n"] {
+    ///     log.update(|now| Some([now.unwrap_or_default(), line.as_bytes()].concat())).await?;
+    /// }
+    /// assert_eq!(log.get().await?.unwrap().data, b"one\ntwo\n");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn update(
+        &self,
+        mut update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Value>> {
+        let mut now = self.get().await?;
+        loop {
+            let Some(data) = update(now.as_ref().map(|value| &*value.data)) else { return Ok(now) };
+            let expected = now.map(|value| value.version);
+            match self.compare_and_set(expected, &data).await? {
+                CompareAndSet::Written(version) => return Ok(Some(Value::new(data, version))),
+                CompareAndSet::Conflict(other) => now = other,
+            }
+        }
+    }
+
+    /// Writes the value only while a lock is held, whatever its version: the store checks the node of the lock in the same
+    /// transaction. So the write of a holder that has not noticed the loss of its lock is refused.
+    ///
+    /// Other clients that write the value without the lock are overwritten. Use
+    /// [`compare_and_set_under`](Self::compare_and_set_under) if there are any.
+    ///
+    /// # Errors
+    /// - What [`LockContext::check`] returns, or [`NodeDeleted`](ErrorKind::NodeDeleted), if the lock is lost.
+    ///   [`Error::is_lock_lost`] is `true` for these. Nothing was written unless the error is ambiguous.
+    /// - Those of [`compare_and_set`](Self::compare_and_set).
+    ///
+    /// # Cancel safety
+    /// As for [`compare_and_set`](Self::compare_and_set).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/locks/import")?.acquire().await?;
+    /// let position = client.shared_value("/app/import-position")?;
+    /// position.write_under(&guard, b"line 4711").await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn write_under(&self, lock: &LockContext, data: impl AsRef<[u8]>) -> Result<Version> {
+        let mut expected = self.get().await?.map(|value| value.version);
+        loop {
+            match self.compare_and_set_under(lock, expected, data.as_ref()).await? {
+                CompareAndSet::Written(version) => return Ok(version),
+                CompareAndSet::Conflict(now) => expected = now.map(|value| value.version),
+            }
+        }
+    }
+
+    /// Writes the value if its version is still `expected`, and only while a lock is held, as
+    /// [`write_under`](Self::write_under) does.
+    ///
+    /// # Errors
+    /// Those of [`write_under`](Self::write_under).
+    ///
+    /// # Cancel safety
+    /// As for [`compare_and_set`](Self::compare_and_set).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/locks/import")?.acquire().await?;
+    /// let position = client.shared_value("/app/import-position")?;
+    /// let now = position.get().await?.map(|value| value.version);
+    /// position.compare_and_set_under(&guard, now, b"line 4711").await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn compare_and_set_under(
+        &self,
+        lock: &LockContext,
+        expected: Option<Version>,
+        data: impl AsRef<[u8]>,
+    ) -> Result<CompareAndSet> {
+        loop {
+            lock.check()?;
+            let guard = GuardNode::new(lock.path().clone(), lock.node(), lock.fencing_token());
+            let values = self.values("write_under")?;
+            match values.write_value(&self.path, expected, data.as_ref(), Some(&guard)).await? {
+                WriteOutcome::Written(version) => return Ok(CompareAndSet::Written(version)),
+                WriteOutcome::Conflict(now) => return Ok(CompareAndSet::Conflict(now)),
+                // A relabel has renamed the node meanwhile.
+                WriteOutcome::GuardGone if lock.node() != guard.name => {}
+                WriteOutcome::GuardGone => {
+                    lock.check()?;
+                    let gone = Error::new(ErrorKind::NodeDeleted, "write_under").with_path(lock.path());
+                    return Err(gone.with_message("the node of the lock no longer exists"));
+                }
+                _ => return Err(self.unexpected("write_under")),
+            }
+        }
+    }
+
+    /// Returns the values of the client's backend.
+    pub(crate) fn values(&self, operation: &'static str) -> Result<&dyn Values> {
+        self.client.inner().backend().values().ok_or_else(|| {
+            let message = "the client's backend has no values";
+            Error::new(ErrorKind::InvalidArgument, operation).with_path(&self.path).with_message(message)
+        })
+    }
+
+    fn unexpected(&self, operation: &'static str) -> Error {
+        Error::new(ErrorKind::Unexpected, operation).with_path(&self.path)
+    }
+}
+
+impl fmt::Debug for SharedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedValue").field("path", &self.path).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,251 @@
+//! `write_value`.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
+use zlock_core::{GuardNode, Label, LockPath, Node, Target, Value, Version, WriteOutcome};
+
+use super::{read, recreate, values, watch, write, written};
+use crate::case::MOMENT;
+use crate::{Case, Connection};
+
+async fn guard(case: &Case<'_>, backend: &Connection, lock: &LockPath) -> (Node, GuardNode) {
+    let node = case.create(backend, lock, Label::Lock).await.node;
+    let guard = GuardNode::new(lock.clone(), node.name.clone(), node.fencing_token.unwrap());
+    (node, guard)
+}
+
+/// A value with another version is a conflict, returned with what is there now, and nothing is written.
+pub async fn other_version_is_a_conflict(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.value("value"));
+    let none = WriteOutcome::Conflict(None);
+    assert_eq!(write(&a, &path, Some(Version::new(7, 7)), b"x").await, none);
+    let one = written(&a, &path, None, b"one").await;
+    let two = written(&b, &path, Some(one), b"two").await;
+    let now = Value::new(*b"two", two);
+    for backend in [&a, &b] {
+        for expected in [None, Some(one), Some(Version::new(two.created(), two.number() + 1))] {
+            let conflict = WriteOutcome::Conflict(Some(now.clone()));
+            assert_eq!(write(backend, &path, expected, b"x").await, conflict, "{expected:?}");
+        }
+        assert_eq!(read(backend, &path).await, Some(now.clone()));
+    }
+}
+
+/// Of several writes that expect the same version, one succeeds.
+pub async fn one_of_several_succeeds(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.value("value"));
+    let mut expected = None;
+    for _ in 0..10 {
+        // Two of the same client, too.
+        let outcomes = tokio::join!(
+            write(&a, &path, expected, b"1"),
+            write(&b, &path, expected, b"2"),
+            write(&a, &path, expected, b"3"),
+        );
+        let outcomes = [outcomes.0, outcomes.1, outcomes.2];
+        let versions = outcomes.iter().filter_map(|outcome| match outcome {
+            WriteOutcome::Written(version) => Some(*version),
+            _ => None,
+        });
+        let versions: Vec<_> = versions.collect();
+        assert_eq!(versions.len(), 1, "{outcomes:?}");
+        expected = Some(versions[0]);
+        assert_eq!(read(&b, &path).await.map(|value| value.version), expected);
+    }
+}
+
+/// The returned version is that which a read returns.
+pub async fn version_is_that_of_a_read(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.value("value"));
+    let mut expected = None;
+    for n in 0..4_u8 {
+        let version = written(&a, &path, expected, &[n]).await;
+        assert_eq!(read(&a, &path).await.map(|value| value.version), Some(version));
+        let (value, _watch) = watch(&a, &path).await;
+        assert_eq!(value.map(|value| value.version), Some(version));
+        assert_ne!(expected, Some(version));
+        expected = Some(version);
+    }
+}
+
+/// A value that was deleted and created again by another program has another version.
+pub async fn recreated_has_another_version(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.value("value"));
+    case.store.put(&path.parent().unwrap(), "value").await;
+    // By other programs, the first version of each creation may have the same number.
+    for _ in 0..3 {
+        let old = read(&a, &path).await.unwrap().version;
+        recreate(case, &path).await;
+        for backend in [&a, &b] {
+            let conflict = write(backend, &path, Some(old), b"x").await;
+            assert!(
+                matches!(&conflict, WriteOutcome::Conflict(Some(now)) if now.version != old),
+                "{conflict:?}"
+            );
+        }
+        let now = read(&b, &path).await.unwrap().version;
+        let written = written(&a, &path, Some(now), b"new").await;
+        recreate(case, &path).await;
+        for old in [now, written] {
+            let conflict = write(&a, &path, Some(old), b"x").await;
+            assert!(
+                matches!(&conflict, WriteOutcome::Conflict(Some(now)) if now.version != old),
+                "{conflict:?}"
+            );
+        }
+    }
+}
+
+/// A write whose guard is gone changes nothing.
+pub async fn gone_guard_changes_nothing(case: &Case<'_>) {
+    let (a, b, path, lock) =
+        (case.connect().await, case.connect().await, case.value("value"), case.path("lock"));
+    let (node, guard) = guard(case, &a, &lock).await;
+    let mut expected = None;
+    for writer in [&a, &b, &a] {
+        let outcome = values(writer).write_value(&path, expected, b"one", Some(&guard)).await.unwrap();
+        let WriteOutcome::Written(version) = outcome else { panic!("{outcome:?}") };
+        expected = Some(version);
+    }
+    a.delete(&lock, &Target::Node(node)).await.unwrap();
+    for writer in [&a, &b] {
+        let outcome = values(writer).write_value(&path, expected, b"two", Some(&guard)).await.unwrap();
+        assert_eq!(outcome, WriteOutcome::GuardGone);
+        let outcome =
+            values(writer).write_value(&case.value("other"), None, b"two", Some(&guard)).await.unwrap();
+        assert_eq!(outcome, WriteOutcome::GuardGone);
+    }
+    assert_eq!(read(&a, &path).await, Some(Value::new(*b"one", expected.unwrap())));
+    assert_eq!(read(&a, &case.value("other")).await, None);
+}
+
+/// A guard with the same name that was created later is another guard.
+pub async fn later_guard_is_another(case: &Case<'_>) {
+    let (a, path, lock) = (case.connect().await, case.value("value"), case.path("lock"));
+    let (node, first) = guard(case, &a, &lock).await;
+    a.delete(&lock, &Target::Node(node)).await.unwrap();
+    let (node, second) = guard(case, &a, &lock).await;
+    let outcome = values(&a).write_value(&path, None, b"one", Some(&first)).await.unwrap();
+    assert_eq!(outcome, WriteOutcome::GuardGone);
+    let outcome = values(&a).write_value(&path, None, b"one", Some(&second)).await.unwrap();
+    assert!(matches!(outcome, WriteOutcome::Written(_)), "{outcome:?}");
+    a.delete(&lock, &Target::Node(node)).await.unwrap();
+}
+
+/// Missing parents are created.
+pub async fn missing_parents_are_created(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.value("deep").join("down/below").unwrap());
+    let version = written(&a, &path, None, b"one").await;
+    assert_eq!(read(&a, &path).await, Some(Value::new(*b"one", version)));
+    // Everything below the value's first segment is removed with it.
+    let parent = path.parent().unwrap();
+    a.close().await.unwrap();
+    case.until("the receipts are gone", async || case.store.names(&path).await.is_empty()).await;
+    case.store.remove(&parent, "below").await;
+    if case.store.names(&case.value("deep")).await.contains(&"down".to_owned()) {
+        case.store.remove(&case.value("deep"), "down").await;
+    }
+}
+
+/// Another session can write the value after the session that wrote it has ended.
+pub async fn outlives_its_session(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.value("value"));
+    let one = written(&a, &path, None, b"one").await;
+    case.store.expire(&a).await;
+    assert_eq!(read(&b, &path).await, Some(Value::new(*b"one", one)));
+    let two = written(&b, &path, Some(one), b"two").await;
+    case.connected(&a, 2).await;
+    written(&a, &path, Some(two), b"three").await;
+}
+
+/// A write that was dropped does not take effect after a later operation on the path.
+pub async fn dropped_write_is_void_after_a_later_operation(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.value("value"));
+    let mut expected = written(&a, &path, None, b"").await;
+    for polls in 1..200_u32 {
+        let data = polls.to_be_bytes();
+        let is_done = {
+            let mut write = pin!(values(&a).write_value(&path, Some(expected), &data, None));
+            let mut is_done = false;
+            for _ in 0..polls {
+                is_done = write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+                if is_done {
+                    break;
+                }
+                yield_now().await;
+            }
+            is_done
+        };
+        let now = read(&a, &path).await.unwrap();
+        sleep(MOMENT / 20).await;
+        assert_eq!(read(&a, &path).await, Some(now.clone()), "after {polls} polls");
+        expected = now.version;
+        if is_done {
+            return;
+        }
+    }
+}
+
+/// Cases that need [`Store::links`](crate::Store::links).
+pub mod links {
+    use super::*;
+
+    /// A lost response does not change the result.
+    pub async fn lost_answer_does_not_change_the_result(case: &Case<'_>) {
+        let (a, b, path, lock) =
+            (case.connect().await, case.connect().await, case.value("value"), case.path("lock"));
+        let (node, guard) = guard(case, &b, &lock).await;
+        let mut expected = None;
+        for n in 0..4_u8 {
+            case.links().mute(&b).await;
+            let heal = async {
+                let takes_effect = async || read(&a, &path).await.is_some_and(|value| value.data == [n]);
+                case.until("the write takes effect", takes_effect).await;
+                case.links().heal(&b).await;
+            };
+            let data = [n];
+            let write = values(&b).write_value(&path, expected, &data, Some(&guard));
+            let (outcome, ()) = tokio::join!(write, heal);
+            let now = read(&a, &path).await.unwrap();
+            assert_eq!(outcome.unwrap(), WriteOutcome::Written(now.version), "write {n}");
+            expected = Some(now.version);
+        }
+        b.delete(&lock, &Target::Node(node)).await.unwrap();
+        // A conflict stays one.
+        case.links().mute(&b).await;
+        let heal = async {
+            sleep(MOMENT).await;
+            case.links().heal(&b).await;
+        };
+        let (outcome, ()) = tokio::join!(write(&b, &path, None, b"x"), heal);
+        assert_eq!(outcome, WriteOutcome::Conflict(read(&a, &path).await));
+    }
+
+    /// A write that was dropped does not take effect after a later operation on the path.
+    pub async fn dropped_write_over_a_frozen_link_is_void(case: &Case<'_>) {
+        let (a, b, path) = (case.connect().await, case.connect().await, case.value("value"));
+        let mut expected = written(&a, &path, None, b"").await;
+        for mute in [false, true] {
+            if mute {
+                case.links().mute(&a).await;
+            } else {
+                case.links().freeze(&a).await;
+            }
+            let write = values(&a).write_value(&path, Some(expected), b"dropped", None);
+            assert!(timeout(MOMENT, write).await.is_err(), "answered over a link that is mute: {mute}");
+            let heal = async {
+                sleep(MOMENT).await;
+                case.links().heal(&a).await;
+            };
+            let (now, ()) = tokio::join!(read(&a, &path), heal);
+            sleep(MOMENT).await;
+            assert_eq!(read(&b, &path).await, now, "mute: {mute}");
+            expected = now.unwrap().version;
+            expected = written(&a, &path, Some(expected), b"next").await;
+        }
+    }
+}

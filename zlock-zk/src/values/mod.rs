@@ -1,0 +1,48 @@
+//! Values: persistent nodes.
+//!
+//! ```text
+//! <path>                       a value, as it is
+//! <path>/_r_<session>.<n>      a receipt, an ephemeral node of the session that wrote it
+//! ```
+//!
+//! A receipt is a child of its value, so it also shows that the value was not deleted since the receipt was made. The
+//! server's versions start at 0 again when a node is created anew, and a transaction cannot check more than these.
+
+mod read;
+mod receipt;
+mod stored;
+mod write;
+
+use async_trait::async_trait;
+use zlock_core::kit::repeat;
+use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
+
+use self::read::{Read, WatchValue};
+use self::write::WriteValue;
+use crate::backend::ZkBackend;
+use crate::operations::write::check_size;
+
+#[async_trait]
+impl Values for ZkBackend {
+    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+        repeat(&mut self.operation("value", path), &mut Read).await
+    }
+
+    async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
+        repeat(&mut self.operation("value_with_watch", path), &mut WatchValue).await
+    }
+
+    async fn write_value(
+        &self,
+        path: &LockPath,
+        expected: Option<Version>,
+        data: &[u8],
+        guard: Option<&GuardNode>,
+    ) -> Result<WriteOutcome> {
+        let mut operation = self.operation("write_value", path);
+        check_size(&operation, data)?;
+        let guard = guard.map(|guard| operation.shared.options.node_path(&guard.parent, &guard.name));
+        let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);
+        repeat(&mut operation, &mut write).await
+    }
+}

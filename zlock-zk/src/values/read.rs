@@ -1,0 +1,96 @@
+//! Reading a value, and watching it.
+
+use std::ops::ControlFlow::{Break, Continue};
+
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Value, Watch};
+use zookeeper_client::Error;
+
+use super::stored::value;
+use crate::error::Failure;
+use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::operations::watch::arm::read_armed;
+use crate::operations::watch::watch_value;
+use crate::session::{Freshness, catch_up};
+use crate::watches::watchers::Watched;
+
+pub(super) struct Read;
+
+impl<'o> Attempt<Operation<'o>, Failure> for Read {
+    type Output = Option<Value>;
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<Option<Value>> {
+        settled(operation, session).await?;
+        read(operation, session, Freshness::Latest).await.map(Break)
+    }
+}
+
+pub(super) async fn read(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    freshness: Freshness,
+) -> Result<Option<Value>, Failure> {
+    let path = operation.server_path();
+    let read = operation.send(session, Leaves::Nothing, move |live| async move {
+        let (synced, read) = tokio::join!(catch_up(&live, freshness), live.client.get_data(&path));
+        synced.and(read)
+    });
+    match read.await {
+        Ok((data, stat)) => value(data, &stat).map(Some),
+        Err(Failure::Zk(Error::NoNode)) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+pub(super) struct WatchValue;
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchValue {
+    type Output = (Option<Value>, Watch);
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<(Option<Value>, Watch)> {
+        settled(operation, session).await?;
+        let (shared, path) = (operation.shared, operation.server_path());
+        let read = read_armed(operation, session, Watched::Node(path.clone()), |client, path| {
+            Box::pin(async move {
+                let (data, stat, watcher) = client.get_and_watch_data(path).await?;
+                Ok(((data, stat), watcher))
+            })
+        });
+        match read.await {
+            Ok(((data, stat), watching)) => {
+                let value = value(data, &stat)?;
+                return Ok(Break((Some(value), watch_value(shared, session, watching))));
+            }
+            Err(Failure::Zk(Error::NoNode)) => {}
+            Err(failure) => return Err(failure),
+        }
+        let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
+            Box::pin(client.check_and_watch_stat(path))
+        });
+        let (stat, watching) = watched.await?;
+        Ok(match stat {
+            None => Break((None, watch_value(shared, session, watching))),
+            // It was created in between.
+            Some(_) => Continue(()),
+        })
+    }
+}
+
+/// Waits until no abandoned write of the value can take effect.
+pub(super) async fn settled(operation: &Operation<'_>, session: SessionKey) -> Result<(), Failure> {
+    let (shared, budget) = (operation.shared, &operation.budget);
+    let live = shared.sessions.get(session).ok_or_else(|| shared.sessions.interrupted())?;
+    let receipts = live.receipts.clone();
+    // Nothing but a request keeps the client.
+    drop(live);
+    let settled = receipts.settled(budget.path());
+    Ok(shared.sessions.run_until_ended(session, budget.deadline(), settled).await?)
+}

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use crate::run::{Result, root};
 
 /// The published crates: their folders, and the names of their listings.
-const CRATES: [(&str, &str); 6] = [
+const CRATES: [(&str, &str); 7] = [
     (".", "zlock"),
     ("zlock-core", "zlock-core"),
     ("zlock-etcd", "zlock-etcd"),
     ("zlock-mem", "zlock-mem"),
+    ("zlock-postgres", "zlock-postgres"),
     ("zlock-recipes", "zlock-recipes"),
     ("zlock-zk", "zlock-zk"),
 ];

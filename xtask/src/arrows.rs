@@ -10,6 +10,7 @@ const ARROWS: &[(&[&str], &[&str])] = &[
     (&["-p", "zlock-mem", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-zk", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-etcd", "--all-features"], &["zlock-core"]),
+    (&["-p", "zlock-postgres", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-recipes", "--all-features"], &["zlock-core"]),
     (&["-p", "zlock-suite"], &["zlock-core", "zlock-recipes"]),
     (&["-p", "zlock", "--no-default-features"], &["zlock-core", "zlock-recipes"]),

@@ -10,11 +10,12 @@ use std::path::Path;
 use crate::run::{Result, root};
 
 /// The crates that are checked.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "xtask",
     "zlock-bench",
     "zlock-etcd",
     "zlock-mem",
+    "zlock-postgres",
     "zlock-proof",
     "zlock-recipes",
     "zlock-suite",

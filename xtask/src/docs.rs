@@ -10,7 +10,8 @@ use crate::{diagrams, figures, links, scenarios};
 const LONGEST: usize = 40;
 
 /// The folders of the published crates, whose doc comments are checked.
-const PUBLISHED: [&str; 6] = ["src", "zlock-core", "zlock-etcd", "zlock-mem", "zlock-recipes", "zlock-zk"];
+const PUBLISHED: [&str; 7] =
+    ["src", "zlock-core", "zlock-etcd", "zlock-mem", "zlock-postgres", "zlock-recipes", "zlock-zk"];
 
 /// Phrases to avoid, and what to write instead. Capitalized phrases apply to the beginning of a sentence.
 const BANNED: [(&str, &str); 26] = [

@@ -93,6 +93,7 @@ fn documented(name: &str) -> &str {
 fn backend(package: &str, source: &str, name: &str) -> &'static str {
     match package {
         "zlock-mem" => return "mem",
+        "zlock-postgres" => return "postgres",
         "zlock-zk" => return "zookeeper",
         "zlock-etcd" => return "etcd",
         _ => {}

@@ -1,0 +1,211 @@
+//! The options of the PostgreSQL backend.
+
+use std::fmt;
+use std::time::Duration;
+
+use zlock_core::kit;
+use zlock_core::{LockPath, Result, RetryPolicy, TextOrFile};
+
+/// The longest time for any option.
+const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The shortest session timeout.
+const MIN_TTL: Duration = Duration::from_secs(1);
+
+/// The options of a client on PostgreSQL: the server's hosts, the database, the user, and timeouts.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    pub(crate) kit: kit::Options,
+    pub(crate) database: Option<String>,
+    pub(crate) user: Option<(String, Option<TextOrFile>)>,
+    pub(crate) prefix: Option<LockPath>,
+    pub(crate) ttl: Duration,
+    pub(crate) create_schema: bool,
+    pub(crate) replication: Replication,
+    pub(crate) pooled: bool,
+    pub(crate) listen: bool,
+}
+
+/// How the server's replicas are kept up to date, which decides what a client relies on after a failover.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Replication {
+    /// A failover may lose confirmed writes. All sessions end with it, and no lock is granted for a session timeout after it.
+    #[default]
+    Async,
+    /// No failover loses a confirmed write. Sessions survive it.
+    Sync,
+}
+
+impl PostgresOptions {
+    /// Creates options for a server with these hosts, each `host:port` or `host` (port 5432), with an IPv6 address in
+    /// brackets. The client uses the host that accepts writes. Everything else has the default of its `with_` method.
+    #[must_use]
+    pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        PostgresOptions {
+            kit: kit::Options::new(hosts),
+            database: None,
+            user: None,
+            prefix: None,
+            ttl: Duration::from_secs(10),
+            create_schema: false,
+            replication: Replication::default(),
+            pooled: false,
+            listen: true,
+        }
+    }
+
+    /// Sets the name of the database. Defaults to the user's name.
+    #[must_use]
+    pub fn with_database(mut self, database: impl Into<String>) -> Self {
+        self.database = Some(database.into());
+        self
+    }
+
+    /// Sets the user. The password may be a file that is read for each new connection. Without one, the server must trust
+    /// the client.
+    #[must_use]
+    pub fn with_user(mut self, name: impl Into<String>, password: Option<TextOrFile>) -> Self {
+        self.user = Some((name.into(), password));
+        self
+    }
+
+    /// Sets the path that is prepended to the path of every lock. Defaults to none.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: LockPath) -> Self {
+        self.prefix = Some(prefix);
+        self
+    }
+
+    /// Sets the session timeout: how long the locks of a silent client are kept, at least 1 second. Defaults to 10 seconds.
+    /// A short timeout frees the locks of a dead process sooner, but a shorter outage costs a live process its locks.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets how long a connect waits for a session. Defaults to 15 seconds.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+        self.kit.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the time limit of one operation, including its retries and its wait for a session. Defaults to 15 seconds.
+    #[must_use]
+    pub fn with_operation_timeout(mut self, timeout: Duration) -> Self {
+        self.kit.operation_timeout = timeout;
+        self
+    }
+
+    /// Sets how often and with which pauses an operation repeats what failed, within the operation timeout. Defaults to 30
+    /// retries, with random pauses that increase from 20 ms to 1 s.
+    #[must_use]
+    pub fn with_retry(mut self, policy: RetryPolicy) -> Self {
+        self.kit.retry = policy;
+        self
+    }
+
+    /// Sets whether the client creates the tables and functions that it needs, if they are missing. Defaults to `false`:
+    /// then they must exist.
+    #[must_use]
+    pub fn with_create_schema(mut self, create: bool) -> Self {
+        self.create_schema = create;
+        self
+    }
+
+    /// Sets how the server's replicas are kept up to date. Defaults to [`Replication::Async`], which is safe with any.
+    #[must_use]
+    pub fn with_replication(mut self, replication: Replication) -> Self {
+        self.replication = replication;
+        self
+    }
+
+    /// Sets whether a pooler such as PgBouncer is between the client and the server. Then no prepared statements are used.
+    /// Defaults to `false`.
+    #[must_use]
+    pub fn with_pooler(mut self, pooled: bool) -> Self {
+        self.pooled = pooled;
+        self
+    }
+
+    /// Sets whether waiters receive notifications with LISTEN, which a pooler in transaction mode does not support. Without
+    /// them, waiters look once a second. Defaults to `true`.
+    #[must_use]
+    pub fn with_listen(mut self, listen: bool) -> Self {
+        self.listen = listen;
+        self
+    }
+
+    /// Checks everything that can be checked without I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) with what is wrong.
+    pub fn validate(&self) -> Result<()> {
+        self.check().map_err(|why| self.kit.invalid(why))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.kit.check_hosts()?;
+        if self.ttl < MIN_TTL || self.ttl > MAX_TIME || !self.ttl.subsec_nanos().is_multiple_of(1_000_000) {
+            let ttl = self.ttl;
+            return Err(format!(
+                "the session timeout of {ttl:?} is not a number of whole milliseconds between {MIN_TTL:?} and {MAX_TIME:?}"
+            ));
+        }
+        self.kit.check_timeouts(MAX_TIME)
+    }
+}
+
+/// Shows the options without credentials.
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("hosts", &self.kit.hosts)
+            .field("database", &self.database)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("prefix", &self.prefix)
+            .field("ttl", &self.ttl)
+            .field("connect_timeout", &self.kit.connect_timeout)
+            .field("operation_timeout", &self.kit.operation_timeout)
+            .field("retry", &self.kit.retry)
+            .field("create_schema", &self.create_schema)
+            .field("replication", &self.replication)
+            .field("pooled", &self.pooled)
+            .field("listen", &self.listen)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zlock_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn bad_options_are_refused_with_the_offending_part() {
+        let good = || PostgresOptions::new(["h"]);
+        good().validate().unwrap();
+        for (options, part) in [
+            (PostgresOptions::new(Vec::<String>::new()), "no host"),
+            (PostgresOptions::new(["h:x"]), "\"h:x\""),
+            (good().with_ttl(Duration::from_millis(999)), "session timeout of 999ms"),
+            (good().with_ttl(Duration::from_micros(1_000_001)), "session timeout of 1.000001s"),
+            (good().with_connect_timeout(Duration::MAX), "connect timeout"),
+            (good().with_operation_timeout(Duration::ZERO), "operation timeout"),
+        ] {
+            let error = options.validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_not_shown() {
+        let options = PostgresOptions::new(["h"]).with_user("me", Some(TextOrFile::from("secret")));
+        let shown = format!("{options:?}");
+        assert!(shown.contains("me") && !shown.contains("secret"), "{shown}");
+    }
+}

@@ -10,6 +10,7 @@ mod place;
 mod release;
 mod report;
 mod value;
+mod view;
 
 #[cfg(feature = "unstable")]
 pub mod queue;
@@ -38,4 +39,5 @@ pub use locks::template::{LockKind, LockTemplate};
 pub use place::cohort::Handoff;
 pub use queue::holders;
 pub use release::Release;
-pub use value::{CompareAndSet, Counter, CounterFormat, Freshness, SharedValue, ValueView, ValueWatch};
+pub use value::{CompareAndSet, Counter, CounterFormat, SharedValue, ValueView, ValueWatch};
+pub use view::Freshness;

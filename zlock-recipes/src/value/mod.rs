@@ -8,4 +8,4 @@ mod watch;
 pub use counter::Counter;
 pub use format::CounterFormat;
 pub use shared_value::{CompareAndSet, SharedValue};
-pub use watch::{Freshness, ValueView, ValueWatch};
+pub use watch::{ValueView, ValueWatch};

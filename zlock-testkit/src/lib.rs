@@ -1,7 +1,7 @@
 //! Real servers, broken links and child processes for zlock's own tests. Not published.
 //!
-//! - [`ZooKeeper`], [`Ensemble`], [`Etcd`] and [`EtcdCluster`] are real servers on free loopback ports. They never outlive the
-//!   test process, however it ends. Their programs are Debian's, or those in the folder `ZLOCK_SERVERS_FOLDER`
+//! - [`ZooKeeper`], [`Ensemble`], [`Etcd`], [`EtcdCluster`], [`PostgresServer`] and [`PgBouncer`] are real servers on free
+//!   loopback ports. They never outlive the test process, however it ends. Their programs are Debian's, or those in the folder `ZLOCK_SERVERS_FOLDER`
 //!   (`cargo xtask test --newest-servers`).
 //! - [`Dns`] is a real DNS server.
 //! - [`FaultProxy`] sits between a client and a server, and breaks the link in every way that a network can.
@@ -9,7 +9,7 @@
 //! - [`Journal`] is the evidence that contenders in several processes leave.
 //! - [`limit`] ends a test that hangs, and [`until`] waits for a condition.
 //! - The modules `mem`, `zk` and `etcd`, each behind a feature, have the stores for the suites, and what tests of one store share.
-//! - [`zookeeper_or_skip`], [`etcd_or_skip`], [`have_zookeeper`], [`have_etcd`], [`have_dns`], [`have_promtool`], [`have_strace`] and [`have`] follow
+//! - [`have`], [`have_zookeeper`] and the others like it, and [`zookeeper_or_skip`] and the others like it follow
 //!   `ZLOCK_TEST_SERVERS`: a missing server is never a silent pass.
 //!
 //! Failures fail the test, so most calls panic instead of returning an error.
@@ -37,13 +37,13 @@ pub use fault::{Cut, FaultProxy, Flow, Lose, Staged, zk_op, zookeeper_request};
 pub use journal::{Events, Journal};
 pub use limit::{DEFAULT_LIMIT, limit, limit_to};
 pub use policy::{
-    SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_promtool, have_strace, have_zookeeper,
-    zookeeper_or_skip,
+    SKIP_MARK, etcd_or_skip, have, have_dns, have_etcd, have_faketime, have_pgbouncer, have_postgres,
+    have_promtool, have_strace, have_zookeeper, postgres_or_skip, zookeeper_or_skip,
 };
 pub use port::Port;
 pub use process::{Process, first_look_after_a_pause};
 pub use server::{
-    Daemon, Dns, Ensemble, Etcd, EtcdCluster, Metrics, Tls, ZooKeeper, ZooKeeperBuilder,
-    end_zookeeper_session, etcdctl,
+    Daemon, Dns, Ensemble, Etcd, EtcdCluster, Metrics, PgBouncer, PostgresBuilder, PostgresServer, Tls,
+    ZooKeeper, ZooKeeperBuilder, end_zookeeper_session, etcdctl,
 };
 pub use until::{ready, report, until};

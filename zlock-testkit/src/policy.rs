@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::notice::say;
-use crate::server::{Etcd, ZooKeeper, dns, etcd, zookeeper};
+use crate::server::{Etcd, PostgresServer, Programs, ZooKeeper, dns, etcd, postgres, zookeeper};
 
 /// The beginning of a line about a skipped test. `cargo xtask test` counts these lines.
 pub const SKIP_MARK: &str = "ZLOCK-SKIP";
@@ -26,6 +26,34 @@ pub fn have_zookeeper() -> bool {
 #[must_use = "false: return from the test"]
 pub fn have_etcd() -> bool {
     have(etcd::missing().as_deref())
+}
+
+/// Returns `true` if PostgreSQL can be used; see [`have`].
+///
+/// # Panics
+/// As [`have`].
+#[must_use = "false: return from the test"]
+pub fn have_postgres() -> bool {
+    have(postgres::missing().as_deref())
+}
+
+/// Returns `true` if PostgreSQL and PgBouncer can be used; see [`have`].
+///
+/// # Panics
+/// As [`have`].
+#[must_use = "false: return from the test"]
+pub fn have_pgbouncer() -> bool {
+    have(postgres::missing_bouncer().as_deref())
+}
+
+/// Returns `true` if a server can have a clock of its own; see [`have`].
+///
+/// # Panics
+/// As [`have`].
+#[must_use = "false: return from the test"]
+pub fn have_faketime() -> bool {
+    let missing = "there is no libfaketime (apt-get install --no-install-recommends faketime)";
+    have(Programs::faketime().is_none().then_some(missing))
 }
 
 /// Returns `true` if a DNS server can be used; see [`have`].
@@ -95,6 +123,14 @@ pub async fn zookeeper_or_skip() -> Option<&'static ZooKeeper> {
 /// Panics where [`have_etcd`] does, or if the server does not start.
 pub async fn etcd_or_skip() -> Option<&'static Etcd> {
     if have_etcd() { Some(Etcd::shared().await) } else { None }
+}
+
+/// Returns the server that all tests of a process share, or `None` to skip the test; see [`have_postgres`].
+///
+/// # Panics
+/// Panics where [`have_postgres`] does, or if the server does not start.
+pub async fn postgres_or_skip() -> Option<&'static PostgresServer> {
+    if have_postgres() { Some(PostgresServer::shared().await) } else { None }
 }
 
 pub(crate) fn test_name() -> String {

@@ -15,14 +15,29 @@ use tokio::time::Instant;
 /// test process dies. The first line of output is the command's process ID. `$1` is empty, or a folder to remove unless `keep`
 /// was read before. Processes that the command has started are in the guard's process group and are killed too.
 ///
+/// `$2` is empty, or says that the command ends its children itself, on SIGQUIT. They are in groups of their own, may be frozen,
+/// and would leave shared memory behind if the command was killed.
+///
+/// When the test process dies while the command is stopped, the kernel sends SIGHUP to their process group.
+///
 /// The command is reaped only at the end, so its process ID cannot be reused before.
 const GUARD: &str = r#"
-folder=$1; shift
+folder=$1; parent=$2; shift 2
 sh -c 'echo $$; exec "$@"' sh "$@" </dev/null &
+pid=$!
+trap '' HUP
 exec >/dev/null 2>&1
 read -r end
-kill -KILL $!
-wait $!; code=$?
+if [ -n "$parent" ]; then
+    kill -QUIT $pid; kill -CONT $pid
+    for stat in /proc/[0-9]*/stat; do
+        read -r child name state ppid rest <"$stat" && [ "$ppid" = $pid ] && kill -CONT "$child"
+    done
+    (sleep 20; kill -KILL $pid) &
+else
+    kill -KILL $pid
+fi
+wait $pid; code=$?
 trap '' TERM; kill -TERM 0; kill -CONT 0
 [ "$end" = keep ] || [ -z "$folder" ] || rm -rf -- "$folder"
 exit $code
@@ -37,6 +52,8 @@ const POLL: Duration = Duration::from_millis(5);
 pub struct Process {
     guard: Child,
     pid: Pid,
+    /// It ends its children when it gets SIGQUIT, and they are frozen together.
+    is_parent: bool,
     lines: mpsc::UnboundedReceiver<String>,
 }
 
@@ -48,7 +65,7 @@ impl Process {
     pub fn spawn<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[A], env: &[(&str, &str)]) -> Self {
         let mut command: Vec<OsString> = vec![program.as_ref().to_owned()];
         command.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
-        Self::spawn_guarded(&command, env, None, None)
+        Self::spawn_guarded(&command, env, None, None, false)
     }
 
     /// Starts a test of this test program again, in a separate process. `test` is the whole path of the test, beginning with the
@@ -76,15 +93,18 @@ impl Process {
         path
     }
 
-    /// Starts a process with a folder that is removed when the test process dies, and with its output in a file.
+    /// Starts a process with a folder that is removed when the test process dies, and with its output in a file. If `is_parent`
+    /// is set, the process is ended by SIGQUIT and ends its children itself.
     pub(crate) fn spawn_guarded(
         command: &[OsString],
         env: &[(&str, &str)],
         folder: Option<&Path>,
         log: Option<&Path>,
+        is_parent: bool,
     ) -> Self {
         let mut guard = Command::new("sh");
         guard.arg("-c").arg(GUARD).arg("guard").arg(folder.unwrap_or(Path::new("")));
+        guard.arg(if is_parent { "parent" } else { "" });
         if let Some(log) = log {
             // The pid is written before the redirection takes effect.
             guard.args(["sh", "-c", r#"log=$1; shift; exec "$@" >>"$log" 2>&1"#, "sh"]).arg(log);
@@ -99,7 +119,7 @@ impl Process {
         let pid = first.trim().parse().ok().and_then(Pid::from_raw).expect("the pid");
         let (sender, lines) = mpsc::unbounded_channel();
         std::thread::spawn(move || send_lines(stdout, &sender));
-        Process { guard, pid, lines }
+        Process { guard, pid, is_parent, lines }
     }
 
     /// Returns the process ID.
@@ -143,14 +163,22 @@ impl Process {
     /// the others run until then.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
-        while self.is_running() && !threads(self.pid()).all(|state| "TtZX".contains(state)) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until_stopped(self.pid());
+        // A frozen parent starts no others.
+        let children = self.children();
+        children.iter().for_each(|child| signal(*child, Signal::STOP));
+        children.into_iter().for_each(wait_until_stopped);
     }
 
     /// Continues the process (SIGCONT).
     pub fn resume(&self) {
+        self.children().into_iter().for_each(|child| signal(child, Signal::CONT));
         self.signal(Signal::CONT);
+    }
+
+    /// Returns the processes that this one has to end.
+    fn children(&self) -> Vec<u32> {
+        if self.is_parent { children(self.pid()) } else { Vec::new() }
     }
 
     /// Makes `fsync` and `fdatasync` hang until the returned value is dropped, and nothing else. See
@@ -160,14 +188,17 @@ impl Process {
     /// If `strace` cannot trace the process.
     #[must_use]
     pub fn hang_syncs(&self) -> Process {
-        let pid = self.pid().to_string();
+        let all = || self.children().into_iter().chain([self.pid()]);
         let delay = "inject=fdatasync,fsync:delay_enter=3600s";
-        let args = ["-qq", "-f", "-p", &pid, "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", delay];
+        let mut args = ["-qq", "-f", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", delay]
+            .map(str::to_owned)
+            .to_vec();
+        args.extend(all().flat_map(|pid| ["-p".to_owned(), pid.to_string()]));
         let strace = Process::spawn("strace", &args, &[]);
-        while strace.is_running() && !is_traced(self.pid()) {
+        while strace.is_running() && !all().all(is_traced) {
             std::thread::sleep(POLL);
         }
-        assert!(strace.is_running(), "strace cannot trace process {pid}");
+        assert!(strace.is_running(), "strace cannot trace process {}", self.pid());
         strace
     }
 
@@ -205,10 +236,16 @@ impl Process {
     /// Ends the guard, which kills all remaining processes. The folder stays. Returns `None` if that was done before.
     fn reap(&mut self) -> Option<i32> {
         let mut end = self.guard.stdin.take()?;
+        let children = self.children();
         // It only fails if the guard has gone.
         let _ = end.write_all(b"keep\n");
         drop(end);
-        self.guard.wait().ok()?.code()
+        let code = self.guard.wait().ok()?.code();
+        // A parent may end just before the last of them.
+        while children.iter().any(|child| is_running(*child)) {
+            std::thread::sleep(POLL);
+        }
+        code
     }
 }
 
@@ -247,6 +284,29 @@ pub fn first_look_after_a_pause(longer_than: Duration, is_held: impl Fn() -> boo
 /// Returns `true` if a process exists and is not a zombie.
 pub(crate) fn is_running(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != 'Z')
+}
+
+fn signal(pid: u32, signal: Signal) {
+    // It only fails if the process has ended.
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let _ = pid.map(|pid| kill_process(pid, signal));
+}
+
+fn wait_until_stopped(pid: u32) {
+    while is_running(pid) && !threads(pid).all(|state| "TtZX".contains(state)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Returns the running children of a process.
+fn children(parent: u32) -> Vec<u32> {
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        after_name.split(' ').nth(1) == Some(&parent.to_string()) && is_running(*pid)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_child).collect()
 }
 
 /// Returns the states of a process's threads.

@@ -23,6 +23,8 @@ pub(super) struct Kind {
     pub(super) version: &'static str,
     /// The message if its port is in use.
     pub(super) port_taken: &'static str,
+    /// It is a parent of other processes, which it ends when it gets SIGQUIT.
+    pub(super) is_parent: bool,
 }
 
 /// The result of a check whether a server responds.
@@ -68,8 +70,12 @@ impl Daemon {
 
     /// Creates an empty folder for a server.
     pub(super) fn make_folder(kind: &Kind) -> TempDir {
+        Self::make_folder_in(&std::env::temp_dir(), kind)
+    }
+
+    pub(super) fn make_folder_in(parent: &Path, kind: &Kind) -> TempDir {
         let prefix = format!("zlock-{}-", kind.name.to_lowercase());
-        tempfile::Builder::new().prefix(&prefix).tempdir().expect("a folder")
+        tempfile::Builder::new().prefix(&prefix).tempdir_in(parent).expect("a folder")
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
@@ -84,7 +90,8 @@ impl Daemon {
     pub(super) fn launch(&self, command: impl FnOnce() -> Vec<OsString>) {
         let (folder, log) = (self.folder(), self.folder().join("log"));
         let command = self.0.command.get_or_init(command);
-        *self.process() = Some(Process::spawn_guarded(command, &[], Some(folder), Some(&log)));
+        *self.process() =
+            Some(Process::spawn_guarded(command, &[], Some(folder), Some(&log), self.0.kind.is_parent));
     }
 
     /// Waits until this server responds on its port, as opposed to one that was there before.
@@ -113,7 +120,7 @@ impl Daemon {
         Err(NotReady { port_taken: false, text })
     }
 
-    /// Kills the server (SIGKILL). Its ports stay reserved, and its data is kept.
+    /// Ends the server without letting it finish anything: by SIGKILL, PostgreSQL by SIGQUIT. Its ports stay reserved, and its data is kept.
     ///
     /// # Panics
     /// Panics if it is already stopped.
@@ -136,7 +143,7 @@ impl Daemon {
         .expect("a restart");
     }
 
-    /// Freezes the server: connections stay open, the system accepts new ones, and the server does not respond.
+    /// Freezes all processes of the server: connections stay open, the system accepts new ones, and the server does not respond.
     pub fn pause(&self) {
         self.on_process(Process::pause);
     }

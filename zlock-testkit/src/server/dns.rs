@@ -10,8 +10,12 @@ use std::sync::{Arc, OnceLock};
 use super::daemon::{Daemon, Kind, Look, retry_taken_ports};
 use crate::port::Port;
 
-const KIND: Kind =
-    Kind { name: "dnsmasq", version: "started, version ", port_taken: "Address already in use" };
+const KIND: Kind = Kind {
+    name: "dnsmasq",
+    version: "started, version ",
+    port_taken: "Address already in use",
+    is_parent: false,
+};
 
 const CONFIG: &str = "dnsmasq.conf";
 

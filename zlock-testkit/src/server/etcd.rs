@@ -5,17 +5,21 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::daemon::{Daemon, Kind, Look, NotReady, POLL, retry_taken_ports};
 use super::programs::Programs;
+use super::tls::make_certificate;
 use crate::port::Port;
 
-const KIND: Kind =
-    Kind { name: "etcd", version: "\"etcd-version\":\"", port_taken: "address already in use" };
+const KIND: Kind = Kind {
+    name: "etcd",
+    version: "\"etcd-version\":\"",
+    port_taken: "address already in use",
+    is_parent: false,
+};
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -108,7 +112,7 @@ impl Etcd {
     fn prepare(tls: bool, options: &[&'static str]) -> Self {
         let folder = Daemon::make_folder(&KIND);
         if tls {
-            make_certificate(folder.path());
+            make_certificate(&folder.path().join(CERTIFICATE), &folder.path().join(KEY), "localhost");
         }
         let [client, peer, look] = [(); 3].map(|()| Port::reserve());
         let (client_addr, look_addr) = (client.addr(), look.addr());
@@ -151,7 +155,7 @@ impl Etcd {
     /// # Panics
     /// If there is no `openssl`.
     pub fn renew_certificate(&self) {
-        make_certificate(self.folder());
+        make_certificate(&self.folder().join(CERTIFICATE), &self.folder().join(KEY), "localhost");
     }
 
     /// Returns the server's counters from `/metrics`, by name with labels. The request changes none of them.
@@ -326,16 +330,6 @@ fn ask(addr: SocketAddr, path: &str) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer)
-}
-
-fn make_certificate(folder: &Path) {
-    let mut openssl = Command::new("openssl");
-    openssl.args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650".split(' '));
-    openssl.args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
-    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
-    openssl.arg("-out").arg(folder.join(CERTIFICATE)).arg("-keyout").arg(folder.join(KEY));
-    let out = openssl.output().expect("openssl");
-    assert!(out.status.success(), "openssl: {}", String::from_utf8_lossy(&out.stderr));
 }
 
 #[cfg(test)]

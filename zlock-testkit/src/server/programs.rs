@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
+use rustix::process::geteuid;
+
 use crate::notice::say;
 
 /// The variable with a folder of servers that are used instead of Debian's: jars in `zookeeper`, programs in `etcd`.
@@ -22,6 +24,9 @@ const JARS: [&str; 4] = [
     "/usr/share/java/netty-codec.jar",
     "/usr/share/java/netty-resolver.jar",
 ];
+
+/// Debian's versions of PostgreSQL, whose programs are not in the `PATH`.
+const POSTGRES: &str = "/usr/lib/postgresql";
 
 /// The programs of the servers.
 #[derive(Clone, Debug)]
@@ -47,6 +52,45 @@ impl Programs {
     /// Returns the path of `etcd` or `etcdctl`.
     pub(crate) fn etcd(&self, program: &str) -> PathBuf {
         self.folder.as_ref().map_or_else(|| program.into(), |folder| folder.join("etcd").join(program))
+    }
+
+    /// PgBouncer. `/usr/sbin` is not in the users' `PATH`.
+    pub(crate) const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
+
+    /// Returns the path of a program of the newest PostgreSQL that Debian has installed. The variable selects no other.
+    pub(crate) fn postgres(&self, program: &str) -> PathBuf {
+        newest_postgres().unwrap_or_default().join(program)
+    }
+
+    /// Returns the IDs of the user whom PostgreSQL runs as, and of the user's group.
+    pub(crate) fn postgres_user() -> Option<(u32, u32)> {
+        let users = std::fs::read_to_string("/etc/passwd").ok()?;
+        let user = users.lines().find_map(|line| line.strip_prefix("postgres:"))?;
+        let mut ids = user.split(':').skip(1);
+        Some((ids.next()?.parse().ok()?, ids.next()?.parse().ok()?))
+    }
+
+    /// Returns the path of the library that changes the clock of a program.
+    pub(crate) fn faketime() -> Option<PathBuf> {
+        let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+        let files = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
+        files.into_iter().find(|file| file.is_file())
+    }
+
+    /// Returns which of PostgreSQL's programs is missing, and how to install it.
+    pub(crate) fn missing_postgres(&self) -> Option<String> {
+        let install = "(apt-get install --no-install-recommends postgresql)";
+        if newest_postgres().is_none() {
+            return Some(format!("there is no {POSTGRES}/*/bin/postgres {install}"));
+        }
+        (geteuid().is_root() && Self::postgres_user().is_none())
+            .then(|| format!("there is no user postgres, and PostgreSQL does not run as root {install}"))
+    }
+
+    /// Returns that PgBouncer is missing, and how to install it.
+    pub(crate) fn missing_pgbouncer(&self) -> Option<String> {
+        (!Path::new(Self::PGBOUNCER).is_file())
+            .then(|| "there is no pgbouncer (apt-get install --no-install-recommends pgbouncer)".to_owned())
     }
 
     /// Returns which of ZooKeeper's programs are missing, and how to install them. Debian's programs are no fallback for those
@@ -83,6 +127,14 @@ impl Programs {
             ),
         })
     }
+}
+
+/// Returns the folder of the programs of PostgreSQL's newest version.
+fn newest_postgres() -> Option<PathBuf> {
+    let versions = std::fs::read_dir(POSTGRES).into_iter().flatten().flatten();
+    let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let programs = versions.map(|version| version.path()).filter(|path| path.join("bin/postgres").is_file());
+    Some(programs.max_by_key(|path| number(path))?.join("bin"))
 }
 
 fn has_zookeeper(folder: &Path) -> bool {

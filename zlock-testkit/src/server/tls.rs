@@ -1,4 +1,4 @@
-//! Certificates of servers, created with Java's keytool.
+//! Certificates of servers, created with Java's keytool or with openssl.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,4 +50,19 @@ impl Tls {
             self.key_store.display(),
         )
     }
+}
+
+/// Creates a self-signed certificate for `localhost` and `127.0.0.1`, and its key.
+///
+/// # Panics
+/// If there is no `openssl`.
+pub(super) fn make_certificate(certificate: &Path, key: &Path, common_name: &str) {
+    let mut openssl = Command::new("openssl");
+    openssl.args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650".split(' '));
+    openssl.args(["-subj", &format!("/CN={common_name}")]);
+    openssl.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    openssl.arg("-out").arg(certificate).arg("-keyout").arg(key);
+    let out = openssl.output().expect("openssl");
+    assert!(out.status.success(), "openssl: {}", String::from_utf8_lossy(&out.stderr));
 }

@@ -17,7 +17,8 @@ use crate::port::Port;
 
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-const KIND: Kind = Kind { name: "ZooKeeper", version: "zookeeper.version=", port_taken: "BindException" };
+const KIND: Kind =
+    Kind { name: "ZooKeeper", version: "zookeeper.version=", port_taken: "BindException", is_parent: false };
 
 /// The tick in tests: session timeouts are at least one second, and sessions end within half a second of their timeout.
 const TICK: Duration = Duration::from_millis(500);

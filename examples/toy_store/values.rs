@@ -58,6 +58,8 @@ impl Values for ToyBackend {
         // A row of the session, next to the value: a transaction that was run already finds it, and does nothing.
         let receipt = self.shared.receipts.take(&(), path);
         let receipt_name = format!("receipt {}", receipt.number);
+        let (own, deletes) = (self.shared.sessions.own(), guard.and_then(|guard| guard.deletes.as_ref()));
+        let _hidden = deletes.map(|node| own.hide(&node.id));
         let began_in = self.shared.sessions.current_key();
         let write = |table: &mut Table, session: SessionKey| {
             let is_receipt = |row: &&Row| {
@@ -78,6 +80,9 @@ impl Values for ToyBackend {
             if now.as_ref().map(|value| value.version) != expected {
                 return WriteOutcome::Conflict(now);
             }
+            if let Some(guard) = guard.filter(|guard| guard.deletes.is_some()) {
+                table.delete(|row| is_guard(row, guard));
+            }
             let (revision, name, data) = (table.next_revision(), name.to_owned(), data.to_vec());
             let (created, changed) = (revision, revision);
             put(table, Row { parent: parent.clone(), name, session: None, data, created, changed });
@@ -90,7 +95,10 @@ impl Values for ToyBackend {
         let (session, outcome) = self.shared.transaction(&mut budget, true, write).await?;
         let is_past_unknown = budget.ambiguous && began_in.is_some_and(|first| first != session);
         match outcome {
-            WriteOutcome::Written(_) => Ok(outcome),
+            WriteOutcome::Written(_) => {
+                deletes.into_iter().for_each(|node| own.remove(&node.id));
+                Ok(outcome)
+            }
             // A transaction in an earlier session, which has no receipts any more, may have written it.
             _ if is_past_unknown => Err(budget.error(ErrorKind::SessionLost)),
             _ => Ok(outcome),

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::contract::watch::Watch;
 use crate::error::Result;
 use crate::nodes::name::NodeName;
-use crate::nodes::node::FencingToken;
+use crate::nodes::node::{FencingToken, Node};
 use crate::nodes::path::LockPath;
 
 /// The values of a store: data that outlives sessions, changes by compare-and-set, and can be watched.
@@ -36,6 +36,17 @@ pub trait Values: Debug + Send + Sync + 'static {
     /// - A missing value is `None`.
     async fn value(&self, path: &LockPath) -> Result<Option<Value>>;
 
+    /// Returns the value at `path` as the server in use has it, in one request. Unlike [`value`](Self::value), this may return
+    /// an older state, but never one older than this backend has seen.
+    ///
+    /// The default calls `value`, for stores where that costs no more.
+    ///
+    /// # Behavior
+    /// - The value is one that was written, and later reads never return an older one.
+    async fn seen_value(&self, path: &LockPath) -> Result<Option<Value>> {
+        self.value(path).await
+    }
+
     /// Returns the value at `path` with a one-shot watch on its change. Unlike [`value`](Self::value), this may return an
     /// older state, but never one older than this backend has seen.
     ///
@@ -52,6 +63,9 @@ pub trait Values: Debug + Send + Sync + 'static {
     ///
     /// If the version differs and the guard is gone, either may be returned.
     ///
+    /// A guard that [is deleted](GuardNode::and_delete) is an own node, which the write releases in the same transaction. If
+    /// the outcome is not [`Written`](WriteOutcome::Written), or is not known, the caller deletes the node.
+    ///
     /// # Behavior
     /// - A value with another version is a conflict, returned with what is there now, and nothing is written.
     /// - Of several writes that expect the same version, one succeeds.
@@ -59,6 +73,8 @@ pub trait Values: Debug + Send + Sync + 'static {
     /// - A value that was deleted and created again by another program has another version.
     /// - A write whose guard is gone changes nothing.
     /// - A guard with the same name that was created later is another guard.
+    /// - A guard that is to be deleted is deleted by a successful write, and by no other.
+    /// - The deletion of such a guard is not reported as one by another client.
     /// - Missing parents are created.
     /// - Another session can write the value after the session that wrote it has ended.
     /// - A lost response does not change the result.
@@ -127,13 +143,22 @@ pub struct GuardNode {
     pub name: NodeName,
     /// The fencing token of the holder, which identifies the node where names are reused.
     pub fencing_token: FencingToken,
+    /// The node, if a successful write deletes it.
+    pub deletes: Option<Node>,
 }
 
 impl GuardNode {
     /// Creates the description of a node.
     #[must_use]
     pub fn new(parent: LockPath, name: NodeName, fencing_token: FencingToken) -> Self {
-        GuardNode { parent, name, fencing_token }
+        GuardNode { parent, name, fencing_token, deletes: None }
+    }
+
+    /// Makes a successful write delete the node, which is this one, in the same transaction.
+    #[must_use]
+    pub fn and_delete(mut self, node: Node) -> Self {
+        self.deletes = Some(node);
+        self
     }
 }
 

@@ -40,6 +40,8 @@ impl Values for EtcdBackend {
     ) -> Result<WriteOutcome> {
         let mut operation = self.operation("write_value", path);
         check_size(&operation, data)?;
+        let deletes = guard.and_then(|guard| guard.deletes.as_ref());
+        let _hidden = deletes.map(|node| operation.shared.sessions.own().hide(&node.id));
         let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);
         repeat(&mut operation, &mut write).await
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp};
 use tokio::time::sleep;
 use zlock_core::kit::{Attempt, Receipt, SessionKey, WriteAttempts};
-use zlock_core::{GuardNode, Result, Version, WriteOutcome};
+use zlock_core::{GuardNode, Node, Result, Version, WriteOutcome};
 
 use super::read::settled;
 use super::stored::{key, receipt_key, value, version};
@@ -16,7 +16,7 @@ use crate::keys::key::Keys;
 use crate::keys::revision;
 use crate::operations::operation::{Attempted, Operation};
 use crate::requests::txn::{Answer, Write, was_created_at};
-use crate::session::{Shared, lease_id};
+use crate::session::{Live, Shared, lease_id};
 
 /// The pause between two attempts to void an abandoned write.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -51,6 +51,11 @@ impl<'a> WriteValue<'a> {
         WriteValue { shared, expected, data, guard, attempts: WriteAttempts::default(), receipt: None }
     }
 
+    /// Returns the guard's node if the write deletes it.
+    fn deleted(&self) -> Option<&'a Node> {
+        self.guard?.deletes.as_ref()
+    }
+
     /// Returns the condition that the value has the expected version.
     fn is_expected(&self, key: &str) -> Compare {
         match self.expected {
@@ -82,8 +87,9 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
         };
         let request = self.request(operation, &used);
         let was_unknown = std::mem::replace(&mut used.is_unknown, true);
+        let changes_queue = self.deleted().is_some();
         let used = self.receipt.insert(used);
-        let answer = match send(operation, lease, request).await {
+        let answer = match send(operation, lease, request, changes_queue).await {
             Ok(answer) => answer,
             Err(failure) => {
                 used.is_unknown = was_unknown || is_ambiguous(&failure);
@@ -98,6 +104,9 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
         let outcome = outcome?;
         operation.budget.ambiguous = self.attempts.is_past_unknown();
         let Some(outcome) = outcome else { return Ok(Continue(())) };
+        if let (WriteOutcome::Written(_), Some(node)) = (&outcome, self.deleted()) {
+            forget(operation.shared, &live, node);
+        }
         if self.attempts.is_conclusive(&outcome) { Ok(Break(outcome)) } else { Err(Failure::PastWrite) }
     }
 }
@@ -107,6 +116,11 @@ impl WriteValue<'_> {
     fn request(&self, operation: &Operation<'_>, used: &Used) -> Write {
         let (key, prefix) = (key(&operation.keys), operation.shared.options.prefix());
         let receipt = receipt_key(prefix, used.lease.id, used.receipt.number);
+        let leased = PutOptions::new().with_lease(lease_id(used.lease));
+        let mut then = vec![
+            TxnOp::put(key, self.data, None),
+            TxnOp::put(receipt.as_str(), used.receipt.id.to_string(), Some(leased)),
+        ];
         let mut when = vec![
             Compare::mod_revision(receipt.as_str(), CompareOp::Equal, used.receipt.known),
             self.is_expected(key),
@@ -115,13 +129,11 @@ impl WriteValue<'_> {
         if let Some(guard) = self.guard {
             let node = Keys::new(prefix, &guard.parent).of(&guard.name);
             when.push(was_created_at(&node, guard.fencing_token.number().cast_signed()));
+            if guard.deletes.is_some() {
+                then.push(TxnOp::delete(node.as_str(), None));
+            }
             or_else.push(TxnOp::get(node, Some(GetOptions::new().with_keys_only())));
         }
-        let leased = PutOptions::new().with_lease(lease_id(used.lease));
-        let then = vec![
-            TxnOp::put(key, self.data, None),
-            TxnOp::put(receipt, used.receipt.id.to_string(), Some(leased)),
-        ];
         Write::new(&operation.keys, key, self.data.len(), when, then, or_else)
     }
 
@@ -161,12 +173,25 @@ impl WriteValue<'_> {
 }
 
 /// Sends the write, together with others if that needs no more permissions than the batch checks.
-async fn send(operation: &mut Operation<'_>, lease: SessionKey, write: Write) -> Result<Answer, Failure> {
-    if operation.shared.options.has_identity() {
+async fn send(
+    operation: &mut Operation<'_>,
+    lease: SessionKey,
+    write: Write,
+    changes_queue: bool,
+) -> Result<Answer, Failure> {
+    // A batch has at most one write of a queue, and this one is in the batch as a write of the value.
+    if changes_queue || operation.shared.options.has_identity() {
         operation.write_alone(lease, write.request).await
     } else {
         operation.write(lease, write).await
     }
+}
+
+/// Records that the write was answered, and has deleted the node.
+fn forget(shared: &Shared, live: &Live, node: &Node) {
+    shared.sessions.own().remove(&node.id);
+    shared.contents.remove(&node.id);
+    live.names().free(&node.id, Some(node.sequence.get()));
 }
 
 fn is_ambiguous(failure: &Failure) -> bool {

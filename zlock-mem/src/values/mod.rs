@@ -39,13 +39,20 @@ impl Values for MemBackend {
         // Requests arrive in the order in which they are sent. So one that is given up cannot arrive after the next one.
         let receipt = self.shared.receipts.take(&(), path);
         let mut attempts = WriteAttempts::default();
+        let deletes = guard.and_then(|guard| guard.deletes.as_ref());
+        let _hidden = deletes.map(|node| self.shared.sessions.own().hide(&node.id));
         loop {
             let session = operation.budget.session().await?;
             attempts.begin(session, operation.budget.ambiguous);
             let (path, data, guard) = (path.clone(), data.to_vec(), guard.cloned());
             let write = ValueWrite { path, expected, data, guard, receipt: (receipt.number, receipt.id) };
             match operation.ask_in(session, Request::WriteValue(Box::new(write))).await {
-                Ok(Answer::WroteValue(outcome)) if attempts.is_conclusive(&outcome) => return Ok(outcome),
+                Ok(Answer::WroteValue(outcome)) if attempts.is_conclusive(&outcome) => {
+                    if let (WriteOutcome::Written(_), Some(node)) = (&outcome, deletes) {
+                        self.shared.sessions.own().remove(&node.id);
+                    }
+                    return Ok(outcome);
+                }
                 Ok(Answer::WroteValue(_)) => return Err(operation.budget.fail(Interrupted::SessionLost)),
                 Ok(answer) => return Err(not_a_value(&operation, &answer)),
                 Err(failure) => operation.budget.retry(failure).await?,

@@ -32,7 +32,7 @@ impl State {
             return Answer::WroteValue(WriteOutcome::Written(*version));
         }
         let is_gone = |parent: &LockPath, name: &str| !self.tree.has_child(parent.as_str(), name);
-        if guard.is_some_and(|guard| is_gone(&guard.parent, guard.name.as_str())) {
+        if guard.as_ref().is_some_and(|guard| is_gone(&guard.parent, guard.name.as_str())) {
             return Answer::WroteValue(WriteOutcome::GuardGone);
         }
         let Ok(current) = self.value_at(&path) else { return Answer::NoValue };
@@ -40,7 +40,7 @@ impl State {
             return Answer::WroteValue(WriteOutcome::Conflict(current));
         }
         let (transaction, (parent, name)) = (self.next_transaction(), split(path.as_str()));
-        let changes = match current {
+        let mut changes = match current {
             Some(_) => self.tree.set_data(parent, name, data).unwrap_or_default(),
             None => {
                 let mut changes = self.tree.make_containers(parent, transaction);
@@ -48,6 +48,9 @@ impl State {
                 changes
             }
         };
+        if let Some(guard) = guard.filter(|guard| guard.deletes.is_some()) {
+            changes.extend(self.tree.remove(guard.parent.as_str(), guard.name.as_str()).unwrap_or_default());
+        }
         let created = expected.map_or(transaction, Version::created);
         let number_of_write = self.tree.version(parent, name).map_or(0, |(_, number)| number);
         let version = Version::new(created, number_of_write);

@@ -182,6 +182,7 @@ impl Values for Measured {
     measured! {
         stored;
         value<>(path) -> Option<Value>, "value";
+        seen_value<>(path) -> Option<Value>, "seen_value";
         value_with_watch<>(path) -> (Option<Value>, Watch), "value_with_watch";
         write_value<'b, 'c>(path, expected: Option<Version>, data: &'b [u8], guard: Option<&'c GuardNode>)
             -> WriteOutcome, "write_value";

@@ -1,5 +1,6 @@
 //! The cases of [`Values`], one module for each of its methods. The doc of a case is the bullet that it tests.
 
+pub mod seen_value;
 pub mod value;
 pub mod value_with_watch;
 pub mod write_value;

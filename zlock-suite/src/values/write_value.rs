@@ -6,10 +6,12 @@ use std::task::{Context, Waker};
 
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
-use zlock_core::{GuardNode, Label, LockPath, Node, Target, Value, Version, WriteOutcome};
+use zlock_core::{
+    Deletion, Existence, GuardNode, Label, LockPath, Node, Target, Value, Version, WriteOutcome,
+};
 
 use super::{read, recreate, values, watch, write, written};
-use crate::case::MOMENT;
+use crate::case::{LONG, MOMENT};
 use crate::{Case, Connection};
 
 async fn guard(case: &Case<'_>, backend: &Connection, lock: &LockPath) -> (Node, GuardNode) {
@@ -136,6 +138,57 @@ pub async fn later_guard_is_another(case: &Case<'_>) {
     a.delete(&lock, &Target::Node(node)).await.unwrap();
 }
 
+/// A guard that is to be deleted is deleted by a successful write, and by no other.
+pub async fn guard_is_deleted_with_a_successful_write(case: &Case<'_>) {
+    let (a, b, path, lock) =
+        (case.connect().await, case.connect().await, case.value("value"), case.path("lock"));
+    let mut expected = None;
+    for n in 0..3_u8 {
+        let ((node, guard), behind) =
+            (guard(case, &a, &lock).await, case.create(&b, &lock, Label::Lock).await.node);
+        let guard = guard.and_delete(node.clone());
+        let wrong =
+            values(&a).write_value(&path, Some(Version::new(7, 7)), b"x", Some(&guard)).await.unwrap();
+        assert!(matches!(wrong, WriteOutcome::Conflict(_)), "{wrong:?}");
+        let Existence::Watching(watch) = b.exists_with_watch(&lock, &node).await.unwrap() else {
+            panic!("a write that conflicts has deleted the guard");
+        };
+        let outcome = values(&a).write_value(&path, expected, &[n], Some(&guard)).await.unwrap();
+        let WriteOutcome::Written(version) = outcome else { panic!("{outcome:?}") };
+        timeout(LONG, watch).await.expect("the waiter behind is woken");
+        let queue = b.children(&lock).await.unwrap();
+        assert_eq!((queue.find(&node.id), queue.position(&behind.id)), (None, Some(0)));
+        let again = values(&a).write_value(&path, Some(version), b"x", Some(&guard)).await.unwrap();
+        assert_eq!(again, WriteOutcome::GuardGone);
+        assert_eq!(a.delete(&lock, &Target::Node(node)).await.unwrap(), Deletion::AlreadyDeleted);
+        b.delete(&lock, &Target::Node(behind)).await.unwrap();
+        assert_eq!(read(&b, &path).await, Some(Value::new([n], version)));
+        expected = Some(version);
+    }
+}
+
+/// The deletion of such a guard is not reported as one by another client.
+pub async fn deleted_guard_is_not_reported(case: &Case<'_>) {
+    let (a, path, lock) = (case.connect().await, case.value("value"), case.path("lock"));
+    let stays = case.create(&a, &case.path("other"), Label::Lock).await;
+    let created = case.create(&a, &lock, Label::Lock).await;
+    let node = created.node.clone();
+    let guard = GuardNode::new(lock.clone(), node.name.clone(), node.fencing_token.unwrap());
+    let guard = guard.and_delete(node);
+    let outcome = values(&a).write_value(&path, None, b"one", Some(&guard)).await.unwrap();
+    assert!(matches!(outcome, WriteOutcome::Written(_)), "{outcome:?}");
+    // Long enough for the heartbeats that look for nodes.
+    sleep(case.store.session_timeout()).await;
+    assert!(!created.deletion.is_deleted() && !stays.deletion.is_deleted());
+    // The name, if it is used again, is that of another node, whose deletion is reported.
+    let next = case.create(&a, &lock, Label::Lock).await;
+    case.store.remove(&lock, next.node.name.as_str()).await;
+    let mut deletion = next.deletion.clone();
+    timeout(LONG, deletion.deleted()).await.expect("the deletion of the next node is reported");
+    a.delete(&lock, &Target::Node(next.node)).await.unwrap();
+    a.delete(&case.path("other"), &Target::Node(stays.node)).await.unwrap();
+}
+
 /// Missing parents are created.
 pub async fn missing_parents_are_created(case: &Case<'_>) {
     let (a, path) = (case.connect().await, case.value("deep").join("down/below").unwrap());
@@ -214,7 +267,20 @@ pub mod links {
             assert_eq!(outcome.unwrap(), WriteOutcome::Written(now.version), "write {n}");
             expected = Some(now.version);
         }
-        b.delete(&lock, &Target::Node(node)).await.unwrap();
+        // Nor if the write deletes the guard: an attempt that finds it gone was not the first.
+        case.links().mute(&b).await;
+        let guard = guard.and_delete(node.clone());
+        let heal = async {
+            let takes_effect = async || read(&a, &path).await.is_some_and(|value| value.data == b"last");
+            case.until("the write takes effect", takes_effect).await;
+            case.links().heal(&b).await;
+        };
+        let (outcome, ()) =
+            tokio::join!(values(&b).write_value(&path, expected, b"last", Some(&guard)), heal);
+        let now = read(&a, &path).await.unwrap();
+        assert_eq!(outcome.unwrap(), WriteOutcome::Written(now.version));
+        let deletion = b.delete(&lock, &Target::Node(node)).await.unwrap();
+        assert_eq!(deletion, Deletion::AlreadyDeleted);
         // A conflict stays one.
         case.links().mute(&b).await;
         let heal = async {

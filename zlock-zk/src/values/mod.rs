@@ -8,6 +8,7 @@
 //! A receipt is a child of its value, so it also shows that the value was not deleted since the receipt was made. The
 //! server's versions start at 0 again when a node is created anew, and a transaction cannot check more than these.
 
+mod guard;
 mod read;
 mod receipt;
 mod stored;
@@ -17,15 +18,21 @@ use async_trait::async_trait;
 use zlock_core::kit::repeat;
 use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
 
+use self::guard::DeletedGuard;
 use self::read::{Read, WatchValue};
 use self::write::WriteValue;
 use crate::backend::ZkBackend;
 use crate::operations::write::check_size;
+use crate::session::Freshness;
 
 #[async_trait]
 impl Values for ZkBackend {
     async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
-        repeat(&mut self.operation("value", path), &mut Read).await
+        repeat(&mut self.operation("value", path), &mut Read(Freshness::Latest)).await
+    }
+
+    async fn seen_value(&self, path: &LockPath) -> Result<Option<Value>> {
+        repeat(&mut self.operation("seen_value", path), &mut Read(Freshness::Told)).await
     }
 
     async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
@@ -41,8 +48,11 @@ impl Values for ZkBackend {
     ) -> Result<WriteOutcome> {
         let mut operation = self.operation("write_value", path);
         check_size(&operation, data)?;
+        let deleted =
+            guard.and_then(|guard| Some(DeletedGuard::new(operation.shared, guard, guard.deletes.as_ref()?)));
+        let _hidden = deleted.as_ref().map(|deleted| operation.shared.sessions.own().hide(&deleted.own_id));
         let guard = guard.map(|guard| operation.shared.options.node_path(&guard.parent, &guard.name));
-        let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);
+        let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard, deleted);
         repeat(&mut operation, &mut write).await
     }
 }

@@ -14,7 +14,7 @@ use crate::operations::watch::watch_value;
 use crate::session::{Freshness, catch_up};
 use crate::watches::watchers::Watched;
 
-pub(super) struct Read;
+pub(super) struct Read(pub(super) Freshness);
 
 impl<'o> Attempt<Operation<'o>, Failure> for Read {
     type Output = Option<Value>;
@@ -25,7 +25,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Read {
         session: SessionKey,
     ) -> Attempted<Option<Value>> {
         settled(operation, session).await?;
-        read(operation, session, Freshness::Latest).await.map(Break)
+        read(operation, session, self.0).await.map(Break)
     }
 }
 

@@ -7,6 +7,7 @@ use zlock_core::kit::{Attempt, Failure as _, SessionKey, WriteAttempts};
 use zlock_core::{Version, WriteOutcome};
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, MultiWriter};
 
+use super::guard::DeletedGuard;
 use super::read::{read, settled};
 use super::receipt::{Used, settle};
 use super::stored::version;
@@ -23,12 +24,14 @@ struct Wanted<'a> {
     data: &'a [u8],
     /// The path of the guard's node at the server.
     guard: Option<String>,
+    deletes_guard: bool,
 }
 
 /// A write of a value.
 pub(super) struct WriteValue<'a> {
     shared: Arc<Shared>,
     wanted: Wanted<'a>,
+    deleted: Option<DeletedGuard>,
     attempts: WriteAttempts,
     /// The receipt in the session of the last attempt.
     used: Option<Used>,
@@ -40,9 +43,10 @@ impl<'a> WriteValue<'a> {
         expected: Option<Version>,
         data: &'a [u8],
         guard: Option<String>,
+        deleted: Option<DeletedGuard>,
     ) -> Self {
-        let wanted = Wanted { expected, data, guard };
-        WriteValue { shared, wanted, attempts: WriteAttempts::default(), used: None }
+        let wanted = Wanted { expected, data, guard, deletes_guard: deleted.is_some() };
+        WriteValue { shared, wanted, deleted, attempts: WriteAttempts::default(), used: None }
     }
 }
 
@@ -64,6 +68,9 @@ impl<'o> Attempt<Operation<'o>, Failure> for WriteValue<'_> {
         operation.budget.ambiguous = self.attempts.is_past_unknown();
         let Some(outcome) = outcome else { return Ok(Continue(())) };
         self.used = None;
+        if let (WriteOutcome::Written(_), Some(deleted)) = (&outcome, &self.deleted) {
+            deleted.deleted(operation.shared, session);
+        }
         if self.attempts.is_conclusive(&outcome) { Ok(Break(outcome)) } else { Err(Failure::PastWrite) }
     }
 }
@@ -167,23 +174,23 @@ enum Part {
     NewValue,
 }
 
-/// One transaction: checks the guard, and writes the value and the receipt.
+/// One transaction: checks or deletes the guard, and writes the value and the receipt.
 async fn send(operation: &mut Operation<'_>, wanted: &Wanted<'_>, used: &Used) -> Result<Answer, Failure> {
     let (value, receipt, id) = (operation.server_path(), used.path(), used.receipt.id.to_string());
     let (acls, data, known) =
         (operation.shared.options.acls.clone(), wanted.data.to_owned(), used.receipt.known);
-    let (expected, guard) = (wanted.expected, wanted.guard.clone());
+    let (expected, guard, deletes) = (wanted.expected, wanted.guard.clone(), wanted.deletes_guard);
     let sent = operation.send(used.session, Leaves::Change, move |live| async move {
         let mut transaction = Transaction::new(&live.client);
         match (expected, known) {
             (Some(expected), Some(witness)) => {
                 transaction.set(Part::Receipt, &receipt, id.as_bytes(), witness.version)?;
-                transaction.check(guard.as_deref())?;
+                transaction.guard(guard.as_deref(), deletes)?;
                 transaction.set(Part::Value, &value, &data, number(expected))?;
             }
             _ => {
                 let acls = Acls::new(&acls);
-                transaction.check(guard.as_deref())?;
+                transaction.guard(guard.as_deref(), deletes)?;
                 transaction.create(Part::NewValue, &value, &data, CreateMode::Persistent, acls)?;
                 transaction.create(Part::Receipt, &receipt, b"", CreateMode::Ephemeral, acls)?;
                 // Unlike the answer to a create, the one to a write has the stat on all servers.
@@ -206,12 +213,13 @@ impl<'a> Transaction<'a> {
         Transaction { writer: client.new_multi_writer(), parts: Vec::new() }
     }
 
-    fn check(&mut self, guard: Option<&str>) -> Result<(), Error> {
-        if let Some(guard) = guard {
-            self.parts.push(Part::Guard);
-            self.writer.add_check_version(guard, ANY_VERSION)?;
+    fn guard(&mut self, guard: Option<&str>, deletes: bool) -> Result<(), Error> {
+        let Some(guard) = guard else { return Ok(()) };
+        self.parts.push(Part::Guard);
+        match deletes {
+            true => self.writer.add_delete(guard, None),
+            false => self.writer.add_check_version(guard, ANY_VERSION),
         }
-        Ok(())
     }
 
     fn create(

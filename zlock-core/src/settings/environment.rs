@@ -17,6 +17,7 @@ const AUTH: &str = "ZLOCK_AUTH";
 const CA_FILE: &str = "ZLOCK_CA_FILE";
 const CERT_FILE: &str = "ZLOCK_CERT_FILE";
 const KEY_FILE: &str = "ZLOCK_KEY_FILE";
+const PASSFILE: &str = "PGPASSFILE";
 
 /// The connection settings in environment variables.
 ///
@@ -29,6 +30,7 @@ const KEY_FILE: &str = "ZLOCK_KEY_FILE";
 /// | `ZLOCK_AUTH` | ZooKeeper only: `digest` (the default) or `sasl` |
 /// | `ZLOCK_CA_FILE` | a PEM file with the certificates to trust; enables TLS |
 /// | `ZLOCK_CERT_FILE`, `ZLOCK_KEY_FILE` | PEM files with the client's own certificate and key |
+/// | `PGPASSFILE` | PostgreSQL only: a file with passwords, in the format of PostgreSQL's own clients |
 ///
 /// An empty variable counts as not set. The TLS files are read again for each new connection; on ZooKeeper, all files are
 /// read again for each new session.
@@ -50,6 +52,7 @@ pub struct Environment {
     auth: Option<String>,
     ca: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
+    passfile: Option<PathBuf>,
 }
 
 impl Environment {
@@ -98,7 +101,7 @@ impl Environment {
             (Some(_), Some(_)) if ca.is_none() => return Err(invalid(CERT_FILE, format!("needs {CA_FILE}"))),
             (certificate, key) => certificate.zip(key),
         };
-        Ok(Environment { url: text(URL)?, user, auth, ca, identity })
+        Ok(Environment { url: text(URL)?, user, auth, ca, identity, passfile: file(PASSFILE) })
     }
 
     /// Returns the URL.
@@ -134,6 +137,12 @@ impl Environment {
     #[must_use]
     pub fn identity_files(&self) -> Option<(&Path, &Path)> {
         self.identity.as_ref().map(|(certificate, key)| (&**certificate, &**key))
+    }
+
+    /// Returns the file in `PGPASSFILE`.
+    #[must_use]
+    pub fn passfile(&self) -> Option<&Path> {
+        self.passfile.as_deref()
     }
 
     /// Refuses a user and TLS files, for a store that has no use for them.
@@ -173,6 +182,7 @@ impl fmt::Debug for Environment {
             .field("auth", &self.auth)
             .field("ca", &self.ca)
             .field("identity", &self.identity)
+            .field("passfile", &self.passfile)
             .finish()
     }
 }

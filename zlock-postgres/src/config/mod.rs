@@ -1,10 +1,19 @@
 //! The options of the PostgreSQL backend.
 
+mod library;
+mod passfile;
+mod url;
+
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio_postgres::Config;
 use zlock_core::kit;
-use zlock_core::{LockPath, Result, RetryPolicy, TextOrFile};
+use zlock_core::{Environment, LockPath, Result, RetryPolicy, TextOrFile};
+
+/// PostgreSQL's port.
+pub(crate) const DEFAULT_PORT: u16 = 5432;
 
 /// The longest time for any option.
 const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -16,6 +25,9 @@ const MIN_TTL: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub(crate) kit: kit::Options,
+    /// What the URL says: hosts as well, which `kit.hosts` has for messages.
+    pub(crate) library: Config,
+    pub(crate) passfile: Option<PathBuf>,
     pub(crate) database: Option<String>,
     pub(crate) user: Option<(String, Option<TextOrFile>)>,
     pub(crate) prefix: Option<LockPath>,
@@ -44,6 +56,8 @@ impl PostgresOptions {
     pub fn new(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         PostgresOptions {
             kit: kit::Options::new(hosts),
+            library: Config::new(),
+            passfile: None,
             database: None,
             user: None,
             prefix: None,
@@ -138,6 +152,25 @@ impl PostgresOptions {
         self
     }
 
+    /// Adds the user of an environment. If the environment has `PGPASSFILE` and the URL no `passfile`, that file is read for
+    /// each new connection.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if `ZLOCK_AUTH` or `ZLOCK_CA_FILE` is set.
+    pub fn with_environment(mut self, environment: &Environment) -> Result<Self> {
+        if environment.auth().is_some() {
+            return Err(environment.refuse_auth("postgres:// takes none, only a user and a password"));
+        }
+        if environment.ca_file().is_some() {
+            return environment.refuse_credentials("postgres").map(|()| self);
+        }
+        if let Some((user, password)) = environment.user() {
+            self = self.with_user(user, Some(password.clone()));
+        }
+        self.passfile = self.passfile.or_else(|| environment.passfile().map(PathBuf::from));
+        Ok(self)
+    }
+
     /// Checks everything that can be checked without I/O.
     ///
     /// # Errors
@@ -147,7 +180,10 @@ impl PostgresOptions {
     }
 
     fn check(&self) -> Result<(), String> {
-        self.kit.check_hosts()?;
+        let has_hosts = !self.library.get_hosts().is_empty() || !self.library.get_hostaddrs().is_empty();
+        if !has_hosts {
+            self.kit.check_hosts()?;
+        }
         if self.ttl < MIN_TTL || self.ttl > MAX_TIME || !self.ttl.subsec_nanos().is_multiple_of(1_000_000) {
             let ttl = self.ttl;
             return Err(format!(
@@ -165,6 +201,7 @@ impl fmt::Debug for PostgresOptions {
             .field("hosts", &self.kit.hosts)
             .field("database", &self.database)
             .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("passfile", &self.passfile)
             .field("prefix", &self.prefix)
             .field("ttl", &self.ttl)
             .field("connect_timeout", &self.kit.connect_timeout)

@@ -1,0 +1,95 @@
+//! The options as the client library takes them.
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use zlock_core::Host;
+
+use super::{DEFAULT_PORT, PostgresOptions, passfile};
+
+impl PostgresOptions {
+    /// Returns the options for a connection. Reads the files with passwords.
+    ///
+    /// # Errors
+    /// The path of a file, and why it cannot be used; or the host that cannot be parsed.
+    pub(crate) async fn library_config(&self) -> Result<Config, String> {
+        let mut config = self.library.clone();
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            for host in &self.kit.hosts {
+                let host = Host::parse(host)?;
+                config.host(host.name()).port(host.port().unwrap_or(DEFAULT_PORT));
+            }
+        }
+        if let Some(database) = &self.database {
+            config.dbname(database);
+        }
+        if let Some((user, _)) = &self.user {
+            config.user(user);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("zlock");
+        }
+        config.ssl_mode(SslMode::Disable).target_session_attrs(TargetSessionAttrs::ReadWrite);
+        if let Some(password) = self.user.as_ref().and_then(|(_, password)| password.clone()) {
+            config.password(self.kit.files.read(move || password.read_secret()).await?);
+        } else if let (None, Some(file)) = (config.get_password(), self.passfile.clone()) {
+            let read = config.clone();
+            if let Some(password) = self.kit.files.read(move || passfile::password(&file, &read)).await? {
+                config.password(password);
+            }
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use zlock_core::TextOrFile;
+
+    use super::*;
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
+        file
+    }
+
+    fn password(config: &Config) -> &str {
+        std::str::from_utf8(config.get_password().unwrap_or_default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn hosts_of_either_way_are_the_librarys() {
+        let by_hosts = PostgresOptions::new(["h1", "[::1]:7"]).with_database("db").with_user("me", None);
+        let by_url = PostgresOptions::from_url("postgres://me@h1,[::1]:7/db").unwrap();
+        let [one, other] = [by_hosts.library_config().await.unwrap(), by_url.library_config().await.unwrap()];
+        assert_eq!(one, other);
+        assert_eq!(one.get_ports(), [5432, 7]);
+        assert_eq!(one.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        assert_eq!(one.get_application_name(), Some("zlock"));
+        let named = PostgresOptions::from_url("postgres://h?application_name=shop").unwrap();
+        assert_eq!(named.library_config().await.unwrap().get_application_name(), Some("shop"));
+    }
+
+    #[tokio::test]
+    async fn passwords_have_an_order() {
+        let passfile = file("h:*:*:*:of the file");
+        let with_file = |url: &str| format!("{url}?passfile={}", passfile.path().display());
+        let of = async |options: PostgresOptions| options.library_config().await.unwrap();
+        let options = PostgresOptions::from_url(&with_file("postgres://me@h")).unwrap();
+        assert_eq!(password(&of(options.clone()).await), "of the file");
+        std::fs::write(passfile.path(), "h:*:*:me:a new one").unwrap();
+        assert_eq!(password(&of(options.clone()).await), "a new one");
+
+        let in_url = PostgresOptions::from_url(&with_file("postgres://me:in%20url@h")).unwrap();
+        assert_eq!(password(&of(in_url.clone()).await), "in url");
+        let secret = file("by option\n");
+        let by_option = in_url.with_user("me", Some(TextOrFile::from(secret.path())));
+        assert_eq!(password(&of(by_option).await), "by option");
+
+        let gone = options.with_user("me", Some(TextOrFile::from(std::path::Path::new("/nonexistent"))));
+        assert!(gone.library_config().await.unwrap_err().starts_with("/nonexistent: "));
+    }
+}

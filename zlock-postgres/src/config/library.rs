@@ -28,7 +28,8 @@ impl PostgresOptions {
         if config.get_application_name().is_none() {
             config.application_name("zlock");
         }
-        config.ssl_mode(SslMode::Disable).target_session_attrs(TargetSessionAttrs::ReadWrite);
+        let ssl_mode = if self.kit.tls.is_some() { SslMode::Require } else { SslMode::Disable };
+        config.ssl_mode(ssl_mode).target_session_attrs(TargetSessionAttrs::ReadWrite);
         if let Some(password) = self.user.as_ref().and_then(|(_, password)| password.clone()) {
             config.password(self.kit.files.read(move || password.read_secret()).await?);
         } else if let (None, Some(file)) = (config.get_password(), self.passfile.clone()) {
@@ -38,6 +39,17 @@ impl PostgresOptions {
             }
         }
         Ok(config)
+    }
+
+    /// Returns what makes the TLS half of a connection, or `None` without TLS. Reads the files with certificates.
+    ///
+    /// # Errors
+    /// The path of a file, or the certificate, and what is wrong with it.
+    #[cfg(feature = "tls")]
+    pub(crate) async fn connector(&self) -> Result<Option<super::tls::Connector>, String> {
+        let Some(tls) = self.kit.tls.clone() else { return Ok(None) };
+        let verify = self.verify;
+        self.kit.files.read(move || super::tls::Connector::new(&tls, verify)).await.map(Some)
     }
 }
 

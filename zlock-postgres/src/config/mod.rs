@@ -2,6 +2,8 @@
 
 mod library;
 mod passfile;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
 mod url;
 
 use std::fmt;
@@ -28,6 +30,7 @@ pub struct PostgresOptions {
     /// What the URL says: hosts as well, which `kit.hosts` has for messages.
     pub(crate) library: Config,
     pub(crate) passfile: Option<PathBuf>,
+    pub(crate) verify: Verify,
     pub(crate) database: Option<String>,
     pub(crate) user: Option<(String, Option<TextOrFile>)>,
     pub(crate) prefix: Option<LockPath>,
@@ -49,6 +52,17 @@ pub enum Replication {
     Sync,
 }
 
+/// What is checked of a server's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verify {
+    /// Nothing: the connection is encrypted, but the server may be anyone.
+    Nothing,
+    /// That an authority has signed it.
+    Authority,
+    /// That an authority has signed it for this server's name.
+    Full,
+}
+
 impl PostgresOptions {
     /// Creates options for a server with these hosts, each `host:port` or `host` (port 5432), with an IPv6 address in
     /// brackets. The client uses the host that accepts writes. Everything else has the default of its `with_` method.
@@ -58,6 +72,7 @@ impl PostgresOptions {
             kit: kit::Options::new(hosts),
             library: Config::new(),
             passfile: None,
+            verify: Verify::Full,
             database: None,
             user: None,
             prefix: None,
@@ -152,20 +167,57 @@ impl PostgresOptions {
         self
     }
 
-    /// Adds the user of an environment. If the environment has `PGPASSFILE` and the URL no `passfile`, that file is read for
-    /// each new connection.
+    /// Enables TLS. A server is trusted if its certificate is signed by one of these authorities and is valid for its
+    /// name.
+    ///
+    /// A string is the certificates as PEM. A path is a file that is read for each new connection.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(mut self, ca_pem: impl Into<TextOrFile>) -> Self {
+        self.kit.tls.get_or_insert_default().authorities = Some(ca_pem.into());
+        self.verify = Verify::Full;
+        self
+    }
+
+    /// Enables TLS without checking who the server is, as `sslmode=require` does. Whoever can intercept the connection can
+    /// read the password and grant locks.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_unverified_tls(mut self) -> Self {
+        self.kit.tls.get_or_insert_default().authorities = None;
+        self.verify = Verify::Nothing;
+        self
+    }
+
+    /// Sets the client's certificate, with its chain, and its private key, for servers that request them: each as PEM, or as
+    /// a file that is read for each new connection.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls_identity(
+        mut self,
+        certificate_pem: impl Into<TextOrFile>,
+        key_pem: impl Into<TextOrFile>,
+    ) -> Self {
+        self.kit.tls.get_or_insert_default().identity = Some((certificate_pem.into(), key_pem.into()));
+        self
+    }
+
+    /// Adds the user and the TLS files of an environment. If the environment has `PGPASSFILE` and the URL no `passfile`, that
+    /// file is read for each new connection.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if `ZLOCK_AUTH` or `ZLOCK_CA_FILE` is set.
+    /// - [`ErrorKind::InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) if `ZLOCK_AUTH` is set.
+    /// - [`ErrorKind::FeatureDisabled`](zlock_core::ErrorKind::FeatureDisabled) for TLS without its feature.
     pub fn with_environment(mut self, environment: &Environment) -> Result<Self> {
         if environment.auth().is_some() {
             return Err(environment.refuse_auth("postgres:// takes none, only a user and a password"));
         }
-        if environment.ca_file().is_some() {
-            return environment.refuse_credentials("postgres").map(|()| self);
-        }
         if let Some((user, password)) = environment.user() {
             self = self.with_user(user, Some(password.clone()));
+        }
+        self.kit.read_environment(environment, "postgres-tls", cfg!(feature = "tls"))?;
+        if environment.ca_file().is_some() {
+            self.verify = Verify::Full;
         }
         self.passfile = self.passfile.or_else(|| environment.passfile().map(PathBuf::from));
         Ok(self)
@@ -183,6 +235,9 @@ impl PostgresOptions {
         let has_hosts = !self.library.get_hosts().is_empty() || !self.library.get_hostaddrs().is_empty();
         if !has_hosts {
             self.kit.check_hosts()?;
+        }
+        if let (Some(tls), Verify::Authority | Verify::Full) = (&self.kit.tls, self.verify) {
+            tls.authorities()?;
         }
         if self.ttl < MIN_TTL || self.ttl > MAX_TIME || !self.ttl.subsec_nanos().is_multiple_of(1_000_000) {
             let ttl = self.ttl;

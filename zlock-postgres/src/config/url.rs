@@ -8,12 +8,13 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host as Server;
-use zlock_core::{ConnectUrl, Error, ErrorKind, Excerpt, Host, LockPath, Result};
+use zlock_core::kit::Tls;
+use zlock_core::{ConnectUrl, Environment, Error, ErrorKind, Excerpt, Host, LockPath, Result, TextOrFile};
 
-use super::{DEFAULT_PORT, PostgresOptions, Replication};
+use super::{DEFAULT_PORT, PostgresOptions, Replication, Verify};
 
 /// Parameters of our own, and those of libpq that are not for the client library.
-const OWN: [&str; 10] = [
+const OWN: [&str; 14] = [
     "session_timeout",
     "connect_timeout",
     "operation_timeout",
@@ -23,6 +24,10 @@ const OWN: [&str; 10] = [
     "pooler",
     "listen",
     "passfile",
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
     "target_session_attrs",
 ];
 
@@ -36,7 +41,7 @@ const LIBRARYS: [&str; 15] = [
     "dbname",
     "options",
     "application_name",
-    "sslmode",
+    "sslnegotiation",
     "tcp_user_timeout",
     "keepalives",
     "keepalives_idle",
@@ -60,10 +65,14 @@ impl PostgresOptions {
     /// percent-encoded, an `@` that does not follow the user always.
     ///
     /// libpq's parameters are `host` (a Unix socket's folder begins with a slash), `hostaddr`, `port`, `user`, `password`,
-    /// `dbname`, `passfile`, `sslmode`, `options`, `application_name`, `target_session_attrs` (only `read-write` or `primary`,
+    /// `dbname`, `passfile`, `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `options`, `application_name`, `target_session_attrs` (only `read-write` or `primary`,
     /// which always holds), `tcp_user_timeout`, `load_balance_hosts`, `keepalives` and its relatives. `connect_timeout` without
     /// a unit is in seconds. A file that `passfile` names is read for each new connection; the file `.pgpass` is not read
     /// unless it is named.
+    ///
+    /// `sslmode` is `require` (the connection is encrypted, and with `sslrootcert` the server's authority is checked),
+    /// `verify-ca`, `verify-full`, or `disable`, the default. `allow` and `prefer` promise no TLS, and so none is used. The
+    /// files, in PEM format, are read for each new connection.
     ///
     /// | own parameter | method |
     /// |---|---|
@@ -136,8 +145,7 @@ impl<'a> Parts<'a> {
                 return Err(format!("parameter {shown:?} is given twice"));
             }
         }
-        self.check_tls()?;
-        let params = self.params.iter().filter(|(name, _)| LIBRARYS.contains(name) && *name != "sslmode");
+        let params = self.params.iter().filter(|(name, _)| LIBRARYS.contains(name));
         let params: Vec<_> = params.map(|(name, value)| format!("{name}={value}")).collect();
         let parsed = format!("{}?{}", self.head, params.join("&")).parse::<Config>();
         // The library's messages name the parameter, and show no value.
@@ -151,11 +159,47 @@ impl<'a> Parts<'a> {
         self.params.iter().find(|(found, _)| *found == name).map(|(_, value)| *value)
     }
 
-    fn check_tls(&self) -> Result<(), String> {
-        match self.param("sslmode") {
-            None | Some("disable" | "allow" | "prefer") => Ok(()),
-            Some(mode) => Err(format!("parameter sslmode={}: TLS is not supported", Excerpt::of(mode))),
+    /// Reads the parameters of TLS, with libpq's meaning.
+    fn read_tls(&self, options: &mut PostgresOptions) -> Result<()> {
+        let file = |name| Ok(self.decoded(name)?.map(|path| TextOrFile::from(PathBuf::from(&*path))));
+        let authorities = file("sslrootcert")?;
+        let modes = [
+            ("disable", None),
+            ("allow", None),
+            ("prefer", None),
+            ("require", Some(Verify::Nothing)),
+            ("verify-ca", Some(Verify::Authority)),
+            ("verify-full", Some(Verify::Full)),
+        ];
+        let verify = match (self.choice("sslmode", modes)?.flatten(), &authorities) {
+            (Some(Verify::Nothing), Some(_)) => Verify::Authority,
+            (Some(verify), _) => verify,
+            (None, _) => {
+                let unused =
+                    ["sslrootcert", "sslcert", "sslkey"].iter().find(|name| self.param(name).is_some());
+                return match unused {
+                    Some(name) => {
+                        Err(self.refuse(format!("parameter {name} needs sslmode=require or better")))
+                    }
+                    None => Ok(()),
+                };
+            }
+        };
+        if !cfg!(feature = "tls") {
+            return Err(Environment::feature_disabled("sslmode", "postgres-tls"));
         }
+        let identity = match (file("sslcert")?, file("sslkey")?) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (Some(_), None) => return Err(self.refuse("parameter sslcert needs sslkey")),
+            (None, Some(_)) => return Err(self.refuse("parameter sslkey needs sslcert")),
+        };
+        if verify != Verify::Nothing && authorities.is_none() {
+            return Err(self.refuse("parameter sslmode: checking the server's certificate needs sslrootcert"));
+        }
+        options.kit.tls = Some(Tls { authorities, identity });
+        options.verify = verify;
+        Ok(())
     }
 
     fn read_own(&self, options: &mut PostgresOptions) -> Result<()> {
@@ -178,6 +222,7 @@ impl<'a> Parts<'a> {
         options.listen = self.choice("listen", [("on", true), ("off", false)])?.unwrap_or(options.listen);
         let replication = [("async", Replication::Async), ("sync", Replication::Sync)];
         options.replication = self.choice("replication", replication)?.unwrap_or_default();
+        self.read_tls(options)?;
         // A client only ever uses a server that takes writes.
         self.choice("target_session_attrs", [("read-write", ()), ("primary", ())])?;
         options.passfile = self.decoded("passfile")?.map(|file| PathBuf::from(&*file));
@@ -323,13 +368,56 @@ mod tests {
             ("postgres://h?listen=true", "listen=true: expected on or off"),
             ("postgres://h?pooler=1", "pooler=1: expected true or false"),
             ("postgres://h?target_session_attrs=any", "expected read-write or primary"),
-            ("postgres://h?sslmode=verify-full", "sslmode=verify-full"),
+            ("postgres://h?sslmode=on", "sslmode=on: expected disable or allow or prefer or require"),
+            ("postgres://h?sslrootcert=/ca", "sslrootcert needs sslmode"),
+            ("postgres://h?sslmode=prefer&sslcert=/c", "sslcert needs sslmode"),
             ("postgres://h?keepalives=x", "keepalives"),
         ] {
             let Err(error) = PostgresOptions::from_url(url) else { panic!("{url} is taken") };
             assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{url}");
             assert!(error.to_string().contains(part), "{url}: {error}");
         }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn reads_tls_as_libpq_means_it() {
+        for (params, verify, authorities) in [
+            ("sslmode=require", Verify::Nothing, None),
+            ("sslmode=require&sslrootcert=%2Fca", Verify::Authority, Some("/ca")),
+            ("sslmode=verify-ca&sslrootcert=/ca", Verify::Authority, Some("/ca")),
+            ("sslmode=verify-full&sslrootcert=/ca", Verify::Full, Some("/ca")),
+        ] {
+            let url = format!("postgres://h?{params}&sslcert=/c&sslkey=/k");
+            let options = PostgresOptions::from_url(&url).unwrap();
+            let tls = options.kit.tls.unwrap();
+            assert_eq!(options.verify, verify, "{params}");
+            let found = tls.authorities.as_ref().and_then(TextOrFile::file);
+            assert_eq!(found, authorities.map(std::path::Path::new), "{params}");
+            let (certificate, key) = tls.identity.unwrap();
+            let files = [certificate.file(), key.file()];
+            assert_eq!(files, ["/c", "/k"].map(|file| Some(std::path::Path::new(file))));
+        }
+        for (params, part) in [
+            ("sslmode=verify-full", "needs sslrootcert"),
+            ("sslmode=verify-ca", "needs sslrootcert"),
+            ("sslmode=require&sslcert=/c", "sslcert needs sslkey"),
+            ("sslmode=require&sslkey=/k", "sslkey needs sslcert"),
+        ] {
+            let error = PostgresOptions::from_url(&format!("postgres://h?{params}")).map(|_| ()).unwrap_err();
+            assert!(error.to_string().contains(part), "{params}: {error}");
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_needs_its_feature() {
+        let error = PostgresOptions::from_url("postgres://h?sslmode=require").map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FeatureDisabled);
+        assert!(
+            error.to_string().contains("sslmode") && error.to_string().contains("postgres-tls"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The options of the PostgreSQL backend.
 
+#[cfg_attr(not(test), allow(dead_code, reason = "for the connection"))]
 mod library;
+#[cfg_attr(not(test), allow(dead_code, reason = "for the connection"))]
 mod passfile;
 #[cfg(feature = "tls")]
+#[cfg_attr(not(test), allow(dead_code, reason = "for the connection"))]
 pub(crate) mod tls;
 mod url;
 

@@ -193,4 +193,9 @@ mod tests {
         ];
         assert_eq!(circle(&files(&own)).as_deref(), Some("crate -> crate::one -> crate"));
     }
+
+    #[test]
+    fn no_crate_has_a_circle() {
+        check().unwrap();
+    }
 }

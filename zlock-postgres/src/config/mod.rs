@@ -182,8 +182,8 @@ impl PostgresOptions {
         self
     }
 
-    /// Enables TLS without checking who the server is, as `sslmode=require` does. Whoever can intercept the connection can
-    /// read the password and grant locks.
+    /// Enables TLS without checking who the server is, as `sslmode=require` does. A machine in between can pretend to be the
+    /// server: it can read the password, and answer that a lock is free.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_unverified_tls(mut self) -> Self {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::super::daemon::{Daemon, Kind, Look, retry_taken_ports};
 use super::super::programs::Programs;
-use super::{PostgresServer, USER, template};
+use super::layout::USER;
+use super::server::PostgresServer;
+use super::template;
 use crate::port::Port;
 
 const KIND: Kind = Kind {

@@ -1,19 +1,16 @@
 //! The settings of a server.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use super::super::daemon::retry_taken_ports;
-use super::super::programs::Programs;
 use super::super::tls::make_certificate;
-use super::{
-    CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY, KEY, OPERATOR, PostgresServer, USER, data, psql, template,
-};
+use super::layout::{CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY, CLOCK, KEY, OPERATOR, USER, data};
+use super::psql::psql;
+use super::server::PostgresServer;
+use super::template;
 use crate::port::Port;
-
-/// The file with the offset of the server's clock.
-pub(super) const CLOCK: &str = "clock";
 
 /// Small, because a test program may have several servers. Durability is the default: a flush costs nothing in memory.
 const CONFIG: &str = "
@@ -168,23 +165,28 @@ impl PostgresBuilder {
 }
 
 impl PostgresServer {
-    /// Returns the command of the server. What differs between a server and its replica is on the command line.
-    pub(super) fn command(&self, own_clock: bool) -> Vec<OsString> {
-        let mut command: Vec<OsString> = Vec::new();
-        if own_clock {
-            let mut file = OsString::from("FAKETIME_TIMESTAMP_FILE=");
-            file.push(self.folder().join(CLOCK));
-            let mut preload = OsString::from("LD_PRELOAD=");
-            preload.push(Programs::faketime().expect("libfaketime"));
-            command.extend(["env".into(), file, preload]);
-            // The timers of the server are no wall clock.
-            command.extend(
-                ["FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1", "NO_FAKE_STAT=1"].map(Into::into),
-            );
-        }
-        command.extend([Programs::selected().postgres("postgres").into(), "-D".into(), self.data().into()]);
-        command.extend(["-h".into(), "127.0.0.1".into(), "-k".into(), self.folder().into()]);
-        command.extend(["-p".into(), self.addr().port().to_string().into()]);
-        template::as_server(command)
+    /// Starts a server.
+    ///
+    /// # Panics
+    /// If it does not start: with its log.
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// Returns a builder for a server.
+    #[must_use]
+    pub fn builder() -> PostgresBuilder {
+        PostgresBuilder::new()
+    }
+
+    /// Returns the server that all tests of this process share. Use unique paths, and never stop it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceLock<PostgresServer> = OnceLock::new();
+        // Outside the runtime, which belongs to one test, while the server belongs to all.
+        let start = || SHARED.get_or_init(|| PostgresServer::builder().start_blocking());
+        tokio::task::spawn_blocking(start).await.expect("the shared server")
     }
 }

@@ -2,7 +2,9 @@
 
 use super::super::daemon::retry_taken_ports;
 use super::super::programs::Programs;
-use super::{OPERATOR, PostgresServer, data, template};
+use super::layout::{OPERATOR, data};
+use super::server::PostgresServer;
+use super::template;
 use crate::port::Port;
 use crate::until;
 
@@ -36,7 +38,7 @@ impl PostgresServer {
         ];
         let options = ["-U", OPERATOR, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"];
         template::run(backup.into_iter().chain(options.map(Into::into)), folder.path(), "");
-        let replica = PostgresServer::new(folder, Port::reserve(), self.0.password);
+        let replica = PostgresServer::new(folder, Port::reserve(), self.password());
         replica.launch(|| replica.command(false));
         replica
     }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::super::daemon::Daemon;
 use super::super::programs::Programs;
-use super::{KIND, OPERATOR, USER};
+use super::layout::{self, KIND, OPERATOR, USER};
 use crate::process::Process;
 
 /// A server needs far less. In a container, the memory's file system may have 64 MB.
@@ -72,12 +72,12 @@ pub(super) fn copy_to(data: &Path, folder: &Path) {
         (folder, keeper)
     });
     let copy = ["cp", "-a", "-T"].map(OsString::from).into_iter();
-    run(copy.chain([super::data(template.path()).into(), data.into()]), folder, "");
+    run(copy.chain([layout::data(template.path()).into(), data.into()]), folder, "");
 }
 
 fn make(folder: &Path) {
     let programs = Programs::selected();
-    let initdb = [programs.postgres("initdb").into(), "-D".into(), super::data(folder).into()];
+    let initdb = [programs.postgres("initdb").into(), "-D".into(), layout::data(folder).into()];
     let options = ["--no-sync", "--no-locale", "--encoding=UTF8", "--auth=trust", "--wal-segsize=1"];
     let operator = ["--username", OPERATOR].map(OsString::from);
     run(initdb.into_iter().chain(options.map(Into::into)).chain(operator), folder, "");
@@ -86,6 +86,6 @@ fn make(folder: &Path) {
         "CREATE EXTENSION pg_stat_statements\nCREATE ROLE {USER} LOGIN\nCREATE DATABASE {USER} OWNER {USER}\n"
     );
     let single = [programs.postgres("postgres").into(), "--single".into(), "-D".into()];
-    let database = [super::data(folder).into(), OPERATOR.into()];
+    let database = [layout::data(folder).into(), OPERATOR.into()];
     run(single.into_iter().chain(database), folder, &statements);
 }

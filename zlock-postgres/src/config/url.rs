@@ -161,7 +161,9 @@ impl<'a> Parts<'a> {
 
     /// Reads the parameters of TLS, with libpq's meaning.
     fn read_tls(&self, options: &mut PostgresOptions) -> Result<()> {
-        let file = |name| Ok(self.decoded(name)?.map(|path| TextOrFile::from(PathBuf::from(&*path))));
+        let file = |name| -> Result<Option<TextOrFile>> {
+            Ok(self.decoded(name)?.map(|path| TextOrFile::from(PathBuf::from(&*path))))
+        };
         let authorities = file("sslrootcert")?;
         let modes = [
             ("disable", None),

@@ -36,5 +36,6 @@ pages! {
     from_curator: "curator.md";
     from_kazoo: "kazoo.md";
     from_go: "go.md";
+    from_redis: "redis.md";
     writing_a_backend: "backend.md";
 }

@@ -1,8 +1,87 @@
-#![cfg_attr(feature = "mem", doc = include_str!("../README.md"))]
-#![cfg_attr(
-    not(feature = "mem"),
-    doc = "Distributed locks for Rust. See the README; its examples need the feature `mem`."
-)]
+//! Distributed locks: one process at a time works on a job, an order or a row, on however many machines, and it learns in time
+//! if it loses the lock.
+//!
+//! A lock is a queue in a store that your processes share. With the feature `zk` that is ZooKeeper, where zlock and Curator
+//! exclude each other on the same path, and with `etcd` it is etcd, where zlock and Go's mutex do. `mem` is a server inside the
+//! process, for tests.
+//!
+//! # Examples
+//!
+//! ```
+//! # #[cfg(not(feature = "mem"))] fn main() {}
+//! # #[cfg(feature = "mem")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> zlock::Result<()> {
+//! use std::time::Duration;
+//!
+//! let client = zlock::connect("mem://").await?; // or "zk://zk1:2181,zk2:2181/app", "etcd://etcd1:2379/app"
+//! let mutex = client.mutex("/orders/42")?;
+//! let guard = mutex.acquire_timeout(Duration::from_secs(2)).await?;
+//! let token = guard.fencing_token(); // send it along with each write: see below
+//! guard.check()?; // costs no request: an error if the lock is lost
+//! guard.release().await?; // dropping the guard releases the lock in the background
+//! # let _ = token;
+//! client.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Which lock to take
+//!
+//! | you want | take |
+//! |---|---|
+//! | a closure that runs under a lock, and is cancelled if the lock is lost | [`LockTemplate::execute`], from [`Client::lock_template`]: the one to start with |
+//! | one holder at a time, with a guard of your own | [`InterProcessMutex`], from [`Client::mutex`] |
+//! | many readers or one writer | [`ReadWriteLock`], from [`Client::read_write_lock`] |
+//! | at most *n* holders, or several permits at once | [`Semaphore`], from [`Client::semaphore`] |
+//! | several locks at once, without deadlock | [`MultiLock`] |
+//! | data that outlives the processes that write it | [`SharedValue`], from [`Client::shared_value`] |
+//! | unique numbers | [`Counter`], from [`Client::counter`] |
+//! | the same without an async runtime | [`blocking`] |
+//!
+//! Most methods of locks are those of one type, [`LockHandle`]: [`acquire`](LockHandle::acquire),
+//! [`acquire_timeout`](LockHandle::acquire_timeout), [`try_acquire`](LockHandle::try_acquire) and [`run`](LockHandle::run).
+//! They return a [`Guard`], which derefs to [`LockContext`]: [`is_held`](LockContext::is_held),
+//! [`lost`](LockContext::lost) and [`fencing_token`](LockContext::fencing_token).
+//!
+//! # What it is not
+//!
+//! - No distributed lock can stop a process that is paused between a check and a write. Storage that refuses an outdated
+//!   [`FencingToken`] can, so pass the token along with what you write.
+//! - A lock keeps runs of a job apart, but does not make it run exactly once: a process that starts after another one has
+//!   finished gets the lock, too.
+//! - It is no replacement for a [`std::sync::Mutex`]: an uncontended acquisition costs a round trip to a server and its disk.
+//!
+//! # Losing a lock
+//!
+//! The store frees a lock when its holder is silent for a session timeout, by default 10 seconds. The client knows the deadline
+//! beforehand, without a request, and treats the lock as lost a little earlier than the store does: [`LockContext::is_held`] is
+//! then `false`, [`LockContext::lost`] completes, and [`LockTemplate::execute`] cancels its closure. Code that blocks every
+//! thread of the runtime keeps the client from sending heartbeats. [`with_dedicated_thread`] gives the client a thread of its own.
+//!
+//! # Errors
+//!
+//! [`Error::kind`] says what happened, [`Error::is_timeout`] and [`Error::is_lock_lost`] group the common cases, and
+//! [`Error::is_retryable`] says whether the same call may succeed later. While no server answers, an acquisition fails with
+//! [`ErrorKind::Unavailable`] or [`ErrorKind::Timeout`] after at most 30 seconds by default; it never hangs for lack of a server.
+//!
+//! # Features
+//!
+//! | feature | adds | needs, besides Rust |
+//! |---|---|---|
+//! | `mem` (default) | [`mem`], `mem://` | nothing |
+//! | `zk` | [`zk`], `zk://` | nothing |
+//! | `zk-tls`, `zk-sasl` | TLS, and SASL with DIGEST-MD5 | for TLS a C compiler, on some platforms cmake |
+//! | `etcd`, `etcd-tls` | [`etcd`], `etcd://` | `protoc`; for TLS a C compiler |
+//! | `srv` | servers that DNS names: `zk+srv://`, `etcd+srv://` | nothing |
+//! | `metrics` | [`metrics`], an observer for the crate of that name | nothing |
+//!
+//! A feature adds to the API and never changes behaviour. The repository has a guide with a page for each lock and each store.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(all(doctest, feature = "mem"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub mod blocking;
 mod connect;

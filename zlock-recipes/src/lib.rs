@@ -1,15 +1,17 @@
 #![doc = include_str!("../README.md")]
 
+// First, so that the documentation of `Client` begins with the methods that users call first.
+mod locks;
+mod value;
+
 mod acquire;
 pub mod blocking;
 mod client;
 mod guard;
 mod hold;
-mod locks;
 mod place;
 mod release;
 mod report;
-mod value;
 mod view;
 
 #[cfg(feature = "unstable")]

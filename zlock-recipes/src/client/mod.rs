@@ -54,45 +54,35 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct Client(Arc<ClientInner>);
 
 impl Client {
-    /// Creates a client with default settings on this backend.
+    /// Ends the session at the store, and with it every held lock and every wait: waiters get [`ErrorKind::Closed`].
+    ///
+    /// Returns [`Close::Ended`] if the store has confirmed the end of the session: the locks are free. Returns
+    /// [`Close::Pending`] if the store could not be reached or did not answer in time: the locks are free one session
+    /// timeout later at the latest.
+    ///
+    /// # Errors
+    /// Returns the backend's error. The backends of this workspace never fail here.
+    ///
+    /// # Cancel safety
+    /// The session ends once the future has been polled. Dropping it only stops waiting for the confirmation.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// # Examples
     /// ```
+    /// # use zlock::Close;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> zlock::Result<()> {
-    /// use zlock::Client;
-    /// use zlock::mem::MemServer;
-    ///
-    /// let client = Client::new(MemServer::new().connect());
-    /// # client.close().await?;
+    /// # let client = zlock::connect("mem://").await?;
+    /// if client.close().await? == Close::Pending {
+    ///     eprintln!("the locks are free when the session has timed out");
+    /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(backend: impl CoordinationBackend) -> Self {
-        Client::builder(backend).build()
-    }
-
-    /// Returns a builder for a client with other settings.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// use zlock::Client;
-    /// use zlock::mem::MemServer;
-    ///
-    /// let client = Client::builder(MemServer::new().connect()).with_node_data("worker 7")?.build();
-    /// # client.close().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn builder(backend: impl CoordinationBackend) -> ClientBuilder {
-        ClientBuilder {
-            backend: Arc::new(backend),
-            node_ids: NodeIds::random(),
-            operation_timeout: OPERATION_TIMEOUT,
-            node_data: default_node_data().into(),
-        }
+    pub async fn close(&self) -> Result<Close> {
+        self.0.backend().close().await
     }
 
     /// Returns a view of the session: its state, and the deadline up to which locks are certainly held. Performs no I/O.
@@ -156,35 +146,45 @@ impl Client {
         Ok(())
     }
 
-    /// Ends the session at the store, and with it every held lock and every wait: waiters get [`ErrorKind::Closed`].
-    ///
-    /// Returns [`Close::Ended`] if the store has confirmed the end of the session: the locks are free. Returns
-    /// [`Close::Pending`] if the store could not be reached or did not answer in time: the locks are free one session
-    /// timeout later at the latest.
-    ///
-    /// # Errors
-    /// Returns the backend's error. The backends of this workspace never fail here.
-    ///
-    /// # Cancel safety
-    /// The session ends once the future has been polled. Dropping it only stops waiting for the confirmation.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
+    /// Creates a client with default settings on this backend.
     ///
     /// # Examples
     /// ```
-    /// # use zlock::Close;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// if client.close().await? == Close::Pending {
-    ///     eprintln!("the locks are free when the session has timed out");
-    /// }
+    /// use zlock::Client;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let client = Client::new(MemServer::new().connect());
+    /// # client.close().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn close(&self) -> Result<Close> {
-        self.0.backend().close().await
+    pub fn new(backend: impl CoordinationBackend) -> Self {
+        Client::builder(backend).build()
+    }
+
+    /// Returns a builder for a client with other settings.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// use zlock::Client;
+    /// use zlock::mem::MemServer;
+    ///
+    /// let client = Client::builder(MemServer::new().connect()).with_node_data("worker 7")?.build();
+    /// # client.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(backend: impl CoordinationBackend) -> ClientBuilder {
+        ClientBuilder {
+            backend: Arc::new(backend),
+            node_ids: NodeIds::random(),
+            operation_timeout: OPERATION_TIMEOUT,
+            node_data: default_node_data().into(),
+        }
     }
 
     pub(crate) fn inner(&self) -> &Arc<ClientInner> {

@@ -27,99 +27,6 @@ impl LockContext {
         self.entry
     }
 
-    /// Returns the path of the lock.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// assert_eq!(guard.path().as_str(), "/app/orders/42");
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn path(&self) -> &LockPath {
-        self.record.path()
-    }
-
-    /// Returns the token to pass to the storage that the lock protects. All guards of one hold have the same token.
-    ///
-    /// The token is larger than that of every earlier holder that this one excludes. For a mutex or a write lock, that is
-    /// every earlier holder; for a read lock, every earlier writer. Readers beside each other and holders of permits have
-    /// tokens in the order of their places in the queue, so a larger token of one does not mean that the others have lost
-    /// the lock.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// let fence = guard.fencing_token().to_be_bytes(); // for a column of 12 bytes
-    /// // UPDATE orders SET status = 'shipped', fence = :fence WHERE id = 42 AND fence <= :fence
-    /// # let _ = fence;
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.record.fencing_token()
-    }
-
-    /// Returns the name of the lock's node under its path, as the store last reported it.
-    ///
-    /// The node exists as long as the lock is held. So a write into the store itself can check the node in the same
-    /// transaction. The store then refuses the write of a holder that has not noticed the loss of the lock. The options
-    /// of each backend return the node's full name: `ZkOptions::node_path`, `EtcdOptions::node_key`.
-    ///
-    /// On etcd, a later node of the same session may have the same name: the transaction must compare the key's create
-    /// revision with the number of the [`fencing_token`](Self::fencing_token). Checking only that the key exists is not
-    /// enough.
-    ///
-    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore notifies the next
-    /// waiter of its grant. A transaction that is in flight at that moment is refused although the lock is held.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// println!("the lock is the node {} of {}", guard.node(), guard.path());
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn node(&self) -> NodeName {
-        self.record.node()
-    }
-
-    /// Returns the number of a semaphore's permits that this hold has taken, and `None` for other locks.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3).await?;
-    /// assert_eq!(guard.permits(), Some(3));
-    /// # guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn permits(&self) -> Option<u32> {
-        match self.record.label() {
-            Label::Permits { weight, .. } => Some(weight),
-            _ => None,
-        }
-    }
-
     /// Returns `true` if the lock is certainly still held: its session is live, the session's deadline has not passed, and
     /// the node is not known to be deleted. Performs no I/O.
     ///
@@ -208,6 +115,31 @@ impl LockContext {
         self.record.lost(self.entry).await
     }
 
+    /// Returns the token to pass to the storage that the lock protects. All guards of one hold have the same token.
+    ///
+    /// The token is larger than that of every earlier holder that this one excludes. For a mutex or a write lock, that is
+    /// every earlier holder; for a read lock, every earlier writer. Readers beside each other and holders of permits have
+    /// tokens in the order of their places in the queue, so a larger token of one does not mean that the others have lost
+    /// the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let fence = guard.fencing_token().to_be_bytes(); // for a column of 12 bytes
+    /// // UPDATE orders SET status = 'shipped', fence = :fence WHERE id = 42 AND fence <= :fence
+    /// # let _ = fence;
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.record.fencing_token()
+    }
+
     /// Completes when another client requests revocation, immediately if one already has: with
     /// [`request_revocation`](crate::LockHandle::request_revocation) or Curator's `Revoker`. Also completes when this client
     /// [shuts down](crate::Client::shutdown). The holder decides how to respond. A holder that never calls this sends no
@@ -248,5 +180,73 @@ impl LockContext {
             Some(hold) => crate::release::revocation::requested(&hold, self.lost()).await,
             None => Err(self.lost().await),
         }
+    }
+
+    /// Returns the path of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// assert_eq!(guard.path().as_str(), "/app/orders/42");
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.record.path()
+    }
+
+    /// Returns the number of a semaphore's permits that this hold has taken, and `None` for other locks.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.semaphore("/app/workers", 10)?.acquire(3).await?;
+    /// assert_eq!(guard.permits(), Some(3));
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn permits(&self) -> Option<u32> {
+        match self.record.label() {
+            Label::Permits { weight, .. } => Some(weight),
+            _ => None,
+        }
+    }
+
+    /// Returns the name of the lock's node under its path, as the store last reported it.
+    ///
+    /// The node exists as long as the lock is held. So a write into the store itself can check the node in the same
+    /// transaction. The store then refuses the write of a holder that has not noticed the loss of the lock. The options
+    /// of each backend return the node's full name: `ZkOptions::node_path`, `EtcdOptions::node_key`.
+    ///
+    /// On etcd, a later node of the same session may have the same name: the transaction must compare the key's create
+    /// revision with the number of the [`fencing_token`](Self::fencing_token). Checking only that the key exists is not
+    /// enough.
+    ///
+    /// On ZooKeeper the name changes when a write lock becomes a read lock, and when a semaphore notifies the next
+    /// waiter of its grant. A transaction that is in flight at that moment is refused although the lock is held.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// println!("the lock is the node {} of {}", guard.node(), guard.path());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn node(&self) -> NodeName {
+        self.record.node()
     }
 }

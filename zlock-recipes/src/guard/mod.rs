@@ -84,122 +84,6 @@ impl Guard {
         self.context = LockContext::new(&self.hold, Entry::Reader);
     }
 
-    /// Returns a view of the lock that cannot release it, and that may outlive this guard.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// let context = guard.context(); // for code that must not release the lock
-    /// assert!(context.is_held());
-    /// guard.release().await?;
-    /// assert!(!context.is_held());
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn context(&self) -> LockContext {
-        self.context.clone()
-    }
-
-    /// Returns another guard of the same hold. The lock is released when all of them are dropped or released. Performs no
-    /// I/O.
-    ///
-    /// # Errors
-    /// The loss of the lock, as [`lost`](LockContext::lost) returns it.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::Release;
-    ///
-    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
-    /// let other = guard.reenter()?;
-    /// assert_eq!(guard.release().await?, Release::StillHeld);
-    /// assert_eq!(other.release().await?, Release::Released);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn reenter(&self) -> Result<Guard> {
-        let entry = self.context.entry();
-        self.hold.enter_again(entry);
-        Guard::reentered(self.hold.clone(), entry)
-    }
-
-    /// Runs a future inside the lock's [scope](Guard::scope), and cancels it at its current await point if the lock is
-    /// lost. The lock stays held.
-    ///
-    /// # Errors
-    /// The loss of the lock, as [`lost`](LockContext::lost) reports it. A future that blocks its thread past the loss runs to
-    /// completion. The error is returned nevertheless, because the lock may have had another holder during its last steps.
-    ///
-    /// # Cancel safety
-    /// As cancel safe as the future. Dropping it does not release the lock.
-    ///
-    /// # Panics
-    /// Panics outside a tokio runtime with time enabled.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let guard = client.mutex("/app/orders")?.acquire().await?;
-    /// let number = guard.run(async { 42 }).await?;
-    /// guard.release().await?;
-    /// # assert_eq!(number, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
-        self.run_boxed(Box::pin(future)).await
-    }
-
-    /// Does the same for a future that is on the heap.
-    ///
-    /// Each async function that passes a user's future on stores it once more. So it is boxed where it comes in: otherwise each
-    /// nested lock would multiply the size.
-    pub(crate) async fn run_boxed<F: Future>(&self, future: Pin<Box<F>>) -> Result<F::Output> {
-        run_until_lost(self.scope_boxed(future), || self.lost(), || self.is_held()).await
-    }
-
-    /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
-    /// See [`Scope`].
-    ///
-    /// # Cancel safety
-    /// As cancel safe as the future. Dropping it does not release the lock.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let mutex = client.mutex("/app/orders/42")?;
-    /// let guard = mutex.acquire().await?;
-    /// guard
-    ///     .scope(async {
-    ///         let inner = mutex.acquire().await?; // at once, without a request
-    ///         inner.release().await
-    ///     })
-    ///     .await?;
-    /// guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        self.scope_boxed(Box::pin(future)).await
-    }
-
-    /// Does the same for a future that is on the heap.
-    pub(crate) async fn scope_boxed<F: Future>(&self, future: Pin<Box<F>>) -> F::Output {
-        // Read when the future runs, not when it is created: in `x.scope(y.scope(f))`, the inner future is created first.
-        Scope::current().and(&self.hold).scope(future).await
-    }
-
     /// Releases the lock and waits until the server has done so. With a [`Handoff`](crate::Handoff), a lock that other
     /// users of the client wait for is passed on instead, without a request.
     ///
@@ -242,6 +126,122 @@ impl Guard {
             Remaining::Others => {}
         }
         Ok(Release::StillHeld)
+    }
+
+    /// Runs a future inside the lock's [scope](Guard::scope), and cancels it at its current await point if the lock is
+    /// lost. The lock stays held.
+    ///
+    /// # Errors
+    /// The loss of the lock, as [`lost`](LockContext::lost) reports it. A future that blocks its thread past the loss runs to
+    /// completion. The error is returned nevertheless, because the lock may have had another holder during its last steps.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as the future. Dropping it does not release the lock.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders")?.acquire().await?;
+    /// let number = guard.run(async { 42 }).await?;
+    /// guard.release().await?;
+    /// # assert_eq!(number, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        self.run_boxed(Box::pin(future)).await
+    }
+
+    /// Runs a future inside the lock's scope: acquiring this lock there enters it again instead of waiting.
+    /// See [`Scope`].
+    ///
+    /// # Cancel safety
+    /// As cancel safe as the future. Dropping it does not release the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// let guard = mutex.acquire().await?;
+    /// guard
+    ///     .scope(async {
+    ///         let inner = mutex.acquire().await?; // at once, without a request
+    ///         inner.release().await
+    ///     })
+    ///     .await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        self.scope_boxed(Box::pin(future)).await
+    }
+
+    /// Returns another guard of the same hold. The lock is released when all of them are dropped or released. Performs no
+    /// I/O.
+    ///
+    /// # Errors
+    /// The loss of the lock, as [`lost`](LockContext::lost) returns it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Release;
+    ///
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let other = guard.reenter()?;
+    /// assert_eq!(guard.release().await?, Release::StillHeld);
+    /// assert_eq!(other.release().await?, Release::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reenter(&self) -> Result<Guard> {
+        let entry = self.context.entry();
+        self.hold.enter_again(entry);
+        Guard::reentered(self.hold.clone(), entry)
+    }
+
+    /// Returns a view of the lock that cannot release it, and that may outlive this guard.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// let context = guard.context(); // for code that must not release the lock
+    /// assert!(context.is_held());
+    /// guard.release().await?;
+    /// assert!(!context.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn context(&self) -> LockContext {
+        self.context.clone()
+    }
+
+    /// Does the same for a future that is on the heap.
+    ///
+    /// Each async function that passes a user's future on stores it once more. So it is boxed where it comes in: otherwise each
+    /// nested lock would multiply the size.
+    pub(crate) async fn run_boxed<F: Future>(&self, future: Pin<Box<F>>) -> Result<F::Output> {
+        run_until_lost(self.scope_boxed(future), || self.lost(), || self.is_held()).await
+    }
+
+    /// Does the same for a future that is on the heap.
+    pub(crate) async fn scope_boxed<F: Future>(&self, future: Pin<Box<F>>) -> F::Output {
+        // Read when the future runs, not when it is created: in `x.scope(y.scope(f))`, the inner future is created first.
+        Scope::current().and(&self.hold).scope(future).await
     }
 
     /// Releases the lock for a caller that does not need the outcome.

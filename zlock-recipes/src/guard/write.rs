@@ -70,27 +70,6 @@ impl WriteGuard {
         }
     }
 
-    /// Returns another guard of the same hold, as [`Guard::reenter`].
-    ///
-    /// # Errors
-    /// Those of [`Guard::reenter`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let writing = client.read_write_lock("/app/prices")?.write().acquire().await?;
-    /// let other = writing.reenter()?;
-    /// writing.release().await?; // still held
-    /// other.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn reenter(&self) -> Result<WriteGuard> {
-        self.0.reenter().map(WriteGuard)
-    }
-
     /// Releases the lock and waits until the server has done so, as [`Guard::release`]. If read guards exist that were
     /// acquired in its scope, it becomes a read lock, and the result is [`Release::StillHeld`].
     ///
@@ -117,6 +96,27 @@ impl WriteGuard {
     /// ```
     pub async fn release(self) -> Result<Release> {
         self.0.release().await
+    }
+
+    /// Returns another guard of the same hold, as [`Guard::reenter`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::reenter`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let writing = client.read_write_lock("/app/prices")?.write().acquire().await?;
+    /// let other = writing.reenter()?;
+    /// writing.release().await?; // still held
+    /// other.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reenter(&self) -> Result<WriteGuard> {
+        self.0.reenter().map(WriteGuard)
     }
 }
 

@@ -79,65 +79,6 @@ impl<K: Kind> LockHandle<K> {
         self.path == other.path && self.client.inner().session.is_same(&other.client.inner().session)
     }
 
-    /// Sets the data of the nodes that this handle creates, instead of the client's node data.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than
-    /// [`MAX_NODE_DATA`](crate::MAX_NODE_DATA) bytes, and for `__REVOKE__`, which requests revocation.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let mutex = client.mutex("/app/orders/42")?.with_node_data("import job 7")?;
-    /// # let _ = mutex;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
-        self.node_data = check_node_data(data.into())?;
-        Ok(self)
-    }
-
-    /// Sets the name of the lock in the measurements of the client's [`Observer`](zlock_core::observer::Observer). Defaults
-    /// to no name. Several locks may have the same name.
-    ///
-    /// Use names from a small fixed set, such as `orders`: a metric may keep a time series for each of them forever.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let mutex = client.mutex("/app/orders/42")?.with_metric_name("orders");
-    /// # let _ = mutex;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn with_metric_name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.metric_name = Some(name.into());
-        self
-    }
-
-    /// Returns the path of the lock.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let mutex = client.mutex("/app/orders/42")?;
-    /// assert_eq!(mutex.path().as_str(), "/app/orders/42");
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn path(&self) -> &LockPath {
-        &self.path
-    }
-
     /// Acquires the lock, waiting for its turn without a time limit. Inside the lock's own [`Scope`](crate::Scope),
     /// enters it again at once.
     ///
@@ -386,6 +327,65 @@ impl<K: Kind> LockHandle<K> {
     /// ```
     pub async fn request_revocation(&self) -> Result<usize> {
         crate::release::revocation::request(self.client.inner(), &self.path).await
+    }
+
+    /// Returns the path of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?;
+    /// assert_eq!(mutex.path().as_str(), "/app/orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    /// Sets the data of the nodes that this handle creates, instead of the client's node data.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](zlock_core::ErrorKind::InvalidArgument) for more than
+    /// [`MAX_NODE_DATA`](crate::MAX_NODE_DATA) bytes, and for `__REVOKE__`, which requests revocation.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?.with_node_data("import job 7")?;
+    /// # let _ = mutex;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_node_data(mut self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        self.node_data = check_node_data(data.into())?;
+        Ok(self)
+    }
+
+    /// Sets the name of the lock in the measurements of the client's [`Observer`](zlock_core::observer::Observer). Defaults
+    /// to no name. Several locks may have the same name.
+    ///
+    /// Use names from a small fixed set, such as `orders`: a metric may keep a time series for each of them forever.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let mutex = client.mutex("/app/orders/42")?.with_metric_name("orders");
+    /// # let _ = mutex;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_metric_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.metric_name = Some(name.into());
+        self
     }
 
     fn reenter(&self) -> Option<Result<Guard>> {

@@ -8,10 +8,22 @@ use self::sealed::Sealed;
 use crate::guard::write::WriteGuard;
 use crate::guard::{Guard, LockGuard};
 
-/// A kind of lock. This trait is sealed.
-pub trait Kind: Sealed {}
+/// A kind of lock, which decides the type of the guard. This trait is sealed.
+///
+/// | lock | kind | guard |
+/// |---|---|---|
+/// | [`InterProcessMutex`](crate::InterProcessMutex) | [`Mutex`] | [`Guard`] |
+/// | [`ReadLock`](crate::ReadLock) | [`Read`] | [`Guard`] |
+/// | [`WriteLock`](crate::WriteLock) | [`Write`] | [`WriteGuard`], which can be downgraded |
+/// | [`PermitRequest`](crate::PermitRequest) | [`Permits`] | [`Guard`] |
+pub trait Kind: Sealed {
+    /// The guard of a held lock: [`WriteGuard`] for a [`WriteLock`](crate::WriteLock), and [`Guard`] for every other lock.
+    type Guard: LockGuard + Into<Guard>;
 
-impl<K: Sealed> Kind for K {}
+    /// Converts the guard of a lock that was acquired with the label into the guard of this kind.
+    #[doc(hidden)]
+    fn guard(guard: Guard) -> Self::Guard;
+}
 
 /// The kind of a mutex: exclusive, and compatible with Curator's `InterProcessMutex`.
 #[derive(Clone, Copy, Debug)]
@@ -33,75 +45,63 @@ pub struct Permits {
 }
 
 pub(crate) mod sealed {
-    use super::{Debug, Guard, Label, LockGuard};
+    use super::{Debug, Label};
 
     pub trait Sealed: Clone + Debug + Send + Sync + 'static {
-        type Guard: LockGuard + Into<Guard>;
-
         fn label(&self) -> Label;
-
-        /// Converts the guard of a lock that was acquired with the label into the guard of this kind.
-        fn guard(guard: Guard) -> Self::Guard;
     }
 }
 
 impl Sealed for Mutex {
-    type Guard = Guard;
-
     fn label(&self) -> Label {
         Label::Lock
-    }
-
-    fn guard(guard: Guard) -> Guard {
-        guard
     }
 }
 
 impl Sealed for Read {
-    type Guard = Guard;
-
     fn label(&self) -> Label {
         Label::Read
-    }
-
-    fn guard(guard: Guard) -> Guard {
-        guard
     }
 }
 
 impl Sealed for Write {
-    type Guard = WriteGuard;
-
     fn label(&self) -> Label {
         Label::Write
-    }
-
-    fn guard(guard: Guard) -> WriteGuard {
-        WriteGuard::new(guard)
     }
 }
 
 impl Sealed for Permits {
-    type Guard = Guard;
-
     fn label(&self) -> Label {
         Label::Permits { weight: self.n, max: self.max, granted: false }
-    }
-
-    fn guard(guard: Guard) -> Guard {
-        guard
     }
 }
 
 /// A kind that is known only at run time.
 impl Sealed for Label {
-    type Guard = Guard;
-
     fn label(&self) -> Label {
         *self
     }
+}
 
-    fn guard(guard: Guard) -> Guard {
-        guard
+/// The kinds with a plain guard.
+macro_rules! plain {
+    ($($kind:ty),*) => {$(
+        impl Kind for $kind {
+            type Guard = Guard;
+
+            fn guard(guard: Guard) -> Guard {
+                guard
+            }
+        }
+    )*};
+}
+
+plain!(Mutex, Read, Permits, Label);
+
+impl Kind for Write {
+    type Guard = WriteGuard;
+
+    fn guard(guard: Guard) -> WriteGuard {
+        WriteGuard::new(guard)
     }
 }

@@ -71,37 +71,6 @@ impl Client {
 }
 
 impl ReadWriteLock {
-    /// Replaces the client's node data for nodes that this lock's readers and writers create.
-    ///
-    /// # Errors
-    /// As [`LockHandle::with_node_data`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let prices = client.read_write_lock("/app/prices")?.with_node_data("import job 7")?;
-    /// # let _ = prices;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
-        self.0.with_node_data(data).map(ReadWriteLock)
-    }
-
-    /// Sets the name of the lock in measurements, as [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
-    #[must_use]
-    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
-        ReadWriteLock(self.0.with_metric_name(name))
-    }
-
-    /// Returns the path of the lock.
-    #[must_use]
-    pub fn path(&self) -> &LockPath {
-        self.0.path()
-    }
-
     /// Returns the reading side of the lock.
     ///
     /// # Examples
@@ -192,5 +161,36 @@ impl ReadWriteLock {
     /// ```
     pub async fn request_revocation(&self) -> Result<usize> {
         self.0.request_revocation().await
+    }
+
+    /// Returns the path of the lock.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.0.path()
+    }
+
+    /// Replaces the client's node data for nodes that this lock's readers and writers create.
+    ///
+    /// # Errors
+    /// As [`LockHandle::with_node_data`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let prices = client.read_write_lock("/app/prices")?.with_node_data("import job 7")?;
+    /// # let _ = prices;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        self.0.with_node_data(data).map(ReadWriteLock)
+    }
+
+    /// Sets the name of the lock in measurements, as [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        ReadWriteLock(self.0.with_metric_name(name))
     }
 }

@@ -76,76 +76,6 @@ impl Client {
 }
 
 impl Semaphore {
-    /// Sets the data of the nodes that this semaphore creates, instead of the client's node data.
-    ///
-    /// # Errors
-    /// As [`LockHandle::with_node_data`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let workers = client.semaphore("/app/workers", 10)?.with_node_data("import job 7")?;
-    /// # let _ = workers;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
-        Ok(Semaphore { all: self.all.with_node_data(data)?, max: self.max })
-    }
-
-    /// Sets the name of the lock in measurements, as [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
-    #[must_use]
-    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
-        Semaphore { all: self.all.with_metric_name(name), max: self.max }
-    }
-
-    /// Returns the path of the semaphore.
-    #[must_use]
-    pub fn path(&self) -> &LockPath {
-        self.all.path()
-    }
-
-    /// Returns how many permits the semaphore has.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let workers = client.semaphore("/app/workers", 10)?;
-    /// assert_eq!(workers.max_permits(), 10);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn max_permits(&self) -> u32 {
-        self.max
-    }
-
-    /// Returns a handle that acquires `n` permits. Performs no I/O.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits or more than the maximum.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let workers = client.semaphore("/app/workers", 10)?;
-    /// let three = workers.permits(3)?; // a lock handle
-    /// let guard = three.acquire().await?;
-    /// guard.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn permits(&self, n: u32) -> Result<PermitRequest> {
-        let permits = permits(n, self.max).map_err(|message| invalid(self.path(), message))?;
-        Ok(self.all.with_kind(permits))
-    }
-
     /// Acquires `n` permits, waiting without a time limit until that many are free for this place in the queue. The
     /// same as [`permits(n)?.acquire()`](LockHandle::acquire).
     ///
@@ -231,6 +161,45 @@ impl Semaphore {
         self.permits(n)?.try_acquire().await
     }
 
+    /// Returns a handle that acquires `n` permits. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits or more than the maximum.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// let three = workers.permits(3)?; // a lock handle
+    /// let guard = three.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn permits(&self, n: u32) -> Result<PermitRequest> {
+        let permits = permits(n, self.max).map_err(|message| invalid(self.path(), message))?;
+        Ok(self.all.with_kind(permits))
+    }
+
+    /// Returns how many permits the semaphore has.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?;
+    /// assert_eq!(workers.max_permits(), 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn max_permits(&self) -> u32 {
+        self.max
+    }
+
     /// Returns `true` if this client holds any of the permits, anywhere in the process. Performs no I/O.
     ///
     /// # Examples
@@ -303,6 +272,37 @@ impl Semaphore {
     /// ```
     pub async fn request_revocation(&self) -> Result<usize> {
         self.all.request_revocation().await
+    }
+
+    /// Returns the path of the semaphore.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.all.path()
+    }
+
+    /// Sets the data of the nodes that this semaphore creates, instead of the client's node data.
+    ///
+    /// # Errors
+    /// As [`LockHandle::with_node_data`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let workers = client.semaphore("/app/workers", 10)?.with_node_data("import job 7")?;
+    /// # let _ = workers;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_node_data(self, data: impl Into<Vec<u8>>) -> Result<Self> {
+        Ok(Semaphore { all: self.all.with_node_data(data)?, max: self.max })
+    }
+
+    /// Sets the name of the lock in measurements, as [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name).
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        Semaphore { all: self.all.with_metric_name(name), max: self.max }
     }
 }
 

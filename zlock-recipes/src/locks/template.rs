@@ -126,129 +126,6 @@ impl Client {
 }
 
 impl LockTemplate {
-    /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`]. Templates with the same root, one for reading and one
-    /// for writing, share their names: one reads what the other writes.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits, for more permits than the maximum, and for any kind
-    /// but a mutex if the template has a hand-off.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use zlock::LockKind;
-    ///
-    /// let template = client.lock_template("/app/prices")?;
-    /// let (read, write) = (template.clone().with_kind(LockKind::Read)?, template.with_kind(LockKind::Write)?);
-    /// write.execute("tea", |_lock| async { /* change it */ }).await?;
-    /// read.execute("tea", |_lock| async { /* look at it, beside others */ }).await
-    /// # }
-    /// ```
-    pub fn with_kind(mut self, kind: LockKind) -> Result<Self> {
-        self.label = kind.label()?;
-        self.check_handoff()
-    }
-
-    /// Passes the lock on inside the client, as [`InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use std::time::Duration;
-    ///
-    /// use zlock::Handoff;
-    ///
-    /// let handoff = Handoff::within(Duration::from_millis(10));
-    /// let template = client.lock_template("/app/locks")?.with_handoff(handoff)?;
-    /// template.execute("create-order", |_lock| async { /* alone */ }).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn with_handoff(mut self, handoff: Handoff) -> Result<Self> {
-        self.handoff = Some(handoff);
-        self.check_handoff()
-    }
-
-    /// Sets the name of the template's locks in measurements, as
-    /// [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name). Defaults to the template's root.
-    #[must_use]
-    pub fn with_metric_name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.metric_name = name.into();
-        self
-    }
-
-    fn check_handoff(self) -> Result<Self> {
-        if self.handoff.is_some() && self.label != Label::Lock {
-            return Err(invalid(format!(
-                "a hand-off needs a mutex, and the template's kind is {:?}",
-                self.label
-            )));
-        }
-        Ok(self)
-    }
-
-    /// Sets how long to wait, and how many times: `wait * attempts` in all. The place in the queue is kept meanwhile. Each
-    /// elapsed wait is logged. Defaults to 2 seconds, twice. A zero duration makes a single attempt.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 attempts.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// use std::time::Duration;
-    ///
-    /// // Waits for 15 seconds in all, and logs after 5 and 10.
-    /// let template = client.lock_template("/app/locks")?.with_wait(Duration::from_secs(5), 3)?;
-    /// # let _ = template;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn with_wait(mut self, wait: Duration, attempts: u32) -> Result<Self> {
-        if attempts == 0 {
-            return Err(invalid("the number of attempts is 0; it must be at least 1".into()));
-        }
-        (self.wait, self.attempts) = (wait, attempts);
-        Ok(self)
-    }
-
-    /// Sets whether the closure is cancelled when the lock is lost. Defaults to `true`. If `false`, the closure runs to
-    /// completion, its output is returned in `Ok`, and it must check its [`LockContext`] itself.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> zlock::Result<()> {
-    /// # let client = zlock::connect("mem://").await?;
-    /// let template = client.lock_template("/app/locks")?.cancel_on_loss(false);
-    /// let done = template
-    ///     .execute("report", |lock| async move {
-    ///         let mut pages = 0;
-    ///         while pages < 10 && lock.is_held() {
-    ///             pages += 1;
-    ///         }
-    ///         pages
-    ///     })
-    ///     .await?;
-    /// assert_eq!(done, 10);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn cancel_on_loss(mut self, cancel: bool) -> Self {
-        self.cancel_on_loss = cancel;
-        self
-    }
-
     /// Acquires the lock of this name, runs the closure inside the lock's [`Scope`](crate::Scope), and releases the lock,
     /// even if the closure panics or this future is dropped. The closure's output, whatever it is, is returned in `Ok`; see
     /// [`execute_fallible`](Self::execute_fallible) for closures that return a `Result`.
@@ -339,6 +216,119 @@ impl LockTemplate {
         self.execute(name, closure).await?
     }
 
+    /// Sets how long to wait, and how many times: `wait * attempts` in all. The place in the queue is kept meanwhile. Each
+    /// elapsed wait is logged. Defaults to 2 seconds, twice. A zero duration makes a single attempt.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 attempts.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// // Waits for 15 seconds in all, and logs after 5 and 10.
+    /// let template = client.lock_template("/app/locks")?.with_wait(Duration::from_secs(5), 3)?;
+    /// # let _ = template;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_wait(mut self, wait: Duration, attempts: u32) -> Result<Self> {
+        if attempts == 0 {
+            return Err(invalid("the number of attempts is 0; it must be at least 1".into()));
+        }
+        (self.wait, self.attempts) = (wait, attempts);
+        Ok(self)
+    }
+
+    /// Sets the kind of lock to acquire. Defaults to [`LockKind::Mutex`]. Templates with the same root, one for reading and one
+    /// for writing, share their names: one reads what the other writes.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits, for more permits than the maximum, and for any kind
+    /// but a mutex if the template has a hand-off.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::LockKind;
+    ///
+    /// let template = client.lock_template("/app/prices")?;
+    /// let (read, write) = (template.clone().with_kind(LockKind::Read)?, template.with_kind(LockKind::Write)?);
+    /// write.execute("tea", |_lock| async { /* change it */ }).await?;
+    /// read.execute("tea", |_lock| async { /* look at it, beside others */ }).await
+    /// # }
+    /// ```
+    pub fn with_kind(mut self, kind: LockKind) -> Result<Self> {
+        self.label = kind.label()?;
+        self.check_handoff()
+    }
+
+    /// Sets whether the closure is cancelled when the lock is lost. Defaults to `true`. If `false`, the closure runs to
+    /// completion, its output is returned in `Ok`, and it must check its [`LockContext`] itself.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let template = client.lock_template("/app/locks")?.cancel_on_loss(false);
+    /// let done = template
+    ///     .execute("report", |lock| async move {
+    ///         let mut pages = 0;
+    ///         while pages < 10 && lock.is_held() {
+    ///             pages += 1;
+    ///         }
+    ///         pages
+    ///     })
+    ///     .await?;
+    /// assert_eq!(done, 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn cancel_on_loss(mut self, cancel: bool) -> Self {
+        self.cancel_on_loss = cancel;
+        self
+    }
+
+    /// Passes the lock on inside the client, as [`InterProcessMutex::with_handoff`](crate::InterProcessMutex::with_handoff).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the template's kind is not [`LockKind::Mutex`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use std::time::Duration;
+    ///
+    /// use zlock::Handoff;
+    ///
+    /// let handoff = Handoff::within(Duration::from_millis(10));
+    /// let template = client.lock_template("/app/locks")?.with_handoff(handoff)?;
+    /// template.execute("create-order", |_lock| async { /* alone */ }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_handoff(mut self, handoff: Handoff) -> Result<Self> {
+        self.handoff = Some(handoff);
+        self.check_handoff()
+    }
+
+    /// Sets the name of the template's locks in measurements, as
+    /// [`LockHandle::with_metric_name`](crate::LockHandle::with_metric_name). Defaults to the template's root.
+    #[must_use]
+    pub fn with_metric_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.metric_name = name.into();
+        self
+    }
+
     /// Returns the path of the lock that [`execute`](Self::execute) acquires for this name, to create a lock handle on it.
     ///
     /// # Errors
@@ -356,6 +346,16 @@ impl LockTemplate {
     /// ```
     pub fn path(&self, name: &str) -> Result<LockPath> {
         LockPath::new(format!("{}/{name}", self.root))
+    }
+
+    fn check_handoff(self) -> Result<Self> {
+        if self.handoff.is_some() && self.label != Label::Lock {
+            return Err(invalid(format!(
+                "a hand-off needs a mutex, and the template's kind is {:?}",
+                self.label
+            )));
+        }
+        Ok(self)
     }
 
     /// Acquires the lock of this name within `wait * attempts`, and logs each elapsed wait.

@@ -23,6 +23,11 @@ const CRATES: [(&str, &str); 7] = [
 /// Folders and files that may change in any version.
 const UNLISTED: [&str; 3] = ["src/queue", "keys/names.rs", "queues/alone.rs"];
 
+/// Returns the names of the listings.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    CRATES.iter().map(|(_, name)| *name)
+}
+
 /// Writes the listings.
 pub(crate) fn write() -> Result {
     for (folder, name) in CRATES {

@@ -5,6 +5,7 @@ use crate::arrows;
 use crate::circles;
 use crate::docs;
 use crate::planted;
+use crate::release;
 use crate::run::{Result, cargo, run};
 use crate::setup::set_up;
 use crate::test::{everything, test};
@@ -25,6 +26,8 @@ pub(crate) fn ci() -> Result {
     api::check()?;
     println!("\n$ the documentation: links, sentences, diagrams, spelling");
     docs::check()?;
+    println!("\n$ the crates can be packaged, and need no newer Rust than they promise");
+    release::check()?;
 
     // What is missing for the tests is found out before the long part.
     set_up()?;

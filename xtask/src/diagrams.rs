@@ -13,12 +13,21 @@
 //! | `hold ID`, `end ID` | a bar: the lane holds the lock |
 //! | `pause ID : TEXT`, `stale ID` | the bar changes: the lane is paused; it runs, but no longer holds the lock |
 //! | `gap` | time passes |
+//!
+//! A `.times` file is a picture like those of `zlock record`:
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `title TEXT` | the title |
+//! | `lane TEXT` | a line of the picture, for a client |
+//! | `holds FROM TO TEXT`, `waits ..`, `silent ..` | a bar of the last lane, with its times in milliseconds |
 
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::run::{Result, root};
+use crate::timeline::{Lane, Span, State, Timeline};
 
 const FOLDER: &str = "docs/guide/src/images";
 
@@ -46,14 +55,48 @@ fn all() -> Result<Vec<(PathBuf, String)>> {
     let folder = root().join(FOLDER);
     let files = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let paths = files.filter_map(|file| Some(file.ok()?.path()));
-    let mut paths: Vec<_> = paths.filter(|path| path.extension().is_some_and(|ext| ext == "seq")).collect();
+    let mut paths: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|ext| ext == "seq" || ext == "times")).collect();
     paths.sort();
     paths.iter().map(|path| Ok((path.with_extension("svg"), draw(path)?))).collect()
 }
 
 fn draw(path: &Path) -> Result<String> {
     let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    if path.extension().is_some_and(|ext| ext == "times") {
+        return Ok(times(&text).map_err(|why| format!("{}: {why}", path.display()))?.svg());
+    }
     Ok(svg(&parse(&text).map_err(|why| format!("{}: {why}", path.display()))?))
+}
+
+/// Parses a `.times` file.
+fn times(text: &str) -> Result<Timeline> {
+    let mut timeline = Timeline::default();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let state = match command {
+            "title" => {
+                rest.clone_into(&mut timeline.title);
+                continue;
+            }
+            "lane" => {
+                timeline.lanes.push(Lane { name: rest.to_owned(), spans: Vec::new() });
+                continue;
+            }
+            "holds" => State::Holds,
+            "waits" => State::Waits,
+            "silent" => State::Silent,
+            _ => return Err(format!("not understood: {line:?}")),
+        };
+        let mut words = rest.splitn(3, ' ');
+        let mut number = || words.next()?.parse().ok();
+        let (Some(from), Some(to)) = (number(), number()) else { return Err(format!("no times: {line:?}")) };
+        let text = words.next().unwrap_or_default().to_owned();
+        let lane = timeline.lanes.last_mut().ok_or_else(|| format!("no lane before {line:?}"))?;
+        lane.spans.push(Span { state, from, to, text });
+        timeline.end = timeline.end.max(to);
+    }
+    Ok(timeline)
 }
 
 #[derive(Default)]
@@ -323,6 +366,22 @@ mod tests {
         ] {
             assert!(parse(text).err().is_some_and(|why| why.contains(part)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_line_of_a_time_line_that_is_not_understood_is_named() {
+        for (text, part) in [
+            ("holds 1 2 x", "no lane before"),
+            ("lane a\nholds 1 x", "no times"),
+            ("lane a\nhold 1 2", "not understood"),
+        ] {
+            assert!(times(text).err().is_some_and(|why| why.contains(part)), "{text}");
+        }
+        let timeline = times("title T\nlane a b\nwaits 1 20 some text").unwrap_or_default();
+        assert_eq!(
+            (timeline.end, &*timeline.lanes[0].name, &*timeline.lanes[0].spans[0].text),
+            (20, "a b", "some text")
+        );
     }
 
     #[test]

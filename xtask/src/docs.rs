@@ -61,6 +61,7 @@ pub(crate) fn check() -> Result {
     }
     for file in texts(".rs")?.iter().filter(|file| is_published(&file.path)) {
         prose(&file.path, doc_lines(&file.text), &mut found);
+        links::in_comments(&file.path, doc_lines(&file.text), &mut found);
     }
     report(&found)?;
     diagrams::check()?;

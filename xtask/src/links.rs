@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use crate::release::published;
 use crate::run::{Result, root};
 use crate::texts::{Text, prose_lines};
 
@@ -59,6 +60,25 @@ fn without_code(line: &str) -> String {
     line.split('`').enumerate().map(|(n, part)| if n % 2 == 0 { part } else { "" }).collect()
 }
 
+/// Returns `true` for the README of a published crate below the root, which is also the front page of its documentation.
+fn is_package_readme(path: &str) -> bool {
+    let folder = path.strip_suffix("/README.md");
+    folder.is_some_and(|folder| published().is_ok_and(|published| published.iter().any(|one| one == folder)))
+}
+
+/// Returns the links in doc comments that lead to a file of the repository, which documentation on docs.rs does not have.
+pub(crate) fn in_comments<'a>(
+    path: &str,
+    lines: impl Iterator<Item = (usize, &'a str)>,
+    found: &mut Vec<String>,
+) {
+    for (line, text) in lines {
+        if without_code(text).contains(".md)") || without_code(text).contains(".md#") {
+            found.push(format!("{path}:{line}: a link to a file, which is broken on docs.rs"));
+        }
+    }
+}
+
 fn follow(file: &Text, target: &str) -> Result {
     if ["http://", "https://", "mailto:"].iter().any(|scheme| target.starts_with(scheme)) {
         return Ok(());
@@ -68,6 +88,9 @@ fn follow(file: &Text, target: &str) -> Result {
         "" => PathBuf::from(&file.path),
         path => normal(&Path::new(&file.path).parent().unwrap_or(Path::new("")).join(path)),
     };
+    if !path.as_os_str().is_empty() && is_package_readme(&file.path) && path != Path::new(&file.path) {
+        return Err("leads to a file, so it is broken on crates.io and docs.rs".into());
+    }
     if file.path.starts_with(GUIDE) && !path.starts_with(GUIDE) {
         return Err("leads out of the guide, so it is broken in the book".into());
     }
@@ -117,6 +140,22 @@ fn pages(files: &[Text], found: &mut Vec<String>) {
     for file in files.iter().filter(|file| file.path.starts_with(GUIDE) && file.path != summary) {
         if !listed.contains(&file.path) {
             found.push(format!("{}: is not in {summary}", file.path));
+        }
+    }
+}
+
+/// The line by which a page of the guide shows code, a command or a table of calls.
+const CODE_BY: usize = 11;
+
+/// Checks that a reader of a page sees what to type before a text about it.
+pub(crate) fn early(files: &[Text], found: &mut Vec<String>) {
+    for file in files.iter().filter(|file| file.path.starts_with(GUIDE)) {
+        // The table of contents, and the page that says what to read.
+        let is_list = ["SUMMARY.md", "index.md"].iter().any(|name| file.path.ends_with(name));
+        let is_code =
+            |line: &str| line.starts_with("```") || (line.starts_with('|') && line.contains("await"));
+        if !is_list && !file.text.lines().take(CODE_BY).any(is_code) {
+            found.push(format!("{}: no code within the first {CODE_BY} lines", file.path));
         }
     }
 }
@@ -198,6 +237,36 @@ mod tests {
         let mut found = Vec::new();
         check(&[text("docs/guide/src/a.md", "[a](../../../README.md)")], &mut found).unwrap_or_default();
         assert!(found[0].contains("leads out of the guide"), "{found:?}");
+    }
+
+    #[test]
+    fn a_package_has_no_link_that_leads_out_of_it() {
+        let mut found = Vec::new();
+        let files = ["zlock-zk/README.md", "README.md"]
+            .map(|path| text(path, "[a](#b) [c](/docs/scenarios.md)\n# B"));
+        check(&files, &mut found).unwrap_or_default();
+        let found: Vec<_> = found.iter().filter(|line| line.contains("docs.rs")).collect();
+        assert_eq!(
+            found,
+            [
+                "zlock-zk/README.md:1: /docs/scenarios.md: leads to a file, so it is broken on crates.io and docs.rs"
+            ]
+        );
+        let mut found = Vec::new();
+        in_comments(
+            "a.rs",
+            [(1, "[a](https://x)"), (2, "[b](../README.md)"), (3, "`c](d.md)`")].into_iter(),
+            &mut found,
+        );
+        assert_eq!(found, ["a.rs:2: a link to a file, which is broken on docs.rs"]);
+    }
+
+    #[test]
+    fn a_page_that_begins_with_a_long_text_is_named() {
+        let page = |lines: usize| format!("# A\n{}```sh\nls\n```\n", "text\n".repeat(lines));
+        let mut found = Vec::new();
+        early(&[text("docs/guide/src/a.md", &page(9)), text("docs/guide/src/b.md", &page(10))], &mut found);
+        assert_eq!(found, ["docs/guide/src/b.md: no code within the first 11 lines"]);
     }
 
     #[test]

@@ -11,15 +11,19 @@ mod figures;
 mod lanes;
 mod links;
 mod newest;
+mod pages;
 mod planted;
 mod program;
 mod programs;
+mod release;
 mod run;
 mod scenarios;
+mod semver;
 mod setup;
 mod summary;
 mod test;
 mod texts;
+mod timeline;
 mod tools;
 
 use std::process::ExitCode;
@@ -30,8 +34,11 @@ cargo xtask test [--require] [--newest-servers] [FILTER..]
 cargo xtask ci                            runs all checks, and the tests with every server required
 cargo xtask api                           writes docs/api, the listing of the public API that CI compares
 cargo xtask book                          builds the guide as HTML with mdbook, which cargo installs the first time
+cargo xtask pages                         measures the guide's pages in chromium, at the widths of a phone and a desktop
 cargo xtask docs                          checks links, spelling, long sentences, phrases to avoid and repeated figures in the docs
 cargo xtask diagrams                      draws the guide's diagrams from their texts
+cargo xtask release [TAG]                 tries what a release consists of: packages of the crates, the Debian package, a static
+                                          binary, oldest dependencies, and changes of the API since TAG; half an hour
 cargo xtask bench zk|etcd|mem [WORKLOAD..]  prints a line of JSON for each workload (w1 w2-8 w2-32 w3 w4 w5 w6 w7),
                                           on the servers of ZK_CONNECT or ETCD_ENDPOINTS
 cargo xtask chaos --store zk|etcd [--minutes N] [--seed S] [--newest-servers]
@@ -55,8 +62,10 @@ fn main() -> ExitCode {
         "ci" => ci::ci(),
         "api" => api::write(),
         "book" => book::book(),
+        "pages" => pages::pages(),
         "docs" => docs::check(),
         "diagrams" => diagrams::write(),
+        "release" => release::release(rest),
         "bench" => program::bench(rest),
         "chaos" => program::chaos(&args),
         "planted" => planted::planted(rest),

@@ -91,6 +91,6 @@ fn is_there(path: &str) -> bool {
     }
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     output(command("id", &["-u"])).is_ok_and(|id| id.trim() == "0")
 }

@@ -1,6 +1,7 @@
 //! The command line, parsed by clap.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -65,6 +66,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  zlock watch jobs/backup\n  zlock watch --json jobs/backup | jq .event"
     )]
     Watch(Lock),
+    Record(Record),
     /// Checks that a store is ready for locks, and suggests a fix for each problem.
     ///
     /// Acquires and releases a lock named `zlock-doctor` below the path.
@@ -200,6 +202,25 @@ pub(crate) struct Revoke {
     /// The token of the node to remove, as shown by `zlock who`.
     #[arg(long, value_name = "N", requires = "force")]
     pub(crate) token: Option<u64>,
+}
+
+/// Records who holds a lock and who waits for it, and writes a page that shows it on a time line.
+///
+/// The recording ends after --for, or at Ctrl-C or SIGTERM. The page needs no server and no other file.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  zlock record --for 10m --output backup.html jobs/backup")]
+pub(crate) struct Record {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// How long to record, for example 10m. By default until Ctrl-C.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(crate) time: Option<Duration>,
+    /// The file to write. Defaults to standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The lock.
+    #[arg(value_name = "NAME", value_parser = path)]
+    pub(crate) name: LockPath,
 }
 
 /// Measures the cost of locks on a store, and puts load on its servers.

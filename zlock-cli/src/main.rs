@@ -12,10 +12,12 @@ mod ls;
 mod man;
 mod output;
 mod participant;
+mod record;
 mod revoke;
 mod run;
 mod store;
 mod sys;
+mod timeline;
 mod watch;
 mod who;
 
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Who(args) => wait_for(who::who(args)),
         Command::Revoke(args) => wait_for(revoke::revoke(args)),
         Command::Watch(args) => wait_for(watch::watch(args)),
+        Command::Record(args) => wait_for(record::record(args)),
         Command::Doctor(args) => wait_for(doctor::doctor(args)),
         Command::Bench(args) => wait_for(bench::bench(args)),
     };

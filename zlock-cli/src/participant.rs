@@ -67,7 +67,7 @@ fn kind(label: Label) -> String {
 }
 
 /// Returns the data that the client stored in its node, unless a request for revocation has overwritten it.
-fn who(participant: &Participant) -> Option<String> {
+pub(crate) fn who(participant: &Participant) -> Option<String> {
     let is_there = !participant.data.is_empty() && !participant.is_revocation_requested();
     is_there.then(|| printable(&participant.data))
 }

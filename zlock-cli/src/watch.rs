@@ -40,7 +40,11 @@ pub(crate) async fn watch(args: Lock) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the queue, and a watch that was set before the queue was read.
-async fn look(store: &Store, client: &Client, path: &LockPath) -> zlock::Result<(Vec<Participant>, Change)> {
+pub(crate) async fn look(
+    store: &Store,
+    client: &Client,
+    path: &LockPath,
+) -> zlock::Result<(Vec<Participant>, Change)> {
     let (_, change) = store.backend.children_with_watch(path).await?;
     Ok((client.mutex(path)?.participants().await?, change))
 }

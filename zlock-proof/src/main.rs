@@ -10,6 +10,8 @@ mod locks;
 #[cfg(feature = "model")]
 mod model;
 mod sim;
+#[cfg(feature = "chaos")]
+mod timeline;
 
 use std::process::ExitCode;
 

@@ -1,12 +1,13 @@
 //! The options on the command line.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::cluster::Store;
 
 pub(crate) const USAGE: &str = "\
-chaos --store zk|etcd [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N]
+chaos --store zk|etcd [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N] [--picture FILE]
 chaos --store zk|etcd --names N";
 
 /// The options of a run.
@@ -21,6 +22,8 @@ pub(crate) struct Options {
     pub(crate) session: Duration,
     /// Instead of faults: acquires one lock for each of this many names, and checks what is left.
     pub(crate) names: Option<u64>,
+    /// Where to draw the histories. Those with a violation are drawn anyway.
+    pub(crate) picture: Option<PathBuf>,
 }
 
 impl Options {
@@ -32,6 +35,7 @@ impl Options {
             clients: 8,
             session: Duration::from_secs(3),
             names: None,
+            picture: None,
         };
         let mut store = None;
         let mut args = args.iter();
@@ -49,6 +53,7 @@ impl Options {
                     options.clients = usize::try_from(number()?).map_err(|e| e.to_string())?.max(2)
                 }
                 "--names" => options.names = Some(number()?),
+                "--picture" => options.picture = Some(value.into()),
                 "--session-ms" => options.session = Duration::from_millis(number()?),
                 _ => return Err(format!("unknown option {name}")),
             }

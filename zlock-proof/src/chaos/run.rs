@@ -17,7 +17,7 @@ use super::storage::Storage;
 use super::told::{history, socket, stop_file};
 use super::verdict::{Evidence, Verdict, judge};
 use super::world::World;
-use crate::history::{Alive, Ended, Healed, History, Ns, holds};
+use crate::history::{Alive, Ended, Healed, History, Ns, holds, picture};
 
 /// After the last fault, each client must acquire each of its locks within this time.
 const HEALED_WITHIN: Duration = Duration::from_secs(30);
@@ -84,8 +84,16 @@ pub(crate) async fn run(options: &Options) -> Verdict {
         log,
     };
     let verdict = judge(&evidence);
-    if verdict != Verdict::Good {
-        println!("the histories are kept in {}", folder.keep().display());
+    let kept = (verdict != Verdict::Good).then(|| folder.keep());
+    if let Some(folder) = &kept {
+        println!("the histories are kept in {}", folder.display());
+    }
+    if let Some(file) = options.picture.clone().or(kept.map(|folder| folder.join("picture.html"))) {
+        let (histories, endings) = (&evidence.histories, &evidence.log.endings);
+        let page =
+            picture(&format!("{options}, {}", evidence.servers), histories, &holds(histories), endings);
+        std::fs::write(&file, page).expect("a file for the picture");
+        println!("drawn in {}", file.display());
     }
     verdict
 }

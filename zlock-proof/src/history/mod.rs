@@ -10,6 +10,7 @@ mod holds;
 mod linear;
 mod liveness;
 mod overlap;
+mod picture;
 mod signal;
 
 use std::fmt;
@@ -22,6 +23,7 @@ pub(crate) use holds::{Ended, Hold, TURN_BITS, holds};
 pub(crate) use linear::linear;
 pub(crate) use liveness::{Alive, Healed, liveness};
 pub(crate) use overlap::overlap;
+pub(crate) use picture::picture;
 pub(crate) use signal::{Disturbance, signal};
 
 /// Nanoseconds of the machine's monotonic clock.

@@ -1,29 +1,61 @@
 //! Checks exclusion: certain holds that exclude each other never overlap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ending, Findings, Hold, Ns, seconds};
 
-/// Checks all holds. Those of a session that was ended early may overlap with later ones until their client notices: no queue
-/// can avoid that, as the docs of [`Guard`](zlock::Guard) state. Such overlaps are counted.
-pub(crate) fn overlap(holds: &[Hold], endings: &[Ending]) -> Findings {
-    let mut findings = Findings::default();
+/// A hold that begins while others exist that it must not overlap.
+#[derive(Debug)]
+pub(crate) struct Overlap<'a> {
+    pub(crate) hold: &'a Hold,
+    pub(crate) beside: Vec<&'a Hold>,
+    /// What makes it a violation. `None` if it is excused: one of the sessions was ended early.
+    pub(crate) violation: Option<String>,
+}
+
+impl Overlap<'_> {
+    /// When the overlap ends.
+    pub(crate) fn until(&self) -> Ns {
+        self.beside.iter().map(|other| other.until.min(self.hold.until)).max().unwrap_or(self.hold.from)
+    }
+}
+
+/// Returns all overlaps, ordered by their start. Holds of a session that was ended early may overlap with later ones until their
+/// client notices: no queue can avoid that, as the docs of [`Guard`](zlock::Guard) state.
+pub(crate) fn overlaps<'a>(holds: &'a [Hold], endings: &[Ending]) -> Vec<Overlap<'a>> {
     let mut held: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
-    let (mut excused, mut longest) = (0, 0);
+    let mut overlaps = Vec::new();
     for hold in holds.iter().filter(|hold| hold.from < hold.until) {
         let beside = held.entry(&hold.lock).or_default();
         beside.retain(|earlier| earlier.until > hold.from);
         let certain: Vec<&Hold> = beside.iter().filter(|b| !ended(b, hold.from, endings)).copied().collect();
-        if let Some(why) = clash(hold, &certain) {
-            findings.violation(format!("two holders at a time: {}, and {why}", hold.show()));
-        } else if clash(hold, beside).is_some() {
-            excused += 1;
-            let together = beside.iter().map(|other| other.until.min(hold.until) - hold.from).max();
-            longest = longest.max(together.unwrap_or(0));
+        let violation = clash(hold, &certain);
+        if violation.is_some() || clash(hold, beside).is_some() {
+            overlaps.push(Overlap { hold, beside: beside.clone(), violation });
         }
         beside.push(hold);
     }
-    findings.figure(format!("{} certain holds of {} locks", holds.len(), held.len()));
+    overlaps
+}
+
+/// Checks all holds. Counts the overlaps that are excused.
+pub(crate) fn overlap(holds: &[Hold], endings: &[Ending]) -> Findings {
+    let mut findings = Findings::default();
+    let (mut excused, mut longest) = (0, 0);
+    for overlap in overlaps(holds, endings) {
+        match &overlap.violation {
+            Some(why) => {
+                findings.violation(format!("two holders at a time: {}, and {why}", overlap.hold.show()))
+            }
+            None => {
+                excused += 1;
+                longest = longest.max(overlap.until() - overlap.hold.from);
+            }
+        }
+    }
+    let locks: BTreeSet<&str> =
+        holds.iter().filter(|hold| hold.from < hold.until).map(|hold| &*hold.lock).collect();
+    findings.figure(format!("{} certain holds of {} locks", holds.len(), locks.len()));
     findings.figure(format!(
         "{excused} overlaps after a session was ended before its time, the longest {}",
         seconds(longest)

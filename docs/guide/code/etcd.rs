@@ -18,6 +18,13 @@ async fn connect(hosts: [String; 3]) -> zlock::Result<Client> {
 }
 // ANCHOR_END: options
 
+// ANCHOR: batching
+async fn connect_without_batching(host: String) -> zlock::Result<Client> {
+    let options = EtcdOptions::new([host]).with_batching(false); // `true` by default
+    Ok(Client::new(EtcdBackend::connect(options).await?))
+}
+// ANCHOR_END: batching
+
 // ANCHOR: guarded
 /// Sets the price if the lock is held. Otherwise nothing is written, and the result is `false`.
 async fn set_price(
@@ -72,6 +79,17 @@ async fn guarded_write() {
         etcd.delete(options.node_key(guard.path(), &guard.node()), None).await.unwrap();
         assert!(!set_price(&mut etcd, &options, &guard, "18").await.unwrap());
         assert_eq!(etcd.get("price", None).await.unwrap().kvs()[0].value(), b"17");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_batching() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let client = connect_without_batching(server.connect_string()).await.unwrap();
+        client.mutex("/orders/42").unwrap().run(async {}).await.unwrap();
+        client.close().await.unwrap();
     })
     .await;
 }

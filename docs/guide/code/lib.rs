@@ -20,6 +20,8 @@ pages! {
     reentry: "reentry.md";
     revocation: "revocation.md";
     errors: "errors.md";
+    paths: "paths.md";
+    losing: "losing.md";
     shared_value: "shared-value.md";
     counters: "counters.md";
     mem: "mem.md";

@@ -27,6 +27,7 @@
 //! | `ZK_CONNECT` | host:port, comma-separated; for `zk` |
 //! | `ETCD_ENDPOINTS` | the same for `etcd`, which needs the feature `etcd` |
 //! | `ETCD_NO_BATCHES` | if set, each write to etcd is a request of its own |
+//! | `BENCH_CURRENT_THREAD` | if set, everything runs on tokio's `current_thread` runtime. `TOKIO_WORKER_THREADS` is the number of threads otherwise |
 //! | `PEERS_SCALE` | multiplies the operations |
 //! | `PEERS_SERVER` | the value of the field `server` |
 //! | `PEERS_SNAP` | a script that prints the servers' counters. It runs right before and right after the measured part, for the fields `before` and `after` |
@@ -40,9 +41,17 @@ mod store;
 mod workload;
 
 use store::Store;
+use tokio::runtime::Builder;
 
-#[tokio::main]
-async fn main() {
+fn main() {
+    let mut runtime = match std::env::var_os("BENCH_CURRENT_THREAD") {
+        Some(_) => Builder::new_current_thread(),
+        None => Builder::new_multi_thread(),
+    };
+    runtime.enable_all().build().expect("a runtime").block_on(measure());
+}
+
+async fn measure() {
     let mut args = std::env::args().skip(1);
     let store = match args.next().as_deref() {
         Some("zk") => Store::zookeeper(),

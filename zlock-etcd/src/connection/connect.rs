@@ -191,19 +191,6 @@ impl Endpoints {
         Attempt { until, task }
     }
 
-    /// [`ask_by`](Self::ask_by), for answers of the cluster.
-    pub(crate) async fn ask<T, F>(
-        self: &Arc<Self>,
-        limit: Duration,
-        call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
-    ) -> Result<T, Failure>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, etcd_client::Error>> + Send,
-    {
-        self.ask_by(By::Cluster, limit, call).await
-    }
-
     /// Sends a request to the current endpoint, with a time limit, and moves on to the next endpoint if it fails.
     ///
     /// The request runs inside the caller as long as there are few, since that is cheaper. Otherwise it runs in a task,
@@ -214,7 +201,7 @@ impl Endpoints {
     ///
     /// # Panics
     /// Panics if the request does.
-    pub(crate) async fn ask_by<T, F>(
+    pub(crate) async fn ask<T, F>(
         self: &Arc<Self>,
         by: By,
         limit: Duration,
@@ -264,7 +251,7 @@ impl Endpoints {
         if endpoint.is_connected() {
             return Box::pin(self.ask_at(&endpoint, By::Cluster, limit, call)).await;
         }
-        self.ask(limit, call).await
+        self.ask(By::Cluster, limit, call).await
     }
 
     /// Runs a task on the backend's runtime.
@@ -343,7 +330,7 @@ mod tests {
     /// Sends a request that times out.
     async fn ask(endpoints: &Arc<Endpoints>, limit: Duration) {
         let number = endpoints.current().number;
-        let answer = endpoints.ask(limit, async |_| Ok(())).await;
+        let answer = endpoints.ask(By::Cluster, limit, async |_| Ok(())).await;
         assert!(matches!(answer, Err(Failure::Silent)), "{answer:?}");
         assert_eq!(endpoints.current().number, number + 1);
     }
@@ -376,10 +363,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_slow_answer_is_no_reason_to_move_on() {
         let (endpoints, limit) = (without_user(), Duration::from_secs(1));
-        let slow = async || endpoints.ask(limit, async |_| std::future::pending().await).await;
+        let slow = async || endpoints.ask(By::Cluster, limit, async |_| std::future::pending().await).await;
         let quick = async |after| {
             tokio::time::sleep(after).await;
-            endpoints.ask(limit, async |_| Ok(())).await.unwrap();
+            endpoints.ask(By::Cluster, limit, async |_| Ok(())).await.unwrap();
         };
         quick(Duration::ZERO).await;
         let (answer, ()) = tokio::join!(slow(), quick(limit / 2));
@@ -395,10 +382,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_of_one_member_is_no_reason_to_stay() {
         let (endpoints, limit) = (without_user(), Duration::from_secs(1));
-        let slow = async || endpoints.ask(limit, async |_| std::future::pending().await).await;
+        let slow = async || endpoints.ask(By::Cluster, limit, async |_| std::future::pending().await).await;
         let alone = async || {
             tokio::time::sleep(limit / 2).await;
-            endpoints.ask_by(By::Member, limit, async |_| Ok(())).await.unwrap();
+            endpoints.ask(By::Member, limit, async |_| Ok(())).await.unwrap();
         };
         let (answer, ()) = tokio::join!(slow(), alone());
         let answer: Result<(), _> = answer;
@@ -411,7 +398,7 @@ mod tests {
         for connected in [false, true] {
             let endpoints = without_user();
             if connected {
-                endpoints.ask(Duration::from_secs(5), async |_| Ok(())).await.unwrap();
+                endpoints.ask(By::Cluster, Duration::from_secs(5), async |_| Ok(())).await.unwrap();
             }
             let mut kept = Vec::new();
             for _ in 0..3 * MAX_UNDER_WAY {
@@ -421,13 +408,17 @@ mod tests {
                     Ok(())
                 };
                 let mut asking =
-                    Box::pin(async move { endpoints.ask(Duration::from_secs(3600), call).await });
+                    Box::pin(
+                        async move { endpoints.ask(By::Cluster, Duration::from_secs(3600), call).await },
+                    );
                 let is_pending = poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx).is_pending())).await;
                 assert!(is_pending);
                 kept.push(asking);
             }
-            let answered =
-                timeout(Duration::from_secs(10), endpoints.ask(Duration::from_secs(5), async |_| Ok(())));
+            let answered = timeout(
+                Duration::from_secs(10),
+                endpoints.ask(By::Cluster, Duration::from_secs(5), async |_| Ok(())),
+            );
             answered.await.expect("there is a turn").unwrap();
         }
     }
@@ -436,12 +427,13 @@ mod tests {
     async fn a_panic_in_a_request_is_the_callers() {
         for inside in [true, false] {
             let endpoints = without_user();
-            endpoints.ask(Duration::from_secs(5), async |_| Ok(())).await.unwrap();
+            endpoints.ask(By::Cluster, Duration::from_secs(5), async |_| Ok(())).await.unwrap();
             let others = if inside { 0 } else { MAX_UNDER_WAY as u32 };
             let _turns = endpoints.inside.acquire_many(others).await.unwrap();
             let asking = endpoints.clone();
             let call = async move |_| -> Result<(), etcd_client::Error> { panic!("a bug of the library") };
-            let asked = tokio::spawn(async move { asking.ask(Duration::from_secs(5), call).await });
+            let asked =
+                tokio::spawn(async move { asking.ask(By::Cluster, Duration::from_secs(5), call).await });
             assert!(asked.await.unwrap_err().is_panic(), "inside: {inside}");
         }
     }

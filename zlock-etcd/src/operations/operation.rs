@@ -49,7 +49,7 @@ impl<'a> Operation<'a> {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let asked = self.shared.endpoints.ask_by(by, self.shared.options.answer_time(), call);
+        let asked = self.shared.endpoints.ask(by, self.shared.options.answer_time(), call);
         self.shared.send(lease, self.budget.deadline(), by, asked).await
     }
 

@@ -369,7 +369,7 @@ async fn look_now(
     let (key, until) = (keys.of(&seen.name), Instant::now() + shared.options.kit.operation_timeout);
     let ask =
         |client: Arc<Client>| async move { crate::connection::connect::kv(&client).get(key, None).await };
-    let asked = shared.endpoints.ask_by(By::Cluster, shared.options.answer_time(), ask);
+    let asked = shared.endpoints.ask(By::Cluster, shared.options.answer_time(), ask);
     let read = shared.send(lease, until, By::Cluster, asked).await?;
     shared.newest.saw(revision::of(read.header()));
     Ok(look(shared, lease, keys, &read, seen))

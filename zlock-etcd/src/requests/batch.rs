@@ -28,7 +28,7 @@ use zlock_core::kit::{Failure as _, Interrupted, SessionKey};
 use zlock_core::{SessionEvents, SessionState};
 
 use crate::config::EtcdOptions;
-use crate::connection::connect::Endpoints;
+use crate::connection::connect::{By, Endpoints};
 use crate::error::Failure;
 use crate::requests::txn::{Answer, Request, Write};
 
@@ -171,7 +171,7 @@ impl Batches {
 
     async fn send_alone(&self, write: &Write) -> Result<Answer, Failure> {
         let request = write.request.clone();
-        self.endpoints.ask(self.limit, |client| request.send(client)).await
+        self.endpoints.ask(By::Cluster, self.limit, |client| request.send(client)).await
     }
 
     fn enter(self: &Arc<Self>, lease: SessionKey, write: &Arc<Write>) -> Way {

@@ -47,7 +47,7 @@ impl GrantedLease {
 /// Ends a lease, and removes all its keys with it. It is not an error if the lease is already gone.
 pub(crate) async fn revoke(endpoints: &Arc<Endpoints>, id: i64, limit: Duration) -> Result<(), Failure> {
     let ask = move |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
-    match endpoints.ask(limit, ask).await {
+    match endpoints.ask(By::Cluster, limit, ask).await {
         Ok(_) => Ok(()),
         Err(failure) if failure.classify().kind == ErrorKind::SessionLost => Ok(()),
         Err(failure) => Err(failure),
@@ -370,7 +370,7 @@ async fn list(shared: &Shared, lease: SessionKey) -> Result<LeaseTimeToLiveRespo
         client.lease_client().time_to_live(lease_id(lease), Some(options)).await
     };
     // The leader answers alone, and so does a member that believes that it is the leader.
-    shared.endpoints.ask_by(By::Member, shared.options.answer_time(), ask).await
+    shared.endpoints.ask(By::Member, shared.options.answer_time(), ask).await
 }
 
 /// Returns the nodes that do not exist, with the cluster's agreement.
@@ -391,7 +391,7 @@ async fn absent(
     let search = Search { session: lease.id, places };
     let txn = search.txn();
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
-    let answer = shared.endpoints.ask(shared.options.answer_time(), ask).await?;
+    let answer = shared.endpoints.ask(By::Cluster, shared.options.answer_time(), ask).await?;
     shared.newest.saw(revision::of(answer.header()));
     absent.extend(search.absent(&answer));
     Ok(absent)

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use zlock_core::kit::Failure as _;
 
-use crate::connection::connect::Endpoints;
+use crate::connection::connect::{By, Endpoints};
 use crate::error::Failure;
 use crate::session::lease::{GrantedLease, revoke, seconds};
 
@@ -96,7 +96,7 @@ impl LeaseRequests {
         };
         let asked = async move {
             let sent = Instant::now();
-            let granted = endpoints.ask(limit, ask).await;
+            let granted = endpoints.ask(By::Cluster, limit, ask).await;
             let granted = granted.map(|answer| GrantedLease { id, ttl: seconds(answer.ttl()), sent });
             Asked { id, took: sent.elapsed(), granted }
         };

@@ -1,94 +1,41 @@
 //! A connect that cannot succeed. The error states the reason for each host, and comes early where waiting does not help.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::thread;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zlock_core::{CoordinationBackend, Error, ErrorKind, SessionState};
+use zlock_core::{CoordinationBackend, Result, SessionState};
 use zlock_testkit::zk::{connected, options};
 use zlock_testkit::{
-    Cut, Ensemble, Etcd, FaultProxy, Port, ZooKeeper, have_etcd, have_zookeeper, limit, until,
-    zookeeper_or_skip,
+    Cut, Ensemble, Etcd, FaultProxy, ZooKeeper, have_etcd, have_zookeeper, limit, until, zookeeper_or_skip,
 };
-use zlock_zk::{ZkBackend, ZkOptions};
+use zlock_zk::ZkBackend;
 
-/// Far beyond the time limit of a test: a connect with this timeout that fails has not waited for it.
-const HOUR: Duration = Duration::from_secs(3600);
-
-/// Long enough to probe each host.
-const SHORT: Duration = Duration::from_secs(3);
+use crate::unreachable::{
+    HOUR, NO_NAME, SHORT, a_host_that_may_come_up, a_name_that_does_not_resolve, an_unknown_answer,
+    assert_says, refused,
+};
 
 /// Long enough for two probes. A server's first TLS handshake may be slow.
 #[cfg(feature = "zk-tls")]
 const LONGER: Duration = Duration::from_secs(15);
 
-/// Its first label is too long for a name, so that no name server is asked: its answer may take longer than a test.
-const NO_NAME: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.invalid:2181";
-
-async fn refused(options: ZkOptions) -> Error {
-    let error = ZkBackend::connect(options).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    eprintln!("{error}");
-    error
-}
-
-fn assert_says(error: &Error, parts: &[&str]) {
-    let text = error.to_string();
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is not in {text:?}");
-    }
+async fn connect(hosts: String, timeout: Duration) -> Result<ZkBackend> {
+    ZkBackend::connect(options(&hosts).with_connect_timeout(timeout)).await
 }
 
 #[tokio::test]
 async fn a_host_that_may_come_up_is_waited_for_and_named() {
-    limit(async {
-        let (port, silent) = (Port::reserve(), TcpListener::bind("127.0.0.1:0").unwrap());
-        let silent = silent.local_addr().unwrap();
-        let hosts = format!("{},{silent},{NO_NAME}", port.addr());
-        let error = refused(options(&hosts).with_connect_timeout(SHORT)).await;
-        assert_says(
-            &error,
-            &[
-                &format!("no session within {SHORT:?}: "),
-                &format!("{}: connection refused", port.addr()),
-                &format!("{silent}: accepts connections but does not respond"),
-                &format!("{NO_NAME}: the name does not resolve"),
-            ],
-        );
-    })
-    .await;
+    a_host_that_may_come_up(connect).await;
 }
 
 #[tokio::test]
 async fn a_name_that_does_not_resolve_ends_the_connect() {
-    limit(async {
-        // One failed lookup is not enough, since it may be temporary.
-        let error = refused(options(NO_NAME).with_connect_timeout(SHORT)).await;
-        assert_says(&error, &["no session within", NO_NAME, "the name does not resolve"]);
-        let error = refused(options(NO_NAME).with_connect_timeout(HOUR)).await;
-        assert_says(&error, &[NO_NAME, "the name does not resolve"]);
-    })
-    .await;
+    a_name_that_does_not_resolve(connect).await;
 }
 
-/// The host may be a server that the probe does not recognize.
 #[tokio::test]
 async fn an_unknown_answer_is_waited_for_and_reported() {
-    limit(async {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let host = listener.local_addr().unwrap();
-        thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let _ =
-                    stream.read(&mut [0; 256]).and_then(|_| stream.write_all(b"a greeting of no known kind"));
-            }
-        });
-        let error = refused(options(&host.to_string()).with_connect_timeout(SHORT)).await;
-        assert_says(&error, &["no session within", &format!("{host}: sends an unknown response")]);
-    })
-    .await;
+    an_unknown_answer(connect).await;
 }
 
 #[tokio::test]
@@ -99,13 +46,13 @@ async fn a_tls_port_is_refused_at_once() {
         }
         let server = ZooKeeper::builder().tls().start().await;
         let secure = server.tls().0.to_string();
-        let error = refused(options(&secure).with_connect_timeout(HOUR)).await;
+        let error = refused(connect(secure.clone(), HOUR).await);
         assert_says(&error, &[&format!("{secure}: answers with TLS, but this client speaks plain text")]);
         // A name that does not resolve does not help either, but a working server does.
-        let error = refused(options(&format!("{secure},{NO_NAME}")).with_connect_timeout(HOUR)).await;
+        let error = refused(connect(format!("{secure},{NO_NAME}"), HOUR).await);
         assert_says(&error, &[&format!("{secure}: answers with TLS"), "the name does not resolve"]);
         let hosts = format!("{secure},{NO_NAME},{}", server.addr());
-        ZkBackend::connect(options(&hosts).with_connect_timeout(HOUR)).await.unwrap();
+        connect(hosts, HOUR).await.unwrap();
     })
     .await;
 }
@@ -120,7 +67,9 @@ async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
         let server = ZooKeeper::builder().tls().start().await;
         let certificate = server.tls().1.certificate();
         let plain = server.connect_string();
-        let error = refused(options(&plain).with_tls(certificate).with_connect_timeout(HOUR)).await;
+        let error = refused(
+            ZkBackend::connect(options(&plain).with_tls(certificate).with_connect_timeout(HOUR)).await,
+        );
         assert_says(&error, &[&format!("{plain}: answers in plain text, but this client speaks TLS")]);
         // The right port, with the right certificate and with a wrong one.
         let other = ZooKeeper::builder().tls().start().await;
@@ -128,7 +77,7 @@ async fn a_plain_port_is_refused_at_once_by_a_client_with_tls() {
         ZkBackend::connect(options(&secure).with_tls(certificate)).await.unwrap();
         let wrong = options(&secure).with_tls(other.tls().1.certificate()).with_connect_timeout(LONGER);
         assert_says(
-            &refused(wrong).await,
+            &refused(ZkBackend::connect(wrong).await),
             &[&format!("{secure}: answers with TLS"), "do the certificates match?"],
         );
     })
@@ -142,9 +91,9 @@ async fn the_ports_of_etcd_are_refused_at_once() {
             return;
         }
         let (plain, tls) = tokio::join!(Etcd::start(), Etcd::start_tls());
-        let error = refused(options(&plain.connect_string()).with_connect_timeout(HOUR)).await;
+        let error = refused(connect(plain.connect_string(), HOUR).await);
         assert_says(&error, &[&format!("{}: answers with HTTP/2, which is not ZooKeeper", plain.addr())]);
-        let error = refused(options(&tls.connect_string()).with_connect_timeout(HOUR)).await;
+        let error = refused(connect(tls.connect_string(), HOUR).await);
         assert_says(&error, &[&format!("{}: answers with TLS", tls.addr())]);
     })
     .await;
@@ -158,7 +107,7 @@ async fn a_frozen_server_is_named() {
         }
         let server = ZooKeeper::start().await;
         server.pause();
-        let error = refused(options(&server.connect_string()).with_connect_timeout(SHORT)).await;
+        let error = refused(connect(server.connect_string(), SHORT).await);
         assert_says(&error, &["accepts connections but does not respond"]);
         server.resume();
     })
@@ -179,7 +128,7 @@ async fn a_server_without_a_quorum_is_named() {
             answer.contains("not currently serving requests")
         })
         .await;
-        let error = refused(options(&last.connect_string()).with_connect_timeout(SHORT)).await;
+        let error = refused(connect(last.connect_string(), SHORT).await);
         assert_says(&error, &["does the ensemble have a quorum?"]);
     })
     .await;
@@ -195,7 +144,7 @@ async fn a_server_that_comes_up_is_found() {
         let server = ZooKeeper::start().await;
         server.stop();
         let hosts = format!("{NO_NAME},{}", server.addr());
-        let connecting = tokio::spawn(ZkBackend::connect(options(&hosts).with_connect_timeout(HOUR)));
+        let connecting = tokio::spawn(connect(hosts, HOUR));
         // Long enough to probe both.
         sleep(SHORT).await;
         assert!(!connecting.is_finished());

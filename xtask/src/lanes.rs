@@ -10,8 +10,9 @@ use crate::programs::Program;
 const LANES: usize = 4;
 
 /// The programs that start clusters or use every core. No two of them run at once.
-const HEAVY: [(&str, &str); 6] = [
+const HEAVY: [(&str, &str); 7] = [
     ("zlock-cli", "tests/loss.rs"),
+    ("zlock-cli", "tests/replaced.rs"),
     ("zlock-proof", "src/main.rs"),
     ("zlock-proof", "tests/chaos.rs"),
     ("zlock-tests", "tests/clusters/main.rs"),

@@ -13,8 +13,8 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 /// Starting, the faults, recovering, and the checks.
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// Runs the program; shows all that it says if it finds something.
-async fn chaos(args: &'static [&str]) {
+/// Runs the program, and returns what it says. Shows all of that if it finds something.
+async fn chaos(args: &'static [&str]) -> String {
     let _alone = ONE_AT_A_TIME.lock().await;
     let run =
         move || Command::new(env!("CARGO_BIN_EXE_zlock-proof")).arg("chaos").args(args).output().unwrap();
@@ -22,6 +22,7 @@ async fn chaos(args: &'static [&str]) {
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{text}");
     assert!(text.contains("\n0 violations\n"), "{text}");
+    text
 }
 
 #[tokio::test]
@@ -34,6 +35,7 @@ async fn zookeeper_through_half_a_minute_of_faults() {
 #[tokio::test]
 async fn etcd_through_half_a_minute_of_faults() {
     if have_etcd() && have_strace() {
-        chaos(&["--store", "etcd", "--seconds", "30", "--seed", "117"]).await;
+        let text = chaos(&["--store", "etcd", "--seconds", "30", "--seed", "117"]).await;
+        assert!(text.contains(" batches of "), "no writes left together: {text}");
     }
 }

@@ -57,7 +57,8 @@ struct Batches(Arc<Sent>);
 
 impl Subscriber for Batches {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target() == "zlock_etcd::batch"
+        let is_of_batches = metadata.fields().field("writes").is_some();
+        metadata.is_event() && metadata.target().starts_with("zlock_etcd::") && is_of_batches
     }
 
     fn event(&self, event: &Event<'_>) {

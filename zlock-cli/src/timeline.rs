@@ -293,7 +293,8 @@ mod tests {
 
     #[test]
     fn marks_are_round() {
-        for (end, step_of, text) in [(500, 100, "0.2 s"), (30_000, 5_000, "5 s"), (3_600_000, 50_000, "50 s")]
+        for (end, step_of, text) in
+            [(500, 100, "0.2 s"), (10_000, 2_000, "2 s"), (30_000, 5_000, "5 s"), (3_600_000, 50_000, "50 s")]
         {
             let width = timeline(end).width();
             assert_eq!(step(end, width), step_of, "{end}");

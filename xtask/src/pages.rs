@@ -39,7 +39,7 @@ async function measure(page, width) {
         const cells = table.rows[0].cells, last = cells[cells.length - 1];
         const is_text = getComputedStyle(last).textAlign != 'right';
         const longest = Math.max(...[...table.rows].map(row => row.cells[row.cells.length - 1].textContent.length));
-        if (cells.length > 3 && is_text && longest > 30 && last.offsetWidth < 150) {
+        if (cells.length > 3 && is_text && longest > 30 && last.offsetWidth < 140) {
             say(`the last column of a table is ${last.offsetWidth} px wide`);
         }
     }

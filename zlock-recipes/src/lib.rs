@@ -5,6 +5,7 @@ mod locks;
 mod value;
 
 mod acquire;
+mod barrier;
 pub mod blocking;
 mod client;
 mod guard;
@@ -20,6 +21,7 @@ pub mod queue;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "public with the feature `unstable`")]
 mod queue;
 
+pub use barrier::{Barrier, DoubleBarrier, Entered, Latch};
 pub use client::health::Health;
 pub use client::shutdown::Shutdown;
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};

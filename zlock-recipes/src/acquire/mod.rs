@@ -4,7 +4,7 @@
 //! `handoff.rs` takes them for all local waiters. A request to the store is in `place.rs`.
 
 pub(crate) mod handoff;
-mod place;
+pub(crate) mod place;
 mod request;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +66,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
         return Ok(None);
     }
     let mut place = Place::create(request, Listing::Always).await?;
-    let event = place.first_event(request)?.unwrap_or(Event::Woken);
+    let event = request.checked(place.first_event())?.unwrap_or(Event::Woken);
     let acquisition = Acquisition::new(place.node().id.clone(), Discipline::of(label));
     match acquisition.next(event, place.status()) {
         Step::Granted { promote } => Ok(Some(Grant { granted: place.granted(), promote }.guard(request))),
@@ -90,7 +90,7 @@ async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Re
     let acquisition = Acquisition::new(place.node().id.clone(), Discipline::of(label));
     let mut loss = Loss::default();
     let (mut waited, mut followed) = (false, false);
-    let (mut event, mut awaited) = match place.first_event(request)? {
+    let (mut event, mut awaited) = match request.checked(place.first_event())? {
         Some(event) => (event, None),
         None => match place.follow_number() {
             Some(predecessor) => {

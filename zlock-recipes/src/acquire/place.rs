@@ -92,14 +92,11 @@ impl<'a> Place<'a> {
     }
 
     /// Takes what the create shows of the queue. `None` if that is nothing.
-    pub(crate) fn first_event(&mut self, request: Request<'_>) -> Result<Option<Event>> {
+    pub(crate) fn first_event(&mut self) -> Option<Event> {
         match std::mem::replace(&mut self.created.queue, CreatedQueue::Unlisted) {
-            CreatedQueue::Listed(queue) => {
-                request.check_max(&queue)?;
-                Ok(Some(Event::Listed(queue)))
-            }
-            CreatedQueue::Alone => Ok(Some(Event::Alone)),
-            CreatedQueue::Unlisted => Ok(None),
+            CreatedQueue::Listed(queue) => Some(Event::Listed(queue)),
+            CreatedQueue::Alone => Some(Event::Alone),
+            CreatedQueue::Unlisted => None,
         }
     }
 
@@ -238,7 +235,7 @@ impl<'a> Place<'a> {
     }
 
     /// Waits until the session has ended or the node was deleted. Completes at once from then on.
-    async fn lost(&self, loss: &mut Loss) {
+    pub(crate) async fn lost(&self, loss: &mut Loss) {
         let subscribe = || -> Pin<Box<dyn Future<Output = ()> + Send>> {
             let (mut session, mut deletion) = (self.client.session.clone(), self.created.deletion.clone());
             let epoch = self.created.epoch;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use zlock_core::{Error, ErrorKind, Label, LockPath, Phase, Queue, Result, SessionState};
 
 use crate::client::inner::ClientInner;
-use crate::queue::other_max;
+use crate::queue::{Event, other_max};
 
 /// What to acquire.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,14 @@ impl Request<'_> {
         let mine = if let Label::Permits { max, .. } = self.label { max } else { 0 };
         let message = format!("the maximum is {mine} here, and {other} for the head of the queue");
         Err(Error::new(ErrorKind::PermitLimitMismatch, "acquire").with_path(self.path).with_message(message))
+    }
+
+    /// Refuses what a create shows of the queue as [`check_max`](Self::check_max) does.
+    pub(crate) fn checked(&self, event: Option<Event>) -> Result<Option<Event>> {
+        if let Some(Event::Listed(queue)) = &event {
+            self.check_max(queue)?;
+        }
+        Ok(event)
     }
 
     /// Logs a warning if the calling task already holds the lock: outside the lock's scope it waits for its own release. That can

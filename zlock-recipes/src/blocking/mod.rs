@@ -1,5 +1,6 @@
 //! Blocking versions of all locks, for programs without an async runtime. See `zlock::blocking`.
 
+mod barrier;
 mod client;
 mod driver;
 mod guard;
@@ -11,6 +12,7 @@ mod template;
 mod tests;
 mod value;
 
+pub use self::barrier::{Barrier, DoubleBarrier, Entered, Latch};
 pub use self::client::Client;
 pub use self::guard::{BlockingGuard, DowngradeError, Guard, MultiGuard, WriteGuard};
 pub use self::lock::{InterProcessMutex, LockHandle, MultiLock, PermitRequest, ReadLock, WriteLock};

@@ -1,6 +1,7 @@
 //! The cases, one module for each group. An ID at the beginning of a name refers to that line of the scenarios.
 
 pub mod alone;
+pub mod barriers;
 pub mod cost;
 pub mod downgrade;
 pub mod faults;

@@ -103,7 +103,8 @@ zlock_suite::recipe_suite!(
         succession,
         handoff,
         handed_over,
-        values
+        values,
+        barriers
     ]
 );
 

@@ -68,7 +68,8 @@ zlock_suite::recipe_suite!(
         succession,
         handoff,
         handed_over,
-        values
+        values,
+        barriers
     ]
 );
 

@@ -6,6 +6,7 @@
 pub(crate) mod handoff;
 pub(crate) mod place;
 mod request;
+mod shared;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -59,6 +60,10 @@ pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
 
 async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     let Request { client, path, label, .. } = request;
+    if let Some(max) = request.shared_max {
+        let granted = Box::pin(shared::try_once(request, max)).await?;
+        return Ok(granted.map(|granted| Grant { granted, promote: false }.guard(request)));
+    }
     let queue = client.backend().children(path).await?;
     LastFailure::overcome();
     request.check_max(&queue)?;
@@ -84,6 +89,10 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
 /// Large, so it is boxed: in [`granted`], and by `LockHandle`.
 async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Grant> {
     let Request { path, label, .. } = request;
+    if let Some(max) = request.shared_max {
+        let granted = Box::pin(shared::drive(request, max, progress)).await?;
+        return Ok(Grant { granted, promote: false });
+    }
     let mut place = Place::create(request, Listing::IfNeeded).await?;
     progress(Progress::Queued);
     LastFailure::overcome();

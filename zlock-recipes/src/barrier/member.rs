@@ -74,7 +74,7 @@ impl Meeting {
     fn request(&self, deadline: Option<Instant>) -> Request<'_> {
         let client = self.client.inner();
         let (path, data) = (&self.members, &client.node_data);
-        Request { client, path, label: label(self.n), data, metric_name: None, deadline }
+        Request { client, path, label: label(self.n), shared_max: None, data, metric_name: None, deadline }
     }
 }
 

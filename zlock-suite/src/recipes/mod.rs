@@ -22,6 +22,7 @@ pub mod reentry;
 pub mod revocation;
 pub mod safety;
 pub mod semaphore;
+pub mod shared_max;
 pub mod shutdown;
 pub mod strict;
 pub mod succession;

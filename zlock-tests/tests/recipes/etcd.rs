@@ -70,7 +70,8 @@ zlock_suite::recipe_suite!(
         handoff,
         handed_over,
         values,
-        barriers
+        barriers,
+        shared_max
     ]
 );
 

@@ -104,7 +104,8 @@ zlock_suite::recipe_suite!(
         handoff,
         handed_over,
         values,
-        barriers
+        barriers,
+        shared_max
     ]
 );
 

@@ -98,7 +98,7 @@ pub use zlock_recipes::{
     Barrier, Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DoubleBarrier, DowngradeError,
     DynLock, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Lock, LockContext,
     LockGuard, LockHandle, LockKind, LockTemplate, MAX_NODE_DATA, MultiGuard, MultiLock, Participant,
-    PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown, ValueView,
+    PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots, ValueView,
     ValueWatch, WriteGuard, WriteLock, kind,
 };
 

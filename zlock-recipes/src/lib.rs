@@ -43,5 +43,6 @@ pub use locks::template::{LockKind, LockTemplate};
 pub use place::cohort::Handoff;
 pub use queue::holders;
 pub use release::Release;
+pub use slots::{Slot, Slots};
 pub use value::{CompareAndSet, Counter, CounterFormat, SharedValue, ValueView, ValueWatch};
 pub use view::Freshness;

@@ -5,7 +5,8 @@
 //! 1. the maximum is read,
 //! 2. a listing shows that the permits fit,
 //! 3. the node is relabelled as granted, which a majority of the servers commits,
-//! 4. the maximum still has the version that was read first, so it had it at the moment of the relabel.
+//! 4. a read that shows at least the state of the relabel finds the version that was read first, so the maximum had it at the
+//!    moment of the relabel.
 //!
 //! Nodes before the own one only leave, so what fits in the listing fits at the relabel. If the maximum has changed, the label
 //! is taken back, and the node goes on waiting.
@@ -116,7 +117,7 @@ fn first_event(place: &mut Place<'_>, request: Request<'_>) -> Result<Event> {
 /// Marks the node as granted. Returns `false`, with the maximum that is there now, if that has changed, or if the place is lost.
 async fn settle(place: &mut Place<'_>, max: &Counter, known: &mut Known, loss: &mut Loss) -> Result<bool> {
     place.mark_granted(true, loss).await?;
-    let Some(now) = place.until_answered(|| max.read(), loss).await? else { return Ok(false) };
+    let Some(now) = place.until_answered(|| max.read_seen(), loss).await? else { return Ok(false) };
     let is_unchanged = now.version == known.version;
     if !is_unchanged {
         *known = now;

@@ -7,6 +7,7 @@ mod guard;
 mod lock;
 mod rwlock;
 mod semaphore;
+mod slots;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -18,5 +19,6 @@ pub use self::guard::{BlockingGuard, DowngradeError, Guard, MultiGuard, WriteGua
 pub use self::lock::{InterProcessMutex, LockHandle, MultiLock, PermitRequest, ReadLock, WriteLock};
 pub use self::rwlock::ReadWriteLock;
 pub use self::semaphore::Semaphore;
+pub use self::slots::{Slot, Slots};
 pub use self::template::LockTemplate;
 pub use self::value::{Counter, SharedValue, ValueWatch};

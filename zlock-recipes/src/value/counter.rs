@@ -212,6 +212,11 @@ impl Counter {
         self.saw(self.value.get().await?)
     }
 
+    /// Reads the number, at least as it was when the last request of this session was answered.
+    pub(crate) async fn read_seen(&self) -> Result<Known> {
+        self.saw(self.value.values("get")?.seen_value(self.path()).await?)
+    }
+
     /// Returns the number as this handle last saw it, and reads it if it has not.
     pub(crate) async fn known(&self) -> Result<Known> {
         let known = self.last_seen();

@@ -24,6 +24,7 @@ pub mod safety;
 pub mod semaphore;
 pub mod shared_max;
 pub mod shutdown;
+pub mod slots;
 pub mod strict;
 pub mod succession;
 pub mod sweep;

@@ -70,7 +70,8 @@ zlock_suite::recipe_suite!(
         handed_over,
         values,
         barriers,
-        shared_max
+        shared_max,
+        slots
     ]
 );
 

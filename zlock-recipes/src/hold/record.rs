@@ -5,8 +5,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zlock_core::{
-    DeletionNotice, Error, FencingToken, Label, LockPath, Node, NodeId, NodeName, Result, SessionEvents, Signal,
-    Target,
+    DeletionNotice, Error, FencingToken, Label, LockPath, Node, NodeId, NodeName, Result, SessionEvents,
+    Signal, Target,
 };
 
 use crate::place::granted::{Granted, lost_error, lost_kind, status};

@@ -49,7 +49,9 @@ impl Client {
         let path = LockPath::new(path)?;
         if !(1..=MOST).contains(&n) {
             let message = format!("{n} slots; there must be at least 1 and at most {MOST}");
-            return Err(Error::new(ErrorKind::InvalidArgument, "slots").with_path(&path).with_message(message));
+            return Err(Error::new(ErrorKind::InvalidArgument, "slots")
+                .with_path(&path)
+                .with_message(message));
         }
         let permits = self.semaphore(path.join("holders")?, n)?.permits(1)?;
         let numbers = self.shared_value(path.join("numbers")?)?;
@@ -183,7 +185,6 @@ impl Slot {
     }
 
     /// Returns the guard that holds the number.
-    #[must_use]
     pub fn guard(&self) -> &Guard {
         &self.guard
     }

@@ -9,7 +9,7 @@ use zlock_core::{ErrorKind, LockPath, Result, SessionState};
 use zlock_recipes::{Barrier, DoubleBarrier, Entered};
 
 use crate::case::{LONG, MOMENT};
-use crate::{Call, Case, Process, Side};
+use crate::{Call, Case, Process, Side, sweep};
 
 /// Returns the path of a barrier. Its members leave no node, and what is stored of its rounds is removed after the case.
 fn path(case: &Case<'_>) -> LockPath {
@@ -363,4 +363,22 @@ pub async fn latch_of_another_program_is_closed_while_it_exists(case: &Case<'_>)
     assert!(timeout(MOMENT, &mut waiting).await.is_err(), "went on at a closed latch");
     case.store.remove(case.root(), "latch").await;
     timeout(LONG, waiting).await.expect("it is open").unwrap().unwrap();
+}
+
+/// A member that is dropped after any poll leaves no node, wherever it was: waiting, opening the round, or leaving.
+pub async fn dropped_at_any_await_leaves_no_node(case: &Case<'_>) {
+    let a = case.process().await;
+    sweep("enter and leave a double barrier", async |cut| {
+        let path = case.value(&cut.name());
+        let members = path.join("members").unwrap();
+        case.uses([members.clone()]);
+        let barrier = a.client.double_barrier(&path, 1).unwrap();
+        let done =
+            tokio::spawn(cut.run(async move { barrier.enter().await.unwrap().leave().await.unwrap() }));
+        let done = done.await.unwrap().is_some();
+        case.until_free(&members).await;
+        a.client.barrier(&path, 1).unwrap().wait().await.unwrap();
+        done
+    })
+    .await;
 }

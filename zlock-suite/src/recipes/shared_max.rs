@@ -9,7 +9,7 @@ use zlock_core::{ErrorKind, LockPath, Result};
 use zlock_recipes::{Counter, CounterFormat, Guard, Semaphore};
 
 use crate::case::{LONG, MOMENT};
-use crate::{Call, Case, Process, Side};
+use crate::{Call, Case, Process, Side, sweep};
 
 /// A process with the semaphore and its maximum.
 struct Worker {
@@ -196,4 +196,19 @@ pub async fn dropped_during_the_grant_leaves_no_node(case: &Case<'_>) {
         case.until_free(&path(case)).await;
         a.holds(1).await.release().await.unwrap();
     }
+}
+
+/// An acquisition that is dropped after any poll leaves no node.
+pub async fn dropped_at_any_await_leaves_no_node(case: &Case<'_>) {
+    let (a, b) = (worker(case).await, worker(case).await);
+    a.max.add(1).await.unwrap();
+    sweep("acquire, shared maximum", async |cut| {
+        let workers = a.workers.clone();
+        let done =
+            tokio::spawn(cut.run(async move { workers.acquire(1).await.unwrap() })).await.unwrap().is_some();
+        case.until_free(&path(case)).await;
+        b.holds(1).await.release().await.unwrap();
+        done
+    })
+    .await;
 }

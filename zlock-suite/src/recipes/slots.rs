@@ -8,7 +8,7 @@ use zlock_core::{ErrorKind, LockPath, SessionState};
 use zlock_recipes::{Slot, Slots};
 
 use crate::case::{LONG, MOMENT};
-use crate::{Call, Case, Process, Side};
+use crate::{Call, Case, Process, Side, sweep};
 
 fn path(case: &Case<'_>) -> LockPath {
     let path = case.value("slots");
@@ -122,4 +122,23 @@ pub async fn bad_slots_are_refused(case: &Case<'_>) {
     let error = slots(case, &b, 2).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     slot.release().await.unwrap();
+}
+
+/// A client that is dropped after any poll leaves no node.
+pub async fn dropped_at_any_await_leaves_no_node(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    sweep("acquire a slot", async |cut| {
+        let path = case.value(&cut.name());
+        let holders = path.join("holders").unwrap();
+        case.uses([holders.clone()]);
+        let slots = a.client.slots(&path, 1).unwrap();
+        let done =
+            tokio::spawn(cut.run(async move { slots.acquire().await.unwrap() })).await.unwrap().is_some();
+        case.until_free(&holders).await;
+        let slot = acquired(&b.client.slots(&path, 1).unwrap()).await;
+        assert_eq!(slot.number(), 0);
+        slot.release().await.unwrap();
+        done
+    })
+    .await;
 }

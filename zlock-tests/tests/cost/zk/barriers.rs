@@ -21,7 +21,7 @@ async fn round(members: &[(Client, Barrier)]) {
 
 /// Curator's double barrier takes three requests to enter and at least three to leave, and one more to open.
 #[tokio::test]
-async fn a_member_of_a_round_takes_six_requests_at_most() {
+async fn a_member_of_a_round_takes_seven_requests_at_most() {
     if !have_zookeeper() {
         return;
     }
@@ -41,8 +41,8 @@ async fn a_member_of_a_round_takes_six_requests_at_most() {
             round(&members).await;
         }
         let (requests, writes) = cost(before, meter.counts().await);
-        // A session's first opening takes two more.
-        assert!(requests <= 3 * 6 * ROUNDS + 3 * 2, "{requests} requests in {ROUNDS} rounds");
+        // Six each, but two members may both find that they are enough, and one of them is refused.
+        assert!(requests <= 3 * 7 * ROUNDS, "{requests} requests in {ROUNDS} rounds");
         // A create and a removal each, and the opening.
         assert!(writes <= (3 * 2 + 1) * ROUNDS + 3, "{writes} writes in {ROUNDS} rounds");
         assert!(requests >= 3 * 5 * ROUNDS, "{requests} requests are not all");
@@ -51,7 +51,7 @@ async fn a_member_of_a_round_takes_six_requests_at_most() {
 }
 
 #[tokio::test]
-async fn permits_of_a_shared_maximum_take_two_requests_more() {
+async fn permits_of_a_shared_maximum_take_three_requests_more() {
     if !have_zookeeper() {
         return;
     }
@@ -73,9 +73,9 @@ async fn permits_of_a_shared_maximum_take_two_requests_more() {
             }
             costs.push(cost(before, meter.counts().await));
         }
-        // The relabel and a read.
+        // The relabel, a read, and the listing that the only user of a lock saves, but not after a relabel.
         let (requests, writes) = (costs[1].0 - costs[0].0, costs[1].1 - costs[0].1);
-        assert_eq!((requests, writes), (50 * 2, 50), "{costs:?}");
+        assert_eq!((requests, writes), (50 * 3, 50), "{costs:?}");
     })
     .await;
 }

@@ -13,6 +13,7 @@ mod hold;
 mod place;
 mod release;
 mod report;
+mod slots;
 mod view;
 
 #[cfg(feature = "unstable")]

@@ -215,7 +215,7 @@ impl Semaphore {
     /// Returns a handle that acquires `n` permits. Performs no I/O.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits or more than the maximum.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits or more than the maximum, unless that is shared.
     ///
     /// # Examples
     /// ```
@@ -230,11 +230,16 @@ impl Semaphore {
     /// # }
     /// ```
     pub fn permits(&self, n: u32) -> Result<PermitRequest> {
-        let permits = permits(n, self.max).map_err(|message| invalid(self.path(), message))?;
+        let permits = match self.all.shared_max() {
+            Some(_) if n > 0 => Ok(Permits { n, max: SHARED_MAX }),
+            _ => permits(n, self.max),
+        };
+        let permits = permits.map_err(|message| invalid(self.path(), message))?;
         Ok(self.all.with_kind(permits))
     }
 
-    /// Returns how many permits the semaphore has.
+    /// Returns how many permits the semaphore has. If its maximum is shared, this is the number that the counter's handle has
+    /// last seen, and 0 if it has not seen any.
     ///
     /// # Examples
     /// ```
@@ -248,7 +253,10 @@ impl Semaphore {
     /// ```
     #[must_use]
     pub fn max_permits(&self) -> u32 {
-        self.max
+        match self.all.shared_max().map(Counter::last_seen) {
+            None => self.max,
+            Some(known) => known.map_or(0, |known| known.number.clamp(0, u32::MAX.into()) as u32),
+        }
     }
 
     /// Returns `true` if this client holds any of the permits, anywhere in the process. Performs no I/O.

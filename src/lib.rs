@@ -95,10 +95,11 @@ pub use zlock_core::{
     TextOrFile, Value, Version, with_dedicated_thread,
 };
 pub use zlock_recipes::{
-    Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DowngradeError, DynLock, Freshness, Guard,
-    Handoff, Health, InterProcessMutex, Lock, LockContext, LockGuard, LockHandle, LockKind, LockTemplate,
-    MAX_NODE_DATA, MultiGuard, MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock, Release,
-    Scope, Semaphore, SharedValue, Shutdown, ValueView, ValueWatch, WriteGuard, WriteLock, kind,
+    Barrier, Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DoubleBarrier, DowngradeError,
+    DynLock, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Lock, LockContext,
+    LockGuard, LockHandle, LockKind, LockTemplate, MAX_NODE_DATA, MultiGuard, MultiLock, Participant,
+    PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots,
+    ValueView, ValueWatch, WriteGuard, WriteLock, kind,
 };
 
 /// The contract between locks and stores, for programs that look at a store themselves, as the command `zlock` does: the trait

@@ -61,6 +61,8 @@ fn kind(label: Label) -> String {
         Label::Lock => "exclusive".to_owned(),
         Label::Read => "shared".to_owned(),
         Label::Write => "write".to_owned(),
+        // A maximum that may change is not in the label.
+        Label::Permits { weight, max: 0, .. } => format!("{weight}/shared"),
         Label::Permits { weight, max, .. } => format!("{weight}/{max}"),
         _ => "unknown".to_owned(),
     }

@@ -5,6 +5,7 @@ mod locks;
 mod value;
 
 mod acquire;
+mod barrier;
 pub mod blocking;
 mod client;
 mod guard;
@@ -12,6 +13,7 @@ mod hold;
 mod place;
 mod release;
 mod report;
+mod slots;
 mod view;
 
 #[cfg(feature = "unstable")]
@@ -20,6 +22,7 @@ pub mod queue;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "public with the feature `unstable`")]
 mod queue;
 
+pub use barrier::{Barrier, DoubleBarrier, Entered, Latch};
 pub use client::health::Health;
 pub use client::shutdown::Shutdown;
 pub use client::{Client, ClientBuilder, MAX_NODE_DATA};
@@ -41,5 +44,6 @@ pub use locks::template::{LockKind, LockTemplate};
 pub use place::cohort::Handoff;
 pub use queue::holders;
 pub use release::Release;
+pub use slots::{Slot, Slots};
 pub use value::{CompareAndSet, Counter, CounterFormat, SharedValue, ValueView, ValueWatch};
 pub use view::Freshness;

@@ -24,6 +24,8 @@ pages! {
     losing: "losing.md";
     shared_value: "shared-value.md";
     counters: "counters.md";
+    barriers: "barriers.md";
+    slots: "slots.md";
     mem: "mem.md";
     zookeeper: "zookeeper.md";
     etcd: "etcd.md";

@@ -16,7 +16,7 @@ pub enum Label {
     Permits {
         /// The number of permits that this node takes.
         weight: u32,
-        /// The maximum that this node's client uses for the semaphore.
+        /// The maximum that this node's client uses for the semaphore. 0 if it is a value that may change.
         max: u32,
         /// Whether the permits were granted. A holder sets it by a relabel, which notifies the node behind it.
         granted: bool,

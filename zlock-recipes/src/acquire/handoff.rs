@@ -222,8 +222,15 @@ async fn acquire_place(
     leftover: &Leftover<'_>,
     pauses: &mut Pauses,
 ) {
-    let request =
-        Request { client, path: cohort.path(), label: Label::Lock, data, metric_name: None, deadline: None };
+    let request = Request {
+        client,
+        path: cohort.path(),
+        label: Label::Lock,
+        shared_max: None,
+        data,
+        metric_name: None,
+        deadline: None,
+    };
     let progress = |progress| match progress {
         Progress::Queued => cohort.set_queued(true),
         Progress::Waiting => leftover.give_up(),

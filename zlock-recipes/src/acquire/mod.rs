@@ -4,8 +4,9 @@
 //! `handoff.rs` takes them for all local waiters. A request to the store is in `place.rs`.
 
 pub(crate) mod handoff;
-mod place;
+pub(crate) mod place;
 mod request;
+mod shared;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -59,6 +60,10 @@ pub(crate) async fn try_acquire(request: Request<'_>) -> Result<Option<Guard>> {
 
 async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
     let Request { client, path, label, .. } = request;
+    if let Some(max) = request.shared_max {
+        let granted = Box::pin(shared::try_once(request, max)).await?;
+        return Ok(granted.map(|granted| Grant { granted, promote: false }.guard(request)));
+    }
     let queue = client.backend().children(path).await?;
     LastFailure::overcome();
     request.check_max(&queue)?;
@@ -66,7 +71,7 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
         return Ok(None);
     }
     let mut place = Place::create(request, Listing::Always).await?;
-    let event = place.first_event(request)?.unwrap_or(Event::Woken);
+    let event = request.checked(place.first_event())?.unwrap_or(Event::Woken);
     let acquisition = Acquisition::new(place.node().id.clone(), Discipline::of(label));
     match acquisition.next(event, place.status()) {
         Step::Granted { promote } => Ok(Some(Grant { granted: place.granted(), promote }.guard(request))),
@@ -84,13 +89,17 @@ async fn try_once(request: Request<'_>) -> Result<Option<Guard>> {
 /// Large, so it is boxed: in [`granted`], and by `LockHandle`.
 async fn drive(request: Request<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Grant> {
     let Request { path, label, .. } = request;
+    if let Some(max) = request.shared_max {
+        let granted = Box::pin(shared::drive(request, max, progress)).await?;
+        return Ok(Grant { granted, promote: false });
+    }
     let mut place = Place::create(request, Listing::IfNeeded).await?;
     progress(Progress::Queued);
     LastFailure::overcome();
     let acquisition = Acquisition::new(place.node().id.clone(), Discipline::of(label));
     let mut loss = Loss::default();
     let (mut waited, mut followed) = (false, false);
-    let (mut event, mut awaited) = match place.first_event(request)? {
+    let (mut event, mut awaited) = match request.checked(place.first_event())? {
         Some(event) => (event, None),
         None => match place.follow_number() {
             Some(predecessor) => {

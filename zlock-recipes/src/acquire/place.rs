@@ -92,14 +92,11 @@ impl<'a> Place<'a> {
     }
 
     /// Takes what the create shows of the queue. `None` if that is nothing.
-    pub(crate) fn first_event(&mut self, request: Request<'_>) -> Result<Option<Event>> {
+    pub(crate) fn first_event(&mut self) -> Option<Event> {
         match std::mem::replace(&mut self.created.queue, CreatedQueue::Unlisted) {
-            CreatedQueue::Listed(queue) => {
-                request.check_max(&queue)?;
-                Ok(Some(Event::Listed(queue)))
-            }
-            CreatedQueue::Alone => Ok(Some(Event::Alone)),
-            CreatedQueue::Unlisted => Ok(None),
+            CreatedQueue::Listed(queue) => Some(Event::Listed(queue)),
+            CreatedQueue::Alone => Some(Event::Alone),
+            CreatedQueue::Unlisted => None,
         }
     }
 
@@ -111,18 +108,31 @@ impl<'a> Place<'a> {
     /// connection must not hide the loss.
     ///
     /// An outage that the session survives must not fail a queued acquisition, so a request that got no answer is sent again,
-    /// after a pause and with a connection. All of them only read.
+    /// after a pause and with a connection.
     pub(crate) async fn ask_until_answered(
         &self,
         step: Step,
         loss: &mut Loss,
     ) -> Result<(Event, Option<Awaited>)> {
+        let answered = self.until_answered(|| self.ask(&step), loss).await?;
+        Ok(answered.unwrap_or((Event::Woken, None)))
+    }
+
+    /// Sends a request until it is answered. `None` if the place is lost meanwhile.
+    pub(crate) async fn until_answered<T, F>(
+        &self,
+        mut ask: impl FnMut() -> F,
+        loss: &mut Loss,
+    ) -> Result<Option<T>>
+    where
+        F: Future<Output = Result<T>>,
+    {
         let session = &self.client.session;
         let answered = async {
             let mut pauses = Pauses::default();
             loop {
                 connected(session).await;
-                match self.ask(&step).await {
+                match ask().await {
                     // Boxed, because it is rarely needed.
                     Err(e) => Box::pin(pauses.after(e, self.cleanup.path, session)).await?,
                     answered => return answered,
@@ -131,9 +141,21 @@ impl<'a> Place<'a> {
         };
         tokio::select! {
             biased;
-            () = self.lost(loss) => Ok((Event::Woken, None)),
-            answered = answered => answered,
+            () = self.lost(loss) => Ok(None),
+            answered = answered => answered.map(Some),
         }
+    }
+
+    /// Gives the node of permits the label of a holder, or takes it back. Does nothing if the place is lost.
+    pub(crate) async fn mark_granted(&mut self, granted: bool, loss: &mut Loss) -> Result<()> {
+        let (backend, path, node) = (self.client.backend(), self.cleanup.path, &self.created.node);
+        let Label::Permits { weight, max, .. } = node.label else { return Ok(()) };
+        let label = Label::Permits { weight, max, granted };
+        if let Some(node) = self.until_answered(|| backend.relabel(path, node, label), loss).await? {
+            self.cleanup.target = Target::Node(node.clone());
+            self.created.node = node;
+        }
+        Ok(())
     }
 
     /// Carries out a step that asks the store.
@@ -238,7 +260,7 @@ impl<'a> Place<'a> {
     }
 
     /// Waits until the session has ended or the node was deleted. Completes at once from then on.
-    async fn lost(&self, loss: &mut Loss) {
+    pub(crate) async fn lost(&self, loss: &mut Loss) {
         let subscribe = || -> Pin<Box<dyn Future<Output = ()> + Send>> {
             let (mut session, mut deletion) = (self.client.session.clone(), self.created.deletion.clone());
             let epoch = self.created.epoch;

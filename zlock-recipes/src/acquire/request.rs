@@ -6,7 +6,8 @@ use tokio::time::Instant;
 use zlock_core::{Error, ErrorKind, Label, LockPath, Phase, Queue, Result, SessionState};
 
 use crate::client::inner::ClientInner;
-use crate::queue::other_max;
+use crate::queue::{Event, SHARED_MAX, other_max};
+use crate::value::Counter;
 
 /// What to acquire.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +15,8 @@ pub(crate) struct Request<'a> {
     pub(crate) client: &'a Arc<ClientInner>,
     pub(crate) path: &'a LockPath,
     pub(crate) label: Label,
+    /// The maximum of a semaphore, if it is a value that may change.
+    pub(crate) shared_max: Option<&'a Counter>,
     pub(crate) data: &'a Arc<[u8]>,
     /// The lock's name in measurements.
     pub(crate) metric_name: Option<&'a Arc<str>>,
@@ -35,8 +38,20 @@ impl Request<'_> {
     pub(crate) fn check_max(&self, queue: &Queue) -> Result<()> {
         let Some(other) = other_max(queue, self.label) else { return Ok(()) };
         let mine = if let Label::Permits { max, .. } = self.label { max } else { 0 };
+        let [mine, other] = [mine, other].map(|max| match max {
+            SHARED_MAX => "shared".to_owned(),
+            max => max.to_string(),
+        });
         let message = format!("the maximum is {mine} here, and {other} for the head of the queue");
         Err(Error::new(ErrorKind::PermitLimitMismatch, "acquire").with_path(self.path).with_message(message))
+    }
+
+    /// Refuses what a create shows of the queue as [`check_max`](Self::check_max) does.
+    pub(crate) fn checked(&self, event: Option<Event>) -> Result<Option<Event>> {
+        if let Some(Event::Listed(queue)) = &event {
+            self.check_max(queue)?;
+        }
+        Ok(event)
     }
 
     /// Logs a warning if the calling task already holds the lock: outside the lock's scope it waits for its own release. That can

@@ -9,6 +9,7 @@ use super::client::Client;
 use super::driver::Driver;
 use super::guard::Guard;
 use super::lock::{LockHandle, PermitRequest};
+use super::value::Counter;
 use crate::Participant;
 
 /// A number of permits shared by threads of many processes. The blocking version of [`zlock::Semaphore`](crate::Semaphore).
@@ -48,6 +49,31 @@ impl Client {
     /// ```
     pub fn semaphore(&self, path: impl AsRef<str>, max: u32) -> Result<Semaphore> {
         let semaphore = self.as_async().semaphore(path, max)?;
+        Ok(Semaphore { semaphore, driver: self.driver().clone() })
+    }
+}
+
+impl Client {
+    /// Returns a handle to the semaphore whose maximum is the number of a counter, as
+    /// [`zlock::Client::semaphore_with_shared_max`](crate::Client::semaphore_with_shared_max) does.
+    ///
+    /// # Errors
+    /// Those of [`zlock::Client::semaphore_with_shared_max`](crate::Client::semaphore_with_shared_max).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// let max = client.counter("/app/max-workers")?;
+    /// max.add(10)?;
+    /// let guard = client.semaphore_with_shared_max("/app/workers", &max)?.acquire(3)?;
+    /// guard.release()?;
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore_with_shared_max(&self, path: impl AsRef<str>, max: &Counter) -> Result<Semaphore> {
+        let semaphore = self.as_async().semaphore_with_shared_max(path, max.as_async())?;
         Ok(Semaphore { semaphore, driver: self.driver().clone() })
     }
 }

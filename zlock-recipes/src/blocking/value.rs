@@ -252,6 +252,10 @@ pub struct Counter {
 }
 
 impl Counter {
+    pub(super) fn as_async(&self) -> &crate::Counter {
+        &self.counter
+    }
+
     /// Sets how the number is stored, as [`zlock::Counter::with_format`](crate::Counter::with_format) does.
     #[must_use]
     pub fn with_format(mut self, format: CounterFormat) -> Self {

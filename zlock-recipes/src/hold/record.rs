@@ -5,8 +5,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zlock_core::{
-    DeletionNotice, Error, FencingToken, Label, LockPath, Node, NodeName, Result, SessionEvents, Signal,
-    Target,
+    DeletionNotice, Error, FencingToken, Label, LockPath, Node, NodeId, NodeName, Result, SessionEvents,
+    Signal, Target,
 };
 
 use crate::place::granted::{Granted, lost_error, lost_kind, status};
@@ -101,6 +101,11 @@ impl HoldRecord {
     /// Returns the node's name as last reported by the store.
     pub(crate) fn node(&self) -> NodeName {
         self.state().node.name.clone()
+    }
+
+    /// Returns the ID of the node, which no relabel changes.
+    pub(crate) fn node_id(&self) -> NodeId {
+        self.state().node.id.clone()
     }
 
     /// Returns the node as last reported by the store, for a delete. A relabel of unknown outcome starts from this node, and

@@ -21,6 +21,7 @@ use crate::locks::kind::Kind;
 use crate::locks::participants::{Participant, participants};
 use crate::place::cohort::Handoff;
 use crate::report::{self, Wait};
+use crate::value::Counter;
 
 /// An acquisition under way. Boxed, because users' futures contain it, and futures that nest locks contain several.
 type Acquiring<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -38,6 +39,8 @@ pub struct LockHandle<K> {
     handoff: Option<Handoff>,
     /// The lock's name in measurements.
     metric_name: Option<Arc<str>>,
+    /// The maximum of permits, if it is a value that may change.
+    shared_max: Option<Counter>,
     kind: K,
 }
 
@@ -45,7 +48,15 @@ impl<K: Kind> LockHandle<K> {
     pub(crate) fn of_kind(client: &Client, path: impl AsRef<str>, kind: K) -> Result<Self> {
         let path = LockPath::new(path)?;
         let node_data = client.inner().node_data.clone();
-        Ok(LockHandle { client: client.clone(), path, node_data, handoff: None, metric_name: None, kind })
+        Ok(LockHandle {
+            client: client.clone(),
+            path,
+            node_data,
+            handoff: None,
+            metric_name: None,
+            shared_max: None,
+            kind,
+        })
     }
 
     /// Returns a handle to the same path with another kind of lock.
@@ -56,6 +67,7 @@ impl<K: Kind> LockHandle<K> {
             node_data: self.node_data.clone(),
             handoff: self.handoff,
             metric_name: self.metric_name.clone(),
+            shared_max: self.shared_max.clone(),
             kind,
         }
     }
@@ -67,6 +79,16 @@ impl<K: Kind> LockHandle<K> {
 
     pub(crate) fn set_metric_name(&mut self, name: Option<Arc<str>>) {
         self.metric_name = name;
+    }
+
+    /// Sets the maximum of a handle whose kind is known to be permits.
+    pub(crate) fn set_shared_max(&mut self, max: Counter) {
+        self.shared_max = Some(max);
+    }
+
+    /// Returns the maximum of permits, if it is a value that may change.
+    pub(crate) fn shared_max(&self) -> Option<&Counter> {
+        self.shared_max.as_ref()
     }
 
     /// Sets the hand-off of a handle whose kind is known to be a mutex.
@@ -418,7 +440,8 @@ impl<K: Kind> LockHandle<K> {
     fn request(&self) -> Request<'_> {
         let (client, label, metric_name) =
             (self.client.inner(), self.kind.label(), self.metric_name.as_ref());
-        Request { client, path: &self.path, label, data: &self.node_data, metric_name, deadline: None }
+        let (path, data, shared_max) = (&self.path, &self.node_data, self.shared_max.as_ref());
+        Request { client, path, label, shared_max, data, metric_name, deadline: None }
     }
 
     /// Begins the report of an acquisition.

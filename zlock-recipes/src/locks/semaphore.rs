@@ -10,6 +10,8 @@ use crate::guard::Guard;
 use crate::locks::handle::LockHandle;
 use crate::locks::kind::Permits;
 use crate::locks::participants::Participant;
+use crate::queue::SHARED_MAX;
+use crate::value::Counter;
 
 /// A number of permits that processes share. An acquisition takes some of them, all at once or none. Requests are
 /// served in the order in which they were made, so large requests are not starved by smaller ones.
@@ -18,7 +20,8 @@ use crate::locks::participants::Participant;
 /// guard may be moved to another task and released there. A semaphore is not reentrant: an acquisition inside the scope
 /// of held permits takes further permits, and waits for itself if there are not enough.
 ///
-/// All clients must use the same maximum for a path. Curator's semaphore arranges its nodes differently, so the two must
+/// All clients must use the same maximum for a path; one that may change is a counter
+/// ([`Client::semaphore_with_shared_max`]). Curator's semaphore arranges its nodes differently, so the two must
 /// not share a path. Do not use a mutex or a read/write lock on a semaphore's path either: it waits for all nodes ahead of
 /// it and blocks all nodes behind it, which is safe but useless.
 ///
@@ -72,6 +75,54 @@ impl Client {
             return Err(invalid(all.path(), "the maximum is 0 permits; it must be at least 1".into()));
         }
         Ok(Semaphore { all, max })
+    }
+}
+
+impl Client {
+    /// Returns a handle to the semaphore of this path whose maximum is the number of a counter, which may change at any time.
+    /// Performs no I/O.
+    ///
+    /// A raised maximum wakes waiters. A lowered one takes permits from nobody: permits are granted again when enough holders
+    /// have released theirs. None are granted by a maximum that was changed before the grant. A counter that does not exist, or is
+    /// negative, means no permits. A request for more permits than there are waits until there are as many.
+    ///
+    /// All clients of the path must use the same counter. One with a maximum of its own is refused, and so is this one if the
+    /// head of the queue has one ([`PermitLimitMismatch`](ErrorKind::PermitLimitMismatch)). Curator's `SharedCount` has
+    /// the format [`Int`](crate::CounterFormat::Int).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`]; [`ErrorKind::InvalidArgument`] if the counter is at the semaphore's path or below it, or if
+    /// it is another client's.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let max = client.counter("/app/max-workers")?;
+    /// let workers = client.semaphore_with_shared_max("/app/workers", &max)?;
+    /// assert!(workers.try_acquire(1).await?.is_none());
+    /// max.add(2).await?; // by an operator, say
+    /// let permits = workers.acquire(2).await?;
+    /// permits.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore_with_shared_max(&self, path: impl AsRef<str>, max: &Counter) -> Result<Semaphore> {
+        let mut all = LockHandle::of_kind(self, path, Permits { n: 1, max: SHARED_MAX })?;
+        let value = max.path();
+        let below = value.as_str().strip_prefix(all.path().as_str());
+        if below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return Err(invalid(
+                all.path(),
+                format!("its maximum is at {value}; it must not be at its path or below"),
+            ));
+        }
+        if !max.is_of(self) {
+            return Err(invalid(all.path(), format!("its maximum at {value} belongs to another client")));
+        }
+        all.set_shared_max(max.clone());
+        Ok(Semaphore { all, max: SHARED_MAX })
     }
 }
 
@@ -164,7 +215,7 @@ impl Semaphore {
     /// Returns a handle that acquires `n` permits. Performs no I/O.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits or more than the maximum.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for 0 permits or more than the maximum, unless that is shared.
     ///
     /// # Examples
     /// ```
@@ -179,11 +230,16 @@ impl Semaphore {
     /// # }
     /// ```
     pub fn permits(&self, n: u32) -> Result<PermitRequest> {
-        let permits = permits(n, self.max).map_err(|message| invalid(self.path(), message))?;
+        let permits = match self.all.shared_max() {
+            Some(_) if n > 0 => Ok(Permits { n, max: SHARED_MAX }),
+            _ => permits(n, self.max),
+        };
+        let permits = permits.map_err(|message| invalid(self.path(), message))?;
         Ok(self.all.with_kind(permits))
     }
 
-    /// Returns how many permits the semaphore has.
+    /// Returns how many permits the semaphore has. If its maximum is shared, this is the number that the counter's handle has
+    /// last seen, and 0 if it has not seen any.
     ///
     /// # Examples
     /// ```
@@ -197,7 +253,10 @@ impl Semaphore {
     /// ```
     #[must_use]
     pub fn max_permits(&self) -> u32 {
-        self.max
+        match self.all.shared_max().map(Counter::last_seen) {
+            None => self.max,
+            Some(known) => known.map_or(0, |known| known.number.clamp(0, u32::MAX.into()) as u32),
+        }
     }
 
     /// Returns `true` if this client holds any of the permits, anywhere in the process. Performs no I/O.

@@ -14,7 +14,15 @@ pub enum Discipline {
         /// The maximum number of permits.
         max: u32,
     },
+    /// As `Permits`, with a maximum that may change (semaphore with a shared maximum).
+    SharedPermits {
+        /// The maximum number of permits. `None` if it is not known: then the holders are those that are labelled so.
+        max: Option<u64>,
+    },
 }
+
+/// The maximum in the label of permits whose maximum is a value that may change.
+pub const SHARED_MAX: u32 = 0;
 
 /// The state of a node in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +46,7 @@ impl Discipline {
     pub fn of(label: Label) -> Self {
         match label {
             Label::Read => Discipline::Shared,
+            Label::Permits { max: SHARED_MAX, .. } => Discipline::SharedPermits { max: None },
             Label::Permits { max, .. } => Discipline::Permits { max },
             // A label that this version does not know excludes all nodes behind it.
             _ => Discipline::Exclusive,
@@ -50,6 +59,9 @@ impl Discipline {
 /// The watch-your-predecessor queue is ZooKeeper's lock recipe; the nearest-writer rule is its shared lock.
 #[must_use]
 pub fn judge(queue: &Queue, me: &NodeId, discipline: Discipline) -> Verdict {
+    if let Discipline::SharedPermits { max } = discipline {
+        return judge_shared(queue, me, max);
+    }
     let predecessor = match queue.predecessor(me) {
         Predecessor::NotQueued => return Verdict::NodeDeleted,
         Predecessor::Head { followed } => return Verdict::Held { followed },
@@ -77,6 +89,41 @@ pub fn judge(queue: &Queue, me: &NodeId, discipline: Discipline) -> Verdict {
     }
 }
 
+/// The head of the queue may have to wait, too: until the maximum is raised. Holders are labelled as such before they hold, so
+/// the first waiter is behind one of them, even if more hold than there are permits by now.
+fn judge_shared(queue: &Queue, me: &NodeId, max: Option<u64>) -> Verdict {
+    let Some(place) = queue.position(me) else { return Verdict::NodeDeleted };
+    let (before, node) = (&queue[..place], &queue[place]);
+    let holds = match max {
+        Some(max) => weigh_shared(&queue[..=place]) <= max,
+        None => is_granted(node),
+    };
+    match before.last() {
+        _ if holds => Verdict::Held { followed: place + 1 < queue.len() },
+        Some(predecessor) if !is_granted(predecessor) => Verdict::WaitFor(predecessor.clone()),
+        _ => Verdict::WaitForAny,
+    }
+}
+
+/// Returns `true` if this many permits of a semaphore with a shared maximum are free behind the queue.
+#[must_use]
+pub fn fits(queue: &Queue, weight: u32, max: u64) -> bool {
+    weigh_shared(queue).saturating_add(weight.into()) <= max
+}
+
+fn is_granted(node: &Node) -> bool {
+    matches!(node.label, Label::Permits { granted: true, .. })
+}
+
+/// A node that is no permit of such a semaphore excludes all nodes behind it.
+fn weigh_shared(nodes: &[Node]) -> u64 {
+    let weight = |node: &Node| match node.label {
+        Label::Permits { weight, max: SHARED_MAX, .. } => weight.into(),
+        _ => u64::MAX,
+    };
+    nodes.iter().map(weight).fold(0, u64::saturating_add)
+}
+
 /// Returns the nodes of a queue that hold the lock, in order. The queue may be that of any kind of lock. Without a node, there
 /// is no holder.
 ///
@@ -97,6 +144,8 @@ pub fn would_hold(queue: &Queue, label: Label) -> bool {
             let mine = if let Label::Permits { weight, .. } = label { weight.into() } else { 0 };
             weigh(queue, max) + mine <= u64::from(max)
         }
+        // Only with the maximum, as `fits` does.
+        Discipline::SharedPermits { .. } => false,
     }
 }
 
@@ -215,6 +264,52 @@ mod tests {
             let queue = queue(kinds);
             assert!(holders(&queue).eq(queue.iter().take(expected)), "{kinds}");
         }
+    }
+
+    /// `HELD` and `PERM` nodes of a semaphore with a shared maximum, by their weights: negative ones wait.
+    fn shared(weights: &[i64]) -> Queue {
+        let name = |(&weight, at): (&i64, usize)| {
+            let (marker, n) = (if weight < 0 { "__PERM__" } else { "__HELD__" }, weight.abs());
+            format!("_c_0000000{at}-0000-0000-0000-000000000000-{marker}{n}of0__{at:010}")
+        };
+        Queue::of_names(weights.iter().zip(1..).map(name))
+    }
+
+    #[test]
+    fn a_shared_maximum_counts_as_it_is_known() {
+        for (weights, max, expected) in [
+            (&[-1][..], 1, "H"),
+            // The head waits, too.
+            (&[-1], 0, "-"),
+            (&[-3, -1], 2, "-1"),
+            (&[2, -1], 3, "hH"),
+            (&[2, -2, -1], 3, "h-2"),
+            // More hold than there are permits by now. The first waiter waits for any of them.
+            (&[1, 1, 1, 1, -1, -1], 2, "hh22-5"),
+            (&[1, -1], 2, "hH"),
+        ] {
+            let queue = shared(weights);
+            let verdict = |node: &Node| judge(&queue, &node.id, Discipline::SharedPermits { max: Some(max) });
+            let verdicts: String = queue
+                .iter()
+                .map(|node| match verdict(node) {
+                    Verdict::Held { followed: false } => "H".to_owned(),
+                    Verdict::Held { followed: true } => "h".to_owned(),
+                    Verdict::WaitForAny if is_granted(node) => "2".to_owned(),
+                    Verdict::WaitForAny => "-".to_owned(),
+                    Verdict::WaitFor(before) => (queue.position(&before.id).unwrap() + 1).to_string(),
+                    Verdict::NodeDeleted => unreachable!(),
+                })
+                .collect();
+            assert_eq!(verdicts, expected, "{weights:?} of {max}");
+        }
+        let over = shared(&[1, 1, 1, -1]);
+        assert_eq!(holders(&over).count(), 3);
+        assert!(fits(&over, 1, 5) && !fits(&over, 2, 5));
+        let fixed = Label::Permits { weight: 1, max: 5, granted: false };
+        let mine = Label::Permits { weight: 1, max: SHARED_MAX, granted: false };
+        assert_eq!((other_max(&over, fixed), other_max(&over, mine)), (Some(SHARED_MAX), None));
+        assert!(!fits(&queue("W"), 1, u64::MAX - 1));
     }
 
     #[test]

@@ -8,5 +8,5 @@ mod judge;
 mod local;
 
 pub use acquisition::{Acquisition, Event, Status, Step};
-pub use judge::{Discipline, Verdict, holders, judge, other_max, would_hold};
+pub use judge::{Discipline, SHARED_MAX, Verdict, fits, holders, judge, other_max, would_hold};
 pub use local::{Arrival, Bounds, LocalQueue, Offer, Task};

@@ -8,6 +8,7 @@ use zlock_core::{Error, ErrorKind, LockPath, Result, Value, Version};
 
 use super::format::CounterFormat;
 use super::shared_value::{CompareAndSet, SharedValue};
+use super::watch::ValueWatch;
 use crate::client::Client;
 
 impl Client {
@@ -51,9 +52,9 @@ pub struct Counter {
 
 /// A number, and the version of its value; `None` if the value does not exist.
 #[derive(Clone, Copy, Debug)]
-struct Known {
-    number: i64,
-    version: Option<Version>,
+pub(crate) struct Known {
+    pub(crate) number: i64,
+    pub(crate) version: Option<Version>,
 }
 
 impl Counter {
@@ -116,8 +117,7 @@ impl Counter {
     /// # }
     /// ```
     pub async fn get(&self) -> Result<i64> {
-        let now = self.value.get().await?;
-        self.saw(now).map(|known| known.number)
+        self.read().await.map(|known| known.number)
     }
 
     /// Adds `n`, which may be negative, and returns the number after that: exactly the result of this addition.
@@ -186,7 +186,7 @@ impl Counter {
         let mut is_current = cached.is_none();
         let mut now = match cached {
             Some(known) => known,
-            None => self.saw(self.value.get().await?)?,
+            None => self.read().await?,
         };
         loop {
             let sum = now.number.checked_add(n).and_then(|sum| Some((sum, self.format.write(sum)?)));
@@ -194,7 +194,7 @@ impl Counter {
                 if is_current {
                     return Err(self.overflow(now.number, n));
                 }
-                (now, is_current) = (self.saw(self.value.get().await?)?, true);
+                (now, is_current) = (self.read().await?, true);
                 continue;
             };
             match self.value.compare_and_set(now.version, data).await? {
@@ -207,8 +207,42 @@ impl Counter {
         }
     }
 
+    /// Reads the number and its version.
+    pub(crate) async fn read(&self) -> Result<Known> {
+        self.saw(self.value.get().await?)
+    }
+
+    /// Reads the number, at least as it was when the last request of this session was answered.
+    pub(crate) async fn read_seen(&self) -> Result<Known> {
+        self.saw(self.value.values("get")?.seen_value(self.path()).await?)
+    }
+
+    /// Returns the number as this handle last saw it, and reads it if it has not.
+    pub(crate) async fn known(&self) -> Result<Known> {
+        let known = self.last_seen();
+        match known {
+            Some(known) => Ok(known),
+            None => self.read().await,
+        }
+    }
+
+    /// Returns the number as this handle last saw it. Performs no I/O.
+    pub(crate) fn last_seen(&self) -> Option<Known> {
+        *self.last()
+    }
+
+    /// Returns a view of the number's value.
+    pub(crate) fn watch(&self) -> ValueWatch {
+        self.value.watch()
+    }
+
+    /// Returns `true` if the counter is in the session of this client.
+    pub(crate) fn is_of(&self, client: &Client) -> bool {
+        self.value.client.inner().session.is_same(&client.inner().session)
+    }
+
     /// Remembers a value that was read.
-    fn saw(&self, value: Option<Value>) -> Result<Known> {
+    pub(crate) fn saw(&self, value: Option<Value>) -> Result<Known> {
         let known = match value {
             None => Known { number: 0, version: None },
             Some(value) => {

@@ -6,6 +6,7 @@ mod shared_value;
 mod watch;
 
 pub use counter::Counter;
+pub(crate) use counter::Known;
 pub use format::CounterFormat;
 pub use shared_value::{CompareAndSet, SharedValue};
 pub use watch::{ValueView, ValueWatch};

@@ -1,6 +1,7 @@
 //! The cases, one module for each group. An ID at the beginning of a name refers to that line of the scenarios.
 
 pub mod alone;
+pub mod barriers;
 pub mod cost;
 pub mod downgrade;
 pub mod faults;
@@ -21,7 +22,9 @@ pub mod reentry;
 pub mod revocation;
 pub mod safety;
 pub mod semaphore;
+pub mod shared_max;
 pub mod shutdown;
+pub mod slots;
 pub mod strict;
 pub mod succession;
 pub mod sweep;

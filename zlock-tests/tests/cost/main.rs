@@ -6,12 +6,14 @@ mod mem {
     mod values;
 }
 mod zk {
+    mod barriers;
     mod many;
     mod requests;
     mod values;
 }
 #[cfg(feature = "etcd")]
 mod etcd {
+    mod barriers;
     mod requests;
     mod values;
 }

@@ -1,6 +1,7 @@
 //! Other libraries and programs on the same paths.
 
 mod zk {
+    mod barriers;
     mod mixed;
     mod peer;
     mod peers;

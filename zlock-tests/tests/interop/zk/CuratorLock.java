@@ -18,9 +18,12 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.barriers.DistributedBarrier;
+import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.Revoker;
+import org.apache.curator.framework.recipes.shared.SharedCount;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 public class CuratorLock {
@@ -75,6 +78,23 @@ public class CuratorLock {
                         crowd(mutex, line.split(" "));
                         answers.println("done");
                         break;
+                    case "maximum":
+                        maximum(client, args[2] + "-max", Integer.parseInt(command[1]));
+                        answers.println("set");
+                        break;
+                    case "barrier":
+                        DistributedBarrier barrier = new DistributedBarrier(client, args[2] + "-barrier");
+                        if (command[1].equals("set")) {
+                            barrier.setBarrier();
+                        } else {
+                            barrier.removeBarrier();
+                        }
+                        answers.println("done");
+                        break;
+                    case "rounds":
+                        rounds(client, args[2] + "-double", Integer.parseInt(command[1]), Integer.parseInt(command[2]));
+                        answers.println("done");
+                        break;
                     default:
                         throw new IllegalArgumentException(line);
                 }
@@ -82,6 +102,33 @@ public class CuratorLock {
         }
         client.close();
         System.exit(0);
+    }
+
+    private static void maximum(CuratorFramework client, String path, int maximum) throws Exception {
+        try (SharedCount count = new SharedCount(client, path, 0)) {
+            count.start();
+            count.setCount(maximum);
+        }
+    }
+
+    /** Members that enter and leave a double barrier this often. All of them leave before any enters again. */
+    private static void rounds(CuratorFramework client, String path, int rounds, int members) throws Exception {
+        ExecutorService threads = Executors.newCachedThreadPool();
+        for (int round = 0; round < rounds; round++) {
+            List<Future<Void>> entered = new ArrayList<>();
+            for (int i = 0; i < members; i++) {
+                entered.add(threads.submit(() -> {
+                    DistributedDoubleBarrier barrier = new DistributedDoubleBarrier(client, path, members);
+                    barrier.enter();
+                    barrier.leave();
+                    return null;
+                }));
+            }
+            for (Future<Void> member : entered) {
+                member.get();
+            }
+        }
+        threads.shutdown();
     }
 
     private static void count(InterProcessMutex mutex, int times, Path file) throws Exception {

@@ -1,0 +1,215 @@
+//! A member of a barrier, from its arrival until a round has counted it.
+
+use std::fmt;
+
+use tokio::time::{Instant, timeout_at};
+use zlock_core::{
+    Error, ErrorKind, LastFailure, LockPath, NodeId, Queue, Result, Value, Version, WriteOutcome,
+};
+
+use super::rounds::{Round, Rounds, label};
+use crate::acquire::Request;
+use crate::acquire::place::{Listing, Loss, Place};
+use crate::client::Client;
+use crate::place::granted::lost_error;
+use crate::place::pauses::{Pauses, connected};
+use crate::queue::{Event, Status, Step, other_max};
+use crate::value::{SharedValue, ValueWatch};
+
+/// The most members of a round. Their node IDs are in one value, which all of them read.
+pub(super) const MOST: u32 = 1000;
+
+/// Where the members of a barrier meet.
+#[derive(Clone)]
+pub(super) struct Meeting {
+    pub(super) client: Client,
+    path: LockPath,
+    /// The queue of members.
+    pub(super) members: LockPath,
+    rounds: SharedValue,
+    n: u32,
+}
+
+impl Meeting {
+    pub(super) fn new(client: &Client, path: &str, n: u32) -> Result<Self> {
+        let path = LockPath::new(path)?;
+        if !(1..=MOST).contains(&n) {
+            let message = format!("a barrier for {n} members; there must be at least 1 and at most {MOST}");
+            return Err(Error::new(ErrorKind::InvalidArgument, "barrier")
+                .with_path(&path)
+                .with_message(message));
+        }
+        let (members, rounds) = (path.join("members")?, client.shared_value(path.join("rounds")?)?);
+        Ok(Meeting { client: client.clone(), path, members, rounds, n })
+    }
+
+    pub(super) fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    pub(super) fn size(&self) -> u32 {
+        self.n
+    }
+
+    /// Joins, and waits until a round counts the own node.
+    pub(super) async fn pass(&self, deadline: Option<Instant>) -> Result<Passed<'_>> {
+        let Some(deadline) = deadline else {
+            let mut member = Member::arrive(self, None).await?;
+            return member.counted().await.map(|round| member.passed(round));
+        };
+        let last = LastFailure::default();
+        let Ok(member) = timeout_at(deadline, last.observe(Member::arrive(self, Some(deadline)))).await
+        else {
+            return Err(self.request(Some(deadline)).timed_out("wait", false, last.get()));
+        };
+        let mut member = member?;
+        let counted = match timeout_at(deadline, last.observe(member.counted())).await {
+            Ok(counted) => counted,
+            // Only a write settles whether a round has counted it.
+            Err(_) => member.withdraw(last.get()).await,
+        };
+        counted.map(|round| member.passed(round))
+    }
+
+    fn request(&self, deadline: Option<Instant>) -> Request<'_> {
+        let client = self.client.inner();
+        let (path, data) = (&self.members, &client.node_data);
+        Request { client, path, label: label(self.n), shared_max: None, data, metric_name: None, deadline }
+    }
+}
+
+impl fmt::Debug for Meeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meeting").field("path", &self.path).field("n", &self.n).finish_non_exhaustive()
+    }
+}
+
+/// A member that a round has counted. Its node is removed when this is dropped.
+pub(super) struct Passed<'a> {
+    pub(super) place: Place<'a>,
+    pub(super) round: Round,
+}
+
+/// A member whose node is in the queue.
+struct Member<'a> {
+    meeting: &'a Meeting,
+    place: Place<'a>,
+    watch: ValueWatch,
+    rounds: Rounds,
+    version: Option<Version>,
+    /// The members, as listed after this version of the rounds was read. `None` if they are too few.
+    queue: Option<Queue>,
+}
+
+impl<'a> Member<'a> {
+    async fn arrive(meeting: &'a Meeting, deadline: Option<Instant>) -> Result<Self> {
+        let mut watch = meeting.rounds.watch();
+        // Read before the create, whose listing is thus a later one. That is what a round may open by.
+        let view = watch.changed().await?;
+        let request = meeting.request(deadline);
+        let mut place = Place::create(request, Listing::Always).await?;
+        let queue = match place.first_event() {
+            Some(Event::Listed(queue)) => queue,
+            _ => Queue::linear([place.node().clone()].into()),
+        };
+        if let Some(other) = other_max(&queue, request.label) {
+            let message =
+                format!("the barrier has {} members here, and {other} for the first of them", meeting.n);
+            let mismatch = Error::new(ErrorKind::PermitLimitMismatch, "wait").with_path(&meeting.path);
+            return Err(mismatch.with_message(message));
+        }
+        let (rounds, version) = (Rounds::default(), None);
+        let mut member = Member { meeting, place, watch, rounds, version, queue: Some(queue) };
+        member.saw(view.value)?;
+        Ok(member)
+    }
+
+    fn passed(self, round: Round) -> Passed<'a> {
+        Passed { place: self.place, round }
+    }
+
+    fn id(&self) -> &NodeId {
+        &self.place.node().id
+    }
+
+    /// Waits until a round has counted the node. Opens a round if enough members are waiting: the last one to arrive lists all
+    /// of them, so no other member has to look again.
+    async fn counted(&mut self) -> Result<Round> {
+        let (mut loss, mut pauses) = (Loss::default(), Pauses::default());
+        loop {
+            if let Some(round) = self.rounds.of(self.id()) {
+                return Ok(round.clone());
+            }
+            self.check()?;
+            let next = self.queue.as_ref().and_then(|queue| self.rounds.open(queue, self.meeting.n));
+            let Some(next) = next else {
+                self.queue = None;
+                tokio::select! {
+                    biased;
+                    () = self.place.lost(&mut loss) => {}
+                    view = self.watch.changed() => {
+                        let view = view?;
+                        self.saw(view.value)?;
+                    }
+                }
+                continue;
+            };
+            let session = &self.meeting.client.inner().session;
+            connected(session).await;
+            match self.write(next).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let listed = self.place.ask_until_answered(Step::List, &mut loss).await?;
+                    self.queue = if let (Event::Listed(queue), _) = listed { Some(queue) } else { None };
+                }
+                Err(error) => pauses.after(error, &self.meeting.path, session).await?,
+            }
+        }
+    }
+
+    /// Gives up waiting. Returns the round that has counted the node nevertheless, or the error that the time is over.
+    async fn withdraw(&mut self, last: Option<Error>) -> Result<Round> {
+        let inner = self.meeting.client.inner();
+        loop {
+            if let Some(round) = self.rounds.of(self.id()) {
+                return Ok(round.clone());
+            }
+            self.check()?;
+            let queue = inner.backend().children(&self.meeting.members).await?;
+            let next = self.rounds.without(self.id(), &queue);
+            if self.write(next).await? {
+                return Err(self.meeting.request(None).timed_out("wait", true, last));
+            }
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.place.status() {
+            Status::Live => Ok(()),
+            reason => Err(lost_error(reason, "wait", &self.meeting.path)),
+        }
+    }
+
+    /// Writes the rounds. Returns `false` if another member has written them.
+    async fn write(&mut self, next: Rounds) -> Result<bool> {
+        let values = self.meeting.rounds.values("wait")?;
+        let path = self.meeting.rounds.path();
+        match values.write_value(path, self.version, next.text().as_bytes(), None).await? {
+            WriteOutcome::Written(version) => {
+                (self.rounds, self.version) = (next, Some(version));
+                Ok(true)
+            }
+            WriteOutcome::Conflict(now) => self.saw(now).map(|()| false),
+            _ => Err(Error::new(ErrorKind::Unexpected, "wait").with_path(path)),
+        }
+    }
+
+    fn saw(&mut self, value: Option<Value>) -> Result<()> {
+        self.version = value.as_ref().map(|value| value.version);
+        self.rounds = match value {
+            None => Rounds::default(),
+            Some(value) => Rounds::parse(&value.data, self.meeting.rounds.path())?,
+        };
+        Ok(())
+    }
+}

@@ -24,6 +24,7 @@ pages! {
     losing: "losing.md";
     shared_value: "shared-value.md";
     counters: "counters.md";
+    jobs: "jobs.md";
     mem: "mem.md";
     zookeeper: "zookeeper.md";
     etcd: "etcd.md";

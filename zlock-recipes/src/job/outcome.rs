@@ -1,4 +1,4 @@
-//! What became of a tick.
+//! The outcome of a tick.
 
 use std::ops::Deref;
 

@@ -56,3 +56,37 @@ pub(crate) fn due(
     let ticks: Vec<_> = all.iter().skip(skipped).copied().filter(in_time).collect();
     Due { skipped: all.len() - ticks.len(), ticks }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::schedule::Interval;
+
+    fn tick(seconds: u64) -> Tick {
+        Tick::from_millis(seconds * 1000)
+    }
+
+    #[test]
+    fn missed_ticks_are_run_as_the_policy_says() {
+        let interval = Interval::new(Duration::from_secs(60)).unwrap();
+        let now: SystemTime = tick(1000 * 60 + 5).time();
+        let of = |after: u64, awaited: Option<u64>, missed, deadline: Option<u64>| {
+            let (awaited, deadline) = (awaited.map(tick), deadline.map(Duration::from_secs));
+            due(&interval, tick(after * 60), now, awaited, (missed, deadline))
+        };
+        let minutes =
+            |ticks: &[u64], skipped| Due { ticks: ticks.iter().map(|n| tick(n * 60)).collect(), skipped };
+        assert_eq!(of(0, None, Missed::Latest, None), minutes(&[1000], 999));
+        assert_eq!(of(0, None, Missed::Skip, None), minutes(&[], 1000));
+        assert_eq!(of(0, None, Missed::All(3), None), minutes(&[998, 999, 1000], 997));
+        assert_eq!(of(997, None, Missed::All(u32::MAX), None), minutes(&[998, 999, 1000], 0));
+        // A starting deadline.
+        assert_eq!(of(0, None, Missed::All(3), Some(65)), minutes(&[999, 1000], 998));
+        assert_eq!(of(0, None, Missed::Latest, Some(4)), minutes(&[], 1000));
+        // One that was waited for is not missed, unless the next one is due as well.
+        assert_eq!(of(999, Some(1000 * 60), Missed::Skip, Some(1)), minutes(&[1000], 0));
+        assert_eq!(of(998, Some(999 * 60), Missed::Skip, None), minutes(&[], 2));
+        assert_eq!(of(998, Some(999 * 60), Missed::Latest, None), minutes(&[1000], 1));
+        assert_eq!(of(1000, None, Missed::Latest, None), minutes(&[], 0));
+    }
+}

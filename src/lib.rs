@@ -141,10 +141,15 @@ pub mod backend {
     #[doc(no_inline)]
     pub use zlock_recipes::holders;
 }
+/// Jobs that run once per tick on a fleet.
+pub mod job {
+    #[doc(inline)]
+    pub use zlock_recipes::job::*;
+}
 /// The measurements of a client, and the trait that receives them.
 pub mod observer {
     #[doc(inline)]
-    pub use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
+    pub use zlock_core::observer::{JobOutcome, LockLabels, Observer, Outcome, RequestOutcome};
 }
 /// The etcd backend.
 #[cfg(feature = "etcd")]

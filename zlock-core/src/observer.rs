@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::error::ErrorKind;
 use crate::session::Session;
@@ -116,6 +116,22 @@ pub trait Observer: Send + Sync + 'static {
     fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {
         let _ = (operation, duration, outcome);
     }
+
+    /// Called when this client's run of the job with this name has ended. It began `late` after its tick, by the job's clock.
+    fn job_ended(&self, name: &str, outcome: JobOutcome, late: Duration) {
+        let _ = (name, outcome, late);
+    }
+
+    /// Called when a job with this name has missed ticks that this client does not run.
+    fn job_skipped(&self, name: &str, ticks: u64) {
+        let _ = (name, ticks);
+    }
+
+    /// Called when this client has seen the record of a job with this name. `tick` is the last one whose run has ended without an
+    /// error, on any machine.
+    fn job_last_done(&self, name: &str, tick: SystemTime) {
+        let _ = (name, tick);
+    }
 }
 
 /// The labels of a lock in a measurement. They never include the path, because the number of paths is not bounded.
@@ -163,6 +179,30 @@ impl Outcome {
             Outcome::Timeout => "timeout",
             Outcome::Cancelled => "cancelled",
             Outcome::Error => "error",
+        }
+    }
+}
+
+/// The outcome of a run of a job.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JobOutcome {
+    /// It ended, and the record says so.
+    Done,
+    /// It ended with an error.
+    Failed,
+    /// The lock was lost, so that the run was cancelled, or the record may not say that it ended.
+    Lost,
+}
+
+impl JobOutcome {
+    /// Returns the outcome in lower case, for the label of a metric.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobOutcome::Done => "done",
+            JobOutcome::Failed => "failed",
+            JobOutcome::Lost => "lost",
         }
     }
 }

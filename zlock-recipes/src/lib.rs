@@ -10,6 +10,7 @@ pub mod blocking;
 mod client;
 mod guard;
 mod hold;
+pub mod job;
 mod place;
 mod release;
 mod report;

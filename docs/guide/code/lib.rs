@@ -26,6 +26,7 @@ pages! {
     counters: "counters.md";
     barriers: "barriers.md";
     slots: "slots.md";
+    jobs: "jobs.md";
     mem: "mem.md";
     zookeeper: "zookeeper.md";
     etcd: "etcd.md";

@@ -10,13 +10,13 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use zlock_core::{Error, Result};
+use zlock_core::{Error, LockPath, Result, Values, Version};
 
 use crate::guard::context::LockContext;
 use crate::guard::scope::Scope;
 use crate::hold::record::Entry;
 use crate::hold::{Hold, Remaining};
-use crate::release::{Release, relabel, release};
+use crate::release::{Release, relabel, release, release_with_write};
 
 /// A held lock. The lock is released when the last guard of the hold is dropped. Derefs to [`LockContext`], which has the
 /// methods that look at the lock.
@@ -242,6 +242,25 @@ impl Guard {
     pub(crate) async fn scope_boxed<F: Future>(&self, future: Pin<Box<F>>) -> F::Output {
         // Read when the future runs, not when it is created: in `x.scope(y.scope(f))`, the inner future is created first.
         Scope::current().and(&self.hold).scope(future).await
+    }
+
+    /// Writes a value under the lock, and releases the lock in the same transaction. If other guards of the hold exist, the lock
+    /// stays held. If the write fails, the background releases the lock.
+    ///
+    /// # Errors
+    /// The loss of the lock, also if another client has written the value; those of [`write_value`](Values::write_value).
+    pub(crate) async fn release_with_write(
+        mut self,
+        values: &dyn Values,
+        value: &LockPath,
+        expected: Version,
+        data: &[u8],
+    ) -> Result<()> {
+        self.left = true;
+        let hold = self.hold.clone();
+        let _releasing = hold.client().shutdown.release();
+        let is_last = self.hold.leave(self.context.entry()) == Remaining::Nobody;
+        release_with_write(&self.hold, is_last, (values, value), expected, data).await
     }
 
     /// Releases the lock for a caller that does not need the outcome.

@@ -6,7 +6,10 @@ pub(crate) mod revocation;
 use std::sync::Arc;
 
 use tokio::time::timeout;
-use zlock_core::{Deletion, ErrorKind, Result, SessionState};
+use zlock_core::{
+    Deletion, Error, ErrorKind, GuardNode, LockPath, Result, SessionState, Target, Values, Version,
+    WriteOutcome,
+};
 
 use crate::hold::Hold;
 use crate::place::cohort::{Ended, Turn};
@@ -61,6 +64,33 @@ pub(crate) async fn release(hold: &Arc<Hold>) -> Result<Release> {
             ErrorKind::Unavailable => Ok(Release::Pending),
             _ => Err(e),
         },
+    }
+}
+
+/// Writes a value, and in the same transaction removes the node of a hold without guards, if it is one. Unless that succeeds,
+/// the background removes the node.
+pub(crate) async fn release_with_write(
+    hold: &Arc<Hold>,
+    is_last: bool,
+    (values, path): (&dyn Values, &LockPath),
+    expected: Version,
+    data: &[u8],
+) -> Result<()> {
+    let mut rest = Rest { hold, to_background: Hold::remove_in_background, done: !is_last };
+    hold.check("release")?;
+    let Target::Node(node) = hold.target() else { return Ok(()) };
+    let guard = GuardNode::new(hold.path().clone(), node.name.clone(), hold.fencing_token());
+    let guard = if is_last { guard.and_delete(node) } else { guard };
+    match values.write_value(path, Some(expected), data, Some(&guard)).await? {
+        WriteOutcome::Written(_) => {
+            rest.done = true;
+            Ok(())
+        }
+        _ => {
+            hold.check("release")?;
+            let message = "another client has taken the lock, or has written the value";
+            Err(Error::new(ErrorKind::NodeDeleted, "release").with_path(hold.path()).with_message(message))
+        }
     }
 }
 

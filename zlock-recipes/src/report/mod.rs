@@ -8,11 +8,11 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
+use zlock_core::observer::{JobOutcome, LockLabels, Observer, Outcome, RequestOutcome};
 use zlock_core::{ErrorKind, Label, Result, Session};
 
 /// The observer of a client, which is set at most once.
@@ -87,6 +87,18 @@ impl Observer for Reports {
 
     fn session_renewed(&self, duration: Duration, life: Duration) {
         self.to(|observer| observer.session_renewed(duration, life));
+    }
+
+    fn job_ended(&self, name: &str, outcome: JobOutcome, late: Duration) {
+        self.to(|observer| observer.job_ended(name, outcome, late));
+    }
+
+    fn job_skipped(&self, name: &str, ticks: u64) {
+        self.to(|observer| observer.job_skipped(name, ticks));
+    }
+
+    fn job_last_done(&self, name: &str, tick: SystemTime) {
+        self.to(|observer| observer.job_last_done(name, tick));
     }
 
     fn request_ended(&self, operation: &'static str, duration: Duration, outcome: RequestOutcome) {

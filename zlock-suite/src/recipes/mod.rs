@@ -9,6 +9,7 @@ pub mod guard;
 pub mod handed_over;
 pub mod handoff;
 pub mod input;
+pub mod jobs;
 pub mod kinds;
 pub mod links;
 pub mod multi;

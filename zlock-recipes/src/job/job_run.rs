@@ -1,0 +1,106 @@
+//! A claimed tick.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zlock_core::observer::JobOutcome;
+use zlock_core::{Result, Version};
+
+use crate::guard::Guard;
+use crate::job::clock::Clock;
+use crate::job::record::{Run, RunState};
+use crate::job::reports::JobReports;
+use crate::job::tick::Tick;
+use crate::value::SharedValue;
+
+/// A run that has been claimed: the job's lock is held, and the record says that the run has started. Returned by
+/// [`RecurringJob::begin`](super::RecurringJob::begin). Derefs to the lock's [`Guard`].
+///
+/// Dropping it releases the lock, and leaves the record as if the process had died.
+#[derive(Debug)]
+#[must_use = "a run that is dropped counts as one whose process died"]
+pub struct JobRun {
+    pub(super) guard: Guard,
+    pub(super) run: Run,
+    pub(super) version: Version,
+    pub(super) late: Duration,
+    pub(super) record: SharedValue,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) reports: JobReports,
+}
+
+impl JobRun {
+    /// Returns the tick that the run is for.
+    #[must_use]
+    pub fn tick(&self) -> Tick {
+        self.run.tick
+    }
+
+    /// Returns the number of the attempt, starting at 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.run.attempt
+    }
+
+    /// Writes that the run has ended, and releases the lock in the same transaction.
+    ///
+    /// # Errors
+    /// The loss of the lock; [`Error::is_lock_lost`](zlock_core::Error::is_lock_lost) is `true`. The record is that of a later
+    /// attempt, or says that this one has started. Those of [`SharedValue::compare_and_set`](crate::SharedValue::compare_and_set).
+    /// If the error is ambiguous, the record may say that the run has ended.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the record may still be written, and the lock is released in the background.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// See [`RecurringJob::begin`](super::RecurringJob::begin).
+    pub async fn done(self) -> Result<()> {
+        self.end(RunState::Done, JobOutcome::Done).await
+    }
+
+    /// Writes that the run has failed, and releases the lock in the same transaction. Another attempt follows if any is left.
+    ///
+    /// # Errors
+    /// Those of [`done`](Self::done).
+    ///
+    /// # Cancel safety
+    /// As for [`done`](Self::done).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// See [`RecurringJob::begin`](super::RecurringJob::begin).
+    pub async fn failed(self) -> Result<()> {
+        self.end(RunState::Failed, JobOutcome::Failed).await
+    }
+
+    async fn end(self, state: RunState, outcome: JobOutcome) -> Result<()> {
+        let JobRun { guard, run, version, late, record, clock, reports } = self;
+        let ended = run.ended(state, Tick::at(clock.now()));
+        let (values, path) = (record.values("job")?, record.path());
+        let written = guard.release_with_write(values, path, version, ended.to_data().as_bytes()).await;
+        let outcome = if written.is_ok() { outcome } else { JobOutcome::Lost };
+        reports.report(|observer, name| observer.job_ended(name, outcome, late));
+        if written.is_ok() {
+            reports.saw(Some(&ended));
+        }
+        written
+    }
+
+    pub(super) fn report(&self, outcome: JobOutcome) {
+        self.reports.report(|observer, name| observer.job_ended(name, outcome, self.late));
+    }
+}
+
+impl Deref for JobRun {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}

@@ -1,0 +1,92 @@
+//! What happens with ticks that nobody ran at their time.
+
+use std::time::{Duration, SystemTime};
+
+use crate::job::schedule::Schedule;
+use crate::job::tick::Tick;
+
+/// Which of the ticks that were missed are run afterwards by [`RecurringJob::every`](super::RecurringJob::every).
+///
+/// A tick is missed if no process was there to run it, or if the job was still running, so that the next tick was due as well.
+/// A job without a record has missed nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Missed {
+    /// The last one, whatever their number.
+    #[default]
+    Latest,
+    /// None.
+    Skip,
+    /// The last `n`, in order.
+    All(u32),
+}
+
+impl Missed {
+    fn most(self) -> usize {
+        match self {
+            Missed::Latest => 1,
+            Missed::Skip => 0,
+            Missed::All(n) => usize::try_from(n).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// The ticks to run now, oldest first, and the number of those that are skipped.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) ticks: Vec<Tick>,
+    pub(crate) skipped: usize,
+}
+
+/// Returns the ticks after `after` that are due, of which the process waited for `awaited`. At most `MOST` are counted.
+pub(crate) fn due(
+    schedule: &dyn Schedule,
+    after: Tick,
+    now: SystemTime,
+    awaited: Option<Tick>,
+    (missed, deadline): (Missed, Option<Duration>),
+) -> Due {
+    let all = schedule.due(after, Tick::at(now));
+    if let ([only], Some(awaited)) = (all.as_slice(), awaited)
+        && *only == awaited
+    {
+        return Due { ticks: all, skipped: 0 };
+    }
+    let in_time = |tick: &Tick| deadline.is_none_or(|deadline| tick.late(now) <= deadline);
+    let skipped = all.len() - all.len().min(missed.most());
+    let ticks: Vec<_> = all.iter().skip(skipped).copied().filter(in_time).collect();
+    Due { skipped: all.len() - ticks.len(), ticks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::schedule::Interval;
+
+    fn tick(seconds: u64) -> Tick {
+        Tick::from_millis(seconds * 1000)
+    }
+
+    #[test]
+    fn missed_ticks_are_run_as_the_policy_says() {
+        let interval = Interval::new(Duration::from_secs(60)).unwrap();
+        let now: SystemTime = tick(1000 * 60 + 5).time();
+        let of = |after: u64, awaited: Option<u64>, missed, deadline: Option<u64>| {
+            let (awaited, deadline) = (awaited.map(tick), deadline.map(Duration::from_secs));
+            due(&interval, tick(after * 60), now, awaited, (missed, deadline))
+        };
+        let minutes =
+            |ticks: &[u64], skipped| Due { ticks: ticks.iter().map(|n| tick(n * 60)).collect(), skipped };
+        assert_eq!(of(0, None, Missed::Latest, None), minutes(&[1000], 999));
+        assert_eq!(of(0, None, Missed::Skip, None), minutes(&[], 1000));
+        assert_eq!(of(0, None, Missed::All(3), None), minutes(&[998, 999, 1000], 997));
+        assert_eq!(of(997, None, Missed::All(u32::MAX), None), minutes(&[998, 999, 1000], 0));
+        // A starting deadline.
+        assert_eq!(of(0, None, Missed::All(3), Some(65)), minutes(&[999, 1000], 998));
+        assert_eq!(of(0, None, Missed::Latest, Some(4)), minutes(&[], 1000));
+        // One that was waited for is not missed, unless the next one is due as well.
+        assert_eq!(of(999, Some(1000 * 60), Missed::Skip, Some(1)), minutes(&[1000], 0));
+        assert_eq!(of(998, Some(999 * 60), Missed::Skip, None), minutes(&[], 2));
+        assert_eq!(of(998, Some(999 * 60), Missed::Latest, None), minutes(&[1000], 1));
+        assert_eq!(of(1000, None, Missed::Latest, None), minutes(&[], 0));
+    }
+}

@@ -1,0 +1,22 @@
+//! Jobs that run once per tick on a fleet: [`RecurringJob`], and the schedules that name the ticks.
+
+mod clock;
+mod decide;
+mod every;
+mod job_run;
+mod missed;
+mod outcome;
+mod record;
+mod recurring;
+mod reports;
+mod schedule;
+mod tick;
+
+pub use clock::{Clock, SystemClock};
+pub use job_run::JobRun;
+pub use missed::Missed;
+pub use outcome::{JobContext, Outcome};
+pub use record::{Run, RunState};
+pub use recurring::RecurringJob;
+pub use schedule::{Interval, Schedule};
+pub use tick::Tick;

@@ -1,0 +1,223 @@
+//! The record of a job: what its last run was, as lines that a person can read.
+//!
+//! ```text
+//! zlock job 1
+//! tick: 2026-11-24T21:00:00Z
+//! state: done
+//! attempt: 1
+//! token: 4711
+//! by: web-1 pid 77
+//! since: 2026-11-24T21:00:00.123Z
+//! done: 2026-11-24T21:00:00Z
+//! ```
+//!
+//! The first line has the version of the format. Later programs may add fields; this one keeps those that it does not know.
+
+use std::fmt::{self, Display, Write};
+use std::str::FromStr;
+
+use zlock_core::{Error, ErrorKind, FencingToken, LockPath, Result};
+
+use crate::job::tick::Tick;
+
+const FIRST_LINE: &str = "zlock job ";
+const VERSION: u32 = 1;
+
+/// The state of a run.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunState {
+    /// The run has begun. If nobody holds the job's lock, its process died, or lost the lock.
+    Started,
+    /// The run has ended.
+    Done,
+    /// The run has ended with an error.
+    Failed,
+}
+
+impl RunState {
+    /// Returns the state in lower case, as it is in the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunState::Started => "started",
+            RunState::Done => "done",
+            RunState::Failed => "failed",
+        }
+    }
+}
+
+impl Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The last run of a job, as its record has it. Returned by [`RecurringJob::last`](super::RecurringJob::last).
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The tick that the run is for.
+    pub tick: Tick,
+    /// The state of the run.
+    pub state: RunState,
+    /// The number of the attempt, starting at 1.
+    pub attempt: u32,
+    /// The fencing token of the attempt.
+    pub fencing_token: FencingToken,
+    /// The process that runs it: the node data of its client, by default the host name and the process ID.
+    pub by: String,
+    /// When the state was written, by the clock of that process. For display only.
+    pub since: Tick,
+    /// The last tick whose run ended without an error.
+    pub last_done: Option<Tick>,
+    /// The fields that this version does not know.
+    other: Vec<(String, String)>,
+}
+
+impl Run {
+    /// Returns the first attempt, or the next one, of a run for this tick.
+    pub(crate) fn claim(
+        before: Option<&Run>,
+        tick: Tick,
+        attempt: u32,
+        fencing_token: FencingToken,
+        by: &str,
+        since: Tick,
+    ) -> Self {
+        let (last_done, other) = before.map(|run| (run.last_done, run.other.clone())).unwrap_or_default();
+        let by = by.split(char::is_control).collect::<Vec<_>>().join(" ");
+        Run { tick, state: RunState::Started, attempt, fencing_token, by, since, last_done, other }
+    }
+
+    /// Returns the run as it is when it has ended.
+    pub(crate) fn ended(&self, state: RunState, since: Tick) -> Self {
+        let last_done = if state == RunState::Done { Some(self.tick) } else { self.last_done };
+        Run { state, since, last_done, ..self.clone() }
+    }
+
+    /// Parses the data of the value at `path`. Returns `None` for a value without data.
+    pub(crate) fn parse(data: &[u8], path: &LockPath) -> Result<Option<Run>> {
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let refused = |message: String| {
+            Error::new(ErrorKind::InvalidArgument, "job").with_path(path).with_message(message)
+        };
+        let not_a_record = |what: &str| refused(format!("the value is not the record of a job: {what}"));
+        let text = std::str::from_utf8(data).map_err(|_| not_a_record("it is not text"))?;
+        let mut lines = text.lines();
+        let version = lines.next().and_then(|line| line.strip_prefix(FIRST_LINE)).map(u32::from_str);
+        match version {
+            Some(Ok(VERSION)) => {}
+            Some(Ok(other)) => {
+                return Err(refused(format!(
+                    "the record has the version {other}; this program knows {VERSION}"
+                )));
+            }
+            _ => return Err(not_a_record("the first line is not \"zlock job 1\"")),
+        }
+        let mut fields = Vec::new();
+        for line in lines.filter(|line| !line.trim().is_empty()) {
+            let field =
+                line.split_once(':').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+            fields.push(field.ok_or_else(|| not_a_record(&format!("the line {line:?} has no field")))?);
+        }
+        let mut take = |name: &str| {
+            let position = fields.iter().position(|(field, _)| field == name);
+            position.map(|position| fields.remove(position).1)
+        };
+        let missing = |name: &str| not_a_record(&format!("the field {name:?} is missing or wrong"));
+        let state = match take("state").as_deref() {
+            Some("started") => RunState::Started,
+            Some("done") => RunState::Done,
+            Some("failed") => RunState::Failed,
+            _ => return Err(missing("state")),
+        };
+        fn parsed<T: FromStr>(field: Option<String>) -> Option<T> {
+            field?.parse().ok()
+        }
+        let tick = parsed(take("tick")).ok_or_else(|| missing("tick"))?;
+        let attempt = parsed(take("attempt")).ok_or_else(|| missing("attempt"))?;
+        let token = take("token").and_then(|token| parse_token(&token)).ok_or_else(|| missing("token"))?;
+        let since = parsed(take("since")).ok_or_else(|| missing("since"))?;
+        let last_done = take("done").map(|done| done.parse().map_err(|_| missing("done"))).transpose()?;
+        let by = take("by").unwrap_or_default();
+        Ok(Some(Run { tick, state, attempt, fencing_token: token, by, since, last_done, other: fields }))
+    }
+
+    /// Returns the data of the record.
+    pub(crate) fn to_data(&self) -> String {
+        let Run { tick, state, attempt, fencing_token, by, since, last_done, other } = self;
+        let mut text = format!("{FIRST_LINE}{VERSION}\ntick: {tick}\nstate: {state}\nattempt: {attempt}\n");
+        // Writing to a string never fails.
+        let _ = write!(text, "token: {}", fencing_token.number());
+        if fencing_token.turn() > 0 {
+            let _ = write!(text, ".{}", fencing_token.turn());
+        }
+        let _ = write!(text, "\nby: {by}\nsince: {since}\n");
+        if let Some(done) = last_done {
+            let _ = writeln!(text, "done: {done}");
+        }
+        for (name, value) in other {
+            let _ = writeln!(text, "{name}: {value}");
+        }
+        text
+    }
+}
+
+fn parse_token(text: &str) -> Option<FencingToken> {
+    let (number, turn) = text.split_once('.').unwrap_or((text, "0"));
+    Some(FencingToken::new(number.parse().ok()?).with_turn(turn.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: &str = "zlock job 1\ntick: 2026-11-24T21:00:00Z\nstate: started\nattempt: 2\ntoken: 47.1\nby: a b\n\
+                          since: 2026-11-24T21:00:01.500Z\ndone: 2026-11-24T20:00:00Z\npriority: high: 7\n";
+
+    fn parse(text: &str) -> Result<Option<Run>> {
+        Run::parse(text.as_bytes(), &LockPath::new("/jobs/a").unwrap())
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_with_fields_of_later_programs() {
+        let run = parse(RECORD).unwrap().unwrap();
+        assert_eq!((run.state, run.attempt, run.by.as_str()), (RunState::Started, 2, "a b"));
+        assert_eq!(run.fencing_token, FencingToken::new(47).with_turn(1));
+        assert_eq!(run.to_data(), RECORD);
+        let done = run.ended(RunState::Done, run.since);
+        assert_eq!(done.last_done, Some(run.tick));
+        assert!(done.to_data().ends_with("done: 2026-11-24T21:00:00Z\npriority: high: 7\n"));
+        let failed = run.ended(RunState::Failed, run.since);
+        assert_eq!(failed.last_done, run.last_done);
+        let next = Run::claim(Some(&done), run.tick, 1, FencingToken::new(48), "c\nstate: done", run.since);
+        assert_eq!(parse(&next.to_data()).unwrap().unwrap(), next);
+        assert!(
+            next.to_data().contains("\nby: c state: done\n")
+                && next.to_data().contains("priority: high: 7\n")
+        );
+        assert_eq!(parse("").unwrap(), None);
+    }
+
+    #[test]
+    fn other_data_is_refused() {
+        for (from, to) in [
+            ("zlock job 1", "zlock job 2"),
+            ("zlock job 1", "{}"),
+            ("tick: 2026", "tick: x"),
+            ("state: started", "state: asleep"),
+            ("attempt: 2", "attempt: -2"),
+            ("token: 47.1", "tokens: 47"),
+            ("since: ", "since: x"),
+            ("done: ", "done: x"),
+            ("priority: high: 7", "priority"),
+        ] {
+            let error = parse(&RECORD.replace(from, to)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{to}: {error}");
+        }
+        assert!(Run::parse(&[0xff], &LockPath::new("/jobs/a").unwrap()).is_err());
+    }
+}

@@ -1,0 +1,407 @@
+//! A job that runs once per tick.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use zlock_core::observer::JobOutcome;
+use zlock_core::{Error, ErrorKind, LockPath, Result, Value};
+
+use crate::client::Client;
+use crate::guard::Guard;
+use crate::job::clock::{Clock, SystemClock};
+use crate::job::decide::{Decision, decide};
+use crate::job::job_run::JobRun;
+use crate::job::missed::Missed;
+use crate::job::outcome::{JobContext, Outcome};
+use crate::job::record::{Run, RunState};
+use crate::job::reports::JobReports;
+use crate::job::tick::Tick;
+use crate::locks::mutex::InterProcessMutex;
+use crate::value::{CompareAndSet, SharedValue};
+
+/// How long a run first waits for a lock whose holder has not claimed a tick yet.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// How far ahead of this machine's clock a tick may be.
+const PERIOD: Duration = Duration::from_secs(86_400);
+
+impl Client {
+    /// Returns a handle to the job at `path`, which is that of its lock. Its record is beside it, at the path with `.job`
+    /// appended. Performs no I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`]; [`ErrorKind::InvalidArgument`] if the client's backend has no values.
+    ///
+    /// # Examples
+    /// See [`RecurringJob`].
+    pub fn recurring_job(&self, path: impl AsRef<str>) -> Result<RecurringJob> {
+        let lock = self.mutex(path)?;
+        let record = self.shared_value(format!("{}.job", lock.path()))?;
+        Ok(RecurringJob {
+            record,
+            lock,
+            attempts: 1,
+            missed: Missed::Latest,
+            deadline: None,
+            period: PERIOD,
+            clock: Arc::new(SystemClock),
+            reports: JobReports { client: self.clone(), name: "".into() },
+        })
+    }
+}
+
+/// A job that one machine of a fleet runs at each tick. Created by [`Client::recurring_job`]. Cheap to clone.
+///
+/// A lock excludes that two machines work at the same time. It does not exclude that the second one begins when the first has
+/// ended, because its clock is a little behind. So the last tick is in a record beside the lock. A machine reads it, takes the
+/// lock, and claims the tick by a write that is refused if the record has changed, or if the lock is lost. When the job has
+/// ended, one transaction says so in the record and releases the lock.
+///
+/// A tick is named by the caller or by a [`Schedule`](super::Schedule). A wrong clock makes a tick early or late, and never
+/// twice.
+///
+/// # Guarantees
+/// | | `attempts(1)`, the default: at most once | more: at least once, as long as attempts are left |
+/// |---|---|---|
+/// | The process dies before the claim. | Another call runs the tick. | Another call runs the tick. |
+/// | It dies during the work. | The tick is not run again; the next call reports it. | The next call runs it again, with a larger fencing token. |
+/// | It dies after the work, before the record says so. | As during the work. | As during the work: the work is done twice. |
+/// | The lock is lost during the work. | The closure is cancelled, before another process can begin. | The same, and the next call runs the tick again. |
+/// | The closure returns an error. | The tick is not run again. | The next call runs it again. |
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> zlock::Result<()> {
+/// # let client = zlock::connect("mem://").await?;
+/// use std::convert::Infallible;
+///
+/// use zlock::job::{Outcome, Tick};
+///
+/// let job = client.recurring_job("/jobs/report")?.attempts(3);
+/// let tick: Tick = "2025-11-24T21:00:00Z".parse()?;
+/// for _machine in 0..2 {
+///     match job.run(tick, async |_ctx| Ok::<_, Infallible>("the report")).await? {
+///         Outcome::Ran(result) => println!("made {}", result.unwrap()),
+///         Outcome::AlreadyRan(run) => println!("{} has made it", run.by),
+///         other => println!("{other:?}"),
+///     }
+/// }
+/// assert_eq!(job.last().await?.unwrap().tick, tick);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RecurringJob {
+    record: SharedValue,
+    lock: InterProcessMutex,
+    pub(super) attempts: u32,
+    pub(super) missed: Missed,
+    pub(super) deadline: Option<Duration>,
+    period: Duration,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) reports: JobReports,
+}
+
+/// What a call does about a run that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Returns at once.
+    Return,
+    /// Waits until the holder has ended, so that it can run what the holder leaves.
+    Wait,
+}
+
+/// Settings.
+impl RecurringJob {
+    /// Sets how often a tick is run until one attempt ends without an error. Defaults to 1: at most once. With more, a tick
+    /// whose process died, or whose closure failed, is run again: at least once, unless all attempts are used up. 0 counts as 1.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts.max(1);
+        self
+    }
+
+    /// Sets which of the ticks that were missed [`every`](Self::every) runs. Defaults to [`Missed::Latest`].
+    #[must_use]
+    pub fn missed(mut self, missed: Missed) -> Self {
+        self.missed = missed;
+        self
+    }
+
+    /// Sets how late [`every`](Self::every) may begin a tick that was missed. Those that are later are skipped. Defaults to no
+    /// limit.
+    #[must_use]
+    pub fn starting_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets how far ahead of this machine's clock a tick may be, which should be the job's period. Defaults to a day.
+    ///
+    /// The record keeps the latest tick, so one that is a year ahead would end the job for a year. A tick that is further ahead
+    /// than this is refused. That does not help if this machine's clock itself is a year ahead.
+    #[must_use]
+    pub fn period(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
+    }
+
+    /// Sets the clock, for tests. Defaults to the machine's.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the name of the job in the measurements of the client's [`Observer`](zlock_core::observer::Observer). Defaults to no name, with which nothing is
+    /// measured. Use names from a small fixed set.
+    #[must_use]
+    pub fn with_metric_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.reports.name = name.into();
+        self.lock = self.lock.with_metric_name(self.reports.name.clone());
+        self
+    }
+
+    /// Returns the path of the job, which is that of its lock.
+    #[must_use]
+    pub fn path(&self) -> &LockPath {
+        self.lock.path()
+    }
+
+    /// Returns the path of the record: that of the job, and `.job`.
+    #[must_use]
+    pub fn record_path(&self) -> &LockPath {
+        self.record.path()
+    }
+}
+
+impl RecurringJob {
+    /// Reads the record: the last run, whatever its state. `None` before the first one.
+    ///
+    /// # Errors
+    /// Those of [`SharedValue::get`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if the value is not the record of a job,
+    /// or of a later format.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// See [`RecurringJob`].
+    pub async fn last(&self) -> Result<Option<Run>> {
+        let value = self.record.get().await?;
+        self.parse(value.as_ref())
+    }
+
+    /// Runs the closure for this tick, unless the tick has run, is running, or has no attempts left. Does not wait for a run that
+    /// is under way.
+    ///
+    /// The closure runs inside the lock's [scope](Guard::scope). It is cancelled at its current await point if the lock is lost.
+    /// If it returns an error, the run has failed.
+    ///
+    /// A call that finds the tick done costs one request. One that finds it running looks at the lock's queue, too. The call that
+    /// runs the job costs 4 requests on etcd. On ZooKeeper it costs 5, and 2 more for the first write of a session.
+    ///
+    /// # Errors
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) for a tick that is more than a [`period`](Self::period) ahead of this
+    ///   machine's clock, and for a value that is not the record of a job.
+    /// - The loss of the lock, for which [`Error::is_lock_lost`] is `true`. The closure was cancelled, or ended when the lock was
+    ///   lost already. The record says that the run has started.
+    /// - Those of [`acquire`](crate::LockHandle::acquire) and [`SharedValue::compare_and_set`]. If the error is
+    ///   [ambiguous](Error::is_ambiguous), the record may say that the run has ended, or it has started.
+    /// - [`Busy`](ErrorKind::Busy) if another program holds the lock for the client's operation timeout without claiming a tick.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped during the work, the run counts as one whose process died.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// See [`RecurringJob`].
+    pub async fn run<T, E, F, W>(&self, tick: Tick, job: F) -> Result<Outcome<std::result::Result<T, E>>>
+    where
+        F: FnOnce(JobContext) -> W,
+        W: Future<Output = std::result::Result<T, E>>,
+    {
+        self.check(tick)?;
+        self.run_due(tick, Patience::Return, job).await
+    }
+
+    /// Claims this tick for a caller that does the work without a closure, as [`run`](Self::run) does before it calls its closure.
+    /// Returns the outcome if the tick is not to be run now.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As for [`run`](Self::run).
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let job = client.recurring_job("/jobs/report")?;
+    /// let tick = "2025-11-24T21:00:00Z".parse()?;
+    /// if let Ok(run) = job.begin(tick).await? {
+    ///     println!("attempt {} with the token {}", run.attempt(), run.fencing_token());
+    ///     run.done().await?;
+    /// }
+    /// assert!(job.begin(tick).await?.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn begin(&self, tick: Tick) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
+        self.check(tick)?;
+        self.claim(tick, Patience::Return).await
+    }
+
+    /// Refuses a tick that is too far ahead.
+    fn check(&self, tick: Tick) -> Result<()> {
+        let now = self.clock.now();
+        if now.checked_add(self.period).is_none_or(|latest| tick <= Tick::at(latest)) {
+            return Ok(());
+        }
+        let (now, period) = (Tick::at(now), self.period);
+        let message =
+            format!("the tick {tick} is more than a period of {period:?} ahead of this clock, {now}");
+        Err(self.error(ErrorKind::InvalidArgument).with_message(message))
+    }
+
+    /// Runs a tick that is due by this machine's clock.
+    pub(super) async fn run_due<T, E, F, W>(
+        &self,
+        tick: Tick,
+        patience: Patience,
+        job: F,
+    ) -> Result<Outcome<std::result::Result<T, E>>>
+    where
+        F: FnOnce(JobContext) -> W,
+        W: Future<Output = std::result::Result<T, E>>,
+    {
+        let run = match self.claim(tick, patience).await? {
+            Ok(run) => run,
+            Err(Outcome::AlreadyRan(run)) => return Ok(Outcome::AlreadyRan(run)),
+            Err(Outcome::Running(run)) => return Ok(Outcome::Running(run)),
+            Err(Outcome::GaveUp(run)) => return Ok(Outcome::GaveUp(run)),
+        };
+        let context = JobContext::new(run.context(), tick, run.attempt());
+        let result = match run.run_boxed(Box::pin(job(context))).await {
+            Ok(result) => result,
+            Err(loss) => {
+                run.report(JobOutcome::Lost);
+                return Err(loss);
+            }
+        };
+        match result {
+            Ok(_) => run.done().await?,
+            Err(_) => run.failed().await?,
+        }
+        Ok(Outcome::Ran(result))
+    }
+
+    /// Claims the tick, or returns why not.
+    async fn claim(
+        &self,
+        tick: Tick,
+        patience: Patience,
+    ) -> Result<std::result::Result<JobRun, Outcome<Infallible>>> {
+        let mut seen = self.record.values("job")?.seen_value(self.record_path()).await?;
+        let (mut guard, mut is_free, mut wait) = (None::<Guard>, false, FIRST_WAIT);
+        let give_up_at = Instant::now() + self.reports.client.inner().operation_timeout;
+        let outcome = loop {
+            let record = self.parse(seen.as_ref())?;
+            let has_started = record.as_ref().is_some_and(|run| run.state == RunState::Started);
+            match (decide(record.as_ref(), tick, self.attempts), record, &guard) {
+                (Decision::Claim(attempt), record, Some(held)) => {
+                    let (token, now) = (held.fencing_token(), Tick::at(self.clock.now()));
+                    let by = String::from_utf8_lossy(&self.reports.client.inner().node_data).into_owned();
+                    let run = Run::claim(record.as_ref(), tick, attempt, token, &by, now);
+                    let expected = seen.as_ref().map(|value| value.version);
+                    match self.record.compare_and_set_under(held, expected, run.to_data()).await? {
+                        CompareAndSet::Written(version) => {
+                            if let Some(guard) = guard.take() {
+                                let (late, record) = (tick.late(self.clock.now()), self.record.clone());
+                                let (clock, reports) = (self.clock.clone(), self.reports.clone());
+                                return Ok(Ok(JobRun { guard, run, version, late, record, clock, reports }));
+                            }
+                        }
+                        CompareAndSet::Conflict(now) => seen = now,
+                    }
+                }
+                (Decision::Claim(_), Some(run), None)
+                    if has_started && patience == Patience::Return && self.is_held().await? =>
+                {
+                    break Outcome::Running(run);
+                }
+                (Decision::Claim(_), _, None) if patience == Patience::Wait => {
+                    guard = Some(self.lock.acquire().await?);
+                }
+                (Decision::Claim(_), _, None) => match self.lock.acquire_timeout(wait).await {
+                    Ok(acquired) => guard = Some(acquired),
+                    Err(error) if is_too_early(&error) && Instant::now() < give_up_at => {
+                        // By now, the holder has claimed a tick.
+                        seen = self.record.get().await?;
+                        wait *= 2;
+                    }
+                    Err(error) => return Err(error),
+                },
+                (Decision::Ran, Some(run), _) => break Outcome::AlreadyRan(run),
+                (Decision::LastFailed, Some(run), _) => break Outcome::GaveUp(run),
+                (_, Some(run), Some(_)) => break Outcome::GaveUp(run),
+                (_, Some(run), None) if is_free => break Outcome::GaveUp(run),
+                (_, Some(run), None) if self.is_held().await? => break Outcome::Running(run),
+                _ => {
+                    // It may have ended since it was read.
+                    (seen, is_free) = (self.record.get().await?, true);
+                }
+            }
+        };
+        if let Some(guard) = guard {
+            guard.release_or_log().await;
+        }
+        Ok(Err(outcome))
+    }
+
+    /// Returns `true` if the lock's queue has any node: a holder, or another process that is about to claim the tick.
+    async fn is_held(&self) -> Result<bool> {
+        let backend = self.reports.client.inner().backend();
+        Ok(!backend.children(self.lock.path()).await?.is_empty())
+    }
+
+    fn parse(&self, value: Option<&Value>) -> Result<Option<Run>> {
+        let run = value.map(|value| Run::parse(&value.data, self.record_path())).transpose()?.flatten();
+        self.reports.saw(run.as_ref());
+        Ok(run)
+    }
+
+    pub(super) fn error(&self, kind: ErrorKind) -> Error {
+        Error::new(kind, "job").with_path(self.path())
+    }
+}
+
+impl fmt::Debug for RecurringJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecurringJob")
+            .field("path", self.path())
+            .field("attempts", &self.attempts)
+            .field("missed", &self.missed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns `true` for an acquisition that may succeed if it is given more time.
+fn is_too_early(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Busy | ErrorKind::Timeout(_))
+}

@@ -1,0 +1,437 @@
+//! Jobs that run once per tick, on every store that has values.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+use zlock_core::{ErrorKind, Result};
+use zlock_recipes::job::{Clock, Interval, JobContext, Missed, Outcome, RecurringJob, RunState, Tick};
+
+use crate::case::{LONG, MOMENT, lock};
+use crate::{Case, Process};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A clock that a case moves. It also runs with tokio's time.
+#[derive(Debug)]
+struct TestClock {
+    began: Instant,
+    /// The time at the beginning, in milliseconds.
+    millis: AtomicU64,
+    looks: AtomicUsize,
+}
+
+impl TestClock {
+    fn at(tick: Tick) -> Arc<Self> {
+        let (began, millis) = (Instant::now(), AtomicU64::new(tick.millis()));
+        Arc::new(TestClock { began, millis, looks: AtomicUsize::new(0) })
+    }
+
+    fn set(&self, tick: Tick) {
+        self.millis.store(tick.millis(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> SystemTime {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        SystemTime::UNIX_EPOCH
+            + Duration::from_millis(self.millis.load(Ordering::SeqCst))
+            + self.began.elapsed()
+    }
+}
+
+/// Returns the tick of this minute, since some day in 2025.
+fn minute(n: u64) -> Tick {
+    Tick::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_764_000_000) + MINUTE * u32::try_from(n).unwrap())
+}
+
+/// Returns the job of the case, with a clock that shows this minute.
+fn job(case: &Case<'_>, process: &Process, now: u64) -> (RecurringJob, Arc<TestClock>) {
+    let (path, clock) = (case.root().join("job").unwrap(), TestClock::at(minute(now)));
+    case.uses([path.clone()]);
+    let job = process.client.recurring_job(path).unwrap().period(MINUTE).clock(clock.clone());
+    (job, clock)
+}
+
+type Ran = Outcome<std::result::Result<(), Infallible>>;
+
+/// The runs of each tick.
+#[derive(Clone, Debug, Default)]
+struct Runs(Arc<Mutex<BTreeMap<Tick, usize>>>);
+
+impl Runs {
+    async fn run(&self, context: JobContext) -> std::result::Result<(), Infallible> {
+        *lock(&self.0).entry(context.tick()).or_default() += 1;
+        sleep(Duration::from_millis(1)).await;
+        Ok(())
+    }
+
+    fn of(&self) -> Vec<(Tick, usize)> {
+        lock(&self.0).iter().map(|(tick, runs)| (*tick, *runs)).collect()
+    }
+}
+
+async fn call(job: &RecurringJob, tick: u64, runs: &Runs) -> Result<Ran> {
+    job.run(minute(tick), |context| runs.run(context)).await
+}
+
+async fn ran(job: &RecurringJob, tick: u64, runs: &Runs) -> Ran {
+    call(job, tick, runs).await.unwrap()
+}
+
+/// Checks that each of these ticks has run once. On a machine that is so busy that a session was lost, as many ticks as there were
+/// errors may not have run, and none twice.
+fn ran_once(runs: &Runs, ticks: u64, errors: usize) {
+    let of = runs.of();
+    assert!(of.iter().all(|(_, runs)| *runs == 1), "{of:?}");
+    let missing = (1..=ticks).filter(|tick| !of.contains(&(minute(*tick), 1))).count();
+    assert!(missing <= errors, "{missing} ticks did not run, {errors} calls failed: {of:?}");
+}
+
+/// Ten machines call at each tick, one after another or at the same time, as their clocks show it. The job is shorter than the
+/// differences of the clocks.
+pub async fn each_tick_runs_once_although_clocks_differ(case: &Case<'_>) {
+    let (processes, runs): ([Process; 10], _) = (case.processes().await, Runs::default());
+    let machines: Vec<_> = processes.iter().map(|process| job(case, process, 0)).collect();
+    let ticks = u64::try_from(case.many(1000, 100)).unwrap();
+    let mut errors = 0;
+    for tick in 1..=ticks {
+        let calls = machines.iter().zip(0..).map(|((job, clock), n)| {
+            let runs = &runs;
+            async move {
+                // Longer apart than the job takes, in another order at each tick.
+                let behind = (n * 7 + tick * 3) % 10;
+                sleep(Duration::from_millis(if case.paused { behind * 20 } else { behind / 3 })).await;
+                clock.set(minute(tick));
+                call(job, tick, runs).await
+            }
+        });
+        let outcomes = join_all(calls).await;
+        let ran = outcomes.iter().filter(|outcome| matches!(outcome, Ok(Outcome::Ran(_)))).count();
+        let failed: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+        assert!(failed.iter().all(|error| error.is_retryable() && !case.paused), "{failed:?}");
+        assert!(ran == 1 || ran == 0 && !failed.is_empty(), "{outcomes:?}");
+        errors += failed.len();
+    }
+    ran_once(&runs, ticks, errors);
+}
+
+/// Holds the job until its lock is lost, and ends the session of its process meanwhile.
+async fn die(case: &Case<'_>, process: &Process, job: &RecurringJob, tick: u64) {
+    let began = AtomicBool::new(false);
+    let run = job.run(minute(tick), |_| async {
+        began.store(true, Ordering::SeqCst);
+        pending::<std::result::Result<(), Infallible>>().await
+    });
+    let killed = async {
+        case.until("the job runs", async || began.load(Ordering::SeqCst)).await;
+        case.store.expire(&process.connection).await;
+    };
+    let (outcome, ()) = tokio::join!(run, killed);
+    let error = outcome.unwrap_err();
+    assert!(error.is_lock_lost(), "{error}");
+}
+
+/// The process of a run dies. With one attempt, the tick is not run again, and the next call reports it. With more, it is run again
+/// with a larger token.
+pub async fn killed_run_is_repeated_if_attempts_allow(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let (on_a, on_b) = (job(case, &a, 1).0, job(case, &b, 1).0);
+    die(case, &a, &on_a, 1).await;
+    let started = on_b.last().await.unwrap().unwrap();
+    assert_eq!((started.state, started.attempt, started.tick), (RunState::Started, 1, minute(1)));
+    assert_eq!(ran(&on_b, 1, &runs).await, Outcome::GaveUp(started.clone()));
+    let on_b = on_b.attempts(2);
+    let again = on_b.run(minute(1), |context| async move {
+        Ok::<_, Infallible>((context.attempt(), context.fencing_token()))
+    });
+    let Outcome::Ran(Ok((attempt, token))) = again.await.unwrap() else { panic!("not run again") };
+    assert_eq!(attempt, 2);
+    assert!(token > started.fencing_token, "{token:?} after {started:?}");
+    assert!(matches!(ran(&on_b, 1, &runs).await, Outcome::AlreadyRan(run) if run.state == RunState::Done));
+    assert_eq!(runs.of(), []);
+}
+
+/// A failed run is repeated as often as attempts allow.
+pub async fn failed_run_is_repeated_if_attempts_allow(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let jobs = [job(case, &a, 1).0.attempts(3), job(case, &b, 1).0.attempts(3)];
+    for attempt in 1..=3 {
+        let outcome = jobs[attempt % 2].run(minute(1), |_| async { Err::<(), _>("no disk") }).await;
+        assert_eq!(outcome.unwrap(), Outcome::Ran(Err("no disk")), "attempt {attempt}");
+    }
+    for job in &jobs {
+        let outcome = ran(job, 1, &runs).await;
+        let Outcome::GaveUp(run) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((run.state, run.attempt, run.last_done), (RunState::Failed, 3, None));
+    }
+}
+
+/// A call does not wait for a run that is under way, and a later tick does not begin beside it.
+pub async fn running_job_is_reported(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let ((on_a, clock), (on_b, _)) = (job(case, &a, 1), job(case, &b, 2));
+    let calls = |_: JobContext| async {
+        let seen = on_b.last().await.unwrap().unwrap();
+        for job in [on_b.clone(), on_b.clone().attempts(2)] {
+            for tick in [1, 2] {
+                let began = Instant::now();
+                assert_eq!(ran(&job, tick, &runs).await, Outcome::Running(seen.clone()), "tick {tick}");
+                assert!(began.elapsed() < LONG);
+            }
+        }
+        Ok::<_, Infallible>(())
+    };
+    assert_eq!(on_a.run(minute(1), calls).await.unwrap(), Outcome::Ran(Ok(())));
+    clock.set(minute(2));
+    assert_eq!(ran(&on_a, 2, &runs).await, Outcome::Ran(Ok(())));
+    assert_eq!(runs.of(), [(minute(2), 1)]);
+}
+
+/// The record and the release are one transaction: once the run has ended, the lock is free, and a session that is lost then
+/// changes nothing.
+pub async fn session_that_is_lost_after_the_run_changes_nothing(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let (on_a, on_b) = (job(case, &a, 1).0.attempts(2), job(case, &b, 1).0.attempts(2));
+    assert_eq!(ran(&on_a, 1, &runs).await, Outcome::Ran(Ok(())));
+    assert_eq!(case.store.names(on_a.path()).await, [] as [String; 0]);
+    case.store.expire(&a.connection).await;
+    assert!(matches!(ran(&on_b, 1, &runs).await, Outcome::AlreadyRan(_)));
+    assert!(matches!(ran(&on_a, 1, &runs).await, Outcome::AlreadyRan(_)));
+    assert_eq!(runs.of(), [(minute(1), 1)]);
+}
+
+/// An operator removes the node of a holder that has not noticed it. Its successor runs the tick, and the late end of the first
+/// run is refused.
+pub async fn late_end_is_refused(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let (on_a, on_b) = (job(case, &a, 1).0.attempts(2), job(case, &b, 1).0.attempts(2));
+    let work = |context: JobContext| async move {
+        case.store.remove(context.path(), context.node().as_str()).await;
+        assert_eq!(ran(&on_b, 1, &runs).await, Outcome::Ran(Ok(())));
+        Ok::<_, Infallible>(on_b)
+    };
+    let error = on_a.run(minute(1), work).await.unwrap_err();
+    assert!(error.is_lock_lost(), "{error}");
+    let last = on_a.last().await.unwrap().unwrap();
+    assert_eq!((last.state, last.attempt), (RunState::Done, 2));
+}
+
+/// A tick that is further ahead of this machine's clock than a period is refused, and the others run on.
+pub async fn tick_from_the_future_is_refused(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    let (job, _clock) = job(case, &a, 1);
+    // A year.
+    for tick in [1 + 365 * 1440, 3] {
+        let error = job.run(minute(tick), |context| runs.run(context)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+    assert_eq!(job.last().await.unwrap(), None);
+    for tick in [1, 2] {
+        assert_eq!(ran(&job, tick, &runs).await, Outcome::Ran(Ok(())));
+    }
+    assert_eq!(runs.of(), [(minute(1), 1), (minute(2), 1)]);
+}
+
+/// The record is text. Fields of later programs are kept, and other data is refused.
+pub async fn record_is_text_with_room_for_more(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    let (job, clock) = job(case, &a, 1);
+    assert_eq!(job.last().await.unwrap(), None);
+    assert_eq!(ran(&job, 1, &runs).await, Outcome::Ran(Ok(())));
+    let record = a.client.shared_value(job.record_path()).unwrap();
+    let text = |data: Option<Vec<u8>>| String::from_utf8(data.unwrap()).unwrap();
+    let now = text(record.get().await.unwrap().map(|value| value.data));
+    let begin = format!("zlock job 1\ntick: {}\nstate: done\nattempt: 1\ntoken: ", minute(1));
+    assert!(now.starts_with(&begin) && now.contains(&format!("\ndone: {}\n", minute(1))), "{now}");
+    record.update(|data| Some([data.unwrap(), b"mood: good\n"].concat())).await.unwrap();
+    clock.set(minute(2));
+    assert_eq!(ran(&job, 2, &runs).await, Outcome::Ran(Ok(())));
+    let now = text(record.get().await.unwrap().map(|value| value.data));
+    assert!(now.ends_with("\nmood: good\n") && now.contains(&format!("tick: {}\n", minute(2))), "{now}");
+    record.update(|_| Some(b"something else".into())).await.unwrap();
+    let error = job.run(minute(3), |context| runs.run(context)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+}
+
+/// Runs `every` until it has made this many runs, and a moment longer.
+async fn every(case: &Case<'_>, job: &RecurringJob, runs: &Runs, before: usize, more: usize) {
+    let count = || runs.of().iter().map(|(_, runs)| runs).sum::<usize>();
+    let schedule = Interval::new(MINUTE).unwrap();
+    let looping = job.every(schedule, |context, _| runs.run(context));
+    let looked = async {
+        case.until("the runs", async || count() >= before + more).await;
+        sleep(MOMENT).await;
+    };
+    tokio::select! {
+        biased;
+        ended = looping => panic!("{ended:?}"),
+        () = looked => {}
+    }
+    assert_eq!(count(), before + more, "{:?}", runs.of());
+}
+
+/// After 1,000 ticks without any process: one run, none, or as many as `All` says, the last ones.
+pub async fn missed_ticks_run_as_the_policy_says(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    let (job, clock) = job(case, &a, 1);
+    // Without a record, nothing was missed.
+    every(case, &job, &runs, 0, 0).await;
+    assert_eq!(ran(&job, 1, &runs).await, Outcome::Ran(Ok(())));
+    clock.set(minute(1001));
+    every(case, &job.clone().missed(Missed::Skip), &runs, 1, 0).await;
+    every(case, &job.clone().missed(Missed::All(3)), &runs, 1, 3).await;
+    let ticks = [1, 999, 1000, 1001].map(|tick| (minute(tick), 1));
+    assert_eq!(runs.of(), ticks);
+    clock.set(minute(2001));
+    every(case, &job.clone().starting_deadline(MINUTE / 2).missed(Missed::All(9)), &runs, 4, 1).await;
+    clock.set(minute(3001));
+    every(case, &job, &runs, 5, 1).await;
+    assert_eq!(runs.of().last(), Some(&(minute(3001), 1)));
+    // All of them have run: neither the same process nor another one runs any again.
+    every(case, &job, &runs, 6, 0).await;
+}
+
+/// The loop moves from one process to another and back. No tick is run twice.
+pub async fn no_tick_is_replayed_when_the_runner_changes(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let ((on_a, clock_a), (on_b, clock_b)) = (job(case, &a, 1), job(case, &b, 1));
+    assert_eq!(ran(&on_a, 1, &runs).await, Outcome::Ran(Ok(())));
+    for (n, job) in [&on_a, &on_b, &on_a, &on_b].into_iter().enumerate() {
+        let tick = u64::try_from(n).unwrap() + 2;
+        clock_a.set(minute(tick));
+        clock_b.set(minute(tick));
+        every(case, job, &runs, n + 1, 1).await;
+    }
+    let expected: Vec<_> = (1..=5).map(|tick| (minute(tick), 1)).collect();
+    assert_eq!(runs.of(), expected);
+}
+
+/// The clock is set back by an hour: nothing runs again, the loop does not spin, and it goes on when the clock has caught up.
+pub async fn clock_that_is_set_back_runs_nothing_again(case: &Case<'_>) {
+    let (a, runs) = (case.process().await, Runs::default());
+    let (job, clock) = job(case, &a, 60);
+    assert_eq!(ran(&job, 60, &runs).await, Outcome::Ran(Ok(())));
+    clock.set(minute(0));
+    let looks = clock.looks.load(Ordering::SeqCst);
+    every(case, &job, &runs, 1, 0).await;
+    assert!(matches!(ran(&job, 1, &runs).await, Outcome::AlreadyRan(_)));
+    let looks = clock.looks.load(Ordering::SeqCst) - looks;
+    assert!(looks < 20, "the loop looked {looks} times at the clock");
+    clock.set(minute(61));
+    every(case, &job, &runs, 1, 1).await;
+    assert_eq!(runs.of(), [(minute(60), 1), (minute(61), 1)]);
+}
+
+/// A process waits in its loop for the run of another one, and takes over if that dies.
+pub async fn loop_takes_over_from_a_dead_process(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let ((on_a, _), (on_b, clock)) = (job(case, &a, 2), job(case, &b, 2));
+    assert_eq!(ran(&on_b, 1, &runs).await, Outcome::Ran(Ok(())));
+    clock.set(minute(2));
+    let on_b = on_b.attempts(2);
+    let taken_over = every(case, &on_b, &runs, 1, 1);
+    let ((), ()) = tokio::join!(die(case, &a, &on_a, 2), async {
+        case.until("the other one runs", async || on_b.last().await.unwrap().unwrap().tick == minute(2))
+            .await;
+        taken_over.await;
+    });
+    let last = on_b.last().await.unwrap().unwrap();
+    assert_eq!((last.state, last.attempt), (RunState::Done, 2));
+}
+
+/// Sets its flag when the work is dropped or has ended.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The process that runs the job is cut off. Its closure is cancelled before another process begins the tick again.
+pub async fn run_that_is_cut_off_is_cancelled_before_another_begins(case: &Case<'_>) {
+    let ([a, b], ended) = (case.processes().await, AtomicBool::new(false));
+    let (on_a, on_b) = (job(case, &a, 1).0, job(case, &b, 1).0.attempts(2));
+    let ended = &ended;
+    let cut_off = on_a.run(minute(1), |_| async {
+        let _ended = Ended(ended);
+        case.links().cut(&a.connection).await;
+        pending::<std::result::Result<(), Infallible>>().await
+    });
+    let next = async {
+        case.until("the first one runs", async || on_b.last().await.unwrap().is_some()).await;
+        let run = async || {
+            let outcome =
+                on_b.run(minute(1), |_| async { Ok::<_, Infallible>(ended.load(Ordering::SeqCst)) }).await;
+            match outcome.unwrap() {
+                Outcome::Ran(Ok(was_ended)) => {
+                    assert!(was_ended, "two run at the same time");
+                    true
+                }
+                Outcome::Running(_) => false,
+                other => panic!("{other:?}"),
+            }
+        };
+        case.until("the second one runs", run).await;
+        case.links().heal(&a.connection).await;
+    };
+    let (outcome, ()) = tokio::join!(cut_off, next);
+    let error = outcome.unwrap_err();
+    assert!(error.is_lock_lost(), "{error}");
+}
+
+/// The answers to the end of the run are lost: the run has ended, once, and the next call finds that.
+pub async fn lost_answer_to_the_end_changes_nothing(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let (on_a, on_b) = (job(case, &a, 1).0.attempts(3), job(case, &b, 1).0.attempts(3));
+    let run = on_a.run(minute(1), |context| async {
+        let result = runs.run(context).await;
+        case.links().mute(&a.connection).await;
+        result
+    });
+    let heal = async {
+        let is_done = async || on_b.last().await.unwrap().is_some_and(|run| run.state == RunState::Done);
+        case.until("the record says that it is done", is_done).await;
+        case.links().heal(&a.connection).await;
+    };
+    let (outcome, ()) = tokio::join!(run, heal);
+    assert_eq!(outcome.unwrap(), Outcome::Ran(Ok(())));
+    for job in [&on_a, &on_b] {
+        assert!(matches!(ran(job, 1, &runs).await, Outcome::AlreadyRan(_)));
+    }
+    assert_eq!(runs.of(), [(minute(1), 1)]);
+}
+
+/// Answers are lost at every moment of a run, those to claims among them: each tick runs once, not never and not twice.
+pub async fn lost_answers_to_claims_change_nothing(case: &Case<'_>) {
+    let ([a, b], runs) = (case.processes().await, Runs::default());
+    let ((on_a, clock), (on_b, _)) = (job(case, &a, 0), job(case, &b, 100));
+    let mut errors = 0;
+    for tick in 1..=30 {
+        clock.set(minute(tick));
+        let fault = async {
+            sleep(Duration::from_millis(tick % 15)).await;
+            case.links().mute(&a.connection).await;
+            sleep(Duration::from_millis(40)).await;
+            case.links().heal(&a.connection).await;
+        };
+        let (outcome, ()) = tokio::join!(call(&on_a, tick, &runs), fault);
+        match outcome {
+            Ok(outcome) => assert_eq!(outcome, Outcome::Ran(Ok(())), "tick {tick}"),
+            Err(error) => {
+                assert!(error.is_retryable() && !case.paused, "{error}");
+                errors += 1;
+                continue;
+            }
+        }
+        assert!(matches!(ran(&on_b, tick, &runs).await, Outcome::AlreadyRan(_)), "tick {tick}");
+    }
+    ran_once(&runs, 30, errors);
+}

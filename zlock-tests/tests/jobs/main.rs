@@ -1,0 +1,24 @@
+//! Jobs that run once per tick: the suite's group on each store.
+
+mod mem {
+    use zlock_testkit::mem::MemStore;
+
+    async fn store() -> Option<MemStore> {
+        Some(MemStore::default())
+    }
+
+    zlock_suite::recipe_suite!(paused, store(), [jobs]);
+}
+
+mod zk {
+    use zlock_testkit::zk::ZkStore;
+
+    zlock_suite::recipe_suite!(real, ZkStore::shared(), [jobs]);
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    use zlock_testkit::etcd::EtcdStore;
+
+    zlock_suite::recipe_suite!(real, EtcdStore::shared(), [jobs]);
+}

@@ -95,10 +95,11 @@ pub use zlock_core::{
     TextOrFile, Value, Version, with_dedicated_thread,
 };
 pub use zlock_recipes::{
-    Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DowngradeError, DynLock, Freshness, Guard,
-    Handoff, Health, InterProcessMutex, Lock, LockContext, LockGuard, LockHandle, LockKind, LockTemplate,
-    MAX_NODE_DATA, MultiGuard, MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock, Release,
-    Scope, Semaphore, SharedValue, Shutdown, ValueView, ValueWatch, WriteGuard, WriteLock, kind,
+    Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DowngradeError, DynLock, Election,
+    Freshness, Guard, Handoff, Health, InterProcessMutex, Leader, LeaderContext, LeaderView, LeaderWatch,
+    Leadership, Lock, LockContext, LockGuard, LockHandle, LockKind, LockTemplate, MAX_NODE_DATA, MultiGuard,
+    MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue,
+    Shutdown, Then, ValueView, ValueWatch, WriteGuard, WriteLock, kind,
 };
 
 /// The contract between locks and stores, for programs that look at a store themselves, as the command `zlock` does: the trait

@@ -2,6 +2,7 @@
 
 mod client;
 mod driver;
+mod election;
 mod guard;
 mod lock;
 mod rwlock;
@@ -12,6 +13,7 @@ mod tests;
 mod value;
 
 pub use self::client::Client;
+pub use self::election::{Election, LeaderWatch, Leadership};
 pub use self::guard::{BlockingGuard, DowngradeError, Guard, MultiGuard, WriteGuard};
 pub use self::lock::{InterProcessMutex, LockHandle, MultiLock, PermitRequest, ReadLock, WriteLock};
 pub use self::rwlock::ReadWriteLock;

@@ -96,10 +96,11 @@ pub use zlock_core::{
 };
 pub use zlock_recipes::{
     Barrier, Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DoubleBarrier, DowngradeError,
-    DynLock, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Lock, LockContext,
-    LockGuard, LockHandle, LockKind, LockTemplate, MAX_NODE_DATA, MultiGuard, MultiLock, Participant,
-    PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots,
-    ValueView, ValueWatch, WriteGuard, WriteLock, kind,
+    DynLock, Election, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Leader,
+    LeaderContext, LeaderView, LeaderWatch, Leadership, Lock, LockContext, LockGuard, LockHandle, LockKind,
+    LockTemplate, MAX_NODE_DATA, MultiGuard, MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock,
+    Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots, Then, ValueView, ValueWatch, WriteGuard,
+    WriteLock, kind,
 };
 
 /// The contract between locks and stores, for programs that look at a store themselves, as the command `zlock` does: the trait

@@ -8,6 +8,8 @@
 //! | `zlock.lock.hold.duration` | histogram | seconds | `kind`, `name` |
 //! | `zlock.lock.held` | gauge | locks | `kind`, `name` |
 //! | `zlock.lock.losses` | counter | locks | `kind`, `name`, `reason` |
+//! | `zlock.election.term` | gauge | number of the last term of this client | `name` |
+//! | `zlock.election.wins` | counter | terms of this client | `name` |
 //! | `zlock.session.state` | gauge | 1 for the current state, 0 for all others | `state` |
 //! | `zlock.session.slack` | gauge | seconds | |
 //! | `zlock.session.life` | gauge | seconds | |
@@ -25,7 +27,7 @@ use std::time::Duration;
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::Instant;
 use zlock_core::observer::{LockLabels, Observer, Outcome, RequestOutcome};
-use zlock_core::{CloseReason, ErrorKind, Session, SessionState};
+use zlock_core::{CloseReason, ErrorKind, FencingToken, Session, SessionState};
 
 /// Upper bounds of histogram buckets in seconds, for exporters that need them. They range from a request to a fast store to a
 /// wait of minutes.
@@ -109,6 +111,8 @@ fn describe() {
     );
     describe_gauge!("zlock.lock.held", "Locks that are held");
     describe_counter!("zlock.lock.losses", "Held locks that were lost");
+    describe_gauge!("zlock.election.term", "Number of the last term that this client won");
+    describe_counter!("zlock.election.wins", "Terms that this client won");
     describe_gauge!("zlock.session.state", "1 for the current state of the session, 0 for all others");
     describe_gauge!(
         "zlock.session.slack",
@@ -165,6 +169,14 @@ impl Observer for MetricsObserver {
 
     fn lock_lost(&self, lock: LockLabels<'_>, reason: ErrorKind) {
         of_lock!(counter, "zlock.lock.losses", self, lock, "reason" => reason.as_str()).increment(1);
+    }
+
+    fn term_started(&self, election: LockLabels<'_>, term: FencingToken) {
+        let name = election.name.to_owned();
+        // Exact up to 2^53, as every gauge.
+        let term = term.number() as f64;
+        gauge!("zlock.election.term", "store" => self.store(), "name" => name.clone()).set(term);
+        counter!("zlock.election.wins", "store" => self.store(), "name" => name).increment(1);
     }
 
     fn session_changed(&self, session: Session) {

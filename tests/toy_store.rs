@@ -73,7 +73,7 @@ impl Store for ToyStore {
         self.server.transaction(|table| {
             let created = table.next_revision();
             let (parent, name, data) = (parent.clone(), name.to_owned(), Vec::new());
-            table.rows.push(Row { parent, name, session: None, data, created, changed: created });
+            table.rows.push(Row { parent, name, session: None, data, created, changed: created, writes: 0 });
         });
     }
 

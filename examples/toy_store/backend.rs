@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock_core::kit::{Budget, Closing, Interrupted, Options, Receipts, SessionKey, Sessions, Task};
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence,
-    FencingToken, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Result, Sequence, SessionEvents,
-    Target, Values, Watch, WatchEvent, async_trait,
+    FencingToken, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Replaced, Result, Sequence,
+    SessionEvents, Target, Values, Watch, WatchEvent, async_trait,
 };
 
 use crate::server::{Connection, Disconnected, Row, Server, Table};
@@ -245,7 +245,7 @@ impl CoordinationBackend for ToyBackend {
                 let name = NodeName::of(id, label, Sequence::new(created.cast_signed()));
                 let (parent, name, data) = (parent.clone(), name.to_string(), data.to_vec());
                 let (session, changed) = (Some(session.id), created);
-                table.rows.push(Row { parent, name, session, data, created, changed });
+                table.rows.push(Row { parent, name, session, data, created, changed, writes: 0 });
             }
             (find(table, parent, id).and_then(node), queue(table, parent))
         };
@@ -325,9 +325,39 @@ impl CoordinationBackend for ToyBackend {
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         let mut budget = self.shared.budget("set_data", parent);
-        let write = |table: &mut Table, _| change(table, parent, &node.id, |row| row.data = data.to_vec());
+        let write = |table: &mut Table, _| {
+            change(table, parent, &node.id, |row| {
+                row.data = data.to_vec();
+                row.writes += 1;
+            })
+        };
         let (_, row) = self.shared.transaction(&mut budget, true, write).await?;
         row.map(drop).ok_or_else(|| budget.error(ErrorKind::NodeDeleted))
+    }
+
+    async fn replace_data(
+        &self,
+        parent: &LockPath,
+        node: &Node,
+        writes: u64,
+        data: &[u8],
+    ) -> Result<Replaced> {
+        let mut budget = self.shared.budget("replace_data", parent);
+        let write = |table: &mut Table, _| {
+            let row = find(table, parent, &node.id).cloned()?;
+            if row.writes == writes {
+                change(table, parent, &node.id, |row| {
+                    row.data = data.to_vec();
+                    row.writes += 1;
+                });
+            }
+            Some(row)
+        };
+        let (_, row) = self.shared.transaction(&mut budget, true, write).await?;
+        let row = row.ok_or_else(|| budget.error(ErrorKind::NodeDeleted))?;
+        // Written by this transaction, or by one whose answer was lost.
+        let is_ours = budget.ambiguous && row.writes == writes + 1 && row.data == data;
+        Ok(if row.writes == writes || is_ours { Replaced::Written } else { Replaced::Conflict(row.writes) })
     }
 
     fn values(&self) -> Option<&dyn Values> {

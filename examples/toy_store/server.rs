@@ -20,6 +20,8 @@ pub struct Row {
     pub created: u64,
     /// The revision at which it was changed last.
     pub changed: u64,
+    /// How often its data was written since.
+    pub writes: u64,
 }
 
 #[derive(Debug, Default)]

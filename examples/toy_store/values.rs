@@ -85,11 +85,17 @@ impl Values for ToyBackend {
             }
             let (revision, name, data) = (table.next_revision(), name.to_owned(), data.to_vec());
             let (created, changed) = (revision, revision);
-            put(table, Row { parent: parent.clone(), name, session: None, data, created, changed });
+            put(
+                table,
+                Row { parent: parent.clone(), name, session: None, data, created, changed, writes: 0 },
+            );
             let (name, data) = (receipt_name.clone(), receipt.id.to_be_bytes().to_vec());
             let session_id = Some(session.id);
             table.delete(|row| row.name == name && row.session == session_id);
-            put(table, Row { parent: path.clone(), name, session: session_id, data, created, changed });
+            put(
+                table,
+                Row { parent: path.clone(), name, session: session_id, data, created, changed, writes: 0 },
+            );
             WriteOutcome::Written(Version::new(expected.map_or(revision, Version::created), revision))
         };
         let (session, outcome) = self.shared.transaction(&mut budget, true, write).await?;

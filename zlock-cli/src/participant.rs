@@ -59,6 +59,7 @@ pub(crate) fn state(participant: &Participant) -> &'static str {
 fn kind(label: Label) -> String {
     match label {
         Label::Lock => "exclusive".to_owned(),
+        Label::Candidate => "candidate".to_owned(),
         Label::Read => "shared".to_owned(),
         Label::Write => "write".to_owned(),
         // A maximum that may change is not in the label.

@@ -16,7 +16,7 @@ mod signal;
 #[doc(no_inline)]
 pub use async_trait::async_trait;
 pub use contract::backend::{
-    Close, CoordinationBackend, Created, CreatedQueue, Deletion, Existence, HandOver, Target,
+    Close, CoordinationBackend, Created, CreatedQueue, Deletion, Existence, HandOver, Head, Replaced, Target,
 };
 pub use contract::background::{Background, Job};
 pub use contract::values::{GuardNode, Value, Values, Version, WriteOutcome};

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use crate::error::ErrorKind;
+use crate::nodes::node::FencingToken;
 use crate::session::Session;
 use crate::signal::Signal;
 
@@ -103,6 +104,12 @@ pub trait Observer: Send + Sync + 'static {
         let _ = slack;
     }
 
+    /// Called when this client is elected, after [`hold_started`](Self::hold_started) with the kind `election`. Each term of an
+    /// election has a larger number.
+    fn term_started(&self, election: LockLabels<'_>, term: FencingToken) {
+        let _ = (election, term);
+    }
+
     /// Called when the store has responded to a request that keeps the session alive, after `duration`. `life` is the time
     /// from now to the new deadline. Not called for a session at rest.
     fn session_renewed(&self, duration: Duration, life: Duration) {
@@ -138,7 +145,7 @@ pub trait Observer: Send + Sync + 'static {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockLabels<'a> {
-    /// `mutex`, `read`, `write` or `semaphore`.
+    /// `mutex`, `read`, `write`, `semaphore` or `election`.
     pub kind: &'static str,
     /// The name set by `with_metric_name`, or the root of the lock's template. Empty if there is neither.
     pub name: &'a str,

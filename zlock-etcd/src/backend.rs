@@ -7,18 +7,20 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Values, Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Head, Label,
+    LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms, Target, Values,
+    Watch,
 };
 
 use crate::config::EtcdOptions;
 use crate::operations::create::create;
 use crate::operations::delete::{delete, hand_over};
+use crate::operations::head::WatchHead;
 use crate::operations::operation::Operation;
 use crate::operations::read::{Children, ChildrenUpTo, Data};
 use crate::operations::relabel::Relabel;
 use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
-use crate::operations::write::{SetData, check_size};
+use crate::operations::write::{Replace, SetData, check_size, check_value};
 use crate::session::Shared;
 use crate::session::manager::{self, Manager};
 
@@ -142,6 +144,23 @@ impl CoordinationBackend for EtcdBackend {
         let mut operation = self.operation("set_data", parent);
         check_size(&operation, data)?;
         repeat(&mut operation, &mut SetData::new(node, data)).await
+    }
+
+    async fn replace_data(
+        &self,
+        parent: &LockPath,
+        node: &Node,
+        writes: u64,
+        data: &[u8],
+    ) -> Result<Replaced> {
+        let mut operation = self.operation("replace_data", parent);
+        check_size(&operation, data)?;
+        check_value(&operation, data)?;
+        repeat(&mut operation, &mut Replace { node, writes, data }).await
+    }
+
+    async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
+        repeat(&mut self.operation("head_with_watch", parent), &mut WatchHead).await
     }
 
     fn values(&self) -> Option<&dyn Values> {

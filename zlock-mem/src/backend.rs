@@ -8,8 +8,9 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use zlock_core::kit::Task;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
-    NodeData, NodeId, NodeName, Queue, Result, SessionEvents, SessionTerms, Target, Values, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Head, Label, LockPath,
+    Node, NodeData, NodeId, NodeName, Queue, Replaced, Result, SessionEvents, SessionTerms, Target, Values,
+    Watch,
 };
 
 use crate::armed::Arming;
@@ -149,7 +150,7 @@ impl CoordinationBackend for MemBackend {
                 (session, Answer::Done) => {
                     return Ok(Existence::Watching(armed.watch(&self.shared, session)));
                 }
-                (_, Answer::NoNode) if seen.label == Label::Lock => return Ok(Existence::Deleted),
+                (_, Answer::NoNode) if seen.label.is_fixed() => return Ok(Existence::Deleted),
                 (_, Answer::NoNode) => match operation.find(&seen.id).await? {
                     None => return Ok(Existence::Deleted),
                     // Its create took effect in another session of the client, at another place.
@@ -230,8 +231,12 @@ impl CoordinationBackend for MemBackend {
         let mut operation = self.operation("set_data", parent);
         let mut name = node.name.clone();
         loop {
-            let request =
-                || Request::SetData { parent: parent.clone(), name: name.as_str().into(), data: data.into() };
+            let request = || Request::SetData {
+                parent: parent.clone(),
+                name: name.as_str().into(),
+                data: data.into(),
+                writes: None,
+            };
             match operation.ask(request).await?.1 {
                 Answer::Done => return Ok(()),
                 Answer::NoNode => match operation.renamed(node).await? {
@@ -239,6 +244,56 @@ impl CoordinationBackend for MemBackend {
                     None => return Err(operation.node_deleted()),
                 },
                 answer => return Err(operation.unexpected(&answer)),
+            }
+        }
+    }
+
+    async fn replace_data(
+        &self,
+        parent: &LockPath,
+        node: &Node,
+        writes: u64,
+        data: &[u8],
+    ) -> Result<Replaced> {
+        let mut operation = self.operation("replace_data", parent);
+        let request = || Request::SetData {
+            parent: parent.clone(),
+            name: node.name.as_str().into(),
+            data: data.into(),
+            writes: Some(writes),
+        };
+        match operation.ask(request).await?.1 {
+            Answer::Done => Ok(Replaced::Written),
+            // By a request of this call whose answer was lost.
+            Answer::Written { writes: now, data: is }
+                if operation.budget.ambiguous && now == writes + 1 && is == data =>
+            {
+                Ok(Replaced::Written)
+            }
+            Answer::Written { writes: now, .. } => Ok(Replaced::Conflict(now)),
+            Answer::NoNode => Err(operation.node_deleted()),
+            answer => Err(operation.unexpected(&answer)),
+        }
+    }
+
+    async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
+        let mut operation = self.operation("head_with_watch", parent);
+        loop {
+            let (_, queue) = operation.list(|| None).await?;
+            let mut armed = Arming::default();
+            let watcher = || Some(armed.renew(&self.shared.server));
+            let Some(node) = queue.first() else {
+                let (session, queue) = operation.list(watcher).await?;
+                if queue.is_empty() {
+                    return Ok((None, armed.watch(&self.shared, session)));
+                }
+                continue;
+            };
+            if let Some((session, told)) = operation.read(node, watcher).await?
+                && let Some(token) = told.fencing_token
+            {
+                let head = Head::new(node.clone(), told.data, token);
+                return Ok((Some(head), armed.watch(&self.shared, session)));
             }
         }
     }

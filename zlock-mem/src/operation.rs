@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zlock_core::kit::{Budget, Interrupted, SessionKey};
 use zlock_core::{
-    Deletion, Error, ErrorKind, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Result, Target,
+    Deletion, Error, ErrorKind, LockPath, Node, NodeData, NodeId, NodeName, Queue, Result, Target,
 };
 
 use crate::error::Failure;
@@ -63,7 +63,7 @@ impl<'a> Operation<'a> {
 
     /// Returns the current name of a node that does not exist under its known name. `None` if it is gone.
     pub(crate) async fn renamed(&mut self, node: &Node) -> Result<Option<NodeName>> {
-        if node.label == Label::Lock {
+        if node.label.is_fixed() {
             return Ok(None);
         }
         Ok(self.find(&node.id).await?.map(|found| found.name))
@@ -122,7 +122,7 @@ impl<'a> Operation<'a> {
     pub(crate) async fn delete(&mut self, target: &Target) -> Result<Deletion> {
         let parent = self.budget.path();
         let (mut name, may_have_another) = match target {
-            Target::Node(node) => (Some(node.name.clone()), node.label != Label::Lock),
+            Target::Node(node) => (Some(node.name.clone()), !node.label.is_fixed()),
             Target::Id(_) => (None, true),
         };
         loop {

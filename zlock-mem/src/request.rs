@@ -109,6 +109,8 @@ pub(crate) enum Request {
         parent: LockPath,
         name: String,
         data: Vec<u8>,
+        /// How often the data must have been written.
+        writes: Option<u64>,
     },
     Value {
         path: LockPath,
@@ -183,6 +185,11 @@ pub(crate) enum Answer {
     Children(Vec<Child>),
     NodeIds(BTreeSet<NodeId>),
     Data(NodeData),
+    /// The data has been written another number of times.
+    Written {
+        writes: u64,
+        data: Vec<u8>,
+    },
     Value(Option<Value>),
     /// The node is not a value.
     NoValue,

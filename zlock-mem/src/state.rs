@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use zlock_core::{NodeData, NodeName, SessionId, Version};
+use zlock_core::{FencingToken, NodeData, NodeName, SessionId, Version};
 
 use crate::link::{ClientId, Delivery, Link, Mode};
 use crate::request::{Answer, Operation, Request, Sent};
@@ -363,14 +363,23 @@ impl State {
                     return Answer::NoNode;
                 };
                 let owner = if let Owner::Session(id) = owner { Some(id) } else { None };
-                let data = NodeData::new(data.to_vec(), owner);
+                let mut data = NodeData::new(data.to_vec(), owner);
+                if let Some((transaction, _)) = self.tree.version(parent.as_str(), &name) {
+                    data = data.with_fencing_token(FencingToken::new(transaction));
+                }
                 if let Some(watcher) = watcher {
                     let watched = Watched::Child(parent.as_str().into(), name);
                     self.watches.arm(watched, client, session, watcher);
                 }
                 Answer::Data(data)
             }
-            Request::SetData { parent, name, data } => {
+            Request::SetData { parent, name, data, writes } => {
+                if let Some((_, written)) = self.tree.version(parent.as_str(), &name)
+                    && writes.is_some_and(|writes| writes != written)
+                {
+                    let data = self.tree.data(parent.as_str(), &name).map(|(data, _)| data.to_vec());
+                    return Answer::Written { writes: written, data: data.unwrap_or_default() };
+                }
                 let changes = self.tree.set_data(parent.as_str(), &name, data);
                 self.done(changes, now)
             }

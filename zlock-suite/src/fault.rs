@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Values, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, HandOver, Head,
+    Label, LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, Target, Values, Watch,
 };
 
 /// An operation of the contract.
@@ -29,6 +29,10 @@ pub enum Call {
     Data,
     /// `data_with_watch`
     DataWithWatch,
+    /// `replace_data`
+    ReplaceData,
+    /// `head_with_watch`
+    HeadWithWatch,
     /// `set_data`
     SetData,
 }
@@ -258,6 +262,20 @@ impl CoordinationBackend for Faulty {
 
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
         self.faults.around(Call::DataWithWatch, self.inner.data_with_watch(parent, node)).await
+    }
+
+    async fn replace_data(
+        &self,
+        parent: &LockPath,
+        node: &Node,
+        writes: u64,
+        data: &[u8],
+    ) -> Result<Replaced> {
+        self.faults.around(Call::ReplaceData, self.inner.replace_data(parent, node, writes, data)).await
+    }
+
+    async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
+        self.faults.around(Call::HeadWithWatch, self.inner.head_with_watch(parent)).await
     }
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {

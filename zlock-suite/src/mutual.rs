@@ -4,7 +4,9 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use zlock_core::{LockPath, Result};
-use zlock_recipes::{Client, Handoff, InterProcessMutex, Lock, MultiLock, PermitRequest, WriteLock};
+use zlock_recipes::{
+    Client, Election, Handoff, InterProcessMutex, Lock, MultiLock, PermitRequest, WriteLock,
+};
 
 use crate::{Call, TestLock};
 
@@ -80,6 +82,15 @@ impl Mutual for WriteLock {
 
     fn at(client: &Client, path: &str) -> Result<Self> {
         client.read_write_lock(path).map(|lock| lock.write())
+    }
+}
+
+/// To campaign is to acquire.
+impl Mutual for Election {
+    type Lock = Self;
+
+    fn at(client: &Client, path: &str) -> Result<Self> {
+        client.election(path)
     }
 }
 

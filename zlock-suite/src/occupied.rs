@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Label, LockPath, Node,
-    NodeData, NodeId, NodeIds, NodeName, Queue, Result, SessionEvents, Target, Values, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Head, Label, LockPath,
+    Node, NodeData, NodeId, NodeIds, NodeName, Queue, Replaced, Result, SessionEvents, Target, Values, Watch,
 };
 
 use crate::{Connection, Links, Store};
@@ -191,6 +191,20 @@ impl CoordinationBackend for Occupying {
 
     async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
         self.backend.data_with_watch(parent, node).await
+    }
+
+    async fn replace_data(
+        &self,
+        parent: &LockPath,
+        node: &Node,
+        writes: u64,
+        data: &[u8],
+    ) -> Result<Replaced> {
+        self.backend.replace_data(parent, node, writes, data).await
+    }
+
+    async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
+        self.backend.head_with_watch(parent).await
     }
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Values, Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Head, Label,
+    LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms, Target, Values,
+    Watch,
 };
 
 use crate::config::ZkOptions;
@@ -17,8 +18,8 @@ use crate::operations::delete::{delete, hand_over};
 use crate::operations::operation::Operation;
 use crate::operations::read::{Children, Data};
 use crate::operations::relabel::Relabel;
-use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
-use crate::operations::write::{Write, check_size};
+use crate::operations::watch::{WatchData, WatchHead, WatchNode, WatchQueue};
+use crate::operations::write::{Replace, Write, check_size};
 use crate::session::Shared;
 use crate::session::connect::connect;
 use crate::session::heartbeat::{interval, unwritten};
@@ -162,6 +163,22 @@ impl CoordinationBackend for ZkBackend {
         check_size(&operation, data)?;
         let mut write = Write { node, name: node.name.clone(), data };
         repeat(&mut operation, &mut write).await
+    }
+
+    async fn replace_data(
+        &self,
+        parent: &LockPath,
+        node: &Node,
+        writes: u64,
+        data: &[u8],
+    ) -> Result<Replaced> {
+        let mut operation = self.operation("replace_data", parent);
+        check_size(&operation, data)?;
+        repeat(&mut operation, &mut Replace { node, writes, data }).await
+    }
+
+    async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
+        repeat(&mut self.operation("head_with_watch", parent), &mut WatchHead).await
     }
 
     fn values(&self) -> Option<&dyn Values> {

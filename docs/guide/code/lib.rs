@@ -22,6 +22,7 @@ pages! {
     errors: "errors.md";
     paths: "paths.md";
     losing: "losing.md";
+    election: "election.md";
     shared_value: "shared-value.md";
     counters: "counters.md";
     barriers: "barriers.md";

@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use crate::contract::background::Background;
 use crate::contract::values::Values;
 use crate::contract::watch::Watch;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::nodes::label::Label;
-use crate::nodes::node::{Node, NodeData};
+use crate::nodes::node::{FencingToken, Node, NodeData};
 use crate::nodes::node_id::NodeId;
 use crate::nodes::own_nodes::DeletionNotice;
 use crate::nodes::path::LockPath;
@@ -49,8 +49,7 @@ use crate::session::events::SessionEvents;
 pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// Appends a node to the queue of `parent`, owned by the current session, and returns it with the queue at or after
     /// the create, or with the statement that the node is alone there. For a label that excludes all others
-    /// ([`Label::Lock`] and [`Label::Write`]), the returned queue may be limited to the new node and the one directly
-    /// before it. `id` must be new, from [`NodeIds`](crate::NodeIds).
+    /// ([`Label::is_exclusive`]), the returned queue may be limited to the new node and the one directly before it. `id` must be new, from [`NodeIds`](crate::NodeIds).
     ///
     /// # Behavior
     /// - A node ID that is not a UUID is refused with `InvalidArgument`.
@@ -106,7 +105,7 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     async fn children(&self, parent: &LockPath) -> Result<Queue>;
 
     /// Returns the own node `node` and the node directly before it in the queue of `parent`, or more of that queue. The
-    /// decision about a label that excludes all others ([`Label::Lock`] and [`Label::Write`]) needs no more.
+    /// decision about a label that excludes all others ([`Label::is_exclusive`]) needs no more.
     ///
     /// Unlike [`children`](Self::children), this may return an older state of the queue, but never one older than this
     /// backend has seen, including the create of `node`. No node is ever inserted before `node`, so an older state may
@@ -215,6 +214,67 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
     /// - A watch of `exists_with_watch` may fire, but not with `Deleted`.
     /// - Calling it again is harmless.
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()>;
+
+    /// Writes the data of a candidate's node ([`Label::Candidate`]) if it has been written exactly `writes` times since the
+    /// node's create. `node` must be as a create returned it.
+    ///
+    /// The provided method fails with `InvalidArgument`: without this operation, a leader cannot change its value.
+    ///
+    /// # Behavior
+    /// - Each write has the number after the last one, and the node stays as it is otherwise.
+    /// - If the data was written another number of times, nothing is written, and the result is that number.
+    /// - If the node no longer exists, the error is `NodeDeleted` and nothing is created.
+    /// - A later node of the same name is another node.
+    /// - A lost response does not change the result.
+    /// - A write that was dropped does not undo a later one.
+    async fn replace_data(
+        &self,
+        parent: &LockPath,
+        node: &Node,
+        writes: u64,
+        data: &[u8],
+    ) -> Result<Replaced> {
+        let _ = (node, writes, data);
+        let message = "the backend cannot replace the data of a node";
+        Err(Error::new(ErrorKind::InvalidArgument, "replace_data").with_path(parent).with_message(message))
+    }
+
+    /// Returns the head of the queue of `parent` with its data and fencing token, and a one-shot watch that fires when the
+    /// queue has another head, or the head other data. An empty queue has no head, and the watch fires at the first create.
+    ///
+    /// Unlike [`children`](Self::children), this may return an older state, but never one older than this backend has seen.
+    ///
+    /// The provided method calls `children`, and then reads the head. A store that can do both in one request should override
+    /// it.
+    ///
+    /// # Behavior
+    /// - The head is the first node of the queue, with its data byte for byte.
+    /// - No change of the head or its data between the response and the watch is lost.
+    /// - A missing parent has no head, and can be watched.
+    /// - A node that is created behind the head does not fire the watch.
+    /// - The watch fires, with any event, when its session ends.
+    /// - A dropped watch is removed from the server.
+    async fn head_with_watch(&self, parent: &LockPath) -> Result<(Option<Head>, Watch)> {
+        loop {
+            let queue = self.children(parent).await?;
+            let Some(node) = queue.first() else {
+                let (queue, watch) = self.children_with_watch(parent).await?;
+                if queue.is_empty() {
+                    return Ok((None, watch));
+                }
+                continue;
+            };
+            // A head that was deleted since the listing has a successor, or the queue is empty.
+            let Some((data, watch)) = self.data_with_watch(parent, node).await? else { continue };
+            let token = match node.fencing_token {
+                None => self.data(parent, node).await?.and_then(|data| data.fencing_token),
+                known => known,
+            };
+            if let Some(token) = token {
+                return Ok((Some(Head::new(node.clone(), data, token)), watch));
+            }
+        }
+    }
 
     /// Returns the values of the store, or `None` if the backend has none. Performs no I/O.
     ///
@@ -357,6 +417,37 @@ pub enum HandOver {
     Unconfirmed(Deletion),
 }
 
+/// The result of [`replace_data`](CoordinationBackend::replace_data).
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Replaced {
+    /// The data was written.
+    Written,
+    /// The data has been written this often. Nothing was written, unless a response was lost and another client has written
+    /// since.
+    Conflict(u64),
+}
+
+/// The head of a queue, from [`head_with_watch`](CoordinationBackend::head_with_watch).
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The node.
+    pub node: Node,
+    /// The data of the last write.
+    pub data: Vec<u8>,
+    /// The fencing token of a holder with this node.
+    pub fencing_token: FencingToken,
+}
+
+impl Head {
+    /// Creates a head from its parts.
+    #[must_use]
+    pub fn new(node: Node, data: Vec<u8>, fencing_token: FencingToken) -> Self {
+        Head { node, data, fencing_token }
+    }
+}
+
 /// The node to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -438,6 +529,9 @@ macro_rules! forward {
                 data<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Option<NodeData>;
                 data_with_watch<'a, 'b>(parent: &'a LockPath, node: &'b Node) -> Option<(Vec<u8>, Watch)>;
                 set_data<'a, 'b, 'c>(parent: &'a LockPath, node: &'b Node, data: &'c [u8]) -> ();
+                replace_data<'a, 'b, 'c>(parent: &'a LockPath, node: &'b Node, writes: u64, data: &'c [u8])
+                    -> Replaced;
+                head_with_watch<'a>(parent: &'a LockPath) -> (Option<Head>, Watch);
                 close<>() -> Close;
             }
 

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 pub enum Label {
     /// A mutex, which excludes all other nodes. It is never relabelled.
     Lock,
+    /// A candidate of an election, which excludes all other nodes. It is never relabelled, and its data is its value as it is.
+    Candidate,
     /// A writer of a read/write lock, which excludes all other nodes. It may become a [`Read`](Label::Read).
     Write,
     /// A reader of a read/write lock, which holds beside other readers.
@@ -24,10 +26,23 @@ pub enum Label {
 }
 
 impl Label {
+    /// Returns `true` for a label that excludes all other nodes.
+    #[must_use]
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Label::Lock | Label::Candidate | Label::Write)
+    }
+
+    /// Returns `true` for a label that is never changed, so that the name of its node is not, either.
+    #[must_use]
+    pub fn is_fixed(self) -> bool {
+        matches!(self, Label::Lock | Label::Candidate)
+    }
+
     /// Returns the part of a node's name that encodes the label, as Curator writes it.
     pub(crate) fn marker(self) -> Cow<'static, str> {
         match self {
             Label::Lock => "lock-".into(),
+            Label::Candidate => "latch-".into(),
             Label::Write => "__WRIT__".into(),
             Label::Read => "__READ__".into(),
             Label::Permits { weight, max, granted: false } => format!("__PERM__{weight}of{max}__").into(),
@@ -45,6 +60,7 @@ impl Label {
             ("__rlock__", Label::Read),
             ("__lock__", Label::Lock),
             ("lock-", Label::Lock),
+            ("latch-", Label::Candidate),
         ] {
             if let Some(before) = name.strip_suffix(marker) {
                 return Some((before, label));

@@ -50,7 +50,7 @@ impl NodeName {
     /// Parses the name of a place in a lock's queue, and returns `None` for any other name.
     ///
     /// A name is a place if it is one of these, followed by the sequence:
-    /// - `_c_<uuid>-` or nothing, and `lock-`, `__READ__`, `__WRIT__`, `__PERM__<n>of<max>__` or
+    /// - `_c_<uuid>-` or nothing, and `lock-`, `latch-`, `__READ__`, `__WRIT__`, `__PERM__<n>of<max>__` or
     ///   `__HELD__<n>of<max>__`;
     /// - nothing or kazoo's 32 hex digits, and `__lock__` or `__rlock__`.
     ///
@@ -122,6 +122,7 @@ mod tests {
         let node_id = NodeId::new(UUID);
         for label in [
             Label::Lock,
+            Label::Candidate,
             Label::Read,
             Label::Write,
             Label::Permits { weight: 3, max: 10, granted: false },
@@ -144,6 +145,7 @@ mod tests {
     fn curator_and_kazoo_names_are_known() {
         for (name, label, node_id) in [
             (format!("_c_{UUID}-lock-0000000001"), Label::Lock, UUID),
+            (format!("_c_{UUID}-latch-0000000001"), Label::Candidate, UUID),
             (format!("_c_{UUID}-__READ__0000000001"), Label::Read, UUID),
             (format!("_c_{UUID}-__WRIT__0000000001"), Label::Write, UUID),
             ("lock-0000000001".into(), Label::Lock, "lock-0000000001"),

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Lines that an operator can read, followed by the unchanged data. A value that does not begin like this belongs to another
-//! program: its node is a mutex, and the value is its data. Earlier versions named the key after the node's ID, and wrote no
+//! program or to a candidate of an election: its node is read as a mutex, and the value is its data. Earlier versions named the key after the node's ID, and wrote no
 //! line for it.
 
 use etcd_client::{Compare, CompareOp};
@@ -63,6 +63,14 @@ fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
 /// Returns the part before the data of a node with this name: complete lines, or nothing.
 pub(crate) fn lines<'a>(name: &str, bytes: &'a [u8]) -> &'a [u8] {
     bytes.strip_suffix(read(name, bytes).data).unwrap_or(bytes)
+}
+
+/// Returns the value of a node. That of a candidate is its data, as Go's `Election` writes it.
+pub(crate) fn of(node_id: &NodeId, label: Label, data: &[u8]) -> Vec<u8> {
+    match label {
+        Label::Candidate => data.to_owned(),
+        label => [&head(Some(node_id), label), data].concat(),
+    }
 }
 
 /// Returns the part before the data in the value of a node with this label, and with this ID unless that is its name.

@@ -14,7 +14,7 @@ use crate::keys::key::PlaceName;
 use crate::keys::revision;
 use crate::keys::value;
 use crate::operations::operation::{Attempted, Operation};
-use crate::operations::write::check_size;
+use crate::operations::write::{check_size, check_value};
 use crate::requests::txn::{Answer, Write, get, get_last_two, was_created_at};
 use crate::session::contents::Contents;
 use crate::session::lease::prove;
@@ -33,7 +33,10 @@ pub(crate) async fn create(
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
     check_size(&operation, data)?;
-    let value = [&value::head(Some(node_id), label), data].concat();
+    if label == Label::Candidate {
+        check_value(&operation, data)?;
+    }
+    let value = value::of(node_id, label, data);
     let mut create = Create { wanted: Wanted { node_id, label, value: &value }, lost_in: None, taken: None };
     let created = repeat(&mut operation, &mut create).await;
     if let Some((_, live)) = create.taken
@@ -75,7 +78,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Create<'_> {
         }
         let live = live(operation.shared, lease, self.wanted.node_id, &mut self.taken)?;
         let attempted = if self.lost_in.is_some() {
-            recover(operation, lease, &live, self.wanted.node_id).await
+            recover(operation, lease, &live, self.wanted).await
         } else {
             append(operation, lease, &live, self.wanted).await
         };
@@ -123,7 +126,7 @@ async fn append(
 ) -> Result<Option<Created>, Failure> {
     let (key, range) = (key(operation, lease, live, node_id), operation.keys.range());
     // An exclusive lock waits for the node right before it: the newest key except that of this very transaction.
-    let is_exclusive = matches!(label, Label::Lock | Label::Write);
+    let is_exclusive = label.is_exclusive();
     let listing = if is_exclusive { get_last_two(range) } else { get(range) };
     let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
     let carried = fence.known();
@@ -147,13 +150,13 @@ async fn append(
             gets.first().map(|get| Listed::of(get.kvs(), get.count(), revision::of(answer.header())));
         let listed = listed.unwrap_or_default();
         if listed.is_whole() || listed.kvs.iter().all(|kv| operation.keys.node(kv).is_some()) {
-            return Ok(finish(operation, lease, live, node_id, &key, listed, own));
+            return Ok(finish(operation, lease, live, (node_id, label), &key, listed, own));
         }
         // One of the two keys belongs to a lock further down or to no lock, so the node before may not be among them.
         let read = Box::pin(operation.read(lease, operation.keys.range())).await;
         let read = read?;
         let listed = Listed::of(read.kvs(), read.count(), revision::of(read.header()));
-        return Ok(finish(operation, lease, live, node_id, &key, listed, own));
+        return Ok(finish(operation, lease, live, (node_id, label), &key, listed, own));
     }
     let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
     if raised == carried {
@@ -169,7 +172,7 @@ async fn recover(
     operation: &mut Operation<'_>,
     lease: SessionKey,
     live: &Live,
-    node_id: &NodeId,
+    Wanted { node_id, label, .. }: Wanted<'_>,
 ) -> Result<Option<Created>, Failure> {
     let key = key(operation, lease, live, node_id);
     let fence = live.fences.of(operation.shared.options.prefix(), lease.id, &key);
@@ -184,7 +187,7 @@ async fn recover(
         return Ok(None);
     }
     let own = own(operation, lease, live, node_id, renewal, &answer).await?;
-    Ok(finish(operation, lease, live, node_id, &key, listed, own))
+    Ok(finish(operation, lease, live, (node_id, label), &key, listed, own))
 }
 
 /// The minimum part of a lease's life that must be left for a create to rely on a keep-alive, as a divisor.
@@ -253,7 +256,7 @@ fn finish(
     operation: &Operation<'_>,
     lease: SessionKey,
     live: &Live,
-    node_id: &NodeId,
+    (node_id, label): (&NodeId, Label),
     key: &str,
     listed: Listed<'_>,
     deletion: DeletionNotice,
@@ -262,8 +265,11 @@ fn finish(
     let name = operation.keys.name(kv.key())?;
     live.names().created(node_id, kv.create_revision());
     let queue = operation.queue(lease, listed.kvs);
-    let node = queue.find(node_id)?.clone();
-    if node.label != Label::Lock {
+    let mut node = queue.find(node_id)?.clone();
+    if label == Label::Candidate {
+        // Its value does not say so.
+        node.label = label;
+    } else if node.label != Label::Lock {
         operation.shared.contents.insert(node_id, Contents::of(name, kv));
     }
     operation.shared.listings.note(&operation.keys, &queue, listed.is_whole(), listed.revision);

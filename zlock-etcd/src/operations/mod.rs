@@ -3,6 +3,7 @@
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod detached;
+pub(crate) mod head;
 pub(crate) mod operation;
 pub(crate) mod read;
 pub(crate) mod relabel;

@@ -89,7 +89,7 @@ async fn arm_node(operation: &Operation<'_>, lease: SessionKey, seen: &Node) -> 
 }
 
 /// Returns a watch that fires at this time at the latest.
-fn until(time: Option<Instant>, watch: Watch) -> Watch {
+pub(crate) fn until(time: Option<Instant>, watch: Watch) -> Watch {
     let Some(time) = time else { return watch };
     Watch::new(async move { timeout_at(time, watch).await.unwrap_or(WatchEvent::Changed) })
 }
@@ -133,7 +133,10 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
     }
 }
 
-async fn arm_queue(operation: &Operation<'_>, lease: SessionKey) -> Result<(Queue, Watch), Failure> {
+pub(crate) async fn arm_queue(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+) -> Result<(Queue, Watch), Failure> {
     let shared = operation.shared;
     let mark = shared.sessions.own().mark();
     let (mut armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
@@ -208,7 +211,11 @@ async fn arm_data(
     Ok(Some((data, watch)))
 }
 
-async fn arm(operation: &Operation<'_>, lease: SessionKey, range: Range) -> Result<(Armed, i64), Failure> {
+pub(crate) async fn arm(
+    operation: &Operation<'_>,
+    lease: SessionKey,
+    range: Range,
+) -> Result<(Armed, i64), Failure> {
     let (shared, until) = (operation.shared, operation.budget.deadline());
     shared.send(lease, until, By::Member, shared.watches.arm(range)).await
 }
@@ -234,7 +241,7 @@ pub(crate) async fn arm_and_read(
 
 /// Reads at a revision not older than this one. The first read nearly always suffices. If none does, the cluster may have
 /// been restored to an older state since the watch was armed.
-async fn not_before(
+pub(crate) async fn not_before(
     operation: &Operation<'_>,
     lease: SessionKey,
     range: &Range,

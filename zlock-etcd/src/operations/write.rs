@@ -4,7 +4,7 @@ use std::ops::ControlFlow::{Break, Continue};
 
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use zlock_core::kit::{Attempt, SessionKey};
-use zlock_core::{ErrorKind, Node, Result};
+use zlock_core::{ErrorKind, Excerpt, Node, Replaced, Result};
 
 use crate::error::Failure;
 use crate::keys::value;
@@ -22,6 +22,52 @@ pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
     }
     let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
     Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
+}
+
+/// Refuses the value of a candidate that would be read as another kind of lock.
+pub(crate) fn check_value(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
+    if !value::is_ours(data) {
+        return Ok(());
+    }
+    let message =
+        format!("the value {} begins like that of a lock", Excerpt::of(&String::from_utf8_lossy(data)));
+    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
+}
+
+/// Writes the data of a candidate if it was written this often.
+pub(crate) struct Replace<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) writes: u64,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for Replace<'_> {
+    type Output = Replaced;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Replaced> {
+        let key = operation.keys.of(&self.node.name);
+        // The create is the first version.
+        let version = i64::try_from(self.writes).unwrap_or(i64::MAX).saturating_add(1);
+        let is_it = Compare::version(key.as_str(), CompareOp::Equal, version);
+        let conditions = vec![is_still(&key, self.node), is_it];
+        let put = TxnOp::put(key.as_str(), self.data, Some(PutOptions::new().with_ignore_lease()));
+        let get = TxnOp::get(key.as_str(), None);
+        let write = Write::new(&operation.keys, &key, self.data.len(), conditions, vec![put], vec![get]);
+        let answer = operation.write(lease, write).await?;
+        if answer.succeeded() {
+            return Ok(Break(Replaced::Written));
+        }
+        let gets = answer.gets();
+        let kv = gets.first().and_then(|get| get.kvs().first());
+        let Some(kv) = kv.filter(|kv| kv.create_revision() == self.node.sequence.get()) else {
+            lease::missed(operation.shared, lease, self.node).await?;
+            return Err(operation.node_deleted());
+        };
+        let now = kv.version().cast_unsigned() - 1;
+        // By an earlier attempt whose answer was lost.
+        let is_ours = operation.budget.ambiguous && now == self.writes + 1 && kv.value() == self.data;
+        Ok(Break(if is_ours { Replaced::Written } else { Replaced::Conflict(now) }))
+    }
 }
 
 /// Writes the data of a node. Its label does not change.

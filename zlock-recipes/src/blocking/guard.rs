@@ -106,6 +106,14 @@ impl<G: LockGuard> BlockingGuard<G> {
         BlockingGuard { guard, driver: driver.clone(), _mine, stays: PhantomData }
     }
 
+    pub(super) fn inner(&self) -> &G {
+        &self.guard
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
     /// Returns the async guards that this guard consists of: one, or those of a [`MultiGuard`] in the order of their paths.
     /// Each has its own path and fencing token.
     ///

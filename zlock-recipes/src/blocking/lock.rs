@@ -55,6 +55,18 @@ impl<L> LockHandle<L> {
     pub(crate) fn of(lock: L, driver: &Driver) -> Self {
         LockHandle { lock, driver: driver.clone() }
     }
+
+    pub(super) fn as_async(&self) -> &L {
+        &self.lock
+    }
+
+    pub(super) fn into_async(self) -> L {
+        self.lock
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
 }
 
 impl<L: Lock> LockHandle<L> {

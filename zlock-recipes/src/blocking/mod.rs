@@ -3,6 +3,7 @@
 mod barrier;
 mod client;
 mod driver;
+mod election;
 mod guard;
 mod lock;
 mod rwlock;
@@ -15,6 +16,7 @@ mod value;
 
 pub use self::barrier::{Barrier, DoubleBarrier, Entered, Latch};
 pub use self::client::Client;
+pub use self::election::{Election, LeaderWatch, Leadership};
 pub use self::guard::{BlockingGuard, DowngradeError, Guard, MultiGuard, WriteGuard};
 pub use self::lock::{InterProcessMutex, LockHandle, MultiLock, PermitRequest, ReadLock, WriteLock};
 pub use self::rwlock::ReadWriteLock;

@@ -25,6 +25,8 @@ pub struct Health {
     pub required_slack: Option<Duration>,
     /// `true` once [`Client::shutdown`] has begun.
     pub is_shutting_down: bool,
+    /// The number of elections that the client leads.
+    pub elections_led: usize,
 }
 
 impl Health {
@@ -34,6 +36,7 @@ impl Health {
         slack: Some(Duration::ZERO),
         required_slack: None,
         is_shutting_down: false,
+        elections_led: 0,
     };
 
     /// Returns `true` if the client is expected to acquire and keep locks. Its session must be connected and have at least
@@ -102,6 +105,7 @@ impl Client {
             slack: session.slack(),
             required_slack: client.session.longest_slack().map(|life| life / REQUIRED_PART),
             is_shutting_down: client.shutdown.has_begun(),
+            elections_led: client.elections_led(),
         }
     }
 }
@@ -125,6 +129,7 @@ mod tests {
             slack: None,
             required_slack: Some(2 * SECOND),
             is_shutting_down: false,
+            elections_led: 0,
         };
         for (health, is_ready, text) in [
             (ready, true, "ready: Connected, at rest"),

@@ -103,6 +103,13 @@ impl ClientInner {
         all.iter().filter(|hold| hold.is_live()).count()
     }
 
+    /// Returns the number of elections that the client leads.
+    pub(crate) fn elections_led(&self) -> usize {
+        let all: Vec<_> = self.holds().values().flatten().filter_map(|h| h.hold.upgrade()).collect();
+        // Dropped outside the mutex, which the end of a hold locks.
+        all.iter().filter(|hold| hold.is_held_as(Label::Candidate)).count()
+    }
+
     /// Returns `true` if a lock of this kind is held on this path.
     pub(crate) fn is_held(&self, path: &LockPath, label: Label) -> bool {
         let held: Vec<_> = {

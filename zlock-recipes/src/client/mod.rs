@@ -187,6 +187,11 @@ impl Client {
         }
     }
 
+    /// Returns a client with this state.
+    pub(crate) fn of(inner: &Arc<ClientInner>) -> Self {
+        Client(inner.clone())
+    }
+
     pub(crate) fn inner(&self) -> &Arc<ClientInner> {
         &self.0
     }

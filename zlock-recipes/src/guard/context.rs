@@ -23,6 +23,11 @@ impl LockContext {
         LockContext { record: hold.record().clone(), hold: Arc::downgrade(hold), entry }
     }
 
+    /// Returns the hold while anything keeps it.
+    pub(crate) fn hold(&self) -> Option<Arc<Hold>> {
+        self.hold.upgrade()
+    }
+
     pub(crate) fn entry(&self) -> Entry {
         self.entry
     }

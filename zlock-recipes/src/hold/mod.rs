@@ -67,8 +67,9 @@ impl Hold {
         turn: Option<Turn>,
     ) -> Arc<Self> {
         let (label, handle) = (granted.node.label, granted.handle.clone());
-        let report = client.reports().map(|reports| HoldReport::begin(reports, label, metric_name));
-        let span = tracing::debug_span!("hold", %path, kind = kind(label), token = %granted.fencing_token);
+        let token = granted.fencing_token;
+        let report = client.reports().map(|reports| HoldReport::begin(reports, label, metric_name, token));
+        let span = tracing::debug_span!("hold", %path, kind = kind(label), token = %token);
         let record = Arc::new(HoldRecord::new(client.session.clone(), path, report, granted));
         let (turn, span) = (Mutex::new(turn), Mutex::new(span));
         let hold = Arc::new(Hold { client, record, handle, turn, span });
@@ -110,7 +111,9 @@ impl Hold {
     pub(crate) fn enter(&self, label: Label) -> Entered {
         let mut state = self.state();
         let entry = match (state.label, label) {
-            (Label::Lock, Label::Lock) | (Label::Write, Label::Write) => Entry::Owner,
+            (Label::Lock, Label::Lock)
+            | (Label::Candidate, Label::Candidate)
+            | (Label::Write, Label::Write) => Entry::Owner,
             (Label::Write | Label::Read, Label::Read) => Entry::Reader,
             (Label::Read, Label::Write) if !state.is_empty() => return Entered::Upgrade,
             _ => return Entered::NotThis,

@@ -11,8 +11,8 @@ use tracing::{Instrument, Level, Span};
 use zlock_core::observer::{Observer, RequestOutcome};
 use zlock_core::{
     Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, GuardNode,
-    HandOver, Label, LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, Target, Value, Values,
-    Version, Watch, WriteOutcome,
+    HandOver, Head, Label, LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, Target,
+    Value, Values, Version, Watch, WriteOutcome,
 };
 
 use crate::report::{Observing, Reports, since};
@@ -125,6 +125,8 @@ impl CoordinationBackend for Measured {
         data<'b>(parent, node: &'b Node) -> Option<NodeData>, "data";
         data_with_watch<'b>(parent, node: &'b Node) -> Option<(Vec<u8>, Watch)>, "data_with_watch";
         set_data<'b, 'c>(parent, node: &'b Node, data: &'c [u8]) -> (), "set_data";
+        replace_data<'b, 'c>(parent, node: &'b Node, writes: u64, data: &'c [u8]) -> Replaced, "replace_data";
+        head_with_watch<>(parent) -> (Option<Head>, Watch), "head_with_watch";
     }
 
     fn values(&self) -> Option<&dyn Values> {

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zlock_core::observer::{JobOutcome, LockLabels, Observer, Outcome, RequestOutcome};
-use zlock_core::{ErrorKind, Label, Result, Session};
+use zlock_core::{ErrorKind, FencingToken, Label, Result, Session};
 
 /// The observer of a client, which is set at most once.
 pub(crate) type Observing = Arc<OnceLock<Arc<Reports>>>;
@@ -68,6 +68,10 @@ impl Observer for Reports {
 
     fn lock_lost(&self, lock: LockLabels<'_>, reason: ErrorKind) {
         self.to(|observer| observer.lock_lost(lock, reason));
+    }
+
+    fn term_started(&self, election: LockLabels<'_>, term: FencingToken) {
+        self.to(|observer| observer.term_started(election, term));
     }
 
     fn session_changed(&self, session: Session) {
@@ -125,6 +129,7 @@ pub(crate) fn since(began: Instant) -> Duration {
 /// Returns the kind of lock, as a label of a metric.
 pub(crate) fn kind(label: Label) -> &'static str {
     match label {
+        Label::Candidate => "election",
         Label::Read => "read",
         Label::Write => "write",
         Label::Permits { .. } => "semaphore",
@@ -179,10 +184,18 @@ pub(crate) struct HoldReport {
 }
 
 impl HoldReport {
-    pub(crate) fn begin(reports: &Arc<Reports>, label: Label, name: Option<&Arc<str>>) -> Self {
+    pub(crate) fn begin(
+        reports: &Arc<Reports>,
+        label: Label,
+        name: Option<&Arc<str>>,
+        token: FencingToken,
+    ) -> Self {
         let (kind, name, ended) = (kind(label), name.cloned(), AtomicBool::new(false));
         let report = HoldReport { reports: reports.clone(), kind, name, began: Instant::now(), ended };
         report.reports.hold_started(report.lock());
+        if label == Label::Candidate {
+            report.reports.term_started(report.lock(), token);
+        }
         report
     }
 

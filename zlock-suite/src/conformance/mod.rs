@@ -12,6 +12,8 @@ pub mod data_with_watch;
 pub mod delete;
 pub mod exists_with_watch;
 pub mod hand_over;
+pub mod head_with_watch;
 pub mod relabel;
+pub mod replace_data;
 pub mod session_events;
 pub mod set_data;

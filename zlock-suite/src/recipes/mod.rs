@@ -4,6 +4,7 @@ pub mod alone;
 pub mod barriers;
 pub mod cost;
 pub mod downgrade;
+pub mod election;
 pub mod faults;
 pub mod guard;
 pub mod handed_over;

@@ -1,6 +1,6 @@
 //! The recipe suite on a real etcd.
 
-use zlock_recipes::{InterProcessMutex, WriteLock};
+use zlock_recipes::{Election, InterProcessMutex, WriteLock};
 use zlock_suite::{HandedOn, Occupied, OnePermit, Pair};
 use zlock_testkit::etcd::EtcdStore;
 
@@ -50,6 +50,11 @@ mod multi_lock_of_two {
     zlock_suite::mutual_suite!(real, EtcdStore::shared(), Pair, [faults]);
 }
 
+mod candidate {
+    use super::*;
+    zlock_suite::mutual_suite!(real, EtcdStore::shared(), Election, [safety, faults, sweep]);
+}
+
 zlock_suite::recipe_suite!(
     real,
     EtcdStore::shared(),
@@ -72,7 +77,8 @@ zlock_suite::recipe_suite!(
         values,
         barriers,
         shared_max,
-        slots
+        slots,
+        election
     ]
 );
 

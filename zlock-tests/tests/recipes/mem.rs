@@ -1,6 +1,6 @@
 //! The recipe suite on mem, in paused time.
 
-use zlock::{InterProcessMutex, WriteLock};
+use zlock::{Election, InterProcessMutex, WriteLock};
 use zlock_suite::{HandedOn, Occupied, OnePermit, Pair};
 use zlock_testkit::mem::MemStore;
 
@@ -83,6 +83,17 @@ mod semaphore_of_five {
     );
 }
 
+mod candidate {
+    use super::*;
+    zlock_suite::mutual_suite!(
+        paused,
+        store(),
+        Election,
+        [mutual, alone, reentry, safety, strict, faults, links, sweep, shutdown]
+    );
+    zlock_suite::mutual_suite!(paused, impatient(), Election, [outlast]);
+}
+
 zlock_suite::recipe_suite!(
     paused,
     store(),
@@ -106,7 +117,8 @@ zlock_suite::recipe_suite!(
         values,
         barriers,
         shared_max,
-        slots
+        slots,
+        election
     ]
 );
 

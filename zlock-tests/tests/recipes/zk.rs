@@ -1,6 +1,6 @@
 //! The recipe suite on a real ZooKeeper.
 
-use zlock::{InterProcessMutex, MultiLock, Release, WriteLock};
+use zlock::{Election, InterProcessMutex, MultiLock, Release, WriteLock};
 use zlock_suite::{HandedOn, Occupied, OnePermit, Pair};
 use zlock_testkit::zk::ZkStore;
 
@@ -48,6 +48,11 @@ mod multi_lock_of_two {
     zlock_suite::mutual_suite!(real, ZkStore::shared(), Pair, [faults]);
 }
 
+mod candidate {
+    use super::*;
+    zlock_suite::mutual_suite!(real, ZkStore::shared(), Election, [safety, faults, sweep]);
+}
+
 zlock_suite::recipe_suite!(
     real,
     ZkStore::shared(),
@@ -71,7 +76,8 @@ zlock_suite::recipe_suite!(
         values,
         barriers,
         shared_max,
-        slots
+        slots,
+        election
     ]
 );
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use zlock_core::kit::{Attempt, SessionKey, repeat};
-use zlock_core::{Deletion, ErrorKind, HandOver, Label, Node, NodeId, NodeName, Queue, Result, Target};
+use zlock_core::{Deletion, ErrorKind, HandOver, Node, NodeId, NodeName, Queue, Result, Target};
 use zookeeper_client::{Error, MultiWriteError};
 
 use crate::error::Failure;
@@ -96,7 +96,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for Delete<'_> {
                 operation.shared.alone.removed(&operation.server_path(), session, node);
             }
             // Such a label never changes, so the node cannot have another name by now.
-            if found || node.label == Label::Lock {
+            if found || node.label.is_fixed() {
                 return Ok(Break(()));
             }
         }

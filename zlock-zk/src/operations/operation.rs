@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 use zlock_core::kit::{Budget, SessionKey};
-use zlock_core::{ErrorKind, Label, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result};
+use zlock_core::{ErrorKind, LastFailure, LockPath, Node, NodeId, NodeName, Queue, Result};
 use zookeeper_client as zk;
 
 use crate::error::Failure;
@@ -137,7 +137,7 @@ impl<'a> Operation<'a> {
         node: &Node,
     ) -> Result<Option<NodeName>, Failure> {
         // Such a label never changes, so the node cannot have another name by now.
-        if node.label == Label::Lock {
+        if node.label.is_fixed() {
             return Ok(None);
         }
         let queue = self.list(session, Freshness::Told).await?;

@@ -3,11 +3,12 @@
 use std::ops::ControlFlow::{Break, Continue};
 
 use zlock_core::kit::{Attempt, SessionKey};
-use zlock_core::{ErrorKind, Node, NodeName, Result};
+use zlock_core::{ErrorKind, Node, NodeName, Replaced, Result};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::session::{Freshness, catch_up};
 
 /// The maximum size of the data. The rest of one request is well below what remains of the server's 1 MB.
 const MAX_DATA: usize = 1_000_000;
@@ -45,6 +46,45 @@ impl<'o> Attempt<Operation<'o>, Failure> for Write<'_> {
             }
             None => Err(operation.node_deleted()),
         }
+    }
+}
+
+/// Writes the data of a candidate if it was written this often.
+pub(crate) struct Replace<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) writes: u64,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for Replace<'_> {
+    type Output = Replaced;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Replaced> {
+        let (path, data) = (operation.node_path(&self.node.name), self.data.to_owned());
+        // The server counts the writes. No number of writes is the version that means any.
+        let version = i32::try_from(self.writes).unwrap_or(i32::MAX);
+        let written = operation.send(session, Leaves::Change, move |live| async move {
+            live.client.set_data(&path, &data, Some(version)).await
+        });
+        match written.await {
+            Ok(_) => return Ok(Break(Replaced::Written)),
+            Err(Failure::Zk(Error::NoNode)) => return Err(operation.node_deleted()),
+            Err(Failure::Zk(Error::BadVersion)) => {}
+            Err(failure) => return Err(failure),
+        }
+        let path = operation.node_path(&self.node.name);
+        let read = operation.send(session, Leaves::Nothing, move |live| async move {
+            let (synced, read) = tokio::join!(catch_up(&live, Freshness::Told), live.client.get_data(&path));
+            synced.and(read)
+        });
+        let (data, stat) = match read.await {
+            Err(Failure::Zk(Error::NoNode)) => return Err(operation.node_deleted()),
+            read => read?,
+        };
+        let now = u64::from(stat.version.cast_unsigned());
+        // By an earlier attempt whose answer was lost.
+        let is_ours = operation.budget.ambiguous && now == self.writes + 1 && data == self.data;
+        Ok(Break(if is_ours { Replaced::Written } else { Replaced::Conflict(now) }))
     }
 }
 

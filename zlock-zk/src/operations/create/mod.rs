@@ -314,7 +314,7 @@ async fn finish(
     place: Made,
 ) -> Result<Created, Failure> {
     let Made { node, shown, pinned, sent } = place;
-    if wanted.label != Label::Lock {
+    if !wanted.label.is_fixed() {
         let id = operation.own_id(wanted.node_id);
         operation.shared.contents.insert(&id, Contents::new(wanted.data));
     }

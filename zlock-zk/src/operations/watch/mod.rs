@@ -8,8 +8,8 @@ use std::future::{Future, pending};
 use std::ops::ControlFlow::{Break, Continue};
 
 use zlock_core::kit::{Attempt, SessionKey};
-use zlock_core::{Existence, Label, Node, NodeName, Queue, Watch, WatchEvent};
-use zookeeper_client::{Error, EventType};
+use zlock_core::{Existence, FencingToken, Head, Label, Node, NodeName, Queue, Watch, WatchEvent};
+use zookeeper_client::{Error, EventType, Stat};
 
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Operation};
@@ -41,7 +41,7 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
                 ))))
             }
             // Such a label never changes, and the session's own server has answered.
-            None if self.seen.label == Label::Lock && !shared.may_be_behind(session) => {
+            None if self.seen.label.is_fixed() && !shared.may_be_behind(session) => {
                 Ok(Break(Existence::Deleted))
             }
             // The node is gone, or was renamed: only a listing shows which.
@@ -122,6 +122,34 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
     }
 }
 
+/// Lists a queue, reads its head, and arms a watch on it.
+pub(crate) struct WatchHead;
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchHead {
+    type Output = (Option<Head>, Watch);
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<(Option<Head>, Watch)> {
+        let queue = operation.list(session, Freshness::Told).await?;
+        let Some(node) = queue.first() else {
+            return Ok(match WatchQueue.attempt(operation, session).await? {
+                Break((queue, watch)) if queue.is_empty() => Break((None, watch)),
+                _ => Continue(()),
+            });
+        };
+        // A head that was deleted since the listing has a successor, or the queue is empty.
+        let Some((data, stat, watching)) = read_all_and_watch(operation, session, &node.name).await? else {
+            return Ok(Continue(()));
+        };
+        let token = FencingToken::new(stat.czxid.cast_unsigned());
+        let watch = watch(operation.shared, session, watching, node.label, pending());
+        Ok(Break((Some(Head::new(node.clone(), data, token)), watch)))
+    }
+}
+
 /// Sends one request for a node's data, with a watch on the node. `None` without a watch if the node does not exist.
 /// (`exists` would leave a watch.)
 async fn read_and_watch(
@@ -129,15 +157,24 @@ async fn read_and_watch(
     session: SessionKey,
     name: &NodeName,
 ) -> Result<Option<(Vec<u8>, Watching)>, Failure> {
+    let read = read_all_and_watch(operation, session, name).await?;
+    Ok(read.map(|(data, _, watching)| (data, watching)))
+}
+
+async fn read_all_and_watch(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    name: &NodeName,
+) -> Result<Option<(Vec<u8>, Stat, Watching)>, Failure> {
     let watched = Watched::Node(operation.node_path(name).into());
     let read = read_armed(operation, session, watched, |client, path| {
         Box::pin(async move {
-            let (data, _, watcher) = client.get_and_watch_data(path).await?;
-            Ok((data, watcher))
+            let (data, stat, watcher) = client.get_and_watch_data(path).await?;
+            Ok(((data, stat), watcher))
         })
     });
     match read.await {
-        Ok(read) => Ok(Some(read)),
+        Ok(((data, stat), watching)) => Ok(Some((data, stat, watching))),
         Err(Failure::Zk(Error::NoNode)) => Ok(None),
         Err(failure) => Err(failure),
     }
@@ -152,7 +189,7 @@ fn watch(
     suspects: impl Future<Output = Infallible> + Send + 'static,
 ) -> Watch {
     one_shot(shared, session, watching, suspects, move |event| match event {
-        EventType::NodeDeleted if label == Label::Lock => WatchEvent::Deleted,
+        EventType::NodeDeleted if label.is_fixed() => WatchEvent::Deleted,
         _ => WatchEvent::Changed,
     })
 }

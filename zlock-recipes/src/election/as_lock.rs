@@ -1,0 +1,90 @@
+//! An election as a lock, for code that is generic over locks.
+
+use std::future::Future;
+use std::time::Duration;
+
+use zlock_core::{Error, Result};
+
+use super::handle::Election;
+use super::leadership::{LeaderContext, Leadership};
+use crate::guard::{Guard, LockGuard, sealed};
+use crate::locks::lock::Lock;
+use crate::locks::participants::Participant;
+use crate::release::Release;
+
+/// To acquire is to campaign, and a request for revocation asks the leader to step down.
+impl Lock for Election {
+    type Guard = Leadership;
+
+    fn acquire(&self) -> impl Future<Output = Result<Leadership>> + Send {
+        self.campaign()
+    }
+
+    fn acquire_timeout(&self, time: Duration) -> impl Future<Output = Result<Leadership>> + Send {
+        self.campaign_timeout(time)
+    }
+
+    async fn try_acquire(&self) -> Result<Option<Leadership>> {
+        Ok(self.lock.try_acquire().await?.map(Leadership::new))
+    }
+
+    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+    where
+        F::Output: Send,
+    {
+        self.lock.run(future)
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.lock.is_acquired_in_this_process()
+    }
+
+    fn participants(&self) -> impl Future<Output = Result<Vec<Participant>>> + Send {
+        self.candidates()
+    }
+
+    async fn request_revocation(&self) -> Result<usize> {
+        Ok(usize::from(self.request_step_down().await?.is_some()))
+    }
+}
+
+impl sealed::Sealed for Election {}
+
+impl LockGuard for Leadership {
+    fn guards(&self) -> &[Guard] {
+        std::slice::from_ref(self.guard())
+    }
+
+    fn is_held(&self) -> bool {
+        LeaderContext::is_held(self)
+    }
+
+    fn lost(&self) -> impl Future<Output = Error> + Send {
+        LeaderContext::lost(self)
+    }
+
+    fn revocation_requested(&self) -> impl Future<Output = Result<()>> + Send {
+        self.step_down_requested()
+    }
+
+    fn reenter(&self) -> Result<Self> {
+        self.again()
+    }
+
+    fn run<F: Future + Send>(&self, future: F) -> impl Future<Output = Result<F::Output>> + Send
+    where
+        F::Output: Send,
+    {
+        Leadership::run(self, future)
+    }
+
+    fn scope<F: Future + Send>(&self, future: F) -> impl Future<Output = F::Output> + Send {
+        self.guard().scope(future)
+    }
+
+    fn release(self) -> impl Future<Output = Result<Release>> + Send {
+        self.resign()
+    }
+}
+
+impl sealed::Sealed for Leadership {}

@@ -1,0 +1,198 @@
+//! Leading again and again, until shutdown.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use zlock_core::{Error, ErrorKind, Result};
+
+use super::handle::Election;
+use super::leadership::LeaderContext;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What [`Election::lead`] does when its closure has ended and the candidate has resigned.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Then {
+    /// Campaigns again, behind all candidates that are waiting. Pauses before that, for longer after each short term: up to 5
+    /// seconds.
+    CampaignAgain,
+    /// Returns the result of the closure, or continues its panic.
+    Return,
+}
+
+impl Election {
+    /// Sets what [`lead`](Self::lead) does after its closure has returned `Ok`. Defaults to [`Then::CampaignAgain`].
+    ///
+    /// # Examples
+    /// See [`lead`](Self::lead).
+    #[must_use]
+    pub fn after_work(mut self, then: Then) -> Self {
+        self.ends.work = then;
+        self
+    }
+
+    /// Sets what [`lead`](Self::lead) does after its closure has returned `Err`. Defaults to [`Then::CampaignAgain`], which
+    /// logs the error.
+    ///
+    /// # Examples
+    /// See [`lead`](Self::lead).
+    #[must_use]
+    pub fn after_failure(mut self, then: Then) -> Self {
+        self.ends.failure = then;
+        self
+    }
+
+    /// Sets what [`lead`](Self::lead) does after its closure has panicked. Defaults to [`Then::Return`].
+    ///
+    /// # Examples
+    /// See [`lead`](Self::lead).
+    #[must_use]
+    pub fn after_panic(mut self, then: Then) -> Self {
+        self.ends.panic = then;
+        self
+    }
+
+    /// Campaigns, runs the closure's future while this candidate leads, and campaigns again after each loss, until the client
+    /// [shuts down](crate::Client::shutdown). Then it returns `None`.
+    ///
+    /// If the leadership is lost, the future is cancelled at its current await point. Otherwise the candidate's node stays
+    /// until the future has ended, so no other candidate leads before. A future that should end when the client shuts down, or
+    /// when somebody asks, waits for [`LeaderContext::step_down_requested`] beside its work. What follows when it ends by itself
+    /// is set by [`after_work`](Self::after_work), [`after_failure`](Self::after_failure) and
+    /// [`after_panic`](Self::after_panic).
+    ///
+    /// # Errors
+    /// - The closure's error, with [`Then::Return`] after a failure.
+    /// - [`Closed`](ErrorKind::Closed), [`NotAuthorized`](ErrorKind::NotAuthorized),
+    ///   [`InvalidArgument`](ErrorKind::InvalidArgument), [`Unexpected`](ErrorKind::Unexpected) of a campaign. All others are
+    ///   overcome.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the closure's future, and withdraws the candidacy or resigns in the background.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time enabled, and if the closure does, unless
+    /// [`after_panic`](Self::after_panic) says otherwise.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// use zlock::Then;
+    ///
+    /// let election = client.election("/app/leader")?.with_value("10.0.0.7:80")?;
+    /// let led = election
+    ///     .after_work(Then::Return)
+    ///     .lead(|leader| async move {
+    ///         leader.proclaim("10.0.0.7:80 ready").await?;
+    ///         Ok::<_, zlock::Error>(leader.term())
+    ///     })
+    ///     .await?;
+    /// assert!(led.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lead<F, Fut, T, E>(&self, mut work: F) -> Result<Option<T>, E>
+    where
+        F: FnMut(LeaderContext) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<Error> + fmt::Debug,
+    {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let led = match self.campaign().await {
+                Ok(led) => led,
+                Err(error) => {
+                    if self.ends_by(error)? {
+                        return Ok(None);
+                    }
+                    self.wait(&mut pause).await;
+                    continue;
+                }
+            };
+            let (began, context) = (Instant::now(), led.context());
+            let closure = Box::pin(caught(Box::pin(async { work(context).await })));
+            let (then, ended) = match led.guard().run_boxed(closure).await {
+                Err(loss) => {
+                    drop(led);
+                    if self.ends_by(loss)? {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                Ok(ended) => {
+                    led.resign_or_log().await;
+                    (self.then(&ended), ended)
+                }
+            };
+            match (then, ended) {
+                (Then::Return, Ok(result)) => return result.map(Some),
+                (Then::Return, Err(panic)) => resume_unwind(panic),
+                (Then::CampaignAgain, _) => {}
+            }
+            if began.elapsed() >= LONGEST_PAUSE {
+                pause = FIRST_PAUSE;
+            }
+            self.wait(&mut pause).await;
+        }
+    }
+
+    fn then<T, E: fmt::Debug>(&self, ended: &std::thread::Result<Result<T, E>>) -> Then {
+        let path = self.path();
+        match ended {
+            Ok(Ok(_)) => self.ends.work,
+            Ok(Err(error)) => {
+                tracing::warn!(%path, ?error, "the leader's work failed");
+                self.ends.failure
+            }
+            Err(_) => {
+                tracing::error!(%path, "the leader's work panicked");
+                self.ends.panic
+            }
+        }
+    }
+
+    /// Returns `true` if a campaign or a term that ended with this error was the last one, since the client shuts down. Fails if
+    /// it is the last one for another reason.
+    fn ends_by(&self, error: Error) -> Result<bool> {
+        match error.kind() {
+            ErrorKind::ShuttingDown => Ok(true),
+            ErrorKind::Closed if self.client.inner().shutdown.has_begun() => Ok(true),
+            ErrorKind::SessionLost
+            | ErrorKind::NodeDeleted
+            | ErrorKind::Unavailable
+            | ErrorKind::Timeout(_) => {
+                tracing::info!(path = %self.path(), %error, "campaigning again");
+                Ok(false)
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Waits before the next campaign, unless the client shuts down.
+    async fn wait(&self, pause: &mut Duration) {
+        tokio::select! {
+            biased;
+            () = self.client.inner().shutdown.begun() => {}
+            () = sleep(*pause) => *pause = (*pause * 2).min(LONGEST_PAUSE),
+        }
+    }
+}
+
+/// Runs a future that may panic.
+async fn caught<F: Future>(mut future: Pin<Box<F>>) -> std::thread::Result<F::Output> {
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}

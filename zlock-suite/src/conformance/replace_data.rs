@@ -1,0 +1,109 @@
+//! `replace_data`.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use zlock_core::{ErrorKind, Label, LockPath, Node, Replaced, Target};
+
+use crate::{Case, Connection};
+
+async fn replace(backend: &Connection, path: &LockPath, node: &Node, writes: u64, data: &[u8]) -> Replaced {
+    backend.replace_data(path, node, writes, data).await.expect("replace_data")
+}
+
+/// Each write has the number after the last one, and the node stays as it is otherwise.
+pub async fn writes_are_numbered(case: &Case<'_>) {
+    let (a, b, path) = (case.connect().await, case.connect().await, case.path("election"));
+    let created = case.create(&a, &path, Label::Candidate).await;
+    let behind = case.create(&b, &path, Label::Candidate).await.node;
+    let before = b.children(&path).await.unwrap();
+    let every_byte: Vec<u8> = (0..=255).collect();
+    for (n, data) in [&b"one"[..], b"", b"one", &every_byte].into_iter().enumerate() {
+        assert_eq!(replace(&a, &path, &created.node, n as u64, data).await, Replaced::Written);
+        for reader in [&a, &b] {
+            assert_eq!(case.data(reader, &path, &created.node).await.as_deref(), Some(data));
+        }
+    }
+    assert_eq!(b.children(&path).await.unwrap(), before);
+    assert!(!created.deletion.is_deleted());
+    case.store.expire(&a).await;
+    case.until_has(&path, &[&behind]).await;
+}
+
+/// If the data was written another number of times, nothing is written, and the result is that number.
+pub async fn another_number_is_a_conflict(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("election"));
+    let node = case.create(&a, &path, Label::Candidate).await.node;
+    assert_eq!(replace(&a, &path, &node, 1, b"early").await, Replaced::Conflict(0));
+    assert_eq!(replace(&a, &path, &node, 0, b"one").await, Replaced::Written);
+    assert_eq!(replace(&a, &path, &node, 0, b"again").await, Replaced::Conflict(1));
+    // The same data is no excuse without a lost response.
+    assert_eq!(replace(&a, &path, &node, 0, b"one").await, Replaced::Conflict(1));
+    assert_eq!(case.data(&a, &path, &node).await.as_deref(), Some(&b"one"[..]));
+}
+
+/// If the node no longer exists, the error is `NodeDeleted` and nothing is created.
+pub async fn gone_node_is_node_deleted(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("election"));
+    let node = case.create(&a, &path, Label::Candidate).await.node;
+    a.delete(&path, &Target::Node(node.clone())).await.unwrap();
+    for _ in 0..2 {
+        let error = a.replace_data(&path, &node, 0, b"late").await.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (ErrorKind::NodeDeleted, false), "{error}");
+        assert!(case.has(&path, &[]).await);
+        case.store.remove_parent(&path).await;
+    }
+}
+
+/// A later node of the same name is another node.
+pub async fn later_node_is_another(case: &Case<'_>) {
+    let (a, path) = (case.connect().await, case.path("election"));
+    let first = case.create(&a, &path, Label::Candidate).await.node;
+    a.delete(&path, &Target::Node(first.clone())).await.unwrap();
+    let second = case.create(&a, &path, Label::Candidate).await.node;
+    let error = a.replace_data(&path, &first, 0, b"late").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NodeDeleted, "{error}");
+    assert_eq!(case.data(&a, &path, &second).await.as_deref(), Some(&b"data"[..]));
+}
+
+/// Cases that need [`Store::links`](crate::Store::links).
+pub mod links {
+    use super::*;
+
+    /// A lost response does not change the result.
+    pub async fn lost_response_does_not_change_the_result(case: &Case<'_>) {
+        let (a, b, path) = (case.connect().await, case.connect().await, case.path("election"));
+        let node = case.create(&a, &path, Label::Candidate).await.node;
+        case.links().mute(&a).await;
+        let heal = async {
+            let written = async || case.data(&b, &path, &node).await.as_deref() == Some(b"new");
+            case.until("the write takes effect", written).await;
+            case.links().heal(&a).await;
+        };
+        let (written, ()) = tokio::join!(a.replace_data(&path, &node, 0, b"new"), heal);
+        assert_eq!(written.unwrap(), Replaced::Written);
+        assert_eq!(replace(&a, &path, &node, 1, b"newer").await, Replaced::Written);
+    }
+
+    /// A write that was dropped does not undo a later one.
+    pub async fn dropped_write_does_not_undo_a_later_one(case: &Case<'_>) {
+        let (a, b, path) = (case.connect().await, case.connect().await, case.path("election"));
+        let node = case.create(&a, &path, Label::Candidate).await.node;
+        // The request is on its way when its future is dropped, and arrives after the link is repaired.
+        case.links().freeze(&a).await;
+        let early = timeout(Duration::from_millis(20), a.replace_data(&path, &node, 0, b"early")).await;
+        assert!(early.is_err(), "answered over a frozen link: {early:?}");
+        let heal = async {
+            case.links().heal(&a).await;
+        };
+        let (mut late, ()) = tokio::join!(replace(&a, &path, &node, 0, b"late"), heal);
+        if let Replaced::Conflict(now) = late {
+            assert_eq!(now, 1);
+            late = replace(&a, &path, &node, now, b"late").await;
+        }
+        assert_eq!(late, Replaced::Written);
+        // Long enough for a request that was held back.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(case.data(&b, &path, &node).await.as_deref(), Some(&b"late"[..]));
+    }
+}

@@ -6,7 +6,7 @@ use zlock_core::{ConnectUrl, Environment, Result};
 use zlock_recipes::Client;
 
 /// The schemes of this version, for the error about any other scheme.
-const KNOWN: &str = "use mem://, zk://, etcd://, zk+srv:// or etcd+srv://";
+const KNOWN: &str = "use mem://, zk://, etcd://, postgres://, zk+srv:// or etcd+srv://";
 
 /// Connects to the store in the URL, with the settings in the URL and defaults for all others. The short form of
 /// [`Connect`], for a client that needs no credentials and waits for its store.
@@ -17,13 +17,14 @@ const KNOWN: &str = "use mem://, zk://, etcd://, zk+srv:// or etcd+srv://";
 /// | `mem://NAME` | a server inside this process, shared by all clients that connect to this name, until the last of them is dropped | `mem` |
 /// | `zk://h1:2181,h2:2181/chroot` | ZooKeeper | `zk` |
 /// | `etcd://h1:2379,h2:2379/prefix` | etcd | `etcd` |
+/// | `postgres://user:password@h1,h2/database` | PostgreSQL; also `postgresql://` | `postgres` |
 /// | `zk+srv://domain/chroot` | ZooKeeper, on the servers in the domain's SRV records | `zk` and `srv` |
 /// | `etcd+srv://domain/prefix` | etcd, on the servers in the domain's SRV records | `etcd` and `srv` |
 ///
 /// All of them accept `?session_timeout=10s`: how long the store keeps the locks of a client that it no longer hears
 /// from. It defaults to 10 s. The minimum is 100 ms on mem and ZooKeeper, although ZooKeeper's servers grant at least 4 s by
-/// default. On etcd the timeout is a whole number of seconds, at least 2. See `zlock::zk::ZkOptions` and
-/// `zlock::etcd::EtcdOptions` for other parameters.
+/// default. On etcd the timeout is a whole number of seconds, at least 2. On PostgreSQL it is at least 1 s. See
+/// `zlock::zk::ZkOptions`, `zlock::etcd::EtcdOptions` and `zlock::postgres::PostgresOptions` for other parameters.
 ///
 /// # Errors
 /// Those of [`Connect::connect`].
@@ -231,16 +232,22 @@ enum Store {
     Zk(Box<zlock_zk::ZkOptions>),
     #[cfg(feature = "etcd")]
     Etcd(Box<zlock_etcd::EtcdOptions>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<zlock_postgres::PostgresOptions>),
 }
 
 impl Store {
     fn new(url: &str, environment: &Environment) -> Result<Self> {
+        // Its URLs have a syntax of their own, with users and passwords.
+        if ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return postgres(url, environment);
+        }
         let url = ConnectUrl::parse(url)?;
         match url.scheme() {
             "mem" => mem(&url, environment),
-            "zk" | "zk+srv" if cfg!(not(feature = "zk")) => Err(disabled(&url, "zk")),
-            "etcd" | "etcd+srv" if cfg!(not(feature = "etcd")) => Err(disabled(&url, "etcd")),
-            "zk+srv" | "etcd+srv" if cfg!(not(feature = "srv")) => Err(disabled(&url, "srv")),
+            "zk" | "zk+srv" if cfg!(not(feature = "zk")) => Err(disabled(&url.to_string(), "zk")),
+            "etcd" | "etcd+srv" if cfg!(not(feature = "etcd")) => Err(disabled(&url.to_string(), "etcd")),
+            "zk+srv" | "etcd+srv" if cfg!(not(feature = "srv")) => Err(disabled(&url.to_string(), "srv")),
             #[cfg(feature = "zk")]
             "zk" | "zk+srv" => {
                 let options = zlock_zk::ZkOptions::from_connect_url(&url)?;
@@ -264,6 +271,10 @@ impl Store {
             Store::Zk(options) => Ok(Client::new(zlock_zk::ZkBackend::connect(*options).await?)),
             #[cfg(feature = "etcd")]
             Store::Etcd(options) => Ok(Client::new(zlock_etcd::EtcdBackend::connect(*options).await?)),
+            #[cfg(feature = "postgres")]
+            Store::Postgres(options) => {
+                Ok(Client::new(zlock_postgres::PostgresBackend::connect(*options).await?))
+            }
         }
     }
 
@@ -275,6 +286,10 @@ impl Store {
             Store::Zk(options) => Ok(Client::new(zlock_zk::ZkBackend::connect_lazy(*options)?)),
             #[cfg(feature = "etcd")]
             Store::Etcd(options) => Ok(Client::new(zlock_etcd::EtcdBackend::connect_lazy(*options)?)),
+            #[cfg(feature = "postgres")]
+            Store::Postgres(options) => {
+                Ok(Client::new(zlock_postgres::PostgresBackend::connect_lazy(*options)?))
+            }
         }
     }
 }
@@ -310,13 +325,25 @@ fn mem(url: &ConnectUrl, environment: &Environment) -> Result<Store> {
 
 #[cfg(not(feature = "mem"))]
 fn mem(url: &ConnectUrl, _: &Environment) -> Result<Store> {
-    Err(disabled(url, "mem"))
+    Err(disabled(&url.to_string(), "mem"))
 }
 
-fn disabled(url: &ConnectUrl, feature: &str) -> zlock_core::Error {
+#[cfg(feature = "postgres")]
+fn postgres(url: &str, environment: &Environment) -> Result<Store> {
+    let options = zlock_postgres::PostgresOptions::from_url(url)?.with_environment(environment)?;
+    Ok(Store::Postgres(Box::new(options)))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_: &str, _: &Environment) -> Result<Store> {
+    // The rest may be a password.
+    Err(disabled("postgres://", "postgres"))
+}
+
+fn disabled(url: &str, feature: &str) -> zlock_core::Error {
     let message = format!("enable the feature {feature:?} of the crate zlock");
     zlock_core::Error::new(zlock_core::ErrorKind::FeatureDisabled, "connect")
-        .with_path(zlock_core::Excerpt::of(&url.to_string()))
+        .with_path(zlock_core::Excerpt::of(url))
         .with_message(message)
 }
 
@@ -367,13 +394,17 @@ mod tests {
     }
 
     /// Without any server, the client is created, and options that cannot work are rejected.
-    #[cfg(any(feature = "zk", feature = "etcd"))]
+    #[cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
     #[tokio::test]
     async fn a_lazy_client_needs_no_server() {
         use std::time::Duration;
         use zlock_core::{Phase, SessionState};
 
-        for (scheme, on) in [("zk", cfg!(feature = "zk")), ("etcd", cfg!(feature = "etcd"))] {
+        for (scheme, on) in [
+            ("zk", cfg!(feature = "zk")),
+            ("etcd", cfg!(feature = "etcd")),
+            ("postgres", cfg!(feature = "postgres")),
+        ] {
             if !on {
                 continue;
             }
@@ -397,6 +428,19 @@ mod tests {
         })?;
         let Connect { url, environment } = Connect::of(environment)?;
         Store::new(&url, &environment)
+    }
+
+    #[test]
+    fn the_password_in_a_url_of_postgresql_is_not_shown() {
+        for url in [
+            "postgres://me:SECRET@h?x=1",
+            "postgresql://me:SECRET@h/db?listen=SECRET",
+            "Postgres://me:SECRET@h",
+        ] {
+            let error = Connect::to(url).connect_lazy().map(|_| ()).unwrap_err();
+            let shown = format!("{error} {error:?} {:?}", Connect::to(url));
+            assert!(!shown.contains("me:SECRET"), "{url}: {shown}");
+        }
     }
 
     #[test]

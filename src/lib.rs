@@ -160,6 +160,10 @@ pub use zlock_etcd as etcd;
 #[cfg(feature = "mem")]
 #[doc(no_inline)]
 pub use zlock_mem as mem;
+/// The PostgreSQL backend.
+#[cfg(feature = "postgres")]
+#[doc(no_inline)]
+pub use zlock_postgres as postgres;
 /// The ZooKeeper backend.
 #[cfg(feature = "zk")]
 #[doc(no_inline)]

@@ -11,8 +11,19 @@ use crate::setup::set_up;
 use crate::test::{everything, test};
 
 /// The facade's features, each alone, and none.
-const FEATURES: [&str; 9] =
-    ["", "mem", "zk", "zk-tls", "zk-sasl", "etcd", "etcd-tls", "zk,etcd,srv", "metrics"];
+const FEATURES: [&str; 11] = [
+    "",
+    "mem",
+    "zk",
+    "zk-tls",
+    "zk-sasl",
+    "etcd",
+    "etcd-tls",
+    "postgres",
+    "postgres-tls",
+    "zk,etcd,srv",
+    "metrics",
+];
 
 /// The command's stores, each alone.
 const STORES: [&str; 3] = ["mem", "zk", "etcd"];

@@ -107,6 +107,10 @@ impl<S: Store> Store for Occupied<S> {
         self.store.most_watches(processes)
     }
 
+    fn watches_by_request(&self) -> bool {
+        self.store.watches_by_request()
+    }
+
     fn links(&self) -> Option<&dyn Links> {
         self.store.links()
     }

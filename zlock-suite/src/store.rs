@@ -49,6 +49,11 @@ pub trait Store: Send + Sync {
         processes - 1
     }
 
+    /// Returns `true` if each watch needs a request. On some stores, the first watch after a create may need none.
+    fn watches_by_request(&self) -> bool {
+        true
+    }
+
     /// Returns the links between the backends and the server, if the store can break them.
     fn links(&self) -> Option<&dyn Links> {
         None

@@ -8,7 +8,7 @@
 //! - [`Process`] is a child process that a test can kill or freeze.
 //! - [`Journal`] is the evidence that contenders in several processes leave.
 //! - [`limit`] ends a test that hangs, and [`until`] waits for a condition.
-//! - The modules `mem`, `zk` and `etcd`, each behind a feature, have the stores for the suites, and what tests of one store share.
+//! - The modules `mem`, `zk`, `etcd` and `postgres`, each behind a feature, have the stores for the suites, and what tests of one store share.
 //! - [`have`], [`have_zookeeper`] and the others like it, and [`zookeeper_or_skip`] and the others like it follow
 //!   `ZLOCK_TEST_SERVERS`: a missing server is never a silent pass.
 //!
@@ -27,6 +27,8 @@ pub mod mem;
 mod notice;
 mod policy;
 mod port;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod process;
 mod server;
 mod until;

@@ -205,6 +205,26 @@ impl LockContext {
         self.record.path()
     }
 
+    /// Returns `true` if the lock was acquired with [hand-off](crate::InterProcessMutex::with_handoff): later holders of this
+    /// client may have the same node. Then the node does not show which of them holds the lock. Only the
+    /// [`fencing_token`](Self::fencing_token) does.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # let client = zlock::connect("mem://").await?;
+    /// let guard = client.mutex("/app/orders/42")?.acquire().await?;
+    /// assert!(!guard.shares_node());
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn shares_node(&self) -> bool {
+        self.hold.upgrade().is_some_and(|hold| hold.shares_node())
+    }
+
     /// Returns the number of a semaphore's permits that this hold has taken, and `None` for other locks.
     ///
     /// # Examples

@@ -90,6 +90,11 @@ impl Hold {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns `true` if later holders of this client may have the same node.
+    pub(crate) fn shares_node(&self) -> bool {
+        self.turn().is_some()
+    }
+
     /// Ends the turn of a hold without guards by `end`. Returns `true` if the caller is to remove the node.
     pub(crate) fn end_turn(&self, end: fn(Turn) -> Ended) -> Ended {
         let turn = self.turn().take();

@@ -3,4 +3,6 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod mem;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod zk;

@@ -17,3 +17,7 @@ mod etcd {
     mod srv;
     mod unreachable;
 }
+#[cfg(feature = "postgres")]
+mod postgres {
+    mod urls;
+}

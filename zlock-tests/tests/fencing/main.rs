@@ -2,4 +2,6 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod zk;

@@ -1,0 +1,176 @@
+//! The backend: its operations, each as a loop of attempts. The attempts are in files of their own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::runtime::Handle;
+use zlock_core::kit::{Task, repeat};
+use zlock_core::{
+    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
+    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Values, Watch,
+};
+
+use crate::config::PostgresOptions;
+use crate::operations::create::create;
+use crate::operations::delete::{delete, hand_over};
+use crate::operations::operation::Operation;
+use crate::operations::read::{Children, ChildrenUpTo, Data};
+use crate::operations::relabel::Relabel;
+use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
+use crate::operations::write::{SetData, check_size};
+use crate::session::manager::{self, Manager};
+use crate::session::shared::Shared;
+
+/// A PostgreSQL database as a coordination store.
+///
+/// A backend has one session at a time. A task keeps the session alive and runs the background work on the runtime that
+/// calls [`connect`](PostgresBackend::connect). The backend works as long as that runtime does. Clients may be created and
+/// used on any runtime. Dropping the backend ends its session as [`close`](CoordinationBackend::close) does, without
+/// waiting for it.
+pub struct PostgresBackend {
+    shared: Arc<Shared>,
+    task: Task,
+}
+
+impl PostgresBackend {
+    /// Connects and waits until a session is established.
+    ///
+    /// # Errors
+    /// - `InvalidArgument` for invalid options, in which case nothing was sent, and if the database lacks the schema, has another
+    ///   version of it, or has an isolation level or a session timeout that zlock cannot use.
+    /// - `NotAuthorized` if the server refuses the user, the password, or the use of the schema.
+    /// - `Unavailable` if there is no session within the connect timeout.
+    ///
+    /// # Cancel safety
+    /// Safe: a session that is left behind owns nothing, and ends by itself.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    pub async fn connect(options: PostgresOptions) -> Result<Self> {
+        options.validate()?;
+        let shared = Arc::new(Shared::new(options, Handle::current()));
+        let first = manager::connect(&shared).await?;
+        let task = Task::spawn(&shared.sessions, |closing| {
+            let manager = Manager::new(shared.clone(), closing);
+            let session = manager.begin(first);
+            manager.run(session)
+        });
+        Ok(PostgresBackend { shared, task })
+    }
+
+    /// Returns a backend at once, and connects in the background for as long as that takes. Before its first session begins,
+    /// each operation waits for it within the operation timeout. The error then says why there is none.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for invalid options. If the server refuses the credentials, the operations fail with
+    /// `NotAuthorized`.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    pub fn connect_lazy(options: PostgresOptions) -> Result<Self> {
+        options.validate()?;
+        let shared = Arc::new(Shared::new(options, Handle::current()));
+        let task = Task::spawn(&shared.sessions, |closing| Manager::new(shared.clone(), closing).start());
+        Ok(PostgresBackend { shared, task })
+    }
+
+    /// Returns the terms of the current session, or `None` while there is no session. Performs no I/O.
+    #[must_use]
+    pub fn session_terms(&self) -> Option<SessionTerms> {
+        self.shared.sessions.current_key()?;
+        let options = &self.shared.options;
+        Some(SessionTerms::new(options.ttl, options.ttl / 3, options.life()))
+    }
+
+    pub(crate) fn operation<'a>(&'a self, name: &'static str, path: &'a LockPath) -> Operation<'a> {
+        Operation::new(&self.shared, name, path)
+    }
+}
+
+#[async_trait]
+impl CoordinationBackend for PostgresBackend {
+    async fn create_ephemeral_sequential(
+        &self,
+        parent: &LockPath,
+        label: Label,
+        node_id: &NodeId,
+        data: &[u8],
+    ) -> Result<Created> {
+        create(self.operation("create", parent), label, node_id, data).await
+    }
+
+    async fn children(&self, parent: &LockPath) -> Result<Queue> {
+        repeat(&mut self.operation("children", parent), &mut Children).await
+    }
+
+    async fn children_up_to(&self, parent: &LockPath, node: &Node) -> Result<Queue> {
+        repeat(&mut self.operation("children_up_to", parent), &mut ChildrenUpTo(node)).await
+    }
+
+    async fn children_with_watch(&self, parent: &LockPath) -> Result<(Queue, Watch)> {
+        repeat(&mut self.operation("children_with_watch", parent), &mut WatchQueue).await
+    }
+
+    async fn exists_with_watch(&self, parent: &LockPath, seen: &Node) -> Result<Existence> {
+        repeat(&mut self.operation("exists_with_watch", parent), &mut WatchNode(seen)).await
+    }
+
+    async fn relabel(&self, parent: &LockPath, node: &Node, label: Label) -> Result<Node> {
+        let relabelled = node.clone().relabelled(node.name.clone(), label);
+        repeat(&mut self.operation("relabel", parent), &mut Relabel(relabelled)).await
+    }
+
+    async fn delete(&self, parent: &LockPath, target: &Target) -> Result<Deletion> {
+        delete(self.operation("delete", parent), target).await
+    }
+
+    async fn hand_over(&self, parent: &LockPath, node: &Node, next: &[Node]) -> Result<HandOver> {
+        hand_over(self.operation("delete", parent), node, next).await
+    }
+
+    async fn data(&self, parent: &LockPath, node: &Node) -> Result<Option<NodeData>> {
+        repeat(&mut self.operation("data", parent), &mut Data(node)).await
+    }
+
+    async fn data_with_watch(&self, parent: &LockPath, node: &Node) -> Result<Option<(Vec<u8>, Watch)>> {
+        repeat(&mut self.operation("data_with_watch", parent), &mut WatchData(node)).await
+    }
+
+    async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
+        let mut operation = self.operation("set_data", parent);
+        check_size(&operation, data)?;
+        repeat(&mut operation, &mut SetData { node, data }).await
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        Some(self)
+    }
+
+    fn session_events(&self) -> SessionEvents {
+        self.shared.sessions.events()
+    }
+
+    fn background(&self) -> Background {
+        self.shared.sessions.background().clone()
+    }
+
+    async fn close(&self) -> Result<Close> {
+        // All callers notice at once. The manager notifies the server.
+        self.shared.close(CloseReason::Requested);
+        Ok(self.task.close().await)
+    }
+}
+
+/// The manager ends with the handle of its task.
+impl Drop for PostgresBackend {
+    fn drop(&mut self) {
+        self.shared.close(CloseReason::Requested);
+    }
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PostgresBackend").field(&self.shared).finish()
+    }
+}

@@ -1,0 +1,193 @@
+//! The meaning of the server's and the client library's errors.
+
+use tokio_postgres as postgres;
+use zlock_core::kit::{self, FailureClass, Interrupted};
+use zlock_core::{Error, ErrorKind};
+
+use crate::schema::VERSION;
+
+/// The reason why a request has no usable answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// An error of the server or the client library.
+    Postgres(postgres::Error),
+    /// No connection could be made.
+    Connect(postgres::Error),
+    /// The server did not answer in time.
+    Silent,
+    /// An attempt at a connection that another request has begun has failed.
+    NoLink,
+    /// No connection was attempted: a file cannot be read.
+    NoWay(String),
+    /// The database has another version of the schema.
+    Schema(i32),
+    /// A transaction of a user protects the node.
+    Fenced,
+    /// The operation's node no longer exists.
+    NodeDeleted,
+    /// The operation's node belongs to another session.
+    OtherSession,
+    /// A value is not as expected, and an earlier session may have written it.
+    PastWrite,
+    /// The answer is not what the function returns.
+    Malformed,
+    /// The session ended or the operation's time was used up before the answer came, or the backend was closed.
+    Interrupted(Interrupted),
+}
+
+impl kit::Failure for Failure {
+    fn classify(&self) -> FailureClass {
+        let (kind, ambiguous, retryable) = match self {
+            Failure::Postgres(error) => return classify(error),
+            Failure::Connect(error) => return FailureClass { ambiguous: false, ..classify(error) },
+            Failure::Interrupted(interrupted) => return interrupted.classify(),
+            Failure::Silent => (ErrorKind::Unavailable, true, true),
+            Failure::NoWay(_) | Failure::NoLink | Failure::Fenced => (ErrorKind::Unavailable, false, true),
+            Failure::Schema(_) => (ErrorKind::InvalidArgument, false, false),
+            Failure::NodeDeleted => (ErrorKind::NodeDeleted, false, false),
+            Failure::OtherSession => (ErrorKind::SessionLost, false, false),
+            Failure::PastWrite => (ErrorKind::SessionLost, true, false),
+            Failure::Malformed => (ErrorKind::Unexpected, true, false),
+        };
+        FailureClass { kind, ambiguous, retryable }
+    }
+
+    fn explain(self, error: Error) -> Error {
+        match self {
+            Failure::Postgres(source) | Failure::Connect(source) => explain(source, error),
+            Failure::Silent => error.with_message("no response"),
+            Failure::NoLink => error.with_message("no connection"),
+            Failure::NoWay(why) => error.with_message(why),
+            Failure::Schema(found) => error.with_message(format!(
+                "the database has version {found} of the schema zlock, and this client needs version {VERSION}"
+            )),
+            Failure::Fenced => error.with_message("an open transaction that the lock fences protects the node"),
+            Failure::Malformed => error.with_message("the answer has not the form that was expected"),
+            Failure::Interrupted(interrupted) => interrupted.explain(error),
+            Failure::NodeDeleted | Failure::OtherSession | Failure::PastWrite => error,
+        }
+    }
+}
+
+impl Failure {
+    /// Returns `true` if the connection is of no use any more.
+    pub(crate) fn is_the_connections(&self) -> bool {
+        match self {
+            Failure::Silent => true,
+            Failure::Postgres(error) => match error.code() {
+                // A server that is a replica by now answers reads for as long as the connection exists.
+                Some(code) => is_of(code.code(), &["25006", "57P01", "57P02", "57P03", "57P05", "08"]),
+                None => true,
+            },
+            _ => false,
+        }
+    }
+
+    /// Returns `true` if the database does not have the schema.
+    pub(crate) fn is_of_a_missing_schema(&self) -> bool {
+        let code = |error: &postgres::Error| error.code().is_some_and(|code| is_missing(code.code()));
+        matches!(self, Failure::Postgres(error) if code(error))
+    }
+}
+
+impl From<Interrupted> for Failure {
+    fn from(interrupted: Interrupted) -> Self {
+        Failure::Interrupted(interrupted)
+    }
+}
+
+fn is_of(code: &str, codes: &[&str]) -> bool {
+    codes.iter().any(|prefix| code.starts_with(prefix))
+}
+
+fn is_missing(code: &str) -> bool {
+    is_of(code, &["3F000", "42883", "42P01"])
+}
+
+fn explain(source: postgres::Error, error: Error) -> Error {
+    let Some(found) = source.as_db_error() else { return error.with_source(source) };
+    let mut message = found.message().to_owned();
+    if is_missing(found.code().code()) {
+        message.push_str(
+            ": run the SQL of the schema zlock in this database, or connect with create_schema=true",
+        );
+    } else if let Some(hint) = found.hint() {
+        message = format!("{message}: {hint}");
+    }
+    error.with_message(message).with_source(source)
+}
+
+/// Returns what an error means for a request that was sent.
+fn classify(error: &postgres::Error) -> FailureClass {
+    match error.code() {
+        Some(code) => classify_code(code.code()),
+        // The connection broke, or never was: also if the library refuses to send anything over it.
+        None => FailureClass { kind: ErrorKind::Unavailable, ambiguous: true, retryable: true },
+    }
+}
+
+/// Returns what one of PostgreSQL's codes means. A statement that the server refuses has no effect.
+fn classify_code(code: &str) -> FailureClass {
+    let (kind, ambiguous, retryable) = match code {
+        "ZL001" | "ZL002" => (ErrorKind::SessionLost, false, true),
+        // A failover: nothing is granted for a while.
+        "ZL007" => (ErrorKind::Unavailable, false, true),
+        // The isolation level, the longest timeout.
+        "ZL005" | "ZL008" => (ErrorKind::InvalidArgument, false, false),
+        // The database, or the schema in it, does not exist.
+        "3D000" => (ErrorKind::InvalidArgument, false, false),
+        _ if is_missing(code) => (ErrorKind::InvalidArgument, false, false),
+        _ if is_of(code, &["28", "42501"]) => (ErrorKind::NotAuthorized, false, false),
+        // The connection, or the server, is going away: its last commit may have happened.
+        _ if is_of(code, &["08", "57P01", "57P02", "57P05", "58"]) => (ErrorKind::Unavailable, true, true),
+        // A replica, a server that starts, conflicts of locks, a lack of resources.
+        _ if is_of(code, &["25006", "57", "40", "53", "55"]) => (ErrorKind::Unavailable, false, true),
+        _ if is_of(code, &["54"]) => (ErrorKind::InvalidArgument, false, false),
+        _ if is_of(code, &["XX"]) => (ErrorKind::Unexpected, true, false),
+        _ => (ErrorKind::Unexpected, false, false),
+    };
+    FailureClass { kind, ambiguous, retryable }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_class() {
+        use ErrorKind::*;
+        for (code, kind, ambiguous, retryable) in [
+            ("ZL001", SessionLost, false, true),
+            ("ZL002", SessionLost, false, true),
+            ("ZL004", Unexpected, false, false),
+            ("ZL005", InvalidArgument, false, false),
+            ("ZL007", Unavailable, false, true),
+            ("ZL008", InvalidArgument, false, false),
+            ("ZL009", Unexpected, false, false),
+            ("08006", Unavailable, true, true),
+            ("22021", Unexpected, false, false),
+            ("25006", Unavailable, false, true),
+            ("28000", NotAuthorized, false, false),
+            ("28P01", NotAuthorized, false, false),
+            ("3D000", InvalidArgument, false, false),
+            ("3F000", InvalidArgument, false, false),
+            ("40001", Unavailable, false, true),
+            ("40P01", Unavailable, false, true),
+            ("42501", NotAuthorized, false, false),
+            ("42601", Unexpected, false, false),
+            ("42883", InvalidArgument, false, false),
+            ("53300", Unavailable, false, true),
+            ("54000", InvalidArgument, false, false),
+            ("55P03", Unavailable, false, true),
+            ("57014", Unavailable, false, true),
+            ("57P01", Unavailable, true, true),
+            ("57P02", Unavailable, true, true),
+            ("57P03", Unavailable, false, true),
+            ("57P05", Unavailable, true, true),
+            ("58030", Unavailable, true, true),
+            ("XX000", Unexpected, true, false),
+        ] {
+            assert_eq!(classify_code(code), FailureClass { kind, ambiguous, retryable }, "{code}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! One-shot watches on a node and on a queue.
+
+use std::ops::ControlFlow::Break;
+
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Existence, Node, Queue, Watch, WatchEvent};
+
+use super::{label, listing};
+use crate::error::Failure;
+use crate::operations::operation::{Attempted, Operation};
+use crate::operations::read::read_node;
+use crate::watches::registry::{Expected, Kind, Watching};
+
+/// Arms a watch on a node if it is still as it was seen.
+pub(crate) struct WatchNode<'a>(pub(crate) &'a Node);
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchNode<'_> {
+    type Output = Existence;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Existence> {
+        arm_node(operation, session, self.0).await.map(Break)
+    }
+}
+
+async fn arm_node(operation: &Operation<'_>, session: SessionKey, seen: &Node) -> Result<Existence, Failure> {
+    let (shared, id, text) = (operation.shared, seen.id.as_str(), label::text(seen.label));
+    // Notifications must be received before the node is read.
+    let listener = shared.heart.listen(session).await;
+    let expected = Expected { label: Some(text.clone()), version: None };
+    let watching = shared.watches.arm((Kind::Node, id.to_owned()), expected);
+    let known = shared.seen.take(id).filter(|known| Some(known.listener) == listener && known.label == text);
+    if known.is_none_or(|known| shared.watches.was_notified(id, known.mark)) {
+        match read_node(operation, session, seen).await? {
+            None => return Ok(Existence::Deleted),
+            Some(read) if read.label != text => return Ok(Existence::Changed(read.node(id))),
+            Some(_) => {}
+        }
+    }
+    Ok(Existence::Watching(watch(operation, session, watching)))
+}
+
+/// Returns a watch that also fires when its session ends.
+pub(crate) fn watch(operation: &Operation<'_>, session: SessionKey, mut watching: Watching) -> Watch {
+    let mut events = operation.shared.sessions.events();
+    Watch::new(async move {
+        tokio::select! {
+            biased;
+            event = watching.fired() => event,
+            _ = events.over(session.epoch) => WatchEvent::Changed,
+        }
+    })
+}
+
+/// Lists a queue, and arms a watch on its changes.
+pub(crate) struct WatchQueue;
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
+    type Output = (Queue, Watch);
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<(Queue, Watch)> {
+        let listed = operation.list(session, i64::MAX, None).await?;
+        // A poll compares the queue with what was listed, so nothing in between is missed.
+        let expected = Expected { label: listing::contents(&listed), version: None };
+        let watching = operation.shared.watches.arm((Kind::Queue, operation.path.clone()), expected);
+        Ok(Break((listing::queue(&listed), watch(operation, session, watching))))
+    }
+}
+
+/// Reads the data of a node, and arms a watch on its changes.
+pub(crate) struct WatchData<'a>(pub(crate) &'a Node);
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchData<'_> {
+    type Output = Option<(Vec<u8>, Watch)>;
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        session: SessionKey,
+    ) -> Attempted<Option<(Vec<u8>, Watch)>> {
+        let (shared, id) = (operation.shared, self.0.id.as_str());
+        shared.heart.listen(session).await;
+        loop {
+            let mark = shared.watches.mark();
+            let Some(read) = read_node(operation, session, self.0).await? else { return Ok(Break(None)) };
+            let expected = Expected { label: None, version: Some(read.version) };
+            let watching = shared.watches.arm((Kind::Node, id.to_owned()), expected);
+            if !shared.watches.was_notified(id, mark) {
+                return Ok(Break(Some((read.data, watch(operation, session, watching)))));
+            }
+        }
+    }
+}

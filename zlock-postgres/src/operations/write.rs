@@ -1,0 +1,48 @@
+//! Writing a node's data.
+
+use std::ops::ControlFlow::Break;
+
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{ErrorKind, Node, Result};
+
+use crate::connection::link::Params;
+use crate::connection::statement;
+use crate::error::Failure;
+use crate::operations::operation::{Attempted, Operation};
+
+/// The maximum size of the data: that of the other stores, so that a lock can move from one to another.
+const MAX_DATA: usize = 1_000_000;
+
+/// Refuses data that is too large, before anything is sent.
+pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
+    if data.len() <= MAX_DATA {
+        return Ok(());
+    }
+    let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
+    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
+}
+
+/// Writes the data of a node.
+pub(crate) struct SetData<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for SetData<'_> {
+    type Output = ();
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<()> {
+        let id = self.node.id.as_str();
+        if !self.node.id.is_uuid() {
+            return Err(operation.node_deleted(&self.node.id));
+        }
+        let path = operation.path.clone();
+        let params: Params<'_> = &[&path, &id, &self.data];
+        let rows = operation.write(session, &statement::SET_DATA, params).await?;
+        let owner: Option<i64> =
+            rows.first().ok_or(Failure::Malformed)?.try_get(0).map_err(Failure::Postgres)?;
+        let Some(owner) = owner else { return Err(operation.node_deleted(&self.node.id)) };
+        operation.shared.wake('c', id, &[owner]).await;
+        Ok(Break(()))
+    }
+}

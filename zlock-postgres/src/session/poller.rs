@@ -1,0 +1,142 @@
+//! The poll: one statement for all watches of a client. It is what watches rely on; notifications only make them faster. It also
+//! shows whether the sessions that own the watched nodes are alive.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+use zlock_core::kit::SessionKey;
+
+use crate::connection::statement;
+use crate::error::Failure;
+use crate::session::begin::REST;
+use crate::session::death::{expire, suspect, sweep};
+use crate::session::shared::{Shared, session_id};
+use crate::watches::registry::{Kind, Polled};
+
+/// The time between two polls.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The time between two polls while notifications prove to arrive.
+const LONG_PERIOD: Duration = Duration::from_secs(5);
+
+/// How long notifications are received after the last wait.
+const LISTEN_ON: Duration = Duration::from_secs(10);
+
+/// Polls while anything is watched.
+pub(crate) async fn poll_forever(shared: &Arc<Shared>, session: SessionKey) -> Infallible {
+    // What was seen before a failover counts no more.
+    shared.observed.clear();
+    // After a restart of a fleet, not all clients look at the same moment.
+    let mut next_sweep = Instant::now() + REST.mul_f64(fastrand::f64() / 10.0);
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.watches.armed() => poll_while_watched(shared, session).await,
+            () = sleep_until(next_sweep) => {
+                next_sweep = Instant::now() + REST;
+                if shared.sessions.is_connected(session) == Ok(true)
+                    && let Err(failure) = sweep(shared).await
+                {
+                    tracing::debug!(?failure, "dead sessions could not be looked for");
+                }
+            }
+        }
+    }
+}
+
+async fn poll_while_watched(shared: &Arc<Shared>, session: SessionKey) {
+    let mut idle_since = None;
+    loop {
+        let now = Instant::now();
+        if !shared.watches.is_empty() {
+            idle_since = None;
+        } else if *idle_since.get_or_insert(now) + LISTEN_ON <= now {
+            shared.observed.clear();
+            shared.heart.unlisten().await;
+            return;
+        }
+        let period = period(shared);
+        let due = shared.observed.next_due().map_or(now + period, |due| due.clamp(now, now + period));
+        tokio::select! {
+            biased;
+            () = sleep_until(due) => {}
+            // LISTEN first, then read.
+            () = shared.heart.broken() => {}
+        }
+        if shared.watches.is_empty() {
+            continue;
+        }
+        if shared.sessions.is_connected(session) != Ok(true) {
+            sleep(period / 10).await;
+            continue;
+        }
+        shared.heart.listen(session).await;
+        if let Err(failure) = poll(shared, session).await {
+            tracing::debug!(?failure, "a poll has failed");
+            sleep(period / 10).await;
+        }
+    }
+}
+
+fn period(shared: &Shared) -> Duration {
+    let longest = if shared.watches.is_notified() { LONG_PERIOD } else { PERIOD };
+    longest.min(shared.options.ttl / 4)
+}
+
+/// Polls once, and ends the sessions that are found dead.
+async fn poll(shared: &Arc<Shared>, session: SessionKey) -> Result<(), Failure> {
+    let (id, until, is_sync) =
+        (session_id(session), Instant::now() + shared.options.answer_time(), shared.is_sync());
+    let watched = shared.watches.watched();
+    let keys =
+        |kind| watched.keys.iter().filter(|key| key.0 == kind).map(|key| key.1.clone()).collect::<Vec<_>>();
+    let (nodes, queues, values) = (keys(Kind::Node), keys(Kind::Queue), keys(Kind::Value));
+    let rows =
+        shared.send(session, until, &statement::POLL, &[&id, &nodes, &queues, &values, &is_sync]).await?;
+    let now = Instant::now();
+    let (mut polled, mut suspects, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+    for row in &rows {
+        let get = |n: usize| row.try_get::<_, i64>(n).map_err(Failure::Postgres);
+        let kind = match row.try_get::<_, i32>(0).map_err(Failure::Postgres)? {
+            0 => Kind::Node,
+            1 => Kind::Queue,
+            2 => Kind::Value,
+            _ => return Err(Failure::Malformed),
+        };
+        let key: String = row.try_get(1).map_err(Failure::Postgres)?;
+        let label: String = row.try_get(2).map_err(Failure::Postgres)?;
+        if kind == Kind::Node {
+            let owner = get(4)?;
+            let state: i32 = row.try_get(7).map_err(Failure::Postgres)?;
+            if state > 0 {
+                suspects.push(owner);
+            }
+            if state < 2 && owner != id {
+                shared.observed.note(owner, get(5)?, get(6)?, now);
+                owners.push(owner);
+            }
+        }
+        polled.push(Polled { key: (kind, key), label, version: get(3)? });
+    }
+    shared.observed.retain(&owners);
+    shared.watches.polled(&watched, &polled);
+    for (owner, beat) in shared.observed.dead() {
+        finish(expire(shared, owner, beat).await)?;
+    }
+    suspects.sort_unstable();
+    suspects.dedup();
+    for owner in suspects.into_iter().filter(|owner| *owner != id) {
+        finish(suspect(shared, owner).await.map(drop))?;
+    }
+    Ok(())
+}
+
+/// A node that a fence protects is looked at again with the next poll.
+fn finish(ended: Result<(), Failure>) -> Result<(), Failure> {
+    match ended {
+        Err(Failure::Fenced) => Ok(()),
+        ended => ended,
+    }
+}

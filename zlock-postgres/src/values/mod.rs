@@ -1,0 +1,42 @@
+//! Values: rows that belong to no session.
+//!
+//! A write leaves a receipt in the same transaction: its number, which grows with each write of a session that uses the receipt.
+//! A write whose number is not above that of the receipt has been executed already, or was given up, and changes nothing.
+
+mod read;
+mod write;
+
+use async_trait::async_trait;
+use zlock_core::kit::repeat;
+use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, WriteOutcome};
+
+use self::read::{Read, WatchValue};
+use self::write::WriteValue;
+use crate::backend::PostgresBackend;
+use crate::operations::write::check_size;
+
+#[async_trait]
+impl Values for PostgresBackend {
+    async fn value(&self, path: &LockPath) -> Result<Option<Value>> {
+        repeat(&mut self.operation("value", path), &mut Read).await
+    }
+
+    async fn value_with_watch(&self, path: &LockPath) -> Result<(Option<Value>, Watch)> {
+        repeat(&mut self.operation("value_with_watch", path), &mut WatchValue).await
+    }
+
+    async fn write_value(
+        &self,
+        path: &LockPath,
+        expected: Option<Version>,
+        data: &[u8],
+        guard: Option<&GuardNode>,
+    ) -> Result<WriteOutcome> {
+        let mut operation = self.operation("write_value", path);
+        check_size(&operation, data)?;
+        let deletes = guard.and_then(|guard| guard.deletes.as_ref());
+        let _hidden = deletes.map(|node| operation.shared.sessions.own().hide(&node.id));
+        let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);
+        repeat(&mut operation, &mut write).await
+    }
+}

@@ -1,0 +1,122 @@
+//! What tests of PostgreSQL share.
+
+mod store;
+
+use std::time::Duration;
+
+use tokio_postgres::{Client, Config, NoTls};
+use zlock_core::{LockPath, SessionId};
+use zlock_postgres::{PostgresBackend, PostgresOptions};
+
+pub use self::store::PostgresStore;
+pub use crate::backends::{connected, create, path, release, token, watch};
+use crate::{FaultProxy, PostgresServer};
+
+/// The timeout of sessions in tests about sessions.
+pub const TTL: Duration = Duration::from_secs(4);
+
+/// Returns the options of a backend on this address of a server. The backend creates the schema.
+#[must_use]
+pub fn options(address: &str) -> PostgresOptions {
+    PostgresOptions::new([address])
+        .with_user("zlock", None)
+        .with_database("zlock")
+        .with_ttl(TTL)
+        .with_create_schema(true)
+}
+
+/// Connects a backend.
+///
+/// # Panics
+/// Panics if that fails.
+pub async fn backend(server: &PostgresServer) -> PostgresBackend {
+    PostgresBackend::connect(options(&server.addr().to_string())).await.unwrap()
+}
+
+/// Connects a client of the library as the operator, to inspect and change the store.
+///
+/// # Panics
+/// Panics if that fails.
+pub async fn observer(server: &PostgresServer) -> Client {
+    let mut config = Config::new();
+    config.host(server.addr().ip().to_string()).port(server.addr().port());
+    config.user("postgres").dbname("zlock").application_name("observer");
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Returns what is at a path and directly below it, without the values' parents: the IDs of nodes, and the names of values.
+///
+/// # Panics
+/// Panics if the server does not answer.
+pub async fn names(observer: &Client, path: &LockPath) -> Vec<String> {
+    let sql = "SELECT id::text FROM zlock.node WHERE path = $1
+               UNION ALL SELECT substr(path, length($1) + 2) FROM zlock.value
+               WHERE starts_with(path, $1 || '/') AND position('/' IN substr(path, length($1) + 2)) = 0";
+    let rows = observer.query(sql, &[&path.as_str()]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// Ends a session at the server, with everything that it owns.
+///
+/// # Panics
+/// Panics if the server does not answer.
+pub async fn end_session(observer: &Client, id: SessionId) {
+    let id = id.get().cast_signed();
+    observer.execute("SELECT zlock.v1_end($1)", &[&id]).await.unwrap();
+    while !observer.query("SELECT * FROM zlock.v1_clean($1)", &[&id]).await.unwrap().is_empty() {}
+}
+
+/// Marks the sessions with nodes at a path that are overdue, and removes the nodes of those that are over, as a client does that
+/// finds them.
+///
+/// # Panics
+/// Panics if the server does not answer.
+pub async fn sweep(observer: &Client, path: &LockPath) {
+    let sql = "SELECT DISTINCT n.session FROM zlock.node n LEFT JOIN zlock.session s ON s.id = n.session
+               WHERE n.path = $1 AND (s.id IS NULL OR s.ended OR s.renewed + s.ttl < clock_timestamp())";
+    for row in observer.query(sql, &[&path.as_str()]).await.unwrap() {
+        let id: i64 = row.get(0);
+        if observer.query_one("SELECT zlock.v1_suspect($1)", &[&id]).await.unwrap().get(0) {
+            while !observer.query("SELECT * FROM zlock.v1_clean($1)", &[&id]).await.unwrap().is_empty() {}
+        }
+    }
+}
+
+/// A backend behind a proxy, and an observer with a direct connection.
+pub struct Linked {
+    /// Between the backend and the server.
+    pub proxy: FaultProxy,
+    /// The backend.
+    pub backend: PostgresBackend,
+    /// A client of the library.
+    pub observer: Client,
+}
+
+impl std::fmt::Debug for Linked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Linked").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
+
+/// Connects a backend through a proxy.
+///
+/// # Panics
+/// Panics if that fails.
+pub async fn linked(server: &PostgresServer) -> Linked {
+    linked_with(server, |options| options).await
+}
+
+/// Connects a backend with other options through a proxy.
+///
+/// # Panics
+/// Panics if that fails.
+pub async fn linked_with(
+    server: &PostgresServer,
+    with: impl FnOnce(PostgresOptions) -> PostgresOptions,
+) -> Linked {
+    let proxy = FaultProxy::start(server.addr()).await;
+    let backend = PostgresBackend::connect(with(options(&proxy.connect_string()))).await.unwrap();
+    Linked { proxy, backend, observer: observer(server).await }
+}

@@ -1,0 +1,10 @@
+//! On a real server.
+
+use zlock_testkit::postgres::PostgresStore;
+
+zlock_suite::conformance!(real, PostgresStore::shared(), [contract, links]);
+
+mod values {
+    use super::*;
+    zlock_suite::values_conformance!(real, PostgresStore::shared(), [contract, links]);
+}

@@ -1,0 +1,104 @@
+//! URLs of PostgreSQL, on servers that have what the URL says.
+
+use zlock::{ErrorKind, Release};
+use zlock_testkit::{
+    PgBouncer, Port, PostgresServer, have_pgbouncer, have_postgres, limit, postgres_or_skip,
+};
+
+/// Connects by the URL, and acquires and releases a lock twice.
+async fn works(url: &str) -> zlock::Result<()> {
+    let client = zlock::connect(url).await?;
+    for _ in 0..2 {
+        let guard = client.mutex("/urls/lock")?.acquire().await?;
+        assert!(guard.is_held());
+        assert_eq!(guard.release().await?, Release::Released);
+    }
+    client.close().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_url_is_enough() {
+    let Some(server) = postgres_or_skip().await else { return };
+    limit(async {
+        let url = format!("{}?create_schema=true&session_timeout=5s", server.url());
+        works(&url).await.unwrap();
+        works(&url.replace("postgres://", "postgresql://")).await.unwrap();
+        let socket = server.socket_folder().display();
+        let port = server.addr().port();
+        works(&format!("postgres:///zlock?host={socket}&port={port}&user=zlock")).await.unwrap();
+        // The first host does not answer.
+        let nobody = Port::reserve();
+        works(&format!("postgres://zlock@{},{}/zlock", nobody.addr(), server.addr())).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_replica_of_two_hosts_is_not_used() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let primary = PostgresServer::start().await;
+        works(&format!("{}?create_schema=true", primary.url())).await.unwrap();
+        let replica = primary.replica().await;
+        let hosts = format!("{},{}", replica.addr(), primary.addr());
+        works(&format!("postgres://zlock@{hosts}/zlock")).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn passwords_come_from_the_url_or_a_file() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = PostgresServer::builder().password("se/cret").start().await;
+        let addr = server.addr();
+        works(&format!("postgres://zlock:se%2Fcret@{addr}/zlock?create_schema=true")).await.unwrap();
+        let passfile = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(passfile.path(), "127.0.0.1:*:zlock:zlock:se/cret\n").unwrap();
+        works(&format!("postgres://zlock@{addr}/zlock?passfile={}", passfile.path().display()))
+            .await
+            .unwrap();
+        let error = works(&format!("postgres://zlock:WRONG@{addr}/zlock")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+        assert!(!format!("{error} {error:?}").contains("WRONG"), "{error:?}");
+    })
+    .await;
+}
+
+#[cfg(feature = "postgres-tls")]
+#[tokio::test]
+async fn tls_is_used_as_the_url_says() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = PostgresServer::builder().tls().start().await;
+        let root = server.folder().join("root.crt");
+        std::fs::write(&root, server.certificate()).unwrap();
+        let url = |params: &str| format!("{}?create_schema=true&{params}", server.url());
+        works(&url(&format!("sslmode=verify-full&sslrootcert={}", root.display()))).await.unwrap();
+        works(&url("sslmode=require")).await.unwrap();
+        let error = works(&url("sslmode=disable")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAuthorized, "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pooler_in_transaction_mode_is_enough() {
+    if !have_pgbouncer() {
+        return;
+    }
+    limit(async {
+        let server = PostgresServer::start().await;
+        works(&format!("{}?create_schema=true", server.url())).await.unwrap();
+        let pooler = PgBouncer::start(&server).await;
+        works(&format!("{}?pooler=true&listen=off", pooler.url())).await.unwrap();
+    })
+    .await;
+}

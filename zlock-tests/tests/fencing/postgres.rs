@@ -1,0 +1,129 @@
+//! Users' transactions on PostgreSQL that only commit while a lock is held.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Client as Connection;
+use zlock_core::{CoordinationBackend, Label, Target};
+use zlock_postgres::{Fence, PostgresBackend};
+use zlock_recipes::Client;
+use zlock_testkit::postgres::{backend, create, end_session, observer, options, path, release};
+use zlock_testkit::{FaultProxy, limit, postgres_or_skip, until};
+
+/// Creates a table of the user's data for one test.
+async fn table(connection: &Connection, name: &str) {
+    let sql = format!("DROP TABLE IF EXISTS {name}; CREATE TABLE {name} (who text)");
+    connection.batch_execute(&sql).await.unwrap();
+}
+
+async fn rows(connection: &Connection, name: &str) -> Vec<String> {
+    let rows = connection.query(&format!("SELECT who FROM {name} ORDER BY who"), &[]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// Writes in a transaction, with or without the fence. Returns the SQLSTATE if it fails.
+async fn write(
+    connection: &mut Connection,
+    name: &str,
+    who: &str,
+    fence: Option<&Fence>,
+) -> Result<(), String> {
+    let code =
+        |error: tokio_postgres::Error| error.code().map(|code| code.code().to_owned()).unwrap_or_default();
+    let transaction = connection.transaction().await.unwrap();
+    transaction.execute(&format!("INSERT INTO {name} VALUES ($1)"), &[&who]).await.unwrap();
+    if let Some(fence) = fence {
+        transaction.query_typed(fence.sql(), &fence.params()).await.map_err(code)?;
+    }
+    transaction.commit().await.map_err(code)
+}
+
+/// The holder's link is silent, so it does not know that its session is over and that another client holds the lock.
+#[tokio::test]
+async fn the_fenced_transaction_of_a_stale_holder_is_refused() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        let backend = backend(server).await;
+        let mut users = observer(server).await;
+        table(&users, "stale").await;
+        let (proxy, lock) = (FaultProxy::start(server.addr()).await, path("stale"));
+        let cut_off = PostgresBackend::connect(options(&proxy.connect_string())).await.unwrap();
+        let session = cut_off.session_events().current().id;
+        let held = Client::new(cut_off).mutex(lock.as_str()).unwrap().acquire().await.unwrap();
+        let fence = Fence::new(&held.node()).unwrap();
+        assert_eq!(write(&mut users, "stale", "held", Some(&fence)).await, Ok(()));
+        proxy.freeze().await;
+        end_session(&observer(server).await, session).await;
+        let next = Client::new(backend).mutex(lock.as_str()).unwrap().acquire().await.unwrap();
+        assert!(held.is_held(), "it does not know");
+        let refused = write(&mut users, "stale", "stale", Some(&fence)).await;
+        assert_eq!(refused, Err(Fence::LOST.to_owned()));
+        assert_eq!(write(&mut users, "stale", "unfenced", None).await, Ok(()));
+        let fence = Fence::new(&next.node()).unwrap();
+        assert_eq!(write(&mut users, "stale", "next", Some(&fence)).await, Ok(()));
+        assert_eq!(rows(&users, "stale").await, ["held", "next", "unfenced"]);
+        release(next).await;
+    })
+    .await;
+}
+
+/// A fenced transaction is open when the holder's session ends: the takeover waits for it, and neither other locks nor the
+/// heartbeats of others do.
+#[tokio::test]
+async fn a_takeover_waits_for_an_open_fenced_transaction() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        let (holder, other) = (backend(server).await, backend(server).await);
+        let (operator, mut users) = (observer(server).await, observer(server).await);
+        table(&users, "open").await;
+        let (lock, elsewhere) = (path("open"), path("elsewhere"));
+        let node = create(&holder, &lock, Label::Lock).await.node;
+        let fence = Fence::new(&node.name).unwrap();
+        let transaction = users.transaction().await.unwrap();
+        transaction.query_typed(fence.sql(), &fence.params()).await.unwrap();
+        transaction.execute("INSERT INTO open VALUES ('fenced')", &[]).await.unwrap();
+        let id = holder.session_events().current().id.get().cast_signed();
+        operator.execute("SELECT zlock.v1_end($1)", &[&id]).await.unwrap();
+        let other = Client::new(other);
+        let waiting = other.mutex(lock.as_str()).unwrap();
+        let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+        sleep(Duration::from_secs(2)).await;
+        assert!(!waiting.is_finished(), "granted beside an open transaction");
+        let free = other.mutex(elsewhere.as_str()).unwrap();
+        release(
+            timeout(Duration::from_secs(10), free.acquire()).await.expect("another lock is free").unwrap(),
+        )
+        .await;
+        assert_eq!(other.session_events().current().epoch, 1);
+        transaction.commit().await.unwrap();
+        let guard = waiting.await.unwrap();
+        assert_eq!(rows(&operator, "open").await, ["fenced"], "the next holder sees it");
+        release(guard).await;
+    })
+    .await;
+}
+
+/// While a fenced transaction is open, a downgrade waits, since readers must not see half of what it writes. A request for
+/// revocation does not.
+#[tokio::test]
+async fn an_open_fenced_transaction_keeps_the_label_and_not_the_data() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        let (holder, other) = (backend(server).await, backend(server).await);
+        let (mut users, lock) = (observer(server).await, path("label"));
+        let node = create(&holder, &lock, Label::Write).await.node;
+        let fence = Fence::new(&node.name).unwrap();
+        let transaction = users.transaction().await.unwrap();
+        transaction.query_typed(fence.sql(), &fence.params()).await.unwrap();
+        other.set_data(&lock, &node, b"revoke").await.unwrap();
+        let relabel = holder.relabel(&lock, &node, Label::Read);
+        assert!(timeout(Duration::from_secs(1), relabel).await.is_err(), "relabelled");
+        assert_eq!(other.children(&lock).await.unwrap()[0].label, Label::Write);
+        transaction.commit().await.unwrap();
+        until("it can be relabelled", async || holder.relabel(&lock, &node, Label::Read).await.is_ok()).await;
+        let data = other.data(&lock, &node).await.unwrap().unwrap();
+        assert_eq!(data.data, b"revoke");
+        holder.delete(&lock, &Target::Node(node)).await.unwrap();
+    })
+    .await;
+}

@@ -1,0 +1,79 @@
+//! The recipe suite on a real PostgreSQL.
+
+use zlock_recipes::{InterProcessMutex, WriteLock};
+use zlock_suite::{HandedOn, Occupied, OnePermit, Pair};
+use zlock_testkit::postgres::PostgresStore;
+
+/// On every lock path, 4 of 5 permits are already taken.
+async fn occupied() -> Option<Occupied<PostgresStore>> {
+    Some(Occupied::new(PostgresStore::shared().await?, 4, 5).await)
+}
+
+mod mutex {
+    use super::*;
+    zlock_suite::mutual_suite!(real, PostgresStore::shared(), InterProcessMutex, [mutual]);
+    zlock_suite::mutual_suite!(
+        real,
+        PostgresStore::shared(),
+        InterProcessMutex,
+        [alone, reentry, safety, strict, faults, links, sweep, revocation, shutdown]
+    );
+    zlock_suite::mutual_suite!(real, PostgresStore::impatient(), InterProcessMutex, [outlast]);
+}
+
+// All groups of these locks run on mem. Here, only those that depend on changing labels.
+
+mod handed_on {
+    use super::*;
+    zlock_suite::mutual_suite!(real, PostgresStore::shared(), HandedOn, [mutual, safety, faults]);
+    zlock_suite::mutual_suite!(real, PostgresStore::impatient(), HandedOn, [outlast]);
+}
+
+mod write_lock {
+    use super::*;
+    zlock_suite::mutual_suite!(real, PostgresStore::shared(), WriteLock, [reentry, safety, strict]);
+}
+
+mod semaphore_of_one {
+    use super::*;
+    zlock_suite::mutual_suite!(real, PostgresStore::shared(), OnePermit<1>, [mutual, strict, faults]);
+}
+
+mod semaphore_of_five {
+    use super::*;
+    zlock_suite::mutual_suite!(real, occupied(), OnePermit<5>, [safety, strict]);
+}
+
+mod multi_lock_of_two {
+    use super::*;
+    zlock_suite::mutual_suite!(real, PostgresStore::shared(), Pair, [faults]);
+}
+
+zlock_suite::recipe_suite!(
+    real,
+    PostgresStore::shared(),
+    [
+        template,
+        kinds,
+        guard,
+        participants,
+        revocation,
+        multi,
+        cost,
+        input,
+        read_write,
+        downgrade,
+        semaphore,
+        promotion,
+        succession,
+        handoff,
+        handed_over,
+        values
+    ]
+);
+
+/// Through the blocking API.
+mod through_threads {
+    use super::*;
+    zlock_suite::thread_suite!(real, PostgresStore::shared(), InterProcessMutex);
+}

@@ -8,7 +8,8 @@ use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Result, SessionEvents, SessionTerms, Target, Values, Watch,
+    LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms, Target, Values,
+    Watch,
 };
 
 use crate::config::PostgresOptions;
@@ -18,7 +19,7 @@ use crate::operations::operation::Operation;
 use crate::operations::read::{Children, ChildrenUpTo, Data};
 use crate::operations::relabel::Relabel;
 use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
-use crate::operations::write::{SetData, check_size};
+use crate::operations::write::{Replace, SetData, check_size};
 use crate::session::manager::{self, Manager};
 use crate::session::shared::Shared;
 
@@ -141,6 +142,18 @@ impl CoordinationBackend for PostgresBackend {
         let mut operation = self.operation("set_data", parent);
         check_size(&operation, data)?;
         repeat(&mut operation, &mut SetData { node, data }).await
+    }
+
+    async fn replace_data(
+        &self,
+        parent: &LockPath,
+        node: &Node,
+        writes: u64,
+        data: &[u8],
+    ) -> Result<Replaced> {
+        let mut operation = self.operation("replace_data", parent);
+        check_size(&operation, data)?;
+        repeat(&mut operation, &mut Replace { node, writes, data }).await
     }
 
     fn values(&self) -> Option<&dyn Values> {

@@ -37,6 +37,8 @@ statements! {
     RELABEL = "SELECT outcome, wake FROM zlock.v1_relabel($1, $2, $3::text::uuid, $4, $5)"
         (INT8, TEXT, TEXT, TEXT, BOOL);
     SET_DATA = "SELECT zlock.v1_set_data($1, $2::text::uuid, $3)" (TEXT, TEXT, BYTEA);
+    REPLACE_DATA = "SELECT session, writes, had FROM zlock.v1_replace_data($1, $2::text::uuid, $3, $4)"
+        (TEXT, TEXT, INT8, BYTEA);
     POLL = "SELECT kind, key, label, version, session, beat, ttl, state FROM zlock.v1_poll($1, $2, $3, $4, $5)"
         (INT8, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BOOL);
     /// A statement of its own: NOTIFY takes a lock of the whole server until its transaction ends.

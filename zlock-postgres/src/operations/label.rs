@@ -7,6 +7,7 @@ pub(crate) fn text(label: Label) -> String {
     match label {
         Label::Write => "write".to_owned(),
         Label::Read => "read".to_owned(),
+        Label::Candidate => "candidate".to_owned(),
         Label::Permits { weight, max, granted: false } => format!("permits {weight}of{max}"),
         Label::Permits { weight, max, granted: true } => format!("granted {weight}of{max}"),
         _ => "lock".to_owned(),
@@ -18,6 +19,7 @@ pub(crate) fn parse(text: &str) -> Label {
     permits(text).unwrap_or(match text {
         "write" => Label::Write,
         "read" => Label::Read,
+        "candidate" => Label::Candidate,
         _ => Label::Lock,
     })
 }
@@ -44,6 +46,7 @@ mod tests {
             (Label::Lock, "lock"),
             (Label::Write, "write"),
             (Label::Read, "read"),
+            (Label::Candidate, "candidate"),
             (permits(false), "permits 2of5"),
             (permits(true), "granted 2of5"),
         ] {

@@ -175,6 +175,20 @@ BEGIN
     RETURN owner;
 END $$;
 
+-- Writes the data of a node that was written so many times. Returns its session, how often it was written before, and whether it
+-- had this data already. No row if there is no such node.
+CREATE OR REPLACE FUNCTION zlock.v1_replace_data(p_path text, p_id uuid, p_writes bigint, p_data bytea)
+RETURNS TABLE (session bigint, writes bigint, had boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM zlock.v1_enter();
+    RETURN QUERY SELECT n.session, n.version, n.data = p_data FROM zlock.node n WHERE n.id = p_id AND n.path = p_path
+        FOR NO KEY UPDATE;
+    UPDATE zlock.node n SET data = p_data, version = n.version + 1
+        WHERE n.id = p_id AND n.path = p_path AND n.version = p_writes;
+END $$;
+
 -- What all watches of a client watch: nodes by their IDs (kind 0), queues (1) and values (2) by their paths. What does not
 -- exist is not returned.
 CREATE OR REPLACE FUNCTION zlock.v1_poll(p_session bigint, p_nodes text[], p_queues text[], p_values text[], p_sync boolean)

@@ -22,3 +22,10 @@ mod etcd {
 
     zlock_suite::recipe_suite!(real, EtcdStore::shared(), [jobs]);
 }
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use zlock_testkit::postgres::PostgresStore;
+
+    zlock_suite::recipe_suite!(real, PostgresStore::shared(), [jobs]);
+}

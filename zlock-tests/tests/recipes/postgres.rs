@@ -68,7 +68,11 @@ zlock_suite::recipe_suite!(
         succession,
         handoff,
         handed_over,
-        values
+        values,
+        barriers,
+        shared_max,
+        slots,
+        election
     ]
 );
 

@@ -105,9 +105,9 @@ pub async fn each_tick_runs_once_although_clocks_differ(case: &Case<'_>) {
         let calls = machines.iter().zip(0..).map(|((job, clock), n)| {
             let runs = &runs;
             async move {
-                // Longer apart than the job takes, in another order at each tick.
-                let behind = (n * 7 + tick * 3) % 10;
-                sleep(Duration::from_millis(if case.paused { behind * 20 } else { behind / 3 })).await;
+                // Two at a time, and longer apart than the job takes, in another order at each tick.
+                let behind = (n * 7 + tick * 3) % 10 / 2;
+                sleep(Duration::from_millis(if case.paused { behind * 20 } else { behind })).await;
                 clock.set(minute(tick));
                 call(job, tick, runs).await
             }
@@ -336,12 +336,23 @@ pub async fn loop_takes_over_from_a_dead_process(case: &Case<'_>) {
     assert_eq!(ran(&on_b, 1, &runs).await, Outcome::Ran(Ok(())));
     clock.set(minute(2));
     let on_b = on_b.attempts(2);
-    let taken_over = every(case, &on_b, &runs, 1, 1);
-    let ((), ()) = tokio::join!(die(case, &a, &on_a, 2), async {
-        case.until("the other one runs", async || on_b.last().await.unwrap().unwrap().tick == minute(2))
-            .await;
-        taken_over.await;
+    let began = Instant::now();
+    let work = on_a.run(minute(2), |_| async {
+        // The other one waits for this one by now.
+        sleep(MOMENT).await;
+        case.store.expire(&a.connection).await;
+        pending::<std::result::Result<(), Infallible>>().await
     });
+    let ((), lost) = tokio::join!(
+        async {
+            let runs_on_a = async || on_b.last().await.unwrap().unwrap().tick == minute(2);
+            case.until("the other one runs", runs_on_a).await;
+            every(case, &on_b, &runs, 1, 1).await;
+        },
+        work
+    );
+    assert!(lost.unwrap_err().is_lock_lost());
+    assert!(began.elapsed() < MINUTE, "it waited for the next tick");
     let last = on_b.last().await.unwrap().unwrap();
     assert_eq!((last.state, last.attempt), (RunState::Done, 2));
 }

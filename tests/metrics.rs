@@ -89,7 +89,7 @@ async fn every_metric_of_the_dashboard_and_of_the_alerts_exists() {
             let family = family.trim_end_matches("_total").trim_end_matches("_seconds");
             assert!(guide.contains(family), "{family} is not in the guide: {guide:?}");
         }
-        assert_eq!(guide.len(), 10, "{guide:?}");
+        assert_eq!(guide.len(), 12, "{guide:?}");
         // Labels are names that the user gave, not paths.
         assert!(scrape.0.contains("name=\"/service/jobs\"") && !scrape.0.contains("job-"), "{}", scrape.0);
         assert_eq!(

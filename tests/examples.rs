@@ -66,6 +66,7 @@ on_every_store! {
     order_numbers_blocking: "With the lock: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n  = 10 orders, 0 duplicates";
     read_write: "= ages [24, 24], the servers differed 0 times";
     multi_lock: "= [118, 100, 82], 300 in all";
+    leader: "= 6 terms, ";
     semaphore: "of 3 licences were in use at once\n";
 }
 

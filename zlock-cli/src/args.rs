@@ -25,7 +25,7 @@ use zlock::LockPath;
 #[command(after_help = "\
 Exit codes:
   0    Success; for run, the command's own exit code
-  1    doctor: a check failed; revoke: there was nothing to revoke
+  1    doctor: a check failed; revoke: there was nothing to revoke; leader: nobody leads; get: there is no value
   123  run: the lock was lost, and the command was stopped
   124  run: another client holds the lock (see --on-busy)
   125  zlock itself failed, or the command line is wrong; no command is left running
@@ -54,6 +54,17 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Lead(Lead),
+    Leader(Leader),
+    /// Prints a value as it is.
+    #[command(after_help = "Examples:\n  zlock get app/mode\n  zlock get --json app/mode")]
+    Get(Lock),
+    /// Writes a value, and creates it if it is missing.
+    #[command(after_help = "Example:\n  zlock set app/mode read-only")]
+    Set(Set),
+    /// Prints a value, and again whenever it changes.
+    #[command(after_help = "Example:\n  zlock watch-value --json app/mode | jq .value")]
+    WatchValue(Lock),
     /// Lists the locks below a path that have holders or waiters.
     #[command(after_help = "Examples:\n  zlock ls\n  zlock ls jobs --json")]
     Ls(Below),
@@ -157,6 +168,104 @@ pub(crate) struct Run {
     /// The command and its arguments.
     #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+    /// Set for `zlock lead`.
+    #[arg(skip)]
+    pub(crate) candidacy: Option<Candidacy>,
+}
+
+/// What `zlock lead` adds to a lock.
+#[derive(Debug)]
+pub(crate) struct Candidacy {
+    /// The value that others read.
+    pub(crate) value: Option<OsString>,
+}
+
+/// Runs a command while leading an election, and again after each loss.
+///
+/// Waits until this candidate leads, and runs the command as `zlock run` does. If the leadership is lost, or if the leader is
+/// asked to step down, the command is stopped. Then zlock campaigns again. It ends when the command ends by itself, with the
+/// command's exit code, or when a signal ends it. An unreachable store is tried again.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Environment variables set for the command:
+  ZLOCK_TOKEN  The number of the term, greater than those of all terms before
+  ZLOCK_PATH   The path of the election
+  ZLOCK_NODE   The znode or key on the server, which exists as long as the term lasts
+
+Examples:
+  zlock lead --value 10.0.0.7:80 app/leader -- /usr/local/bin/server
+  zlock leader --watch app/leader")]
+pub(crate) struct Lead {
+    #[command(flatten)]
+    store: Store,
+    /// The value that others read, such as an address. Defaults to the host, the process ID and the command.
+    #[arg(long, value_name = "TEXT")]
+    value: Option<OsString>,
+    /// The time between SIGTERM and SIGKILL when the leadership is about to be lost.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    kill_after: Duration,
+    /// Runs the command, given as a single argument, with `sh -c`.
+    #[arg(long)]
+    shell: bool,
+    /// Reports on standard error what happens to the leadership.
+    #[arg(short, long)]
+    verbose: bool,
+    /// The election, for example app/leader.
+    #[arg(value_name = "NAME", value_parser = path)]
+    name: LockPath,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl From<Lead> for Run {
+    fn from(lead: Lead) -> Run {
+        let Lead { store, value, kill_after, shell, verbose, name, command } = lead;
+        Run {
+            store,
+            shared: false,
+            permits: None,
+            wait: None,
+            no_wait: false,
+            kill_after,
+            on_busy: crate::exit::BUSY,
+            shell,
+            verbose,
+            name,
+            command,
+            candidacy: Some(Candidacy { value }),
+        }
+    }
+}
+
+/// Shows the leader of an election.
+///
+/// Prints the leader's value and the number of its term. The exit code is 1 if nobody leads.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  zlock leader app/leader\n  zlock leader --watch --json app/leader")]
+pub(crate) struct Leader {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    /// Prints the leader whenever it changes, until a signal ends zlock.
+    #[arg(long, conflicts_with = "step_down")]
+    pub(crate) watch: bool,
+    /// Asks the leader to step down, and prints its term. It decides how to respond: `zlock lead` stops its command and
+    /// campaigns again.
+    #[arg(long)]
+    pub(crate) step_down: bool,
+}
+
+/// A value to write.
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The value's path.
+    #[arg(value_name = "NAME", value_parser = path)]
+    pub(crate) name: LockPath,
+    /// The new value.
+    #[arg(value_name = "VALUE")]
+    pub(crate) value: OsString,
 }
 
 /// A lock, in a store.

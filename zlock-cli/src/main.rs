@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod doctor;
 mod exit;
+mod leader;
 mod limits;
 mod ls;
 mod man;
@@ -18,6 +19,7 @@ mod run;
 mod store;
 mod sys;
 mod timeline;
+mod value;
 mod watch;
 mod who;
 
@@ -39,6 +41,11 @@ fn main() -> ExitCode {
     let done = match cli.command {
         // It consists of two processes with a runtime each.
         Command::Run(args) => return run::run(args, limit),
+        Command::Lead(args) => return run::run(args.into(), limit),
+        Command::Leader(args) => wait_for(leader::leader(args)),
+        Command::Get(args) => wait_for(value::get(args)),
+        Command::Set(args) => wait_for(value::set(args)),
+        Command::WatchValue(args) => wait_for(value::watch(args)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "zlock", &mut script);

@@ -1,7 +1,6 @@
 //! The front: the process that the shell started.
 
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -44,19 +43,17 @@ impl Front {
         keeper: Pid,
         inherited: Vec<Pid>,
         terminal: Option<Arc<Terminal>>,
-    ) -> Result<ExitCode, Failure> {
+    ) -> Result<u8, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         // If any of this fails, the link closes, and the keeper ends.
-        let code = runtime.map_err(cannot_watch)?.block_on(async {
+        runtime.map_err(cannot_watch)?.block_on(async {
             group::adopt_orphans();
-            signals::ignore_terminal();
             let signals = signals::forwarded().map_err(cannot_watch)?;
             let link = Link::new(link).map_err(cannot_watch)?;
             let front =
                 Front { link, keeper, inherited, terminal, signals, group: None, vigil: None, done: None };
             front.watch().await
-        })?;
-        Ok(ExitCode::from(code))
+        })
     }
 
     async fn watch(mut self) -> Result<u8, Failure> {

@@ -8,7 +8,7 @@ use rustix::process::{Pid, setpgid};
 use tokio::time::Instant;
 use zlock::{Close, Guard, Release};
 
-use super::acquire::{acquire, connect};
+use super::acquire::{Acquired, acquire, connect};
 use super::child::Start;
 use super::clock::Boot;
 use super::grace::Grace;
@@ -97,7 +97,7 @@ impl Keeper {
         let store = tokio::select! {
             biased;
             code = interrupted(link) => return Ok(code),
-            store = connect(&self.args, &self.target) => store?,
+            store = connect(&self.args, &self.target, log) => store?,
         };
         let terms = store.terms;
         log.tell(|| format!("connected; the session timeout is {:?}", terms.timeout));
@@ -112,7 +112,7 @@ impl Keeper {
                 };
                 match acquired {
                     Err(failure) => (Err(failure), false),
-                    Ok(guard) => self.hold(guard, grace, &store, link, log).await,
+                    Ok(acquired) => self.hold(acquired, grace, &store, link, log).await,
                 }
             }
         };
@@ -137,7 +137,7 @@ impl Keeper {
     /// Runs the command, and releases the lock. Also returns `true` if the node is gone, or the lock was lost.
     async fn hold(
         &self,
-        guard: Guard,
+        Acquired { guard, leader }: Acquired,
         grace: Grace,
         store: &Store,
         link: &mut Link,
@@ -151,7 +151,7 @@ impl Keeper {
             terminal: self.terminal.clone(),
             ignored: self.ignored.clone(),
         };
-        let done = match Watchdog::new(&guard, grace, store, link, log) {
+        let done = match Watchdog::new(&guard, leader, grace, store, link, log) {
             Ok(watchdog) => self.run_command(start, watchdog).await,
             Err(failure) => Err(failure),
         };
@@ -164,10 +164,14 @@ impl Keeper {
 
     /// Runs the command until it ends. No process of its group is alive after that.
     async fn run_command(&self, start: Start, mut watchdog: Watchdog<'_>) -> Result<u8, Failure> {
-        let not_after = watchdog.begin()?;
+        let not_after = watchdog.begin().map_err(|failure| self.lost_before(failure))?;
         let child = start.spawn(not_after)?;
         let end = watchdog.watch(child).await;
         match end {
+            // A leader that stepped down campaigns again.
+            End::Exited(_) if self.args.candidacy.is_some() && watchdog.is_asked() => {
+                Err(Failure::new(exit::LOST, format!("{}: stepped down", self.args.name)))
+            }
             End::Exited(code) => Ok(code),
             End::Lost(why) => Err(Failure::new(exit::LOST, format!("{why}; the command was stopped"))),
             End::FrontGone => {
@@ -177,6 +181,13 @@ impl Keeper {
                 Err(Failure::failed(""))
             }
         }
+    }
+}
+
+impl Keeper {
+    /// A candidate that has not begun to run its command campaigns again.
+    fn lost_before(&self, failure: Failure) -> Failure {
+        if self.args.candidacy.is_some() { Failure::new(exit::LOST, failure.message) } else { failure }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `zlock run`: runs a command while a lock is held. The command is dead before another client can hold the lock.
+//! `zlock run` and `zlock lead`: runs a command while a lock is held. The command is dead before another client can hold the lock.
 //!
 //! Two processes share the work, so that each can kill the command if the other one cannot:
 //!
@@ -34,13 +34,14 @@ mod vigil;
 mod watchdog;
 
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use rustix::process::getpid;
 
 use crate::args::Run;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::limits;
 use crate::store::Target;
 use crate::sys::{self, Fork, fork};
@@ -73,8 +74,36 @@ fn start(args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
             std::process::exit(code.into());
         }
         Fork::Parent(keeper) => {
-            drop((keeper_end, target, args, ignored));
-            Front::run(front_end, keeper, inherited, terminal)
+            let is_candidate = args.candidacy.is_some();
+            drop((keeper_end, target, args));
+            let mut ignored = ignored;
+            ignored.extend(signals::ignore_terminal());
+            match Front::run(front_end, keeper, inherited, terminal) {
+                Ok(exit::LOST) if is_candidate => Err(again(&ignored)),
+                Err(failure) if is_candidate && failure.code == exit::LOST => {
+                    failure.report();
+                    Err(again(&ignored))
+                }
+                done => done.map(ExitCode::from),
+            }
         }
     }
+}
+
+/// Campaigns again after a loss: this process begins anew, with nothing left of the last term. Only returns if that fails.
+fn again(ignored: &[i32]) -> Failure {
+    ignored.iter().for_each(|signal| sys::reset(*signal));
+    let mut args = std::env::args_os();
+    let name = args.next();
+    let error = match std::env::current_exe() {
+        Ok(program) => {
+            let mut command = Command::new(program);
+            if let Some(name) = name {
+                command.arg0(name);
+            }
+            command.args(args).exec()
+        }
+        Err(error) => error,
+    };
+    Failure::failed(format!("cannot campaign again: {error}"))
 }

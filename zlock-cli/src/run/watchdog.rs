@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::task::yield_now;
 use tokio::time::sleep;
-use zlock::{Guard, SessionEvents};
+use zlock::{Guard, LeaderContext, SessionEvents};
 
 use super::child::Child;
 use super::clock::{Alarm, Boot, Sleeps};
@@ -32,6 +32,8 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Watchdog<'a> {
     guard: &'a Guard,
+    /// Set for an election.
+    leader: Option<LeaderContext>,
     grace: Grace,
     session: SessionEvents,
     sleeps: Sleeps,
@@ -45,11 +47,14 @@ pub(super) struct Watchdog<'a> {
     deadline: Boot,
     /// `true` once SIGTERM was sent because of a loss. A recovery no longer matters then.
     is_ending: bool,
+    /// `true` once somebody has asked for the lock.
+    is_asked: bool,
 }
 
 impl<'a> Watchdog<'a> {
     pub(super) fn new(
         guard: &'a Guard,
+        leader: Option<LeaderContext>,
         grace: Grace,
         store: &Store,
         link: &'a mut Link,
@@ -58,6 +63,7 @@ impl<'a> Watchdog<'a> {
         let timeout = store.terms.timeout;
         Ok(Watchdog {
             guard,
+            leader,
             grace,
             session: store.session_events(),
             sleeps: Sleeps::new(timeout),
@@ -69,7 +75,12 @@ impl<'a> Watchdog<'a> {
             // In the past.
             deadline: Boot::from_nanos(0),
             is_ending: false,
+            is_asked: false,
         })
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked
     }
 
     /// Sends the front the time to kill the command, and returns the time after which it must not be started. The lock is
@@ -99,7 +110,13 @@ impl<'a> Watchdog<'a> {
     /// signals that the front forwards.
     async fn run(&mut self, child: Child) -> End {
         let guard = self.guard;
-        let mut revoked = pin!(guard.revocation_requested());
+        let leader = self.leader.clone();
+        let mut revoked = pin!(async {
+            match &leader {
+                Some(leader) => leader.step_down_requested().await,
+                None => guard.revocation_requested().await,
+            }
+        });
         let mut may_be_revoked = true;
         loop {
             if let Some(code) = child.exited() {
@@ -140,6 +157,7 @@ impl<'a> Watchdog<'a> {
                 asked = &mut revoked, if may_be_revoked => {
                     may_be_revoked = false;
                     if asked.is_ok() {
+                        self.is_asked = true;
                         end(child);
                         self.log.say(format!("{}: asked to release the lock; sent SIGTERM to the command", guard.path()));
                     }

@@ -7,6 +7,7 @@ mod mem {
 }
 mod zk {
     mod barriers;
+    mod election;
     mod many;
     mod requests;
     mod values;
@@ -14,6 +15,7 @@ mod zk {
 #[cfg(feature = "etcd")]
 mod etcd {
     mod barriers;
+    mod election;
     mod requests;
     mod values;
 }

@@ -19,6 +19,7 @@ mod etcd {
     mod behind;
     mod causes;
     mod faults;
+    mod leaders;
     mod outage;
     mod overload;
     mod streams;

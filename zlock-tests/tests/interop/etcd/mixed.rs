@@ -14,11 +14,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use etcd_client::{Client as EtcdClient, GetOptions, LockOptions};
+use etcd_client::{Client as EtcdClient, GetOptions, LockOptions, ResignOptions};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 use zlock_etcd::{EtcdBackend, EtcdOptions};
-use zlock_recipes::{Client, Handoff, InterProcessMutex, Release};
+use zlock_recipes::{Client, Handoff, Lock, LockGuard, Release};
 use zlock_testkit::etcd::observer;
 use zlock_testkit::{Etcd, Events, Journal, Process, etcdctl, have_etcd, limit_to, report, until};
 
@@ -28,6 +28,8 @@ const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(300);
 /// The minimum number of holds.
 const ROUNDS: usize = 1000;
+/// The minimum number of terms.
+const TERMS: usize = 200;
 /// The minimum number of holds of each kind.
 const OF_EACH_KIND: usize = 50;
 /// The minimum number of holds of each kind directly after one of each other kind.
@@ -43,6 +45,10 @@ enum Kind {
     Handoff,
     Service,
     Etcdctl,
+    /// zlock's election.
+    Election,
+    /// The server's election service.
+    ElectionService,
     /// A command of `ZLOCK_MIXED_PEERS`.
     Other(String),
 }
@@ -55,6 +61,11 @@ impl Kind {
             .into_iter()
             .chain(others.map(|command| Kind::Other(command.to_owned())))
             .collect()
+    }
+
+    /// Kinds of candidates of an election.
+    fn candidates() -> Vec<Self> {
+        vec![Kind::Election, Kind::ElectionService]
     }
 
     fn name(&self) -> String {
@@ -70,8 +81,8 @@ impl Kind {
     /// Returns the number of workers of one process that use the lock concurrently.
     fn workers(&self) -> usize {
         match self {
-            Kind::Zlock | Kind::Handoff => 4,
-            Kind::Service | Kind::Other(_) => 2,
+            Kind::Zlock | Kind::Handoff | Kind::Election => 4,
+            Kind::Service | Kind::ElectionService | Kind::Other(_) => 2,
             Kind::Etcdctl => 1,
         }
     }
@@ -115,10 +126,12 @@ async fn child_of_the_fleet() {
     let args: Vec<_> = args.split(' ').map(str::to_owned).collect();
     let [hosts, path, _, folder, workers @ ..] = &args[..] else { panic!("{args:?}") };
     let (journal, mut tasks) = (Journal::open(folder), JoinSet::new());
-    if workers[0].starts_with("Service-") {
+    let is_election = workers[0].starts_with("ElectionService-");
+    if is_election || workers[0].starts_with("Service-") {
         let client = observer(hosts).await;
         for worker in workers {
-            tasks.spawn(work_with_the_service(client.clone(), path.clone(), worker.clone(), journal.clone()));
+            let (client, path, worker) = (client.clone(), path.clone(), worker.clone());
+            tasks.spawn(work_with_the_service(client, path, worker, journal.clone(), is_election));
         }
         tasks.join_all().await;
         return;
@@ -130,20 +143,25 @@ async fn child_of_the_fleet() {
         mutex = mutex.with_handoff(HANDOFF);
     }
     for worker in workers {
-        tasks.spawn(work(mutex.clone(), worker.clone(), journal.clone()));
+        if worker.starts_with("Election-") {
+            let election = client.election(path).unwrap().with_value(worker.as_str()).unwrap();
+            tasks.spawn(work(election, worker.clone(), journal.clone()));
+        } else {
+            tasks.spawn(work(mutex.clone(), worker.clone(), journal.clone()));
+        }
     }
     tasks.join_all().await;
     client.close().await.unwrap();
 }
 
-async fn work(mutex: InterProcessMutex, worker: String, journal: Journal) {
+async fn work<L: Lock>(lock: L, worker: String, journal: Journal) {
     for round in 0.. {
         if journal.is_stopped() {
             return;
         }
         step_back(round).await;
         journal.note(&format!("ask {worker}"));
-        let guard = mutex.acquire().await.unwrap();
+        let guard = lock.acquire().await.unwrap();
         journal.hold(&worker).await;
         if round % 3 == 0 {
             drop(guard);
@@ -161,7 +179,13 @@ async fn step_back(round: u64) {
 }
 
 /// On the server, a lease is the contender. So each worker has one.
-async fn work_with_the_service(mut client: EtcdClient, path: String, worker: String, journal: Journal) {
+async fn work_with_the_service(
+    mut client: EtcdClient,
+    path: String,
+    worker: String,
+    journal: Journal,
+    is_election: bool,
+) {
     let lease = client.lease_grant(TTL.as_secs().cast_signed(), None).await.unwrap().id();
     let (mut keeper, mut answers) = client.lease_keep_alive(lease).await.unwrap();
     let keeping = tokio::spawn(async move {
@@ -177,6 +201,13 @@ async fn work_with_the_service(mut client: EtcdClient, path: String, worker: Str
         }
         step_back(round).await;
         journal.note(&format!("ask {worker}"));
+        if is_election {
+            let won = client.campaign(path.as_str(), worker.as_str(), lease).await.unwrap();
+            journal.hold(&worker).await;
+            let leader = won.leader().unwrap().clone();
+            client.resign(Some(ResignOptions::new().with_leader(leader))).await.unwrap();
+            continue;
+        }
         let options = LockOptions::new().with_lease(lease);
         let locked = client.lock(path.as_str(), Some(options)).await.unwrap();
         journal.hold(&worker).await;
@@ -308,58 +339,106 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
     if !have_etcd() {
         return;
     }
-    limit_to(LIMIT, async {
-        let (server, folder, kinds) = (&Etcd::start().await, tempfile::tempdir().unwrap(), Kind::all());
-        let journal = &Journal::begin(folder.path());
-        let mut fleet = Fleet { server, journal, members: Vec::new(), started: 0, killed: BTreeMap::new() };
-        (0..PROCESSES).for_each(|_| fleet.start(&kinds));
-        fleet.everybody_has_a_turn().await;
-        for holder in &kinds {
-            fleet.kill(holder, true).await;
-            // No worker makes progress until the killed holder's lease ends.
-            for waiter in kinds.iter().filter(|kind| *kind != holder) {
-                fleet.kill(waiter, false).await;
-            }
-            fleet.start(&kinds);
-            fleet.everybody_has_a_turn().await;
-        }
-        let enough = |events: &Events| {
-            let (rounds, pairs) = (events.rounds(), events.handovers());
-            rounds.values().sum::<usize>() >= ROUNDS
-                && rounds.values().all(|count| *count >= OF_EACH_KIND)
-                && pairs.len() == kinds.len() * (kinds.len() - 1)
-                && pairs.values().all(|count| *count >= OF_EACH_PAIR)
-        };
-        while !enough(&journal.read()) {
-            fleet.sleep(Duration::from_millis(50)).await;
-        }
-        journal.stop();
-        for member in fleet.members {
-            member.running.await.unwrap();
-        }
+    limit_to(LIMIT, async { mixed(&Etcd::start().await, Kind::all(), rounds(ROUNDS)).await }).await;
+}
 
-        let events = journal.read();
-        let ((overlaps, lost), rounds) = (events.wrong(), events.rounds());
-        report(format!(
-            "{} rounds: {rounds:?}; at least {} by each kind directly after each other; workers killed (while they held, while they waited): {:?}; overlaps: {overlaps}, \
+/// An observer sees the terms of both, and each has a larger number than the one before.
+#[tokio::test]
+async fn a_mixed_fleet_of_candidates_some_of_which_are_killed() {
+    if !have_etcd() {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let server = Etcd::start().await;
+        let backend = EtcdBackend::connect(EtcdOptions::new([server.connect_string()])).await.unwrap();
+        let client = Client::new(backend);
+        let mut leaders = client.election(PATH).unwrap().observe();
+        let observed = tokio::spawn(async move {
+            let (mut last, mut terms, mut kinds) = (None, 0, BTreeMap::<String, usize>::new());
+            // Until the client is closed.
+            while let Ok(view) = leaders.changed().await {
+                let Some(leader) = view.leader else { continue };
+                assert!(Some(leader.term) >= last, "{leader:?} after {last:?}");
+                if Some(leader.term) > last {
+                    let who = String::from_utf8(leader.value).unwrap();
+                    *kinds.entry(who.split('-').next().unwrap().to_owned()).or_default() += 1;
+                    (last, terms) = (Some(leader.term), terms + 1);
+                }
+            }
+            (terms, kinds)
+        });
+        let close = async {
+            client.close().await.unwrap();
+            let (terms, kinds) = observed.await.unwrap();
+            report(format!("{terms} terms were observed, each larger than the one before: {kinds:?}"));
+            assert!(kinds.contains_key("Election") && kinds.contains_key("ElectionService"), "{kinds:?}");
+        };
+        mixed_until(&server, Kind::candidates(), rounds(TERMS), close).await;
+    })
+    .await;
+}
+
+/// The number of rounds, unless the variable `ZLOCK_MIXED_ROUNDS` says another one.
+fn rounds(rounds: usize) -> usize {
+    std::env::var("ZLOCK_MIXED_ROUNDS").map_or(rounds, |rounds| rounds.parse().unwrap())
+}
+
+async fn mixed(server: &Etcd, kinds: Vec<Kind>, rounds: usize) {
+    mixed_until(server, kinds, rounds, async {}).await;
+}
+
+/// `end` runs before the look at what is left.
+async fn mixed_until(server: &Etcd, kinds: Vec<Kind>, rounds: usize, end: impl Future<Output = ()>) {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = &Journal::begin(folder.path());
+    let mut fleet = Fleet { server, journal, members: Vec::new(), started: 0, killed: BTreeMap::new() };
+    (0..PROCESSES).for_each(|_| fleet.start(&kinds));
+    fleet.everybody_has_a_turn().await;
+    for holder in &kinds {
+        fleet.kill(holder, true).await;
+        // No worker makes progress until the killed holder's lease ends.
+        for waiter in kinds.iter().filter(|kind| *kind != holder) {
+            fleet.kill(waiter, false).await;
+        }
+        fleet.start(&kinds);
+        fleet.everybody_has_a_turn().await;
+    }
+    let enough = |events: &Events| {
+        let (of_each, pairs) = (events.rounds(), events.handovers());
+        of_each.values().sum::<usize>() >= rounds
+            && of_each.values().all(|count| *count >= OF_EACH_KIND)
+            && pairs.len() == kinds.len() * (kinds.len() - 1)
+            && pairs.values().all(|count| *count >= OF_EACH_PAIR)
+    };
+    while !enough(&journal.read()) {
+        fleet.sleep(Duration::from_millis(50)).await;
+    }
+    journal.stop();
+    for member in fleet.members {
+        member.running.await.unwrap();
+    }
+
+    let events = journal.read();
+    let ((overlaps, lost), rounds) = (events.wrong(), events.rounds());
+    report(format!(
+        "{} rounds: {rounds:?}; at least {} by each kind directly after each other; workers killed (while they held, while they waited): {:?}; overlaps: {overlaps}, \
              counts lost: {lost}",
-            rounds.values().sum::<usize>(),
-            events.handovers().values().min().unwrap_or(&0),
-            fleet.killed
-        ));
-        assert_eq!((overlaps, lost), (0, 0));
-        // All nodes of killed processes were ahead of nodes whose turn has come.
-        let observer = observer(&server.connect_string()).await;
-        let everything = GetOptions::new().with_all_keys().with_keys_only();
-        let left = observer.kv_client().get("", Some(everything)).await.unwrap();
-        let left: Vec<_> = left.kvs().iter().map(|kv| kv.key_str().unwrap()).collect();
-        assert!(left.is_empty(), "left behind: {left:?}");
-        // `etcdctl` does not revoke its leases.
-        until("no watch, no lease", async || {
-            let leases = observer.lease_client().leases().await.unwrap();
-            server.metrics().await.watches() == 0 && leases.leases().is_empty()
-        })
-        .await;
+        rounds.values().sum::<usize>(),
+        events.handovers().values().min().unwrap_or(&0),
+        fleet.killed
+    ));
+    assert_eq!((overlaps, lost), (0, 0));
+    end.await;
+    // All nodes of killed processes were ahead of nodes whose turn has come.
+    let observer = observer(&server.connect_string()).await;
+    let everything = GetOptions::new().with_all_keys().with_keys_only();
+    let left = observer.kv_client().get("", Some(everything)).await.unwrap();
+    let left: Vec<_> = left.kvs().iter().map(|kv| kv.key_str().unwrap()).collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+    // `etcdctl` does not revoke its leases.
+    until("no watch, no lease", async || {
+        let leases = observer.lease_client().leases().await.unwrap();
+        server.metrics().await.watches() == 0 && leases.leases().is_empty()
     })
     .await;
 }

@@ -159,3 +159,53 @@ async fn names_of_ours(observer: &Observer, path: &LockPath) -> String {
     let ours = answer.kvs().iter().find(|kv| kv.lease() != 0).unwrap();
     ours.key_str().unwrap()[prefix.len()..].to_owned()
 }
+
+/// Runs `etcdctl elect PATH VALUE`, which prints its key and value once it leads, until it is ended.
+fn etcdctl_elect(server: &Etcd, args: &[&str]) -> Process {
+    let command = server.etcdctl(&[&["elect"], args].concat());
+    Process::spawn(&command[0], &command[1..], &[("ETCDCTL_API", "3")])
+}
+
+/// `etcdctl elect` is Go's `Election`. Each side waits for the other, and finds the other's leader and its value.
+#[tokio::test]
+async fn candidates_of_etcdctl_and_ours_are_in_one_queue() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let (path, observer) = (path("elect"), observer(&server.connect_string()).await);
+        let client = Client::new(etcd::backend(&server.connect_string()).await);
+        let election = client.election(path.as_str()).unwrap().with_value("ours").unwrap();
+        let led = election.campaign().await.unwrap();
+        let mut listens = etcdctl_elect(server, &["--listen", path.as_str()]);
+        listens.line_after("ours").await;
+        let mut theirs = etcdctl_elect(server, &[path.as_str(), "theirs"]);
+        until_queued(&observer, &path, 2).await;
+        assert_eq!(election.leader().await.unwrap().unwrap().value, b"ours");
+        led.proclaim("ours, ready").await.unwrap();
+        listens.line_after("ours, ready").await;
+        let mut leaders = election.observe();
+        assert_eq!(leaders.changed().await.unwrap().leader.unwrap().value, b"ours, ready");
+        let term = led.term();
+        led.resign().await.unwrap();
+        theirs.line_after("theirs").await;
+        let leader = loop {
+            if let Some(leader) = leaders.changed().await.unwrap().leader.filter(|l| l.value == b"theirs") {
+                break leader;
+            }
+        };
+        assert!(leader.term > term);
+        let waits = tokio::spawn({
+            let election = election.clone();
+            async move { election.campaign().await.unwrap() }
+        });
+        until_queued(&observer, &path, 2).await;
+        assert!(!waits.is_finished());
+        // It resigns.
+        theirs.terminate();
+        let led = waits.await.unwrap();
+        assert!(led.term() > leader.term);
+        listens.line_after("ours").await;
+        listens.terminate();
+        led.resign().await.unwrap();
+    })
+    .await;
+}

@@ -15,11 +15,15 @@ import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.barriers.DistributedBarrier;
 import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
+import org.apache.curator.framework.recipes.leader.LeaderSelector;
+import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.Revoker;
@@ -33,6 +37,8 @@ public class CuratorLock {
                         args[1], Integer.parseInt(args[3]), 10_000, new ExponentialBackoffRetry(100, 5));
         client.start();
         InterProcessMutex mutex = new InterProcessMutex(client, args[2]);
+        LeaderSelector selector = null;
+        Semaphore yields = new Semaphore(0);
         InterProcessReadWriteLock both = new InterProcessReadWriteLock(client, args[2] + "-rw");
         try (Socket socket = new Socket("127.0.0.1", Integer.parseInt(args[0]));
                 BufferedReader commands = new BufferedReader(new InputStreamReader(socket.getInputStream()));
@@ -95,6 +101,30 @@ public class CuratorLock {
                         rounds(client, args[2] + "-double", Integer.parseInt(command[1]), Integer.parseInt(command[2]));
                         answers.println("done");
                         break;
+                    case "latches":
+                        latches(client, args[2], line.split(" "));
+                        answers.println("done");
+                        break;
+                    case "select":
+                        selector =
+                                new LeaderSelector(
+                                        client,
+                                        args[2],
+                                        new LeaderSelectorListenerAdapter() {
+                                            @Override
+                                            public void takeLeadership(CuratorFramework leader) throws Exception {
+                                                answers.println("leads");
+                                                yields.acquire();
+                                            }
+                                        });
+                        selector.start();
+                        answers.println("selecting");
+                        break;
+                    case "yield":
+                        yields.release();
+                        selector.close();
+                        answers.println("yielded");
+                        break;
                     default:
                         throw new IllegalArgumentException(line);
                 }
@@ -156,6 +186,38 @@ public class CuratorLock {
             worker.get();
         }
         threads.shutdown();
+    }
+
+    /** latches NAME THREADS FOLDER: as crowd, with a LeaderLatch for each round. */
+    private static void latches(CuratorFramework client, String path, String[] command) throws Exception {
+        Path folder = Path.of(command[3]);
+        ExecutorService threads = Executors.newCachedThreadPool();
+        List<Future<Void>> workers = new ArrayList<>();
+        for (int i = 0; i < Integer.parseInt(command[2]); i++) {
+            String worker = command[1] + "." + i;
+            workers.add(threads.submit(() -> lead(client, path, worker, folder)));
+        }
+        for (Future<Void> worker : workers) {
+            worker.get();
+        }
+        threads.shutdown();
+    }
+
+    private static Void lead(CuratorFramework client, String path, String worker, Path folder) throws Exception {
+        Path count = folder.resolve("count");
+        while (!Files.exists(folder.resolve("stop"))) {
+            note(folder, "ask " + worker);
+            try (LeaderLatch latch = new LeaderLatch(client, path, worker)) {
+                latch.start();
+                latch.await();
+                int number = Integer.parseInt(Files.readString(count));
+                note(folder, "in " + worker + " " + number);
+                Thread.sleep(1);
+                Files.writeString(count, Integer.toString(number + 1), StandardOpenOption.WRITE);
+                note(folder, "out " + worker + " " + (number + 1));
+            }
+        }
+        return null;
     }
 
     private static Void work(InterProcessMutex mutex, String worker, Path folder) throws Exception {

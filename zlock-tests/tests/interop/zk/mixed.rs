@@ -1,5 +1,6 @@
 //! Curator, kazoo and zlock on one path, zlock with and without hand-off: no two workers hold the lock at the same time, all
-//! get turns, and nothing is left, although holders and waiters of each kind are killed.
+//! get turns, and nothing is left, although holders and waiters of each kind are killed. The same for elections: candidates of
+//! Curator's `LeaderLatch` and of zlock.
 //!
 //! The evidence is a [`Journal`].
 
@@ -8,10 +9,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zlock::{Handoff, InterProcessMutex};
+use zlock::{Handoff, Lock, LockGuard, Release};
 
 use super::peer::{self, Peer};
-use zlock_testkit::zk::{Observer, connect, release};
+use zlock_testkit::zk::{Observer, connect};
 use zlock_testkit::{Journal, Process, ZooKeeper, have, have_zookeeper, limit_to, report};
 
 const PATH: &str = "/mixed";
@@ -20,6 +21,8 @@ const SESSION: Duration = Duration::from_secs(6);
 const LIMIT: Duration = Duration::from_secs(300);
 /// The minimum number of holds.
 const ROUNDS: usize = 1000;
+/// The minimum number of terms.
+const TERMS: usize = 200;
 /// Processes of each kind.
 const PROCESSES: usize = 2;
 const HANDOFF: Handoff = Handoff::within(Duration::from_millis(20));
@@ -31,18 +34,23 @@ enum Kind {
     Kazoo,
     Zlock,
     ZlockHandoff,
+    /// Curator's `LeaderLatch`.
+    Latch,
+    /// zlock's election.
+    Election,
 }
 
-const KINDS: [Kind; 4] = [Kind::Curator, Kind::Kazoo, Kind::Zlock, Kind::ZlockHandoff];
+const LOCKS: &[Kind] = &[Kind::Curator, Kind::Kazoo, Kind::Zlock, Kind::ZlockHandoff];
+const CANDIDATES: &[Kind] = &[Kind::Latch, Kind::Election];
 
 impl Kind {
     /// The number of workers of one process that use the lock concurrently.
     fn workers(self) -> usize {
         match self {
-            Kind::Curator => 2,
+            Kind::Curator | Kind::Latch => 2,
             // A kazoo lock belongs to a Python thread, and only one of these runs at a time.
             Kind::Kazoo => 1,
-            Kind::Zlock | Kind::ZlockHandoff => 4,
+            Kind::Zlock | Kind::ZlockHandoff | Kind::Election => 4,
         }
     }
 }
@@ -63,13 +71,14 @@ impl Member {
     async fn start(kind: Kind, number: usize, server: ZooKeeper, journal: Journal) -> Self {
         let (name, folder) = (format!("{kind:?}-{number}"), journal.folder().to_str().unwrap());
         let theirs = match kind {
-            Kind::Curator => Some(peer::Kind::Curator),
-            Kind::Kazoo => Some(peer::Kind::Kazoo),
-            Kind::Zlock | Kind::ZlockHandoff => None,
+            Kind::Curator => Some((peer::Kind::Curator, "crowd")),
+            Kind::Latch => Some((peer::Kind::Curator, "latches")),
+            Kind::Kazoo => Some((peer::Kind::Kazoo, "crowd")),
+            Kind::Zlock | Kind::ZlockHandoff | Kind::Election => None,
         };
-        let runs = if let Some(theirs) = theirs {
+        let runs = if let Some((theirs, command)) = theirs {
             let mut peer = Peer::start(theirs, &server, PATH, SESSION).await;
-            peer.tell(&format!("crowd {name} {} {folder}", kind.workers())).await;
+            peer.tell(&format!("{command} {name} {} {folder}", kind.workers())).await;
             Runs::Peer(peer)
         } else {
             let hosts = server.connect_string();
@@ -114,27 +123,38 @@ async fn child_of_the_fleet() {
     let (journal, name) = (Journal::open(told("ZLOCK_CHILD_FOLDER")), told("ZLOCK_CHILD_NAME"));
     let client = connect(told("ZLOCK_CHILD_HOSTS"), SESSION).await;
     let mut mutex = client.mutex(PATH).unwrap();
-    let kind = KINDS.into_iter().find(|kind| name.starts_with(&format!("{kind:?}-"))).unwrap();
+    let kinds = || [LOCKS, CANDIDATES].into_iter().flatten().copied();
+    let kind = kinds().find(|kind| name.starts_with(&format!("{kind:?}-"))).unwrap();
     if kind == Kind::ZlockHandoff {
         mutex = mutex.with_handoff(HANDOFF);
     }
     let mut workers = JoinSet::new();
     for number in 0..kind.workers() {
-        workers.spawn(work(mutex.clone(), format!("{name}.{number}"), journal.clone()));
+        let (worker, journal) = (format!("{name}.{number}"), journal.clone());
+        if kind == Kind::Election {
+            let election = client.election(PATH).unwrap().with_value(worker.as_str()).unwrap();
+            workers.spawn(work(election, worker, journal));
+        } else {
+            workers.spawn(work(mutex.clone(), worker, journal));
+        }
     }
     while workers.join_next().await.transpose().unwrap().is_some() {}
     client.close().await.unwrap();
 }
 
-async fn work(mutex: InterProcessMutex, worker: String, journal: Journal) {
+async fn work<L: Lock>(lock: L, worker: String, journal: Journal) {
     for round in 0_u32.. {
         if journal.is_stopped() {
             return;
         }
         journal.note(&format!("ask {worker}"));
-        let guard = mutex.acquire().await.unwrap();
+        let guard = lock.acquire().await.unwrap();
         journal.hold(&worker).await;
-        if round % 3 == 0 { drop(guard) } else { release(guard).await }
+        if round % 3 == 0 {
+            drop(guard);
+        } else {
+            assert_eq!(guard.release().await.unwrap(), Release::Released);
+        }
     }
 }
 
@@ -204,42 +224,86 @@ async fn a_mixed_fleet_some_of_which_are_killed() {
         return;
     }
     limit_to(LIMIT, async {
-        let server = &ZooKeeper::start().await;
-        let folder = tempfile::tempdir().unwrap();
-        let journal = &Journal::begin(folder.path());
-        let mut fleet = Fleet { server, journal, members: Vec::new(), started: 0, killed: BTreeMap::new() };
-        fleet.start(&KINDS.repeat(PROCESSES)).await;
-        fleet.everybody_has_a_turn().await;
-        for holder in KINDS {
-            fleet.kill(holder, true).await;
-            // No worker makes progress until the killed holder's session ends.
-            for waiter in KINDS.into_iter().filter(|kind| *kind != holder) {
-                fleet.kill(waiter, false).await;
-            }
-            fleet.start(&KINDS).await;
-            fleet.everybody_has_a_turn().await;
-        }
-        while journal.read().rounds().values().sum::<usize>() < ROUNDS {
-            sleep(Duration::from_millis(50)).await;
-        }
-        journal.stop();
-        let ends: JoinSet<_> = fleet.members.into_iter().map(Member::end).collect();
-        ends.join_all().await;
-
-        let events = journal.read();
-        let ((overlaps, lost), rounds) = (events.wrong(), events.rounds());
-        report(format!(
-            "{} rounds: {rounds:?}; workers killed (while they held, while they waited): {:?}; overlaps: {overlaps}, \
-             counts lost: {lost}",
-            rounds.values().sum::<usize>(),
-            fleet.killed
-        ));
-        assert_eq!((overlaps, lost), (0, 0));
-        // Waits for the end of the last killed session, if necessary.
-        let observer = Observer::connect(server.connect_string()).await;
-        observer.wait_for_children(PATH, 0).await;
-        let left = server.mntr().await;
-        assert_eq!((left["ephemerals_count"], left["watch_count"]), (0.0, 0.0));
+        let server = ZooKeeper::start().await;
+        mixed(&server, LOCKS, rounds(ROUNDS)).await;
     })
     .await;
+}
+
+/// An observer sees the terms of both, and each has a larger number than the one before.
+#[tokio::test]
+async fn a_mixed_fleet_of_candidates_some_of_which_are_killed() {
+    if !have_zookeeper() || !have(peer::Kind::Curator.missing().as_deref()) {
+        return;
+    }
+    limit_to(LIMIT, async {
+        let server = ZooKeeper::start().await;
+        let client = connect(server.connect_string(), SESSION).await;
+        let mut leaders = client.election(PATH).unwrap().observe();
+        let observed = tokio::spawn(async move {
+            let (mut last, mut terms, mut kinds) = (None, 0, BTreeMap::<String, usize>::new());
+            // Until the client is closed.
+            while let Ok(view) = leaders.changed().await {
+                let Some(leader) = view.leader else { continue };
+                assert!(Some(leader.term) >= last, "{leader:?} after {last:?}");
+                if Some(leader.term) > last {
+                    let who = String::from_utf8(leader.value).unwrap();
+                    *kinds.entry(who.split('-').next().unwrap().to_owned()).or_default() += 1;
+                    (last, terms) = (Some(leader.term), terms + 1);
+                }
+            }
+            (terms, kinds)
+        });
+        mixed(&server, CANDIDATES, rounds(TERMS)).await;
+        client.close().await.unwrap();
+        let (terms, kinds) = observed.await.unwrap();
+        report(format!("{terms} terms were observed, each larger than the one before: {kinds:?}"));
+        assert!(kinds.contains_key("Latch") && kinds.contains_key("Election"), "{kinds:?}");
+    })
+    .await;
+}
+
+/// The number of rounds, unless the variable `ZLOCK_MIXED_ROUNDS` says another one.
+fn rounds(rounds: usize) -> usize {
+    std::env::var("ZLOCK_MIXED_ROUNDS").map_or(rounds, |rounds| rounds.parse().unwrap())
+}
+
+async fn mixed(server: &ZooKeeper, kinds: &[Kind], rounds: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = &Journal::begin(folder.path());
+    let mut fleet = Fleet { server, journal, members: Vec::new(), started: 0, killed: BTreeMap::new() };
+    fleet.start(&kinds.repeat(PROCESSES)).await;
+    fleet.everybody_has_a_turn().await;
+    for &holder in kinds {
+        fleet.kill(holder, true).await;
+        // No worker makes progress until the killed holder's session ends.
+        for &waiter in kinds.iter().filter(|kind| **kind != holder) {
+            fleet.kill(waiter, false).await;
+        }
+        fleet.start(kinds).await;
+        fleet.everybody_has_a_turn().await;
+    }
+    while journal.read().rounds().values().sum::<usize>() < rounds {
+        sleep(Duration::from_millis(50)).await;
+    }
+    journal.stop();
+    let ends: JoinSet<_> = fleet.members.into_iter().map(Member::end).collect();
+    ends.join_all().await;
+
+    let events = journal.read();
+    let ((overlaps, lost), rounds) = (events.wrong(), events.rounds());
+    report(format!(
+        "{} rounds: {rounds:?}; workers killed (while they held, while they waited): {:?}; overlaps: {overlaps}, \
+             counts lost: {lost}",
+        rounds.values().sum::<usize>(),
+        fleet.killed
+    ));
+    assert_eq!((overlaps, lost), (0, 0));
+    // Waits for the end of the last killed session, if necessary.
+    let observer = Observer::connect(server.connect_string()).await;
+    observer.wait_for_children(PATH, 0).await;
+    let left = server.mntr().await;
+    assert_eq!(left["ephemerals_count"], 0.0);
+    // That of the test's own observer.
+    assert!(left["watch_count"] <= if kinds == LOCKS { 0.0 } else { 1.0 }, "{left:?}");
 }

@@ -34,12 +34,27 @@ async fn test(kind: Kind) {
         order([&mut one, &mut two], &ours, &observer).await;
         if matches!(kind, Kind::Curator) {
             revocation(&mut one, &ours[0]).await;
+            selector(&mut one, &ours[0], &observer).await;
             read_write(&mut one, server, &format!("{path}-rw"), &observer).await;
         }
         counting([one, two], ours, kind).await;
         observer.wait_for_children(&path, 0).await;
     })
     .await;
+}
+
+/// Curator's `LeaderSelector` is a loop around a mutex, which ours excludes.
+async fn selector(peer: &mut Peer, ours: &InterProcessMutex, observer: &Observer) {
+    let path = ours.path().as_str();
+    let held = ours.acquire().await.unwrap();
+    peer.ask("select", "selecting").await;
+    observer.wait_for_children(path, 2).await;
+    release(held).await;
+    peer.expect("leads").await;
+    assert!(ours.try_acquire().await.unwrap().is_none());
+    peer.ask("yield", "yielded").await;
+    observer.wait_for_children(path, 0).await;
+    release(ours.acquire().await.unwrap()).await;
 }
 
 /// A holder excludes the other client until it releases the lock.

@@ -1,0 +1,188 @@
+//! `zlock lead`, `leader`, `get`, `set` and `watch-value`, on real servers.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
+use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
+
+use crate::support::{POLL, folder, outcome, pid_of, send, zlock};
+
+/// Starts a candidate whose command writes its name and its term, and runs until it is stopped.
+fn candidate(url: &str, name: &str, terms: &Path) -> Child {
+    let script = format!("echo {name} $ZLOCK_TOKEN >> {}; exec sleep 1000", terms.display());
+    let mut lead = zlock(&["lead", "--url", url, "--value", name, "--kill-after", "200ms", "--shell"]);
+    lead.args(["app/leader", "--", &script]).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Waits for the n-th term that a command has written, and returns who leads and its number.
+async fn term(terms: &Path, n: usize) -> (String, u64) {
+    loop {
+        let text = std::fs::read_to_string(terms).unwrap_or_default();
+        if let Some(line) = text.lines().nth(n).filter(|_| text.ends_with('\n')) {
+            let (name, number) = line.split_once(' ').unwrap();
+            return (name.to_owned(), number.parse().unwrap());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Waits until this many candidates are queued up.
+async fn queued(url: &str, count: usize) {
+    loop {
+        let (_, who, _) = outcome(&mut zlock(&["who", "--json", "--url", url, "app/leader"])).await;
+        let who: Value = serde_json::from_str(&who).unwrap();
+        if who["participants"].as_array().unwrap().len() == count {
+            return;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn lines_of(child: &mut Child) -> Lines<BufReader<ChildStdout>> {
+    BufReader::new(child.stdout.take().unwrap()).lines()
+}
+
+async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
+    serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap()
+}
+
+/// Candidates that step down, are killed, and lose their nodes. The command runs in each term.
+async fn lead_again_after_each_loss(url: &str) {
+    let folder = folder();
+    let terms = folder.path().join("terms");
+    let leader = |args: &[&str]| {
+        let mut command = zlock(&["leader", "--url", url]);
+        command.args(args).arg("app/leader");
+        command
+    };
+    assert_eq!(outcome(&mut leader(&[])).await, (1, "nobody leads\n".to_owned(), String::new()));
+    let mut watch = leader(&["--watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut seen = lines_of(&mut watch);
+    assert_eq!(next(&mut seen).await["leader"], Value::Null);
+
+    let mut one = candidate(url, "one", &terms);
+    let (name, first) = term(&terms, 0).await;
+    assert_eq!(name, "one");
+    let shown = next(&mut seen).await;
+    assert_eq!((&shown["leader"]["value"], &shown["leader"]["term"]), (&"one".into(), &first.into()));
+    let (code, text, _) = outcome(&mut leader(&[])).await;
+    assert_eq!((code, text), (0, format!("one leads in term {first}\n")));
+
+    let mut two = candidate(url, "two", &terms);
+    queued(url, 2).await;
+    let (code, text, _) = outcome(&mut leader(&["--step-down"])).await;
+    assert_eq!((code, text), (0, format!("asked the leader of term {first} to step down\n")));
+    let (name, second) = term(&terms, 1).await;
+    assert_eq!((&*name, second > first), ("two", true));
+
+    // The one that stepped down is a candidate again. The leader is killed with its keeper unharmed.
+    queued(url, 2).await;
+    send(pid_of(&two), Signal::KILL);
+    two.wait().await.unwrap();
+    let (name, third) = term(&terms, 2).await;
+    assert_eq!((&*name, third > second), ("one", true));
+
+    // An operator removes the leader's node.
+    let token = third.to_string();
+    let revoke = ["revoke", "--url", url, "--force", "--token", &token, "app/leader"];
+    assert_eq!(outcome(&mut zlock(&revoke)).await.0, 0);
+    let (name, fourth) = term(&terms, 3).await;
+    assert_eq!((&*name, fourth > third), ("one", true));
+    assert!(one.try_wait().unwrap().is_none());
+
+    // The watch has seen no term twice, and the last one.
+    let (mut last, mut values) = (first, Vec::new());
+    while last < fourth {
+        let shown = next(&mut seen).await;
+        if let Some(term) = shown["leader"]["term"].as_u64() {
+            assert!(term >= last, "{term} after {last}");
+            last = term;
+            values.push(shown["leader"]["value"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(values.last().map(String::as_str), Some("one"));
+    watch.kill().await.unwrap();
+
+    send(pid_of(&one), Signal::TERM);
+    assert_eq!(one.wait().await.unwrap().code(), Some(128 + 15));
+    assert_eq!(outcome(&mut leader(&[])).await.0, 1);
+    let written = std::fs::read_to_string(&terms).unwrap();
+    assert_eq!(written.lines().count(), 4, "{written}");
+}
+
+#[tokio::test]
+async fn on_zookeeper_a_candidate_leads_again_after_each_loss() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        let url = format!("zk://{}/lead?session_timeout=4s", server.connect_string());
+        lead_again_after_each_loss(&url).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn on_etcd_a_candidate_leads_again_after_each_loss() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        let url = format!("etcd://{}/lead?session_timeout=4s", server.connect_string());
+        lead_again_after_each_loss(&url).await;
+    })
+    .await;
+}
+
+/// The command ends by itself: so does zlock, with its code, and the term is over.
+#[tokio::test]
+async fn the_end_of_the_command_is_the_end() {
+    limit(async {
+        for (script, code) in [("exit 0", 0), ("exit 7", 7)] {
+            let mut lead = zlock(&["lead", "--url", "mem://test", "--shell", "app/leader", "--", script]);
+            assert_eq!(outcome(&mut lead).await, (code, String::new(), String::new()));
+        }
+    })
+    .await;
+}
+
+async fn values(url: &str) {
+    let run = |args: &[&str]| {
+        let mut command = zlock(&args[..1]);
+        command.args(["--url", url]).args(&args[1..]);
+        command
+    };
+    assert_eq!(outcome(&mut run(&["get", "app/mode"])).await, (1, String::new(), String::new()));
+    let mut watch = run(&["watch-value", "--json", "app/mode"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut seen = lines_of(&mut watch);
+    assert_eq!(next(&mut seen).await["value"], Value::Null);
+    for text in ["read-only", "two words", ""] {
+        assert_eq!(outcome(&mut run(&["set", "app/mode", text])).await, (0, String::new(), String::new()));
+        assert_eq!(next(&mut seen).await["value"], text);
+        assert_eq!(outcome(&mut run(&["get", "app/mode"])).await, (0, format!("{text}\n"), String::new()));
+    }
+    let (code, text, _) = outcome(&mut run(&["get", "--json", "app/mode"])).await;
+    assert_eq!((code, &*text), (0, "{\"value\":\"\"}\n"));
+    watch.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn on_zookeeper_values_are_written_read_and_watched() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        values(&format!("zk://{}/values", server.connect_string())).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn on_etcd_values_are_written_read_and_watched() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        values(&format!("etcd://{}/values", server.connect_string())).await;
+    })
+    .await;
+}

@@ -26,6 +26,7 @@ use zlock::LockPath;
 Exit codes:
   0    Success; for run, the command's own exit code
   1    doctor: a check failed; revoke: there was nothing to revoke; leader: nobody leads; get: there is no value
+  122  run: the tick or the key has run already (see --on-done)
   123  run: the lock was lost, and the command was stopped
   124  run: another client holds the lock (see --on-busy)
   125  zlock itself failed, or the command line is wrong; no command is left running
@@ -119,17 +120,21 @@ pub(crate) struct Store {
 /// dead before another client can hold the lock.
 ///
 /// The lock excludes overlap. It does not make a job run once: a client that starts after another one has finished runs
-/// its command, too.
+/// its command, too. --tick and --once do: they record the run beside the lock.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Environment variables set for the command:
   ZLOCK_TOKEN  The fencing token, greater than the token of every earlier holder
   ZLOCK_PATH   The path of the lock
   ZLOCK_NODE   The znode or key on the server, which exists as long as the lock is held
+  ZLOCK_TICK   With --tick, the time for which the command runs, in UTC
+  ZLOCK_ATTEMPT  With --tick or --once, the number of the attempt
 
 Examples:
   zlock run jobs/backup -- /usr/local/bin/backup --full
   zlock run --no-wait --on-busy 0 jobs/report -- make-report
+  zlock run --tick 1h --on-busy 0 --on-done 0 jobs/report -- make-report
+  zlock run --once v1.2 jobs/migrate -- ./migrate up
   zlock run --wait 5m --kill-after 1s deploy -- ./deploy.sh
   zlock run --permits 1/4 jobs/encode -- ffmpeg -i in.mov out.mp4
   zlock run --shell jobs/copy -- 'tar c data | ssh backup tar x'")]
@@ -156,6 +161,21 @@ pub(crate) struct Run {
     /// The exit code if another client holds the lock. An unreachable store is never reported as busy.
     #[arg(long, value_name = "CODE", default_value_t = crate::exit::BUSY)]
     pub(crate) on_busy: u8,
+    /// Runs the command once for each tick, on one of the machines that call this. The tick is the multiple of this period
+    /// since 1970, in UTC, that is nearest to now: with 1h, the full hour. Does not wait for the lock.
+    #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["once", "shared", "permits", "wait", "no_wait"])]
+    pub(crate) tick: Option<Duration>,
+    /// Runs the command once for this key, such as a release or a date, on one of the machines that call this. Does not wait
+    /// for the lock.
+    #[arg(long, value_name = "KEY", value_parser = key, conflicts_with_all = ["shared", "permits", "wait", "no_wait"])]
+    pub(crate) once: Option<String>,
+    /// With --tick or --once: how often the command is run until it succeeds. A call that fails, or whose process dies, uses
+    /// one attempt, and a later call makes the next one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempts: u32,
+    /// With --tick or --once: the exit code if the command has run already.
+    #[arg(long, value_name = "CODE", default_value_t = crate::exit::DONE)]
+    pub(crate) on_done: u8,
     /// Runs the command, given as a single argument, with `sh -c`.
     #[arg(long)]
     pub(crate) shell: bool,
@@ -229,6 +249,10 @@ impl From<Lead> for Run {
             no_wait: false,
             kill_after,
             on_busy: crate::exit::BUSY,
+            tick: None,
+            once: None,
+            attempts: 1,
+            on_done: crate::exit::DONE,
             shell,
             verbose,
             name,
@@ -363,6 +387,24 @@ fn path(name: &str) -> Result<LockPath, String> {
     LockPath::new(format!("{slash}{name}")).map_err(|error| error.to_string())
 }
 
+/// Parses a key, which becomes the last segment of a path.
+fn key(key: &str) -> Result<String, String> {
+    match path(key) {
+        Ok(path) if path.parent().is_none() && !key.starts_with('/') => Ok(key.to_owned()),
+        Ok(_) => Err("expected a key without slashes".into()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Parses the period of a tick.
+fn period(text: &str) -> Result<Duration, String> {
+    let period = duration(text)?;
+    if !(Duration::from_secs(1)..=Duration::from_secs(366 * 86_400)).contains(&period) {
+        return Err("expected 1s to 8784h".into());
+    }
+    Ok(period)
+}
+
 /// Parses `N/MAX`.
 fn permits(text: &str) -> Result<(u32, u32), String> {
     let parts = text.split_once('/').and_then(|(n, max)| Some((n.parse().ok()?, max.parse().ok()?)));
@@ -419,6 +461,18 @@ mod tests {
         assert_eq!(permits("4/4"), Ok((4, 4)));
         for text in ["", "4", "0/4", "5/4", "1/0", "a/b", "-1/4", "1/4/4"] {
             assert!(permits(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_one_segment_and_a_period_is_not_too_short() {
+        assert_eq!(key("v1.2"), Ok("v1.2".to_owned()));
+        for text in ["", "/", "a/b", "/a", "..", "a/"] {
+            assert!(key(text).is_err(), "{text}");
+        }
+        assert_eq!(period("24h"), Ok(Duration::from_secs(86_400)));
+        for text in ["0s", "999ms", "8785h", "1d"] {
+            assert!(period(text).is_err(), "{text}");
         }
     }
 

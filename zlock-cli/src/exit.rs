@@ -7,6 +7,8 @@ use crate::output::clean;
 
 /// Nothing failed.
 pub(crate) const SUCCESS: u8 = 0;
+/// The tick or the key of a job has run already.
+pub(crate) const DONE: u8 = 122;
 /// The lock was lost, and the command was stopped.
 pub(crate) const LOST: u8 = 123;
 /// Another client held the lock until the time limit.

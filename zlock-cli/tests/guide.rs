@@ -72,8 +72,12 @@ async fn cron() {
         let command = line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ");
         let (code, output) = machine.run(&command).await;
         assert!(code == 0 && output.starts_with("make-report --all token "), "{code} {output}");
-        // While another machine holds the lock, nothing is run and nothing is printed.
-        let during = format!("zlock run jobs/report -- sh -c '{command}; echo code $?'");
+        // Another machine, at the same tick.
+        assert_eq!(machine.run(&command).await, (0, String::new()));
+        // While another machine makes the report, nothing is run and nothing is printed.
+        machine.install("make-report", "exec \"$WORK\"");
+        let other = command.replace("jobs/report", "jobs/other");
+        let during = format!("echo '{other}; echo code $?' > work; chmod +x work; WORK=./work {other}");
         assert_eq!(machine.run(&during).await, (0, "code 0\n".to_owned()));
         // Without a store it fails with a message.
         let (code, output) =
@@ -83,23 +87,81 @@ async fn cron() {
     .await;
 }
 
+/// Two machines whose clocks are 3 seconds apart, with the line of the crontab, minute by minute. With the lock alone, both make the
+/// report. With the tick, one does.
+#[tokio::test]
+async fn two_machines_whose_clocks_differ_make_one_report_each_tick() {
+    limit(async {
+        let faketime = Path::new("/usr/bin/faketime").exists();
+        if !have((!faketime).then_some("faketime is missing (apt-get install faketime)")) {
+            return;
+        }
+        let Some(machine) = Machine::set_up().await else { return };
+        machine.install("make-report", "echo $* >> reports");
+        let reports = async || machine.run("cat reports; rm -f reports").await.1.lines().count();
+        let table = text("crontab");
+        let line = table.lines().find(|line| line.starts_with('*')).unwrap();
+        let with_tick = line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ");
+        let alone = with_tick.replace("--tick 5m", "--no-wait").replace("--on-done 0", "");
+        const TICKS: usize = 6;
+        for (command, expected) in [(alone, 2 * TICKS), (with_tick, TICKS)] {
+            for tick in 0..TICKS {
+                let minute = 10 + 5 * tick;
+                // The wall clock alone: the deadlines of locks are on the monotonic one.
+                let at = |time: String| {
+                    let script = format!("faketime -f '@2025-11-24 21:{time}' {command}");
+                    format!("export TZ=UTC FAKETIME_DONT_FAKE_MONOTONIC=1; {script}")
+                };
+                for time in [format!("{minute}:00"), format!("{minute}:03")] {
+                    assert_eq!(machine.run(&at(time)).await, (0, String::new()), "{command}");
+                }
+            }
+            assert_eq!(reports().await, expected, "{command}");
+        }
+    })
+    .await;
+}
+
+/// One run for a key, on one of the machines that call. A command that has failed is not run again, unless attempts are left.
+#[tokio::test]
+async fn once_for_a_key() {
+    limit(async {
+        let Some(machine) = Machine::set_up().await else { return };
+        let migrate = "zlock run --once v1.2 ci/migrate -- migrate up";
+        let (code, output) = machine.run(migrate).await;
+        assert!(code == 0 && output.starts_with("migrate up token "), "{code} {output}");
+        let (code, output) = machine.run(migrate).await;
+        assert!(
+            code == 122 && output.contains("/ci/migrate.once/v1.2 has run already, on "),
+            "{code} {output}"
+        );
+        let quiet = migrate.replace("--once", "--on-done 0 --once");
+        assert_eq!(machine.run(&quiet).await, (0, String::new()));
+        let (code, output) = machine.run(&migrate.replace("v1.2", "v1.3")).await;
+        assert!(code == 0 && output.starts_with("migrate up token "), "{code} {output}");
+        machine.install("migrate", "echo attempt $ZLOCK_ATTEMPT of $ZLOCK_TICK.; exit 3");
+        let fails = migrate.replace("--once v1.2", "--attempts 2 --once v1.4");
+        for attempt in 1..=2 {
+            assert_eq!(machine.run(&fails).await, (3, format!("attempt {attempt} of .\n")));
+        }
+        let (code, output) = machine.run(&fails).await;
+        assert!(code == 125 && output.contains("has failed, attempt 2 on "), "{code} {output}");
+        let (code, output) = machine.run("zlock run --tick 1d ci/migrate -- migrate up").await;
+        assert!(code == 125 && output.contains("--tick"), "{code} {output}");
+    })
+    .await;
+}
+
 /// A lock excludes overlap only: machines that start one after the other all run the job, unless it is recorded as done.
 #[tokio::test]
 async fn one_at_a_time_is_not_once() {
     limit(async {
         let Some(machine) = Machine::set_up().await else { return };
-        let table = text("crontab");
-        let line = table.lines().find(|line| line.starts_with('*')).unwrap();
-        let report = line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ");
         let unit = text("zlock-backup.service");
         let backup = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
-        for (command, said) in
-            [(report, "make-report"), (backup.replace("/usr/local/bin/", ""), "backup --full")]
-        {
-            for _machine in 0..5 {
-                let (code, output) = machine.run(&command).await;
-                assert!(code == 0 && output.starts_with(said), "{code} {output}");
-            }
+        for _machine in 0..5 {
+            let (code, output) = machine.run(&backup.replace("/usr/local/bin/", "")).await;
+            assert!(code == 0 && output.starts_with("backup --full"), "{code} {output}");
         }
         // The line in the comment of the script.
         let script = text("once.sh");

@@ -2,13 +2,14 @@
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, setpgid};
 use tokio::time::Instant;
+use zlock::job::{JobRun, Tick};
 use zlock::{Close, Guard, Release};
 
-use super::acquire::{Acquired, acquire, connect};
+use super::acquire::{Held, connect, hold};
 use super::child::Start;
 use super::clock::Boot;
 use super::grace::Grace;
@@ -105,14 +106,14 @@ impl Keeper {
         let (done, is_removed) = match Grace::new(self.args.kill_after, terms) {
             Err(why) => (Err(Failure::failed(why)), true),
             Ok(grace) => {
-                let acquired = tokio::select! {
+                let held = tokio::select! {
                     biased;
                     code = interrupted(link) => Err(Failure::new(code, "")),
-                    acquired = acquire(&self.args, &client, began) => acquired,
+                    held = hold(&self.args, &client, began) => held,
                 };
-                match acquired {
+                match held {
                     Err(failure) => (Err(failure), false),
-                    Ok(acquired) => self.hold(acquired, grace, &store, link, log).await,
+                    Ok(held) => self.hold(held, grace, &store, link, log).await,
                 }
             }
         };
@@ -137,21 +138,22 @@ impl Keeper {
     /// Runs the command, and releases the lock. Also returns `true` if the node is gone, or the lock was lost.
     async fn hold(
         &self,
-        Acquired { guard, leader }: Acquired,
+        held: Held,
         grace: Grace,
         store: &Store,
         link: &mut Link,
         log: &mut Log,
     ) -> (Result<u8, Failure>, bool) {
+        let guard = held.guard();
         log.tell(|| format!("{}: locked, token {}", guard.path(), guard.fencing_token()));
         let start = Start {
             command: self.args.command.clone(),
             shell: self.args.shell,
-            environment: environment(&guard, store),
+            environment: environment(&held, store),
             terminal: self.terminal.clone(),
             ignored: self.ignored.clone(),
         };
-        let done = match Watchdog::new(&guard, leader, grace, store, link, log) {
+        let done = match Watchdog::new(guard, held.leader().cloned(), grace, store, link, log) {
             Ok(watchdog) => self.run_command(start, watchdog).await,
             Err(failure) => Err(failure),
         };
@@ -159,7 +161,10 @@ impl Keeper {
         // The front no longer uses the group's ID, so the command can be reaped, and orphans of the group too.
         group::reap(&[]);
         link.send(Message::Deadline(Boot::now().plus(TO_END).as_nanos()));
-        (done, release(guard, log).await)
+        match held {
+            Held::Lock(guard) | Held::Term(guard, _) => (done, release(guard, log).await),
+            Held::Job(run) => end(run, done, log).await,
+        }
     }
 
     /// Runs the command until it ends. No process of its group is alive after that.
@@ -202,12 +207,21 @@ fn cannot_start(error: std::io::Error) -> Failure {
     Failure::failed(format!("cannot start: {error}"))
 }
 
-fn environment(guard: &Guard, store: &Store) -> Vec<(&'static str, String)> {
-    vec![
+fn environment(held: &Held, store: &Store) -> Vec<(&'static str, String)> {
+    let guard = held.guard();
+    let mut environment = vec![
         ("ZLOCK_TOKEN", guard.fencing_token().to_string()),
         ("ZLOCK_PATH", guard.path().to_string()),
         ("ZLOCK_NODE", store.node(guard.path(), &guard.node())),
-    ]
+    ];
+    if let Held::Job(run) = held {
+        // A key has none.
+        if run.tick() > Tick::at(SystemTime::UNIX_EPOCH) {
+            environment.push(("ZLOCK_TICK", run.tick().to_string()));
+        }
+        environment.push(("ZLOCK_ATTEMPT", run.attempt().to_string()));
+    }
+    environment
 }
 
 /// Waits until a signal ends the wait for the lock, or the front is gone. Returns the exit code.
@@ -219,6 +233,32 @@ async fn interrupted(link: &mut Link) -> u8 {
             Some(Message::Signal(libc::SIGTSTP)) => link.send(Message::Stopped(libc::SIGTSTP)),
             Some(_) => {}
             None => return exit::FAILED,
+        }
+    }
+}
+
+/// Records whether the command has succeeded, and releases the lock in the same transaction. Also returns `true` if the node is
+/// gone.
+async fn end(run: JobRun, done: Result<u8, Failure>, log: &mut Log) -> (Result<u8, Failure>, bool) {
+    let path = run.path().clone();
+    if !run.is_held() {
+        return (done, true);
+    }
+    let ended = if matches!(done, Ok(exit::SUCCESS)) { run.done().await } else { run.failed().await };
+    match ended {
+        Ok(()) => {
+            log.tell(|| format!("{path}: recorded and released"));
+            (done, true)
+        }
+        Err(error) => {
+            let failure = format!("{path}: the command has ended, but that is not recorded: {error}");
+            match done {
+                Ok(exit::SUCCESS) => (Err(Failure::failed(failure)), false),
+                _ => {
+                    log.say(failure);
+                    (done, false)
+                }
+            }
         }
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use zlock_core::{FencingToken, Label, LockPath, Result};
 
-use super::lead::Then;
 use super::leadership::Leadership;
 use super::observe::{self, Leader, LeaderWatch};
 use super::step_down;
+use super::then::Ends;
 use crate::client::Client;
 use crate::locks::handle::LockHandle;
 use crate::locks::participants::Participant;
@@ -55,20 +55,6 @@ pub struct Election {
     /// The path of the value that asks a leader to step down.
     pub(super) step_down: LockPath,
     pub(super) ends: Ends,
-}
-
-/// What `lead` does when its closure has ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
-    pub(super) work: Then,
-    pub(super) failure: Then,
-    pub(super) panic: Then,
-}
-
-impl Default for Ends {
-    fn default() -> Self {
-        Ends { work: Then::CampaignAgain, failure: Then::CampaignAgain, panic: Then::Return }
-    }
 }
 
 impl Election {

@@ -12,20 +12,10 @@ use zlock_core::{Error, ErrorKind, Result};
 
 use super::handle::Election;
 use super::leadership::LeaderContext;
+use super::then::Then;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// What [`Election::lead`] does when its closure has ended and the candidate has resigned.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Then {
-    /// Campaigns again, behind all candidates that are waiting. Pauses before that, for longer after each short term: up to 5
-    /// seconds.
-    CampaignAgain,
-    /// Returns the result of the closure, or continues its panic.
-    Return,
-}
 
 impl Election {
     /// Sets what [`lead`](Self::lead) does after its closure has returned `Ok`. Defaults to [`Then::CampaignAgain`].

@@ -9,8 +9,9 @@ mod lead;
 mod leadership;
 mod observe;
 mod step_down;
+mod then;
 
 pub use handle::Election;
-pub use lead::Then;
 pub use leadership::{LeaderContext, Leadership};
 pub use observe::{Leader, LeaderView, LeaderWatch};
+pub use then::Then;

@@ -85,7 +85,6 @@ async fn foreign_and_nested_nodes_are_nobody() {
             "lock-",
             "leader-0000000000",
             "mylock-0000000000",
-            "_c_11111111-1111-1111-1111-111111111111-latch-0000000000",
             "_c_short-lock-0000000000",
             "lease-0000000000",
             "0000000000",

@@ -79,14 +79,14 @@ impl PostgresServer {
     /// Returns the certificate that a client must trust, as PEM.
     ///
     /// # Panics
-    /// If the server was not built with [`tls`](PostgresBuilder::tls).
+    /// If the server was not built with [`tls`](super::PostgresBuilder::tls).
     #[must_use]
     pub fn certificate(&self) -> String {
         std::fs::read_to_string(self.data().join(CERTIFICATE)).expect("a server with tls")
     }
 
     /// Returns the files of the certificate and the key of the user, if the server was built with
-    /// [`client_certificate`](PostgresBuilder::client_certificate).
+    /// [`client_certificate`](super::PostgresBuilder::client_certificate).
     #[must_use]
     pub fn client_certificate(&self) -> (PathBuf, PathBuf) {
         (self.folder().join(CLIENT_CERTIFICATE), self.folder().join(CLIENT_KEY))
@@ -164,7 +164,7 @@ impl PostgresServer {
     /// Steps the server's clock: sets it to this many seconds after the real one, or before if negative.
     ///
     /// # Panics
-    /// Panics if the server was not built with [`own_clock`](PostgresBuilder::own_clock).
+    /// Panics if the server was not built with [`own_clock`](super::PostgresBuilder::own_clock).
     pub fn step_clock(&self, seconds: i64) {
         let file = self.folder().join(CLOCK);
         assert!(file.exists(), "a server with a clock of its own");

@@ -1,9 +1,9 @@
 //! Distributed locks: one process at a time works on a job, an order or a row, on however many machines, and it learns in time
 //! if it loses the lock.
 //!
-//! A lock is a queue in a store that your processes share. With the feature `zk` that is ZooKeeper, where zlock and Curator
-//! exclude each other on the same path, and with `etcd` it is etcd, where zlock and Go's mutex do. `mem` is a server inside the
-//! process, for tests.
+//! A lock is a queue in a store that your processes share. The features `zk`, `etcd` and `postgres` add ZooKeeper, etcd and
+//! PostgreSQL, and `mem` is a server inside the process, for tests. On the same path, zlock excludes Curator on ZooKeeper, and Go's
+//! mutex on etcd.
 //!
 //! # Examples
 //!
@@ -31,10 +31,14 @@
 //! | you want | take |
 //! |---|---|
 //! | a closure that runs under a lock, and is cancelled if the lock is lost | [`LockTemplate::execute`], from [`Client::lock_template`]: the one to start with |
+//! | a job that runs once per tick, on one machine of many | [`RecurringJob`](job::RecurringJob), from [`Client::recurring_job`] |
+//! | one leader that other clients can find | [`Election`], from [`Client::election`] |
 //! | one holder at a time, with a guard of your own | [`InterProcessMutex`], from [`Client::mutex`] |
 //! | many readers or one writer | [`ReadWriteLock`], from [`Client::read_write_lock`] |
 //! | at most *n* holders, or several permits at once | [`Semaphore`], from [`Client::semaphore`] |
 //! | several locks at once, without deadlock | [`MultiLock`] |
+//! | processes that begin together, or wait until a client lets them go | [`Barrier`], [`DoubleBarrier`], [`Latch`] |
+//! | a small number that no other live client has | [`Slots`], from [`Client::slots`] |
 //! | data that outlives the processes that write it | [`SharedValue`], from [`Client::shared_value`] |
 //! | unique numbers | [`Counter`], from [`Client::counter`] |
 //! | the same without an async runtime | [`blocking`] |

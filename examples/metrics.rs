@@ -1,5 +1,5 @@
-//! A service whose locks are monitored with Prometheus. It holds one lock permanently, runs jobs under another, and serves its
-//! metrics over HTTP until it is stopped. `contrib` has a dashboard and alerts for these metrics.
+//! A service whose locks are monitored with Prometheus. It leads an election, runs jobs under locks, and serves its metrics
+//! over HTTP until it is stopped. `contrib` has a dashboard and alerts for these metrics.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
+use zlock::Client;
 use zlock::metrics::{BUCKETS, MetricsObserver};
-use zlock::{Client, Release};
 
 #[path = "common/mod.rs"]
 mod common;
@@ -38,16 +38,16 @@ async fn answer(mut stream: TcpStream, text: &str) -> Result {
     Ok(())
 }
 
-/// Holds a lock, and acquires it again whenever it is lost.
-async fn lead(client: Client) -> Result<Release> {
-    let mutex = client.mutex("/service/leader")?.with_metric_name("leader");
-    loop {
-        match mutex.acquire().await {
-            Ok(guard) => println!("no longer leads: {}", guard.lost().await),
-            Err(error) => println!("does not lead: {error}"),
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
+/// Leads, and campaigns again whenever the leadership is lost.
+async fn lead(client: Client) -> Result {
+    let election = client.election("/service/leader")?.with_metric_name("leader");
+    election
+        .lead(|leader| async move {
+            println!("leads in term {}", leader.term());
+            leader.step_down_requested().await
+        })
+        .await?;
+    Ok(())
 }
 
 /// Runs jobs, each under its own lock. In the metrics, all of these locks have the name `/service/jobs`.
@@ -79,7 +79,7 @@ async fn service(url: &str) -> Result<bool> {
     println!("metrics: http://{}/metrics", listener.local_addr()?);
     tokio::select! {
         end = serve(listener, metrics) => end?,
-        end = lead(client.clone()) => drop(end?),
+        end = lead(client.clone()) => end?,
         end = work(client.clone()) => end?,
         end = work(client) => end?,
     }

@@ -77,7 +77,7 @@ fn metrics(text: &str, separator: char) -> BTreeSet<&str> {
 async fn every_metric_of_the_dashboard_and_of_the_alerts_exists() {
     limit(async {
         let named: BTreeSet<_> = metrics(DASHBOARD, '_').union(&metrics(ALERTS, '_')).copied().collect();
-        assert!(named.len() >= 12, "{named:?}");
+        assert!(named.len() >= 14, "{named:?}");
         let service = Service::start("mem://?session_timeout=1s").await;
         let scrape = service.until(|scrape| named.is_subset(&scrape.names())).await;
         // Every existing metric is in the dashboard and in the guide.
@@ -96,7 +96,7 @@ async fn every_metric_of_the_dashboard_and_of_the_alerts_exists() {
             scrape.value("zlock_session_state", &["state=\"connected\"", "store=\"locks\""]),
             Some(1.0)
         );
-        assert_eq!(scrape.value("zlock_lock_held", &["name=\"leader\"", "kind=\"mutex\""]), Some(1.0));
+        assert_eq!(scrape.value("zlock_lock_held", &["name=\"leader\"", "kind=\"election\""]), Some(1.0));
         assert_eq!(scrape.value("zlock_lock_losses_total", &["name=\"leader\"", "session_lost"]), Some(0.0));
     })
     .await;
@@ -111,7 +111,7 @@ async fn promtool_finds_the_alert_rules_correct() {
         let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/prometheus/alerts.yml");
         let out = Command::new("promtool").args(["check", "rules", rules]).output().unwrap();
         let text = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-        assert!(out.status.success() && text.contains("5 rules found"), "{text}");
+        assert!(out.status.success() && text.contains("6 rules found"), "{text}");
     })
     .await;
 }

@@ -12,7 +12,7 @@ use crate::report::{GROWTH, print, scaled, snap};
 use crate::store::Store;
 use crate::{fleet, overload};
 
-pub(crate) const ALL: [&str; 17] = [
+pub(crate) const ALL: [&str; 18] = [
     "w1",
     "w1-drop",
     "w2-8",
@@ -27,6 +27,7 @@ pub(crate) const ALL: [&str; 17] = [
     "w6",
     "w7",
     "w8",
+    "w9",
     GROWTH,
     FLEET,
     OVERLOAD,
@@ -43,6 +44,9 @@ const WAITERS: usize = 500;
 
 /// The number of locks that `w8` takes in turn.
 const ORDERS: usize = 10_000;
+
+/// The number of candidates in `w9`.
+const CANDIDATES: usize = 3;
 
 const HANDOFF: Handoff = Handoff::within(Duration::from_millis(10));
 
@@ -102,6 +106,14 @@ pub(crate) async fn run(store: &Store, workload: &str) {
             let locks: Arc<[_]> = (0..ORDERS).map(|i| mutex(&client, &format!("{path}/{i}"))).collect();
             let task = Task::new(locks[0].clone(), 1).with_locks(locks);
             timed(store, workload, &vec![task; 64], 12_800, false).await;
+        }
+        "w9" => {
+            let (mut tasks, path) = (Vec::new(), store.path(workload));
+            for _ in 0..CANDIDATES {
+                let client = Client::new(store.connect().await);
+                tasks.push(Task::new(client.election(&path).expect("a path"), 1));
+            }
+            timed(store, workload, &tasks, 2000, true).await;
         }
         GROWTH => timed(store, workload, &one_lock(store, workload, 1, 1).await, 100_000, true).await,
         FLEET => fleet::run(store).await,

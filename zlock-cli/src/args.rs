@@ -78,6 +78,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  zlock watch jobs/backup\n  zlock watch --json jobs/backup | jq .event"
     )]
     Watch(Lock),
+    Top(Top),
     Record(Record),
     /// Checks that a store is ready for locks, and suggests a fix for each problem.
     ///
@@ -335,6 +336,26 @@ pub(crate) struct Revoke {
     /// The token of the node to remove, as shown by `zlock who`.
     #[arg(long, value_name = "N", requires = "force")]
     pub(crate) token: Option<u64>,
+}
+
+/// Shows the locks of a store, and keeps the view up to date.
+///
+/// The locks with the most waiters come first. Keys: arrows select a lock, Enter shows its queue, s sorts by the number of
+/// waiters, by the longest wait or by name, / filters, r asks the holders of the lock to release it, q quits.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  zlock top\n  zlock top --once jobs")]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Prints the view once, for a pipe or a log.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// The time between two looks at the store.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    pub(crate) every: Duration,
+    /// The path to search below. Defaults to the URL's path.
+    #[arg(value_name = "PREFIX", value_parser = path)]
+    pub(crate) prefix: Option<LockPath>,
 }
 
 /// Records who holds a lock and who waits for it, and writes a page that shows it on a time line.

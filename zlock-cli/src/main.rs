@@ -19,6 +19,7 @@ mod run;
 mod store;
 mod sys;
 mod timeline;
+mod top;
 mod value;
 mod watch;
 mod who;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Who(args) => wait_for(who::who(args)),
         Command::Revoke(args) => wait_for(revoke::revoke(args)),
         Command::Watch(args) => wait_for(watch::watch(args)),
+        Command::Top(args) => wait_for(top::top(args)),
         Command::Record(args) => wait_for(record::record(args)),
         Command::Doctor(args) => wait_for(doctor::doctor(args)),
         Command::Bench(args) => wait_for(bench::bench(args)),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use zlock::backend::{CoordinationBackend as _, Deletion, Target as Place};
+use zlock::backend::{CoordinationBackend as _, Deletion, Label, Target as Place};
 use zlock::{Client, LockPath};
 
 use crate::args::{Lock, Revoke};
@@ -17,7 +17,7 @@ pub(crate) async fn revoke(args: Revoke) -> Result<ExitCode, Failure> {
     let client = Client::new(store.backend.clone());
     let (what, count) = match token.filter(|_| force) {
         Some(token) => ("removed", usize::from(remove(&store, &path, token).await?)),
-        None => ("asked", client.mutex(&path)?.request_revocation().await?),
+        None => ("asked", ask(&store, &client, &path).await?),
     };
     // This client holds nothing, so a failure has no effect.
     let _ = client.close().await;
@@ -32,6 +32,15 @@ pub(crate) async fn revoke(args: Revoke) -> Result<ExitCode, Failure> {
         }))
     };
     checked(count > 0, printed)
+}
+
+/// Asks the holders of a lock, or the leader of an election.
+pub(crate) async fn ask(store: &Store, client: &Client, path: &LockPath) -> Result<usize, Failure> {
+    let queue = store.backend.children(path).await?;
+    if queue.first().is_some_and(|head| head.label == Label::Candidate) {
+        return Ok(usize::from(client.election(path)?.request_step_down().await?.is_some()));
+    }
+    Ok(client.mutex(path)?.request_revocation().await?)
 }
 
 /// Removes the node with this token. Returns `true` if the node existed.

@@ -97,9 +97,14 @@ async fn lead_again_after_each_loss(url: &str) {
     assert_eq!((&*name, fourth > third), ("one", true));
     assert!(one.try_wait().unwrap().is_none());
 
+    // A leader is asked as the holder of a lock is.
+    assert_eq!(outcome(&mut zlock(&["revoke", "--url", url, "app/leader"])).await.0, 0);
+    let (name, fifth) = term(&terms, 4).await;
+    assert_eq!((&*name, fifth > fourth), ("one", true));
+
     // The watch has seen no term twice, and the last one.
     let (mut last, mut values) = (first, Vec::new());
-    while last < fourth {
+    while last < fifth {
         let shown = next(&mut seen).await;
         if let Some(term) = shown["leader"]["term"].as_u64() {
             assert!(term >= last, "{term} after {last}");
@@ -114,7 +119,7 @@ async fn lead_again_after_each_loss(url: &str) {
     assert_eq!(one.wait().await.unwrap().code(), Some(128 + 15));
     assert_eq!(outcome(&mut leader(&[])).await.0, 1);
     let written = std::fs::read_to_string(&terms).unwrap();
-    assert_eq!(written.lines().count(), 4, "{written}");
+    assert_eq!(written.lines().count(), 5, "{written}");
 }
 
 #[tokio::test]

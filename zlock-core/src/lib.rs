@@ -26,7 +26,7 @@ pub use error::failure::LastFailure;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use nodes::label::Label;
 pub use nodes::name::{NodeName, ParsedName};
-pub use nodes::node::{FencingToken, Node, NodeData};
+pub use nodes::node::{FencingToken, Node, NodeData, REVOKE};
 pub use nodes::node_id::{NodeId, NodeIds};
 pub use nodes::own_nodes::{DeletionNotice, Hidden, OwnNodes};
 pub use nodes::path::LockPath;

@@ -82,6 +82,25 @@ impl MemServer {
         self.0.lock().tree.paths().map(Into::into).collect()
     }
 
+    /// Returns the data of a node, or `None` if it does not exist. The parent of the value at `/app/count` is `/app`.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> zlock::Result<()> {
+    /// # use zlock::mem::MemServer;
+    /// # let server = MemServer::new();
+    /// let client = zlock::Client::new(server.connect());
+    /// client.counter("/app/count")?.add(3).await?;
+    /// assert_eq!(server.data(&"/app".parse()?, "count").unwrap(), 3_i64.to_be_bytes());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn data(&self, parent: &LockPath, name: &str) -> Option<Vec<u8>> {
+        self.0.lock().tree.data(parent.as_str(), name).map(|(data, _)| data.to_vec())
+    }
+
     /// Creates a child with exactly this name, and its missing parents. It belongs to no session and stays until it is
     /// removed. Does nothing if it exists.
     pub fn put(&self, parent: &LockPath, name: &str, data: &[u8]) {

@@ -11,6 +11,8 @@ pub(crate) enum Kind {
     Mutex,
     Read,
     Write,
+    /// The leadership of an election.
+    Leader,
     /// Some permits of a semaphore, with the maximum that this client uses.
     Permits {
         n: u32,
@@ -21,7 +23,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Returns `true` if no other holder may exist.
     pub(crate) fn is_exclusive(self) -> bool {
-        matches!(self, Kind::Mutex | Kind::Write)
+        matches!(self, Kind::Mutex | Kind::Write | Kind::Leader)
     }
 
     /// Returns the maximum that it uses, if it is for permits.
@@ -32,7 +34,7 @@ impl Kind {
     /// Returns `true` if the two may hold at the same time, given enough permits. Two that disagree about the maximum never may.
     pub(crate) fn shares_with(self, other: Kind) -> bool {
         match self {
-            Kind::Mutex | Kind::Write => false,
+            Kind::Mutex | Kind::Write | Kind::Leader => false,
             Kind::Read => other == Kind::Read,
             Kind::Permits { max, .. } => other.max() == Some(max),
         }
@@ -56,6 +58,7 @@ impl From<Label> for Kind {
             Label::Read => Kind::Read,
             Label::Permits { weight, max, .. } => Kind::Permits { n: weight, max },
             Label::Write => Kind::Write,
+            Label::Candidate => Kind::Leader,
             _ => Kind::Mutex,
         }
     }
@@ -67,6 +70,7 @@ impl fmt::Display for Kind {
             Kind::Mutex => f.write_str("mutex"),
             Kind::Read => f.write_str("read"),
             Kind::Write => f.write_str("write"),
+            Kind::Leader => f.write_str("leader"),
             Kind::Permits { n, max } => write!(f, "{n}of{max}"),
         }
     }
@@ -80,6 +84,7 @@ impl FromStr for Kind {
             "mutex" => Ok(Kind::Mutex),
             "read" => Ok(Kind::Read),
             "write" => Ok(Kind::Write),
+            "leader" => Ok(Kind::Leader),
             _ => {
                 let (n, max) = text.split_once("of").ok_or(())?;
                 Ok(Kind::Permits { n: n.parse().map_err(|_| ())?, max: max.parse().map_err(|_| ())? })

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use zlock::{
-    Client, DowngradeError, DynLock, Error, FencingToken, Guard, Handoff, InterProcessMutex, Lock,
-    LockContext, LockKind, LockPath, MultiGuard, MultiLock, Release, WriteGuard,
+    Client, DowngradeError, DynLock, Election, Error, FencingToken, Guard, Handoff, InterProcessMutex,
+    Leadership, Lock, LockContext, LockKind, LockPath, MultiGuard, MultiLock, Release, WriteGuard,
 };
 
 use crate::kind::Kind;
@@ -37,6 +37,7 @@ impl Way {
 pub(crate) enum Holding {
     One(Guard),
     Write(WriteGuard),
+    Leader(Leadership),
     Many(MultiGuard),
 }
 
@@ -56,13 +57,15 @@ impl From<Kind> for Wanted {
 }
 
 impl Wanted {
-    pub(crate) fn for_template(self) -> LockKind {
-        match self.kind {
+    /// Returns the kind of lock of a template, unless none has it.
+    pub(crate) fn for_template(self) -> Option<LockKind> {
+        Some(match self.kind {
             Kind::Mutex => LockKind::Mutex,
             Kind::Read => LockKind::Read,
             Kind::Write => LockKind::Write,
             Kind::Permits { n, max } => LockKind::Permits { n, max },
-        }
+            Kind::Leader => return None,
+        })
     }
 
     /// Returns `true` if the lock can be entered again inside its scope.
@@ -81,6 +84,7 @@ impl Wanted {
             Kind::Mutex => acquire(&self.mutex(client, path)?, way).await?.map(Holding::One),
             Kind::Read => acquire(&client.read_write_lock(path)?.read(), way).await?.map(Holding::One),
             Kind::Write => acquire(&client.read_write_lock(path)?.write(), way).await?.map(Holding::Write),
+            Kind::Leader => acquire(&election(client, path)?, way).await?.map(Holding::Leader),
             Kind::Permits { n, max } => {
                 acquire(&client.semaphore(path, max)?.permits(n)?, way).await?.map(Holding::One)
             }
@@ -93,6 +97,7 @@ impl Wanted {
             Kind::Mutex => client.mutex(path)?.request_revocation().await,
             Kind::Read | Kind::Write => client.read_write_lock(path)?.request_revocation().await,
             Kind::Permits { max, .. } => client.semaphore(path, max)?.request_revocation().await,
+            Kind::Leader => election(client, path)?.request_revocation().await,
         }
     }
 
@@ -102,6 +107,7 @@ impl Wanted {
             Kind::Read => Box::new(client.read_write_lock(path)?.read()),
             Kind::Write => Box::new(client.read_write_lock(path)?.write()),
             Kind::Permits { n, max } => Box::new(client.semaphore(path, max)?.permits(n)?),
+            Kind::Leader => unreachable!("an election is no part of a multi-lock"),
         })
     }
 
@@ -112,6 +118,11 @@ impl Wanted {
             None => mutex,
         })
     }
+}
+
+/// Returns a candidate.
+fn election(client: &Client, path: impl AsRef<str>) -> Result<Election, Error> {
+    client.election(path)?.with_value("candidate")
 }
 
 /// Acquires all of these locks or none. They may be given in any order.
@@ -132,6 +143,7 @@ impl Holding {
         match self {
             Holding::One(guard) => std::slice::from_ref(guard),
             Holding::Write(guard) => std::slice::from_ref(&**guard),
+            Holding::Leader(led) => zlock::LockGuard::guards(led),
             Holding::Many(guard) => guard.guards(),
         }
     }
@@ -154,6 +166,7 @@ impl Holding {
         Ok(match self {
             Holding::One(guard) => Holding::One(guard.reenter()?),
             Holding::Write(guard) => Holding::Write(guard.reenter()?),
+            Holding::Leader(led) => Holding::Leader(zlock::LockGuard::reenter(led)?),
             Holding::Many(guard) => Holding::Many(guard.reenter()?),
         })
     }
@@ -162,6 +175,7 @@ impl Holding {
         match self {
             Holding::One(guard) => guard.lost().await,
             Holding::Write(guard) => guard.lost().await,
+            Holding::Leader(led) => led.lost().await,
             Holding::Many(guard) => guard.lost().await,
         }
     }
@@ -170,6 +184,7 @@ impl Holding {
         match self {
             Holding::One(guard) => guard.revocation_requested().await,
             Holding::Write(guard) => guard.revocation_requested().await,
+            Holding::Leader(led) => led.step_down_requested().await,
             Holding::Many(guard) => guard.revocation_requested().await,
         }
     }
@@ -178,6 +193,7 @@ impl Holding {
         match self {
             Holding::One(guard) => guard.release().await,
             Holding::Write(guard) => guard.release().await,
+            Holding::Leader(led) => led.resign().await,
             Holding::Many(guard) => guard.release().await,
         }
     }
@@ -195,6 +211,7 @@ impl Holding {
         match self {
             Holding::One(guard) => guard.scope(future).await,
             Holding::Write(guard) => guard.scope(future).await,
+            Holding::Leader(_) => self.guards()[0].scope(future).await,
             Holding::Many(guard) => guard.scope(future).await,
         }
     }

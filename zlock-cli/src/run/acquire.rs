@@ -154,7 +154,7 @@ async fn within<L: Lock>(lock: &L, args: &Run, since: Instant) -> Result<L::Guar
 }
 
 /// Returns the failure for a busy lock. A script that sets `--on-busy` expects it, so there is no message.
-fn busy(args: &Run, path: &LockPath) -> Failure {
+pub(super) fn busy(args: &Run, path: &LockPath) -> Failure {
     let message = format!("{path}: another client holds the lock");
     unless_expected(args.on_busy, crate::exit::BUSY, message)
 }

@@ -46,15 +46,7 @@ impl Start {
     /// `not_after` or if the system has no room for another process.
     pub(super) fn spawn(self, not_after: Boot) -> Result<Child, Failure> {
         let Start { command, shell, environment, terminal, ignored } = self;
-        let program = command.first().cloned().unwrap_or_default();
-        let mut process = if shell {
-            let mut process = Command::new("sh");
-            process.arg("-c");
-            process
-        } else {
-            Command::new(&program)
-        };
-        process.args(if shell { &command[..] } else { &command[1..] });
+        let mut process = program(&command, shell);
         process.envs(environment);
         let keeper = getpid();
         let setup = move || {
@@ -68,10 +60,22 @@ impl Start {
             ignored.iter().for_each(|signal| sys::reset(*signal));
             if Boot::now() < not_after { Ok(()) } else { Err(TOO_LATE.into()) }
         };
-        let child = sys::spawn(process, setup).map_err(|error| failure(&program, &error))?;
+        let child = sys::spawn(process, setup).map_err(|error| failure(&command[0], &error))?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(Child { pid: pid.ok_or_else(|| Failure::failed("the system assigned no process ID"))? })
     }
+}
+
+/// Returns the command, or the shell that runs it as a script. It has at least one word.
+pub(super) fn program(command: &[OsString], is_script: bool) -> Command {
+    if is_script {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").args(command);
+        return shell;
+    }
+    let mut program = Command::new(&command[0]);
+    program.args(&command[1..]);
+    program
 }
 
 /// Makes the kernel kill this process when its parent ends.
@@ -88,7 +92,7 @@ fn die_with(_: Pid) -> io::Result<()> {
     Ok(())
 }
 
-fn failure(program: &OsString, error: &io::Error) -> Failure {
+pub(super) fn failure(program: &OsString, error: &io::Error) -> Failure {
     if error.raw_os_error() == Some(TOO_LATE.raw_os_error()) {
         return Failure::failed("the lock was lost before the command was started");
     }

@@ -21,6 +21,7 @@
 mod acquire;
 mod child;
 mod clock;
+mod file;
 mod front;
 mod grace;
 mod group;
@@ -56,6 +57,9 @@ pub(crate) fn run(args: Run, ignored: Vec<i32>) -> ExitCode {
 }
 
 fn start(args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
+    if let Some(folder) = file::folder(&args.store)? {
+        return Err(file::run(&folder, &args, &ignored));
+    }
     let target = Target::of(&args.store)?;
     target.refuse_private()?;
     limits::files()?;

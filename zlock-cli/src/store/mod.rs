@@ -70,6 +70,7 @@ impl Target {
                 environment.refuse_credentials("mem")?;
                 Ok(target)
             }
+            "file" => Err(url.refuse("only zlock run locks files").into()),
             _ => Err(url.refuse("unknown scheme: expected zk or etcd").into()),
         }
     }

@@ -174,7 +174,7 @@ impl<K: Ord + Clone, R: Default> fmt::Debug for Receipt<K, R> {
 }
 
 /// The sessions in which a write was attempted. A receipt shows the outcome of attempts in its own session only.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WriteAttempts {
     session: Option<SessionKey>,
     is_past_unknown: bool,

@@ -11,6 +11,9 @@ use crate::nodes::node_id::NodeId;
 use crate::nodes::sequence::Sequence;
 use crate::session::SessionId;
 
+/// The data of a node whose holder is asked to release the lock. Curator's `Revoker` writes the same.
+pub const REVOKE: &[u8] = b"__REVOKE__";
+
 /// A token that orders the holders of a lock. Of two holders that exclude each other, the later has the larger token,
 /// even if the lock's path was removed and created again in between.
 ///

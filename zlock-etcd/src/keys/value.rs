@@ -4,12 +4,12 @@
 //! zlock1 <label>\nid <node ID>\n<data>
 //! ```
 //!
-//! Lines that an operator can read, followed by the unchanged data. A value that does not begin like this belongs to another
-//! program or to a candidate of an election: its node is read as a mutex, and the value is its data. Earlier versions named the key after the node's ID, and wrote no
-//! line for it.
+//! Lines that an operator can read, followed by the unchanged data. A value that does not begin like this is the data of a
+//! candidate of an election, or, if it is empty, of another program's mutex. Earlier versions named the key after the node's ID,
+//! and wrote no line for it.
 
 use etcd_client::{Compare, CompareOp};
-use zlock_core::{Label, NodeId};
+use zlock_core::{Label, NodeId, REVOKE};
 
 const MARK: &[u8] = b"zlock1 ";
 const ID: &[u8] = b"id ";
@@ -40,7 +40,9 @@ pub(crate) fn is_uuid(text: &str) -> bool {
 /// Parses the value of a node with this name. A label that this version does not know excludes all other nodes.
 pub(crate) fn read<'a>(name: &str, bytes: &'a [u8]) -> Value<'a> {
     let Some(rest) = bytes.strip_prefix(MARK) else {
-        return Value { label: Label::Lock, id: None, data: bytes };
+        // Mutexes of Go's client, of `etcdctl` and of the lock service are empty, unless they were asked to release.
+        let is_mutex = bytes.is_empty() || bytes == REVOKE;
+        return Value { label: if is_mutex { Label::Lock } else { Label::Candidate }, id: None, data: bytes };
     };
     let (text, rest) = split_line(rest);
     let label = std::str::from_utf8(text).ok().and_then(label).unwrap_or(Label::Lock);
@@ -156,11 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_a_mutex() {
+    fn an_unknown_label_is_a_mutex() {
         for (bytes, data) in [
             (&b""[..], &b""[..]),
-            (b"anything", b"anything"),
-            (b"zlock2 read\nx", b"zlock2 read\nx"),
+            (REVOKE, REVOKE),
             (b"zlock1 novelty\nx", b"x"),
             (b"zlock1 permits 1\nx", b"x"),
             (b"zlock1 lock", b""),
@@ -169,6 +170,15 @@ mod tests {
             let value = Value { label: Label::Lock, id: None, data };
             assert_eq!(read(NAME, bytes), value, "{bytes:?}");
             assert_eq!([lines(NAME, bytes), data].concat(), bytes, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn any_other_value_is_that_of_a_candidate() {
+        for data in [&b"anything"[..], b"zlock2 read\nx"] {
+            let value = Value { label: Label::Candidate, id: None, data };
+            assert_eq!(read(NAME, data), value, "{data:?}");
+            assert_eq!(lines(NAME, data), b"", "{data:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::history::{How, Kind};
 use crate::locks::{Holding, Wanted, Way};
 
 /// The paths that busy clients lock.
-const BUSY: [&str; 4] = ["/chaos/mutex", "/chaos/other", "/chaos/rw", "/chaos/permits"];
+const BUSY: [&str; 5] = ["/chaos/mutex", "/chaos/other", "/chaos/rw", "/chaos/permits", "/chaos/leader"];
 /// The path whose mutex clients mostly acquire with hand-off.
 const HANDED: &str = "/chaos/other";
 /// The duration of a hand-off. Holders in busy clients keep a lock for about 20 ms.
@@ -74,6 +74,7 @@ impl Lock {
         let kind = match path {
             "/chaos/rw" if rng.u32(..5) < 2 => Kind::Write,
             "/chaos/rw" => Kind::Read,
+            "/chaos/leader" => Kind::Leader,
             "/chaos/permits" => Kind::Permits { n: rng.u32(1..=3), max: MAX },
             _ => Kind::Mutex,
         };

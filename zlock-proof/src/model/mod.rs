@@ -2,8 +2,8 @@
 //!
 //! Real code: `Acquisition` and `judge` of `zlock_recipes::queue`, with real nodes and queues. Modelled: the store (`store`),
 //! the driver around the state machine (`driver`), and everything that can happen to both (`lock`, `steps`). `properties` defines what
-//! must hold. The model checker visits every possible order of events. `names`, `handoff`, `alone` and `proof` are models of
-//! their own, of which `search` has what they share.
+//! must hold. The model checker visits every possible order of events. `names`, `handoff`, `alone`, `proof` and `values` are
+//! models of their own, of which `search` has what they share.
 //!
 //! The model's driver or store leaves out a rule (`rules`). The real functions are still called, and their results are altered.
 
@@ -23,6 +23,7 @@ mod state;
 mod steps;
 mod store;
 mod table;
+mod values;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,7 @@ use self::alone::Alone;
 use self::handoff::Handoffs;
 use self::names::ReusedNames;
 use self::proof::Proof;
+use self::values::Writes;
 
 /// Prints the tables of a model. Returns `true` if they are as they must be.
 type Tables = fn(bool, bool) -> bool;
@@ -40,13 +42,14 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let has = |option| args.iter().any(|arg| arg == option);
     let (is_quick, with_traces) = (has("--quick"), has("--traces"));
     let all = args.iter().all(|arg| arg.starts_with("--"));
-    let tables: [(_, Tables); 6] = [
+    let tables: [(_, Tables); 7] = [
         ("lock", |is_quick, _| table::all_rules(is_quick)),
         ("rules", |_, with_traces| table::each_left_out(with_traces)),
         ("names", search::tables::<ReusedNames>),
         ("handoff", search::tables::<Handoffs>),
         ("alone", search::tables::<Alone>),
         ("proof", search::tables::<Proof>),
+        ("values", search::tables::<Writes>),
     ];
     let chosen = tables.iter().filter(|(name, _)| all || has(name));
     let mut is_right = true;
@@ -104,6 +107,11 @@ mod tests {
     #[test]
     fn what_is_proved_is_right() {
         check::<Proof>();
+    }
+
+    #[test]
+    fn writes_of_values_are_safe() {
+        check::<Writes>();
     }
 
     fn expected(rule: Rule, delivery: Delivery) -> Violation {

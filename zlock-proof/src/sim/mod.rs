@@ -13,6 +13,7 @@ mod random;
 mod record;
 mod run;
 mod seeds;
+mod shared;
 mod stay;
 mod survey;
 mod template;

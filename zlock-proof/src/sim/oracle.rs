@@ -141,6 +141,7 @@ impl World {
 
     /// Checks every guard that reports that it is held at this moment.
     pub(crate) fn check(&self) {
+        self.check_fenced();
         let holds: Vec<(FencingToken, Hold)> = {
             let state = self.lock();
             let present = state.holds.by_token.iter().filter(|(_, hold)| hold.left.is_none());

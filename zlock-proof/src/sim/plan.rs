@@ -65,6 +65,8 @@ pub(crate) struct Plan {
     /// `true` if the runtime is shut down during the work.
     pub(crate) shutdown: bool,
     pub(crate) first_sequence: i32,
+    /// `true` if the clients also have an election with observers, a counter, and values that holders write.
+    pub(crate) shares: bool,
 }
 
 impl Plan {
@@ -94,12 +96,17 @@ impl Plan {
             stalls: !calm && random.once_in(3),
             shutdown: random.once_in(8),
             first_sequence: random.pick(&[0, 0, i32::MAX - 3]),
+            // From numbers of its own, so that the other seeds stay what they are.
+            shares: Random::of(seed, 3).once_in(4),
         };
         // In a part of the seeds some paths are also used in ways against which the documentation advises.
         if random.once_in(3) {
             plan.paths.extend(Usage::mistakes(&mut random));
         }
         plan.paths.iter_mut().for_each(|usage| *usage = usage.with_handoff(&mut random));
+        if plan.shares && family != Family::Multi {
+            plan.paths.push(Usage::of(Locks::Election));
+        }
         plan.latency = unless_calm(random.pick(&[0, 0, 4]));
         plan
     }

@@ -57,17 +57,31 @@ async fn play(world: &Arc<World>, processes: &Vec<Arc<Process>>) {
         for number in 0..world.plan.workers {
             workers.spawn(Worker::new(world, process, number).work());
         }
+        if world.plan.shares {
+            workers.spawn(Worker::new(world, process, 8).count());
+        }
+    }
+    let mut observers = JoinSet::new();
+    for process in processes {
+        if let Some(path) = world.election() {
+            observers.spawn(Worker::new(world, process, 9).observe(path));
+        }
     }
     tokio::select! {
         biased;
         () = world.broken.notified() => {}
-        () = to_the_end(world, processes, &mut workers) => {}
+        () = to_the_end(world, processes, &mut workers, &mut observers) => {}
     }
     survey.abort();
     world.server.clear_faults();
 }
 
-async fn to_the_end(world: &Arc<World>, processes: &[Arc<Process>], workers: &mut JoinSet<()>) {
+async fn to_the_end(
+    world: &Arc<World>,
+    processes: &[Arc<Process>],
+    workers: &mut JoinSet<()>,
+    observers: &mut JoinSet<()>,
+) {
     nemesis(world.clone(), processes.to_vec()).await;
     tokio::time::sleep_until(world.end).await;
     let links: Vec<_> = world.lock().clients.iter().map(|c| c.link.clone()).collect();
@@ -92,6 +106,9 @@ async fn to_the_end(world: &Arc<World>, processes: &[Arc<Process>], workers: &mu
     if timeout(END, all).await.is_err() {
         world.fail("hang", || format!("{} workers do not end", workers.len()));
     }
+    world.check_sum();
+    world.check_views(processes.len()).await;
+    observers.shutdown().await;
     settle(world, processes).await;
 }
 
@@ -131,6 +148,7 @@ async fn settle(world: &World, processes: &[Arc<Process>]) {
 fn nothing_left(world: &World, plan: &Plan) -> Option<Violation> {
     // A parent that never had a child stays, as on ZooKeeper.
     world.paths.iter().for_each(|path| world.server.remove_parent(path));
+    world.remove_values();
     world.server.reap_containers();
     let (sessions, paths, watches) = (world.server.sessions(), world.server.paths(), world.server.watches());
     let nothing = sessions.is_empty() && paths.is_empty() && watches == 0;

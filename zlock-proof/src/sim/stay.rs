@@ -22,6 +22,9 @@ impl Worker {
     pub(crate) async fn stay(&mut self, round: &Round, holding: Holding) {
         let (world, time) = (self.world.clone(), self.time());
         let mut holding = holding;
+        if world.plan.shares {
+            self.share(round, &holding).await;
+        }
         match self.random.below(14) {
             0 => {
                 let _ = timeout(time * 10, holding.lost()).await;

@@ -141,8 +141,9 @@ impl World {
             let listens = state.holds.listening.contains(&place.number);
             let allowed = 1 + usize::from(listens) + state.holds.taken.len();
             drop(state);
+            let observers = self.observers(path);
             let watches = self.server.watches_on(&self.paths[path], &place.name);
-            if watches > allowed {
+            if watches > allowed + observers {
                 self.fail("herd", || format!("{watches} watch #{}", place.number));
             }
         }

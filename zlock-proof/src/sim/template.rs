@@ -17,10 +17,11 @@ impl Worker {
         let (client, world) = (present.number, self.world.clone());
         world.note(|| format!("c{client} template {wait:?} {lock:?} {}", world.paths[path]));
         let panics = self.random.once_in(10);
+        let kind = lock.for_template().expect("a template has it");
         let template = present
             .client
             .lock_template("/")
-            .and_then(|t| t.with_wait(wait, 2)?.with_kind(lock.for_template()))
+            .and_then(|t| t.with_wait(wait, 2)?.with_kind(kind))
             .and_then(|t| if let Some(handoff) = lock.handoff { t.with_handoff(handoff) } else { Ok(t) })
             .expect("it can be built")
             .cancel_on_loss(self.random.once_in(4));

@@ -17,7 +17,8 @@ pub(crate) enum Locks {
     Mutex,
     ReadWrite,
     Semaphore,
-    /// All of these, against the advice to use a path for one kind of lock only.
+    Election,
+    /// All but elections, against the advice to use a path for one kind of lock only.
     All,
 }
 
@@ -70,6 +71,7 @@ impl Usage {
                 Wanted { kind: Kind::Mutex, handoff }
             }
             Locks::ReadWrite => random.pick(&[Kind::Read, Kind::Read, Kind::Write]).into(),
+            Locks::Election => Kind::Leader.into(),
             _ => {
                 let max = self.maxima[(process % 2) as usize];
                 Kind::Permits { n: random.pick(&[1, 1, 2, 3, MAX]).min(max), max }.into()

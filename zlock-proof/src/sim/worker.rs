@@ -39,10 +39,19 @@ impl Worker {
         Worker { world: world.clone(), process: process.clone(), random }
     }
 
+    pub(crate) fn present(&self) -> Present {
+        self.process.present()
+    }
+
+    pub(crate) fn process(&self) -> u64 {
+        self.process.number()
+    }
+
     pub(crate) async fn work(mut self) {
         while self.world.plan.shutdown || !self.world.is_over() {
-            let round = Round { present: self.process.present(), locks: self.choose() };
-            if round.locks.len() == 1 && self.random.once_in(4) {
+            let round = Round { present: self.present(), locks: self.choose() };
+            let has_template = round.only().is_some_and(|(_, lock)| lock.for_template().is_some());
+            if has_template && self.random.once_in(4) {
                 self.run_template(round).await;
             } else {
                 self.run_locks(round).await;
@@ -59,7 +68,7 @@ impl Worker {
             chosen.sort_unstable();
             chosen.dedup();
         }
-        let process = self.process.number();
+        let process = self.process();
         chosen.into_iter().map(|path| (path, usages[path].any(process, &mut self.random))).collect()
     }
 

@@ -12,6 +12,7 @@ use zlock::{LockPath, SessionId};
 
 use super::plan::Plan;
 use super::record::{Firsts, Holds, Late};
+use super::shared::Shared;
 use crate::locks::{Holding, Wanted};
 
 /// More requests than all clients together need at one moment.
@@ -72,6 +73,7 @@ pub(crate) struct State {
     pub(crate) holds: Holds,
     pub(crate) late: Late,
     pub(crate) firsts: Firsts,
+    pub(crate) shared: Shared,
     pub(crate) counts: Counts,
     pub(crate) violation: Option<Violation>,
     /// The current instant, and the number of requests in it.

@@ -1,35 +1,38 @@
 //! The blocking version of elections.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zlock_core::{FencingToken, LockPath, Result};
+use zlock_core::{Error, FencingToken, LockPath, Result};
 
 use super::client::Client;
 use super::driver::Driver;
 use super::guard::BlockingGuard;
 use super::lock::LockHandle;
-use crate::{Leader, LeaderView, Participant};
+use crate::election::Leading;
+use crate::{Leader, LeaderView, Participant, Release, Then};
 
-/// An election of one leader among the clients of a store. The blocking version of [`zlock::Election`](crate::Election). To
-/// [acquire](LockHandle::acquire) it is to campaign.
+/// An election of one leader among the clients of a store. The blocking version of [`zlock::Election`](crate::Election).
 ///
 /// # Examples
 /// ```
 /// # fn main() -> zlock::Result<()> {
 /// let client = zlock::blocking::connect("mem://")?;
 /// let election = client.election("/app/leader")?.with_value("10.0.0.7:80")?;
-/// let led = election.acquire()?;
+/// let led = election.campaign()?;
 /// led.proclaim("10.0.0.7:80 ready")?;
 /// assert_eq!(election.leader()?.unwrap().term, led.term());
-/// led.release()?;
+/// led.resign()?;
 /// # client.close()?;
 /// # Ok(())
 /// # }
 /// ```
 pub type Election = LockHandle<crate::Election>;
 
-/// A term as the leader of an election, which stays on its thread. Releasing it is to resign.
+/// A term as the leader of an election, which stays on its thread. Dropping it resigns in the background.
 pub type Leadership = BlockingGuard<crate::Leadership>;
 
 impl Client {
@@ -56,6 +59,131 @@ impl LockHandle<crate::Election> {
     pub fn with_value(self, value: impl Into<Vec<u8>>) -> Result<Self> {
         let driver = self.driver().clone();
         Ok(LockHandle::of(self.into_async().with_value(value)?, &driver))
+    }
+
+    fn map(self, change: impl FnOnce(crate::Election) -> crate::Election) -> Self {
+        let driver = self.driver().clone();
+        LockHandle::of(change(self.into_async()), &driver)
+    }
+
+    /// Sets the name of the election in metrics, as
+    /// [`zlock::Election::with_metric_name`](crate::Election::with_metric_name) does.
+    ///
+    /// # Examples
+    /// See [`zlock::Election::with_metric_name`](crate::Election::with_metric_name).
+    #[must_use]
+    pub fn with_metric_name(self, name: impl Into<Arc<str>>) -> Self {
+        self.map(|election| election.with_metric_name(name))
+    }
+
+    /// Sets what [`lead`](Self::lead) does after its closure has returned `Ok`. Defaults to [`Then::CampaignAgain`].
+    ///
+    /// # Examples
+    /// See [`lead`](Self::lead).
+    #[must_use]
+    pub fn after_work(self, then: Then) -> Self {
+        self.map(|election| election.after_work(then))
+    }
+
+    /// Sets what [`lead`](Self::lead) does after its closure has returned `Err`. Defaults to [`Then::CampaignAgain`], which
+    /// logs the error.
+    ///
+    /// # Examples
+    /// See [`lead`](Self::lead).
+    #[must_use]
+    pub fn after_failure(self, then: Then) -> Self {
+        self.map(|election| election.after_failure(then))
+    }
+
+    /// Sets what [`lead`](Self::lead) does after its closure has panicked. Defaults to [`Then::Return`].
+    ///
+    /// # Examples
+    /// See [`lead`](Self::lead).
+    #[must_use]
+    pub fn after_panic(self, then: Then) -> Self {
+        self.map(|election| election.after_panic(then))
+    }
+
+    /// Waits until this candidate leads, as [`zlock::Election::campaign`](crate::Election::campaign) does.
+    ///
+    /// # Errors
+    /// Those of [`zlock::Election::campaign`](crate::Election::campaign), and
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// See [`Election`].
+    pub fn campaign(&self) -> Result<Leadership> {
+        self.acquire()
+    }
+
+    /// Waits until this candidate leads, for at most `time`. A zero duration makes a single attempt.
+    ///
+    /// # Errors
+    /// Those of [`campaign`](Self::campaign), and [`Busy`](zlock_core::ErrorKind::Busy) if another candidate leads.
+    ///
+    /// # Examples
+    /// See [`zlock::Election::campaign_timeout`](crate::Election::campaign_timeout).
+    pub fn campaign_timeout(&self, time: Duration) -> Result<Leadership> {
+        self.acquire_timeout(time)
+    }
+
+    /// Campaigns, runs the closure on the calling thread while this candidate leads, and campaigns again after each term, until
+    /// the client [shuts down](super::Client::shutdown). Then it returns `None`.
+    ///
+    /// The closure cannot be cancelled. It should call [`check`](BlockingGuard::check) on the term between its steps, which
+    /// returns an error once the leadership is lost. A closure that should end when the client shuts down, or when somebody
+    /// asks, calls [`step_down_requested_timeout`](BlockingGuard::step_down_requested_timeout) from time to time. If the
+    /// leadership is lost when the closure returns, its result is dropped, and the candidate campaigns again.
+    ///
+    /// # Errors
+    /// Those of [`zlock::Election::lead`](crate::Election::lead), and
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Panics
+    /// Panics if the closure does, unless it is set to campaign again after that.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use zlock::Then;
+    ///
+    /// let election = client.election("/app/leader")?.after_work(Then::Return);
+    /// let result: zlock::Result<_> = election.lead(|term| {
+    ///     for _step in 0..3 {
+    ///         term.check()?; // an error if the leadership is lost
+    ///     }
+    ///     Ok(term.term())
+    /// });
+    /// assert!(result?.is_some());
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lead<T, E>(&self, mut work: impl FnMut(&Leadership) -> Result<T, E>) -> Result<Option<T>, E>
+    where
+        E: From<Error> + fmt::Debug,
+    {
+        let mut leading = Leading::new(self.as_async());
+        while let Some(led) = self.driver().try_acquire("lead", leading.next_term())? {
+            let ended = catch_unwind(AssertUnwindSafe(|| work(&led)));
+            match (led.check(), &ended) {
+                (Err(loss), Ok(_)) => {
+                    drop(led);
+                    if leading.ends_by(loss)? {
+                        break;
+                    }
+                }
+                _ => {
+                    led.release_or_log();
+                    let after = async { Ok(leading.after(ended).await) };
+                    if let Some(result) = self.driver().run("lead", after)? {
+                        return result.map(Some);
+                    }
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the path of the election.
@@ -127,6 +255,55 @@ impl BlockingGuard<crate::Leadership> {
     /// See [`Election`].
     pub fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<()> {
         self.driver().run("proclaim", self.inner().proclaim(value))
+    }
+
+    /// Waits until somebody asks this leader to step down, as
+    /// [`LeaderContext::step_down_requested`](crate::LeaderContext::step_down_requested) does.
+    ///
+    /// # Errors
+    /// Those of [`LeaderContext::step_down_requested`](crate::LeaderContext::step_down_requested), and
+    /// [`BlockingRefused`](zlock_core::ErrorKind::BlockingRefused).
+    ///
+    /// # Examples
+    /// See [`step_down_requested_timeout`](Self::step_down_requested_timeout).
+    pub fn step_down_requested(&self) -> Result<()> {
+        self.revocation_requested()
+    }
+
+    /// Waits for a request to step down for at most `time`. Returns `false` if there was none.
+    ///
+    /// # Errors
+    /// Those of [`step_down_requested`](Self::step_down_requested).
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> zlock::Result<()> {
+    /// # let client = zlock::blocking::connect("mem://")?;
+    /// use std::time::Duration;
+    ///
+    /// let election = client.election("/app/leader")?;
+    /// let led = election.campaign()?;
+    /// assert!(!led.step_down_requested_timeout(Duration::from_millis(10))?);
+    /// election.request_step_down()?; // elsewhere
+    /// led.step_down_requested()?;
+    /// led.resign()?;
+    /// # client.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn step_down_requested_timeout(&self, time: Duration) -> Result<bool> {
+        self.revocation_requested_timeout(time)
+    }
+
+    /// Resigns, as [`zlock::Leadership::resign`](crate::Leadership::resign) does.
+    ///
+    /// # Errors
+    /// Those of [`release`](Self::release).
+    ///
+    /// # Examples
+    /// See [`Election`].
+    pub fn resign(self) -> Result<Release> {
+        self.release()
     }
 }
 

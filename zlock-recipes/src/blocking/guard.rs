@@ -304,12 +304,16 @@ impl<G: LockGuard> BlockingGuard<G> {
     pub(crate) fn run_and_release<T>(self, closure: impl FnOnce(&Self) -> T) -> Result<T> {
         let output = closure(&self);
         let checked = self.check();
+        self.release_or_log();
+        checked.map(|()| output)
+    }
+
+    pub(crate) fn release_or_log(self) {
         match self.release() {
             Ok(Release::Pending) => tracing::warn!("the release continues in the background"),
             Ok(release) => tracing::trace!(?release, "released"),
             Err(error) => tracing::warn!(%error, "the release continues in the background"),
         }
-        checked.map(|()| output)
     }
 }
 
@@ -322,6 +326,12 @@ pub(crate) mod sealed {
     impl Single for crate::Guard {
         fn single(&self) -> &crate::Guard {
             self
+        }
+    }
+
+    impl Single for crate::Leadership {
+        fn single(&self) -> &crate::Guard {
+            self.guard()
         }
     }
 

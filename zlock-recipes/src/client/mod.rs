@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use zlock_core::observer::Observer;
-use zlock_core::{Close, CoordinationBackend, Error, ErrorKind, NodeIds, Result, SessionEvents};
+use zlock_core::{Close, CoordinationBackend, Error, ErrorKind, NodeIds, REVOKE, Result, SessionEvents};
 
 use crate::client::closing::ShutdownState;
 use crate::client::inner::ClientInner;
@@ -297,9 +297,6 @@ impl ClientBuilder {
 
 /// The maximum size of a node's data in bytes: half of what a ZooKeeper server accepts in one request.
 pub const MAX_NODE_DATA: usize = 512 * 1024;
-
-/// The data that requests revocation, which is also what Curator's `Revoker` writes.
-pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
 pub(crate) fn check_node_data(data: Vec<u8>) -> Result<Arc<[u8]>> {
     if data.len() > MAX_NODE_DATA {

@@ -178,7 +178,7 @@ impl Election {
     /// Returns the candidates in the order in which they lead, beginning with the leader. Sends one request for the queue, and
     /// one for the value of each.
     ///
-    /// On etcd, the candidates of other clients are shown as mutexes, since their values do not say more.
+    /// On etcd, a key of another program is shown as a candidate if it has a value, and as a mutex otherwise.
     ///
     /// # Errors
     /// Those of [`leader`](Self::leader).

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use zlock_core::{Error, ErrorKind, Result};
 
 use super::handle::Election;
-use super::leadership::LeaderContext;
+use super::leadership::{LeaderContext, Leadership};
 use super::then::Then;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -96,71 +96,106 @@ impl Election {
         Fut: Future<Output = Result<T, E>>,
         E: From<Error> + fmt::Debug,
     {
-        let mut pause = FIRST_PAUSE;
+        let mut leading = Leading::new(self);
+        while let Some(led) = leading.next_term().await? {
+            let context = led.context();
+            let closure = Box::pin(caught(Box::pin(async { work(context).await })));
+            match led.guard().run_boxed(closure).await {
+                Err(loss) => {
+                    drop(led);
+                    if leading.ends_by(loss)? {
+                        break;
+                    }
+                }
+                Ok(ended) => {
+                    led.resign_or_log().await;
+                    if let Some(result) = leading.after(ended).await {
+                        return result.map(Some);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A candidate that campaigns again and again.
+#[derive(Debug)]
+pub(crate) struct Leading<'a> {
+    election: &'a Election,
+    /// The pause before the next campaign that needs one.
+    pause: Duration,
+    /// When the current term began.
+    began: Instant,
+}
+
+impl<'a> Leading<'a> {
+    pub(crate) fn new(election: &'a Election) -> Self {
+        Leading { election, pause: FIRST_PAUSE, began: Instant::now() }
+    }
+
+    /// Campaigns until this candidate leads. Returns `None` once the client shuts down.
+    pub(crate) async fn next_term(&mut self) -> Result<Option<Leadership>> {
         loop {
-            let led = match self.campaign().await {
-                Ok(led) => led,
+            match self.election.campaign().await {
+                Ok(led) => {
+                    self.began = Instant::now();
+                    return Ok(Some(led));
+                }
                 Err(error) => {
                     if self.ends_by(error)? {
                         return Ok(None);
                     }
-                    self.wait(&mut pause).await;
-                    continue;
+                    self.wait().await;
                 }
-            };
-            let (began, context) = (Instant::now(), led.context());
-            let closure = Box::pin(caught(Box::pin(async { work(context).await })));
-            let (then, ended) = match led.guard().run_boxed(closure).await {
-                Err(loss) => {
-                    drop(led);
-                    if self.ends_by(loss)? {
-                        return Ok(None);
-                    }
-                    continue;
-                }
-                Ok(ended) => {
-                    led.resign_or_log().await;
-                    (self.then(&ended), ended)
-                }
-            };
-            match (then, ended) {
-                (Then::Return, Ok(result)) => return result.map(Some),
-                (Then::Return, Err(panic)) => resume_unwind(panic),
-                (Then::CampaignAgain, _) => {}
             }
-            if began.elapsed() >= LONGEST_PAUSE {
-                pause = FIRST_PAUSE;
-            }
-            self.wait(&mut pause).await;
         }
     }
 
+    /// Decides what follows the end of a term's work, after the candidate has resigned. Returns the result that ends it all,
+    /// or continues a panic, or pauses before the next campaign.
+    pub(crate) async fn after<T, E: fmt::Debug>(
+        &mut self,
+        ended: std::thread::Result<Result<T, E>>,
+    ) -> Option<Result<T, E>> {
+        match (self.then(&ended), ended) {
+            (Then::Return, Ok(result)) => return Some(result),
+            (Then::Return, Err(panic)) => resume_unwind(panic),
+            (Then::CampaignAgain, _) => {}
+        }
+        if self.began.elapsed() >= LONGEST_PAUSE {
+            self.pause = FIRST_PAUSE;
+        }
+        self.wait().await;
+        None
+    }
+
     fn then<T, E: fmt::Debug>(&self, ended: &std::thread::Result<Result<T, E>>) -> Then {
-        let path = self.path();
+        let (path, ends) = (self.election.path(), self.election.ends);
         match ended {
-            Ok(Ok(_)) => self.ends.work,
+            Ok(Ok(_)) => ends.work,
             Ok(Err(error)) => {
                 tracing::warn!(%path, ?error, "the leader's work failed");
-                self.ends.failure
+                ends.failure
             }
             Err(_) => {
                 tracing::error!(%path, "the leader's work panicked");
-                self.ends.panic
+                ends.panic
             }
         }
     }
 
     /// Returns `true` if a campaign or a term that ended with this error was the last one, since the client shuts down. Fails if
     /// it is the last one for another reason.
-    fn ends_by(&self, error: Error) -> Result<bool> {
+    pub(crate) fn ends_by(&self, error: Error) -> Result<bool> {
         match error.kind() {
             ErrorKind::ShuttingDown => Ok(true),
-            ErrorKind::Closed if self.client.inner().shutdown.has_begun() => Ok(true),
+            ErrorKind::Closed if self.election.client.inner().shutdown.has_begun() => Ok(true),
             ErrorKind::SessionLost
             | ErrorKind::NodeDeleted
             | ErrorKind::Unavailable
             | ErrorKind::Timeout(_) => {
-                tracing::info!(path = %self.path(), %error, "campaigning again");
+                tracing::info!(path = %self.election.path(), %error, "campaigning again");
                 Ok(false)
             }
             _ => Err(error),
@@ -168,11 +203,11 @@ impl Election {
     }
 
     /// Waits before the next campaign, unless the client shuts down.
-    async fn wait(&self, pause: &mut Duration) {
+    async fn wait(&mut self) {
         tokio::select! {
             biased;
-            () = self.client.inner().shutdown.begun() => {}
-            () = sleep(*pause) => *pause = (*pause * 2).min(LONGEST_PAUSE),
+            () = self.election.client.inner().shutdown.begun() => {}
+            () = sleep(self.pause) => self.pause = (self.pause * 2).min(LONGEST_PAUSE),
         }
     }
 }

@@ -87,7 +87,7 @@ impl Leadership {
         self.guard.run(future).await
     }
 
-    pub(super) fn guard(&self) -> &Guard {
+    pub(crate) fn guard(&self) -> &Guard {
         &self.guard
     }
 

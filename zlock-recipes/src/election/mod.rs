@@ -12,6 +12,7 @@ mod step_down;
 mod then;
 
 pub use handle::Election;
+pub(crate) use lead::Leading;
 pub use leadership::{LeaderContext, Leadership};
 pub use observe::{Leader, LeaderView, LeaderWatch};
 pub use then::Then;

@@ -2,9 +2,8 @@
 
 use std::time::SystemTime;
 
-use zlock_core::{FencingToken, Label, LockPath, NodeName, Result, SessionId};
+use zlock_core::{FencingToken, Label, LockPath, NodeName, REVOKE, Result, SessionId};
 
-use crate::client::REVOKE;
 use crate::client::inner::ClientInner;
 use crate::queue::{Discipline, Verdict, judge};
 

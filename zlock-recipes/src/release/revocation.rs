@@ -6,9 +6,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zlock_core::{Error, ErrorKind, LockPath, Result, Target};
+use zlock_core::{Error, ErrorKind, Label, LockPath, REVOKE, Result, Target};
 
-use crate::client::REVOKE;
 use crate::client::inner::ClientInner;
 use crate::hold::Hold;
 use crate::place::granted::lost_error;
@@ -52,12 +51,13 @@ async fn watch(hold: &Hold) -> Result<()> {
     }
 }
 
-/// Asks the current holders of a lock to release it. Returns how many were asked.
+/// Asks the current holders of a lock to release it. Returns how many were asked. The leader of an election is not, because its
+/// data is the value that others read.
 pub(crate) async fn request(client: &ClientInner, path: &LockPath) -> Result<usize> {
     let backend = client.backend();
     let queue = backend.children(path).await?;
     let (mut asked, mut first_error) = (0, None);
-    for node in holders(&queue) {
+    for node in holders(&queue).filter(|node| node.label != Label::Candidate) {
         match backend.set_data(path, node, REVOKE).await {
             Ok(()) => asked += 1,
             // The holder has released the lock.

@@ -412,6 +412,17 @@ pub async fn step_down_reaches_the_term_that_it_names(case: &Case<'_>) {
     led.resign().await.unwrap();
 }
 
+/// A request to release a mutex leaves the leader's value alone.
+pub async fn revocation_leaves_the_value_alone(case: &Case<'_>) {
+    let [a, b] = case.processes().await;
+    let election = election(case, &a, "a");
+    let led = election.campaign().await.unwrap();
+    assert_eq!(b.client.mutex(election.path()).unwrap().request_revocation().await.unwrap(), 0);
+    assert_eq!(election.leader().await.unwrap().unwrap().value, b"a");
+    assert!(led.is_held());
+    led.resign().await.unwrap();
+}
+
 /// What `lead` does when its closure ends is a choice.
 pub async fn end_of_the_work_is_a_choice(case: &Case<'_>) {
     let a = case.process().await;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use zlock::blocking::{self, Client, Guard};
 use zlock::mem::{MemLink, MemServer};
-use zlock::{Close, ErrorKind, Handoff, LockKind, Release, Result};
+use zlock::{Close, Error, ErrorKind, Handoff, LockKind, Release, Result, Then};
 use zlock_testkit::{Process, limit};
 
 const PATH: &str = "/app/lock";
@@ -207,6 +207,57 @@ fn a_holder_is_asked() {
     assert_eq!(client.mutex(PATH).unwrap().acquire().unwrap_err().kind(), ErrorKind::ShuttingDown);
 }
 
+/// A thread leads again after each loss, until its client shuts down. What it returns after a loss does not count.
+#[test]
+fn a_thread_leads_again_until_the_shutdown() {
+    let server = MemServer::new();
+    let ((client, link), others) = (linked(&server), connect(&server));
+    let election = client.election(PATH).unwrap().after_work(Then::Return);
+    let (mut terms, stays) = (Vec::new(), others.election(PATH).unwrap());
+    thread::scope(|scope| {
+        let led: Result<_> = election.lead(|term| {
+            terms.push(term.term());
+            match terms.len() {
+                1 => {
+                    link.expire();
+                    until("the loss is known", || !term.is_held());
+                    Ok("too late")
+                }
+                2 => Err(Error::new(ErrorKind::Unexpected, "work")),
+                3 => {
+                    scope.spawn(|| client.shutdown(LONG).unwrap());
+                    until("the leader is asked", || term.step_down_requested_timeout(MOMENT).unwrap());
+                    assert_eq!(stays.leader().unwrap().unwrap().term, term.term(), "until it returns");
+                    Ok("asked")
+                }
+                more => panic!("{more} terms"),
+            }
+        });
+        assert_eq!(led.unwrap(), Some("asked"));
+    });
+    assert!(terms.is_sorted_by(|a, b| a < b), "{terms:?}");
+    assert_eq!(stays.leader().unwrap(), None);
+    // A client that has shut down leads no more.
+    let never: Result<Option<()>> = election.lead(|_| panic!("leads after the shutdown"));
+    assert_eq!(never.unwrap(), None);
+}
+
+#[test]
+fn a_thread_that_panics_as_the_leader_resigns_first() {
+    let client = connect(&MemServer::new());
+    let election = client.election(PATH).unwrap().after_work(Then::Return);
+    let panics = || election.lead(|_| -> Result<()> { panic!("as the leader") });
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    assert_eq!(election.leader().unwrap(), None);
+    let (mut turns, again) = (0, election.after_panic(Then::CampaignAgain));
+    let led: Result<_> = again.lead(|_| {
+        turns += 1;
+        assert!(turns > 1, "as the leader");
+        Ok(turns)
+    });
+    assert_eq!(led.unwrap(), Some(2));
+}
+
 /// Makes each call that may wait, where waiting is refused.
 fn refused(client: &Client, why: &str) {
     let mutex = client.mutex(PATH).unwrap();
@@ -218,6 +269,7 @@ fn refused(client: &Client, why: &str) {
         mutex.run(|_| ()),
         mutex.participants().map(drop),
         mutex.request_revocation().map(drop),
+        client.election(PATH).unwrap().lead(|_| Ok::<_, Error>(())).map(drop),
         template.execute("lock", |_| ()),
         client.shutdown(MOMENT).map(drop),
         client.close().map(drop),

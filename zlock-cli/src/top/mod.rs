@@ -1,0 +1,197 @@
+//! `zlock top`: a live view of a store's locks.
+
+mod screen;
+mod view;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use zlock::{Client, LockPath, Participant};
+
+use self::screen::Screen;
+use self::view::{Line, Order, Seen, TITLES, sorted};
+use crate::args::Top;
+use crate::exit::Failure;
+use crate::output::print_table;
+use crate::revoke::ask;
+use crate::store::{Store, Target};
+
+/// The number of locks whose queues are read in a round. Those with the most waiters come first.
+const QUEUES: usize = 100;
+
+pub(crate) async fn top(args: Top) -> Result<ExitCode, Failure> {
+    let store = Target::of(&args.store)?.connect().await?;
+    let client = Client::new(store.backend.clone());
+    let mut seen = Seen::default();
+    let done = if args.once {
+        let lines = look(&store, &client, args.prefix.as_ref(), &mut seen).await?;
+        let rows: Vec<_> = sorted(lines, Order::default(), "").iter().map(Line::cells).collect();
+        print_table(TITLES, &rows)
+    } else {
+        live(&store, &client, &args, seen).await
+    };
+    // This client holds nothing, so a failure has no effect.
+    let _ = client.close().await;
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Reads the locks, and the queues of those with the most waiters.
+async fn look(
+    store: &Store,
+    client: &Client,
+    prefix: Option<&LockPath>,
+    seen: &mut Seen,
+) -> Result<Vec<Line>, Failure> {
+    let mut rows = Vec::new();
+    store
+        .each_lock(prefix, |row| {
+            rows.push(row);
+            Ok(())
+        })
+        .await?;
+    rows.sort_by(|a, b| b.waiters.cmp(&a.waiters).then_with(|| a.path.cmp(&b.path)));
+    let (mut lines, mut waiting) = (Vec::with_capacity(rows.len()), BTreeSet::new());
+    for (number, row) in rows.iter().enumerate() {
+        let queue = if number < QUEUES { client.mutex(&row.path)?.participants().await? } else { Vec::new() };
+        waiting.extend(queue.iter().map(|one| (row.path.clone(), one.name.as_str().to_owned())));
+        lines.push(seen.line(row, &queue, Instant::now()));
+    }
+    seen.keep(|path, node| waiting.contains(&(path.clone(), node.to_owned())));
+    Ok(lines)
+}
+
+/// What the keys do.
+#[derive(Debug, Default)]
+struct State {
+    order: Order,
+    filter: String,
+    /// The filter is being typed.
+    is_typing: bool,
+    selected: usize,
+    /// The lock whose queue is shown.
+    open: Option<(LockPath, Vec<Participant>)>,
+    /// Asks before a request for revocation.
+    is_asking: bool,
+    message: String,
+}
+
+/// What a key asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wish {
+    Nothing,
+    Look,
+    Revoke,
+    Quit,
+}
+
+async fn live(store: &Store, client: &Client, args: &Top, mut seen: Seen) -> Result<(), Failure> {
+    let mut screen = Screen::open()?;
+    let (mut keys, mut state) = (keys(), State::default());
+    let mut lines = Vec::new();
+    let mut next = Instant::now();
+    loop {
+        let shown = sorted(lines.clone(), state.order, &state.filter);
+        state.selected = state.selected.min(shown.len().saturating_sub(1));
+        screen.draw(&shown, &state)?;
+        let wish = tokio::select! {
+            biased;
+            key = keys.recv() => match key {
+                Some(key) => press(key, &mut state, &shown),
+                None => Wish::Quit,
+            },
+            () = sleep_until(next) => Wish::Look,
+        };
+        match wish {
+            Wish::Nothing => {}
+            Wish::Quit => return Ok(()),
+            Wish::Revoke => {
+                if let Some(line) = shown.get(state.selected) {
+                    state.message = match ask(store, client, &line.path).await {
+                        Ok(count) => format!("holders asked to release {}: {count}", line.path),
+                        Err(error) => error.to_string(),
+                    };
+                }
+            }
+            Wish::Look => {
+                // An outage is shown, and ends nothing.
+                match look(store, client, args.prefix.as_ref(), &mut seen).await {
+                    Ok(found) => lines = found,
+                    Err(failure) => state.message = failure.to_string(),
+                }
+                if let Some((path, queue)) = &mut state.open
+                    && let Ok(found) = client.mutex(&*path)?.participants().await
+                {
+                    *queue = found;
+                }
+                next = Instant::now() + args.every;
+            }
+        }
+    }
+}
+
+/// Reads keys on a thread of its own, since a read of a terminal blocks.
+fn keys() -> mpsc::Receiver<KeyEvent> {
+    let (send, keys) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        // The thread ends when nobody receives any more, within a moment.
+        while !send.is_closed() {
+            match event::poll(Duration::from_millis(200)) {
+                Ok(false) => continue,
+                Ok(true) => {}
+                Err(_) => return,
+            }
+            let key = match event::read() {
+                Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => key,
+                Ok(_) => continue,
+                Err(_) => return,
+            };
+            if send.blocking_send(key).is_err() {
+                return;
+            }
+        }
+    });
+    keys
+}
+
+fn press(key: KeyEvent, state: &mut State, shown: &[Line]) -> Wish {
+    state.message.clear();
+    if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+        return Wish::Quit;
+    }
+    if state.is_typing {
+        match key.code {
+            KeyCode::Enter => state.is_typing = false,
+            KeyCode::Esc => {
+                state.is_typing = false;
+                state.filter.clear();
+            }
+            KeyCode::Backspace => drop(state.filter.pop()),
+            KeyCode::Char(c) => state.filter.push(c),
+            _ => {}
+        }
+        return Wish::Nothing;
+    }
+    if std::mem::take(&mut state.is_asking) {
+        return if key.code == KeyCode::Char('y') { Wish::Revoke } else { Wish::Nothing };
+    }
+    match key.code {
+        KeyCode::Char('q') => return Wish::Quit,
+        KeyCode::Esc if state.open.is_none() => return Wish::Quit,
+        KeyCode::Esc => state.open = None,
+        KeyCode::Char('s') => state.order = state.order.next(),
+        KeyCode::Char('/') => state.is_typing = true,
+        KeyCode::Char('r') if !shown.is_empty() => state.is_asking = true,
+        KeyCode::Down | KeyCode::Char('j') => state.selected += 1,
+        KeyCode::Up | KeyCode::Char('k') => state.selected = state.selected.saturating_sub(1),
+        KeyCode::Enter => {
+            state.open = shown.get(state.selected).map(|line| (line.path.clone(), Vec::new()));
+            return Wish::Look;
+        }
+        _ => {}
+    }
+    Wish::Nothing
+}

@@ -36,6 +36,8 @@ pub(crate) struct Run {
     losses: u8,
     /// Whether somebody deletes and creates the value by hand, once each.
     by_hand: bool,
+    /// Whether the value is missing at first.
+    is_missing: bool,
 }
 
 /// The version of a value: what identifies its incarnation, and a number that begins again in each.
@@ -250,14 +252,14 @@ impl Model for Writes {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let value = Version { incarnation: 1, number: 0 };
+        let value = (!self.run.is_missing).then_some(Version { incarnation: 1, number: 0 });
         vec![State {
-            value: Some(value),
+            value,
             incarnations: 1,
             has_guard: true,
             losses: self.run.losses,
             by_hand: if self.run.by_hand { 2 } else { 0 },
-            clients: vec![Client { seen: Some(value), ..Client::default() }; self.run.clients.into()],
+            clients: vec![Client { seen: value, ..Client::default() }; self.run.clients.into()],
             wire: Vec::new(),
             applied: Vec::new(),
             void: Vec::new(),
@@ -403,23 +405,22 @@ impl Rules for Writes {
     }
 
     fn runs(is_quick: bool) -> Vec<Run> {
-        let small = Run { clients: 2, writes: 1, losses: 1, by_hand: true };
+        let one = Run { clients: 1, writes: 2, losses: 1, by_hand: true, is_missing: false };
+        let two = Run { clients: 2, writes: 1, losses: 1, by_hand: true, is_missing: false };
         if is_quick {
-            return vec![small];
+            return vec![two];
         }
-        vec![
-            small,
-            Run { clients: 1, writes: 3, losses: 2, by_hand: true },
-            Run { clients: 2, writes: 2, losses: 1, by_hand: false },
-        ]
+        let missing = Run { is_missing: true, ..one };
+        vec![two, one, missing, Run { writes: 2, losses: 0, by_hand: false, ..two }]
     }
 
     fn runs_without(_: ValueRule) -> Vec<Run> {
+        let smallest = Run { clients: 1, writes: 1, losses: 0, by_hand: false, is_missing: false };
         vec![
-            Run { clients: 1, writes: 1, losses: 0, by_hand: false },
-            Run { clients: 1, writes: 1, losses: 1, by_hand: true },
-            Run { clients: 1, writes: 2, losses: 0, by_hand: false },
-            Run { clients: 2, writes: 2, losses: 1, by_hand: true },
+            smallest,
+            Run { losses: 1, by_hand: true, ..smallest },
+            Run { writes: 2, ..smallest },
+            Run { writes: 2, by_hand: true, is_missing: true, ..smallest },
         ]
     }
 
@@ -429,6 +430,7 @@ impl Rules for Writes {
             ("writes of each", run.writes.to_string()),
             ("sessions that end", run.losses.to_string()),
             ("changed by hand", if run.by_hand { "yes".into() } else { "no".into() }),
+            ("missing at first", if run.is_missing { "yes".into() } else { "no".into() }),
         ]
     }
 }

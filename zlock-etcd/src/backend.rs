@@ -20,7 +20,7 @@ use crate::operations::operation::Operation;
 use crate::operations::read::{Children, ChildrenUpTo, Data};
 use crate::operations::relabel::Relabel;
 use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
-use crate::operations::write::{Replace, SetData, check_size, check_value};
+use crate::operations::write::{Replace, SetData, check_value};
 use crate::session::Shared;
 use crate::session::manager::{self, Manager};
 
@@ -142,7 +142,7 @@ impl CoordinationBackend for EtcdBackend {
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         let mut operation = self.operation("set_data", parent);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         repeat(&mut operation, &mut SetData::new(node, data)).await
     }
 
@@ -154,7 +154,7 @@ impl CoordinationBackend for EtcdBackend {
         data: &[u8],
     ) -> Result<Replaced> {
         let mut operation = self.operation("replace_data", parent);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         check_value(&operation, data)?;
         repeat(&mut operation, &mut Replace { node, writes, data }).await
     }

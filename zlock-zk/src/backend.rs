@@ -19,7 +19,7 @@ use crate::operations::operation::Operation;
 use crate::operations::read::{Children, Data};
 use crate::operations::relabel::Relabel;
 use crate::operations::watch::{WatchData, WatchHead, WatchNode, WatchQueue};
-use crate::operations::write::{Replace, Write, check_size};
+use crate::operations::write::{Replace, Write};
 use crate::session::Shared;
 use crate::session::connect::connect;
 use crate::session::heartbeat::{interval, unwritten};
@@ -160,7 +160,7 @@ impl CoordinationBackend for ZkBackend {
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         let mut operation = self.operation("set_data", parent);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         let mut write = Write { node, name: node.name.clone(), data };
         repeat(&mut operation, &mut write).await
     }
@@ -173,7 +173,7 @@ impl CoordinationBackend for ZkBackend {
         data: &[u8],
     ) -> Result<Replaced> {
         let mut operation = self.operation("replace_data", parent);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         repeat(&mut operation, &mut Replace { node, writes, data }).await
     }
 

@@ -14,6 +14,10 @@ use crate::nodes::path::LockPath;
 use crate::retry::Retry;
 use crate::session::SessionId;
 
+/// The maximum size of a node's data and of a value. The rest of one request is well below what remains of 1 MB, at which a
+/// ZooKeeper server breaks the connection.
+const MAX_DATA: usize = 1_000_000;
+
 /// The budget of time and retries that all requests of one operation share, and the errors that end the operation.
 ///
 /// An operation of a backend asks for a [session](Self::session), and sends its requests in that session with the
@@ -238,6 +242,19 @@ impl<'a, T> Budget<'a, T> {
     pub fn fail(&self, failure: impl Failure) -> Error {
         let error = self.error(failure.classify().kind);
         failure.explain(error)
+    }
+
+    /// Refuses data of a node or a value that is longer than 1,000,000 bytes, before anything is sent. The limit is that of the
+    /// store with the smallest requests, so that a lock can move from one store to another.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub fn check_size(&self, data: &[u8]) -> Result<()> {
+        if data.len() <= MAX_DATA {
+            return Ok(());
+        }
+        let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
+        Err(self.error(ErrorKind::InvalidArgument).with_message(message))
     }
 
     /// Returns an error of the operation. It is ambiguous if [`ambiguous`](Self::ambiguous) is set.

@@ -14,7 +14,7 @@ use crate::keys::key::PlaceName;
 use crate::keys::revision;
 use crate::keys::value;
 use crate::operations::operation::{Attempted, Operation};
-use crate::operations::write::{check_size, check_value};
+use crate::operations::write::check_value;
 use crate::requests::txn::{Answer, Write, get, get_last_two, was_created_at};
 use crate::session::contents::Contents;
 use crate::session::lease::prove;
@@ -32,7 +32,7 @@ pub(crate) async fn create(
         let why = format!("the node ID {} is not a UUID", Excerpt::of(node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
-    check_size(&operation, data)?;
+    operation.budget.check_size(data)?;
     if label == Label::Candidate {
         check_value(&operation, data)?;
     }

@@ -12,18 +12,6 @@ use crate::operations::operation::{Attempted, Operation};
 use crate::requests::txn::{Write, is_still};
 use crate::session::lease;
 
-/// The maximum size of the data. The rest of one request is well below what remains of the server's 1.5 MB.
-const MAX_DATA: usize = 1_000_000;
-
-/// Refuses a size that the server would refuse, before anything is sent.
-pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
-    if data.len() <= MAX_DATA {
-        return Ok(());
-    }
-    let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
-    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
-}
-
 /// Refuses the value of a candidate that would be read as another kind of lock.
 pub(crate) fn check_value(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
     if !value::is_ours(data) {

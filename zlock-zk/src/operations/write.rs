@@ -3,24 +3,12 @@
 use std::ops::ControlFlow::{Break, Continue};
 
 use zlock_core::kit::{Attempt, SessionKey};
-use zlock_core::{ErrorKind, Node, NodeName, Replaced, Result};
+use zlock_core::{Node, NodeName, Replaced};
 use zookeeper_client::Error;
 
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Leaves, Operation};
 use crate::session::{Freshness, catch_up};
-
-/// The maximum size of the data. The rest of one request is well below what remains of the server's 1 MB.
-const MAX_DATA: usize = 1_000_000;
-
-/// Refuses a size that makes the server break the connection.
-pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
-    if data.len() <= MAX_DATA {
-        return Ok(());
-    }
-    let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
-    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
-}
 
 /// Writes the data of a node, whatever its current name.
 pub(crate) struct Write<'a> {

@@ -22,7 +22,6 @@ use self::guard::DeletedGuard;
 use self::read::{Read, WatchValue};
 use self::write::WriteValue;
 use crate::backend::ZkBackend;
-use crate::operations::write::check_size;
 use crate::session::Freshness;
 
 #[async_trait]
@@ -47,7 +46,7 @@ impl Values for ZkBackend {
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome> {
         let mut operation = self.operation("write_value", path);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         let deleted =
             guard.and_then(|guard| Some(DeletedGuard::new(operation.shared, guard, guard.deletes.as_ref()?)));
         let _hidden = deleted.as_ref().map(|deleted| operation.shared.sessions.own().hide(&deleted.own_id));

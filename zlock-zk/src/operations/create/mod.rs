@@ -78,7 +78,7 @@ pub(crate) async fn create(mut operation: Operation<'_>, wanted: Wanted<'_>) -> 
         let why = format!("the node ID {} is not a UUID", Excerpt::of(wanted.node_id.as_str()));
         return Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(why));
     }
-    crate::operations::write::check_size(&operation, wanted.data)?;
+    operation.budget.check_size(wanted.data)?;
     let mut create = Create { wanted, next: Next::First };
     let created = repeat(&mut operation, &mut create).await;
     if let (Err(_), Next::Recovers { session, made: Some(name) }) = (&created, create.next) {

@@ -77,6 +77,7 @@
 //! | `zk` | [`zk`], `zk://` | nothing |
 //! | `zk-tls`, `zk-sasl` | TLS, and SASL with DIGEST-MD5 | for TLS a C compiler, on some platforms cmake |
 //! | `etcd`, `etcd-tls` | [`etcd`], `etcd://` | `protoc`; for TLS a C compiler |
+//! | `postgres`, `postgres-tls` | [`postgres`], `postgres://` | nothing; for TLS a C compiler |
 //! | `srv` | servers that DNS names: `zk+srv://`, `etcd+srv://` | nothing |
 //! | `metrics` | [`metrics`], an observer for the crate of that name | nothing |
 //!
@@ -89,6 +90,8 @@ struct Readme;
 
 pub mod blocking;
 mod connect;
+#[cfg(feature = "postgres")]
+mod fence;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 
@@ -164,10 +167,13 @@ pub use zlock_etcd as etcd;
 #[cfg(feature = "mem")]
 #[doc(no_inline)]
 pub use zlock_mem as mem;
-/// The PostgreSQL backend.
+/// The PostgreSQL backend, and the fence of a guard.
 #[cfg(feature = "postgres")]
-#[doc(no_inline)]
-pub use zlock_postgres as postgres;
+pub mod postgres {
+    pub use crate::fence::PostgresFence;
+    #[doc(no_inline)]
+    pub use zlock_postgres::{Fence, PostgresBackend, PostgresOptions, Replication, schema_sql};
+}
 /// The ZooKeeper backend.
 #[cfg(feature = "zk")]
 #[doc(no_inline)]

@@ -57,6 +57,18 @@ macro_rules! on_every_store {
                 })
                 .await;
             }
+
+            #[cfg(feature = "postgres")]
+            #[tokio::test]
+            async fn on_postgres() {
+                limit(async {
+                    let Some(server) = zlock_testkit::postgres_or_skip().await else { return };
+                    let url = format!("{}?create_schema=true&prefix=/{}", server.url(), stringify!($name));
+                    let text = run(stringify!($name), &["--url", &url]);
+                    assert!(text.contains($line), "{text}");
+                })
+                .await;
+            }
         }
     )*};
 }
@@ -98,6 +110,23 @@ async fn on_zookeeper_one_of_fifty_waiters_is_woken() {
         // Delete and list; the herd's requests depend on who comes first.
         assert_eq!(rows[2].1, 2);
         assert!(rows[0].1 >= 50 && rows[1].1 >= 50, "{rows:?}");
+    })
+    .await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn of_a_paused_holder_only_the_fenced_transaction_is_refused() {
+    limit(async {
+        let Some(server) = zlock_testkit::postgres_or_skip().await else { return };
+        let text = run("fenced_transaction", &["--url", &server.url()]);
+        let row = |which| format!("what the {which} holder wrote");
+        let last =
+            format!("  = with the fence, the row has {:?}; without, {:?}\n", row("second"), row("first"));
+        assert!(text.ends_with(&last), "{text}");
+        assert!(text.contains("refused: \"the lock is not held any more"), "{text}");
+        let (code, text) = end("fenced_transaction", &["--url", "mem://"]);
+        assert_eq!(code, Some(2), "{text}");
     })
     .await;
 }

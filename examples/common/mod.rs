@@ -17,9 +17,9 @@ pub(crate) async fn main(
         ["--url", url] => url,
         ref other => {
             let usage = format!(
-                "Usage: cargo run [--features zk|etcd] --example {name} -- [--url URL]\n\n  \
-                 --url URL   the store: {default} (default), or zk://host:port (needs --features zk),\n              \
-                 or etcd://host:port (needs --features etcd)"
+                "Usage: cargo run [--features zk|etcd|postgres] --example {name} -- [--url URL]\n\n  \
+                 --url URL   the store: {default} (default), zk://host:port, etcd://host:port or\n              \
+                 postgres://user@host/database, with its feature"
             );
             if let ["--help" | "-h"] = other {
                 println!("{usage}");

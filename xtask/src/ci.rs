@@ -26,7 +26,7 @@ const FEATURES: [&str; 11] = [
 ];
 
 /// The command's stores, each alone.
-const STORES: [&str; 3] = ["mem", "zk", "etcd"];
+const STORES: [&str; 4] = ["mem", "zk", "etcd", "postgres"];
 
 pub(crate) fn ci() -> Result {
     run(cargo(&["fmt", "--all", "--check"]))?;

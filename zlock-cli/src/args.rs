@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use zlock::LockPath;
 
-/// Distributed locks for scripts and cron jobs, on ZooKeeper or etcd.
+/// Distributed locks for scripts and cron jobs, on ZooKeeper, etcd or PostgreSQL.
 ///
 /// `zlock run` holds a lock while a command runs. The other subcommands show the holders and waiters of locks, ask
 /// holders to release them, and check a store.
@@ -39,6 +39,7 @@ Environment:
   ZLOCK_USER           The user to authenticate as
   ZLOCK_PASSWORD_FILE  A file with the user's password; or ZLOCK_PASSWORD, the password itself
   ZLOCK_AUTH           ZooKeeper: digest (the default) or sasl
+  PGPASSFILE           PostgreSQL: a file with passwords
   ZLOCK_CA_FILE        A PEM file with the certificates to trust; enables TLS
   ZLOCK_CERT_FILE, ZLOCK_KEY_FILE  PEM files with the client's own certificate and key
 
@@ -86,6 +87,12 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  zlock doctor\n  zlock doctor --json jobs")]
     Doctor(Below),
     Bench(Bench),
+    /// What only PostgreSQL needs.
+    #[cfg(feature = "postgres")]
+    Pg {
+        #[command(subcommand)]
+        command: Pg,
+    },
     /// Prints a completion script for a shell.
     #[command(after_help = "\
 Examples:
@@ -101,10 +108,25 @@ Examples:
     Man,
 }
 
+/// What only PostgreSQL needs.
+#[cfg(feature = "postgres")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum Pg {
+    /// Prints the SQL that an operator runs once in a database, as the owner of what it creates.
+    ///
+    /// It creates the schema `zlock` and the role `zlock_user`, whose members may call the schema's functions, and nothing
+    /// else. Running it again changes nothing.
+    #[command(after_help = "\
+Examples:
+  zlock pg schema | psql -v ON_ERROR_STOP=1 -1 shop
+  psql -c 'GRANT zlock_user TO shop' shop")]
+    Schema,
+}
+
 /// The store to use.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
-    /// The store: zk://HOST:2181,HOST/CHROOT or etcd://HOST:2379,HOST/PREFIX.
+    /// The store: zk://HOST:2181,HOST/CHROOT, etcd://HOST:2379,HOST/PREFIX or postgres://USER@HOST:5432,HOST/DATABASE.
     ///
     /// For zk+srv://DOMAIN/CHROOT and etcd+srv://DOMAIN/PREFIX, the servers come from the domain's SRV records.
     ///
@@ -127,7 +149,8 @@ pub(crate) struct Store {
 Environment variables set for the command:
   ZLOCK_TOKEN  The fencing token, greater than the token of every earlier holder
   ZLOCK_PATH   The path of the lock
-  ZLOCK_NODE   The znode or key on the server, which exists as long as the lock is held
+  ZLOCK_NODE   The znode or key on the server, which exists as long as the lock is held;
+               on PostgreSQL, what zlock.fence takes
   ZLOCK_TICK   With --tick, the time for which the command runs, in UTC
   ZLOCK_ATTEMPT  With --tick or --once, the number of the attempt
 
@@ -211,7 +234,8 @@ pub(crate) struct Candidacy {
 Environment variables set for the command:
   ZLOCK_TOKEN  The number of the term, greater than those of all terms before
   ZLOCK_PATH   The path of the election
-  ZLOCK_NODE   The znode or key on the server, which exists as long as the term lasts
+  ZLOCK_NODE   The znode or key on the server, which exists as long as the term lasts;
+               on PostgreSQL, what zlock.fence takes
 
 Examples:
   zlock lead --value 10.0.0.7:80 app/leader -- /usr/local/bin/server

@@ -1,7 +1,7 @@
 //! The `zlock` command.
 
-#[cfg(not(any(feature = "mem", feature = "zk", feature = "etcd")))]
-compile_error!("a store is needed: enable the feature zk, etcd or mem");
+#[cfg(not(any(feature = "mem", feature = "zk", feature = "etcd", feature = "postgres")))]
+compile_error!("a store is needed: enable the feature zk, etcd, postgres or mem");
 
 mod args;
 mod bench;
@@ -29,6 +29,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 
+#[cfg(feature = "postgres")]
+use crate::args::Pg;
 use crate::args::{Cli, Command};
 use crate::exit::{Failure, say};
 
@@ -56,6 +58,8 @@ fn main() -> ExitCode {
             Ok(page) => print(&page),
             Err(error) => Err(Failure::failed(format!("cannot write the page: {error}"))),
         },
+        #[cfg(feature = "postgres")]
+        Command::Pg { command: Pg::Schema } => print(zlock::postgres::schema_sql().as_bytes()),
         Command::Ls(args) => wait_for(ls::ls(args)),
         Command::Who(args) => wait_for(who::who(args)),
         Command::Revoke(args) => wait_for(revoke::revoke(args)),

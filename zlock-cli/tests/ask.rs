@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
-use zlock_testkit::{etcd_or_skip, etcdctl, limit, zookeeper_or_skip};
+use zlock_testkit::{etcd_or_skip, etcdctl, limit, postgres_or_skip, zookeeper_or_skip};
 use zookeeper_client::{Acls, AuthId, CreateMode, Permission};
 
 use crate::support::{folder, number_in, outcome, pid_of, send, zlock};
@@ -216,25 +216,26 @@ async fn kinds(url: &str) {
     }
 }
 
+/// Makes each function a test of a module that has a function `url`.
+macro_rules! cases {
+    ($($case:ident),*) => {$(
+        #[tokio::test]
+        async fn $case() {
+            limit(async {
+                if let Some(url) = url().await {
+                    super::$case(&url).await;
+                }
+            })
+            .await;
+        }
+    )*};
+}
+
 mod zookeeper {
     use super::*;
 
     async fn url() -> Option<String> {
         Some(format!("zk://{}/{}", zookeeper_or_skip().await?.addr(), unique_name()))
-    }
-
-    macro_rules! cases {
-        ($($case:ident),*) => {$(
-            #[tokio::test]
-            async fn $case() {
-                limit(async {
-                    if let Some(url) = url().await {
-                        super::$case(&url).await;
-                    }
-                })
-                .await;
-            }
-        )*};
     }
 
     cases!(
@@ -394,20 +395,6 @@ mod etcd {
         Some(format!("etcd://{}/{}", etcd_or_skip().await?.addr(), unique_name()))
     }
 
-    macro_rules! cases {
-        ($($case:ident),*) => {$(
-            #[tokio::test]
-            async fn $case() {
-                limit(async {
-                    if let Some(url) = url().await {
-                        super::$case(&url).await;
-                    }
-                })
-                .await;
-            }
-        )*};
-    }
-
     cases!(
         held_and_waited_for,
         forced,
@@ -448,6 +435,77 @@ mod etcd {
             let (code, _) = json(&url, &["revoke", "--force", "--token", &token, "foreign/lock"]).await;
             assert_eq!(code, 0);
             assert!(waiter.wait().await.unwrap().success());
+        })
+        .await;
+    }
+}
+
+mod postgres {
+    use super::*;
+
+    async fn url() -> Option<String> {
+        support::postgres_url(&unique_name()).await
+    }
+
+    cases!(
+        held_and_waited_for,
+        forced,
+        watched,
+        kinds,
+        a_secret_is_in_no_node,
+        a_name_cannot_change_what_is_shown
+    );
+
+    /// Locks at two levels, some of them with waiters, and beside them those of a session that is over, which nobody has
+    /// cleaned up yet.
+    #[tokio::test]
+    async fn many_locks_are_all_listed() {
+        limit(async {
+            let Some(server) = postgres_or_skip().await else { return };
+            let name = unique_name();
+            let url = support::postgres_url(&name).await.unwrap();
+            let sql = format!(
+                "INSERT INTO zlock.session SELECT n, zlock.v1_timeline(), 0, '600 s', clock_timestamp(), NULL, n = 9003
+                 FROM generate_series(9001, 9003) n ON CONFLICT DO NOTHING;
+                 INSERT INTO zlock.node (hash, seq, label, id, session, path, data, created)
+                 SELECT hashtextextended(path, 0), nextval('zlock.number'), 'lock', gen_random_uuid(), session, path, '',
+                     clock_timestamp()
+                 FROM (SELECT format('/{name}/%s/%s', g, l) AS path, session
+                     FROM generate_series(0, 19) g, generate_series(0, 29) l, generate_series(9001, 9002) session
+                     WHERE session = 9001 OR l < 10
+                     UNION ALL SELECT format('/{name}/dead/%s', l), 9003 FROM generate_series(1, 5) l
+                     UNION ALL SELECT '/{name}x/1', 9001) made;"
+            );
+            server.sql(&sql).await;
+            all_are_listed(&url).await;
+            let left = server.sql(&format!("SELECT count(*) FROM zlock.locks('/{name}/dead')")).await;
+            assert_eq!(left, "0\n", "the look has ended the dead session");
+            let (_, locks) = json(&url, &["ls", "7"]).await;
+            assert_eq!(locks["locks"].as_array().unwrap().len(), 30, "{locks}");
+            let (_, one) = json(&url, &["ls", "7/3"]).await;
+            assert_eq!(one["locks"].as_array().unwrap().len(), 1, "{one}");
+            server.sql(&format!("DELETE FROM zlock.node WHERE starts_with(path, '/{name}')")).await;
+        })
+        .await;
+    }
+
+    /// A script's own transaction depends on the lock.
+    #[tokio::test]
+    async fn a_script_has_what_the_fence_takes() {
+        limit(async {
+            let Some(server) = postgres_or_skip().await else { return };
+            let Some(url) = url().await else { return };
+            let (folder, script) = (folder(), "echo $ZLOCK_NODE > $FILE; exec sleep 1000");
+            let file = folder.path().join("node");
+            let mut run = zlock(&["run", "--url", &url, "--shell", "ask/fence", "--", script]);
+            let holder = run.env("FILE", &file).stderr(Stdio::null()).spawn().unwrap();
+            let node = support::written(&file).await;
+            let fence = format!("SELECT zlock.fence('{}')", node.trim());
+            server.sql(&fence).await;
+            send(pid_of(&holder), rustix::process::Signal::TERM);
+            assert_eq!(support::exit_code(holder).await, 143);
+            let error = server.try_sql(&fence).await.unwrap_err();
+            assert!(error.contains("the lock is not held any more"), "{error}");
         })
         .await;
     }

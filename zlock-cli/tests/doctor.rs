@@ -9,7 +9,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
-use zlock_testkit::{Ensemble, Etcd, Port, ZooKeeper, etcdctl, have_etcd, have_zookeeper, limit, zk_op};
+use zlock_testkit::{
+    Ensemble, Etcd, PgBouncer, Port, PostgresServer, ZooKeeper, etcdctl, have_etcd, have_pgbouncer,
+    have_postgres, have_zookeeper, limit, zk_op,
+};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{outcome, zlock};
@@ -242,15 +245,118 @@ async fn etcd() {
     .await;
 }
 
+/// A database as an operator sets it up.
+async fn set_up(server: &PostgresServer) {
+    let sql = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;"];
+    server.sql(&sql.concat()).await;
+}
+
+#[tokio::test]
+async fn postgres() {
+    limit(async {
+        if !have_postgres() {
+            return;
+        }
+        let server = PostgresServer::start().await;
+        let url = server.url();
+        // Without the schema, there is no session, but the server is examined.
+        let (code, findings) = doctor(&url, &[]).await;
+        let bad_ones = bad(&findings);
+        assert_eq!((code, bad_ones.len()), (1, 2), "{findings:?}");
+        assert!(bad_ones[0].starts_with("reachable: ") && bad_ones[1].starts_with("schema: "), "{bad_ones:?}");
+        let (_, text, _) = outcome(&mut zlock(&["doctor", "--url", &url])).await;
+        assert!(text.contains("run the SQL that `zlock pg schema` prints"), "{text}");
+
+        let (code, sql, _) = outcome(&mut zlock(&["pg", "schema"])).await;
+        assert_eq!(code, 0);
+        server.sql(&[&sql, "GRANT zlock_user TO zlock;"].concat()).await;
+        let (code, findings) = doctor(&url, &["app"]).await;
+        assert_eq!((code, bad(&findings)), (0, Vec::new()));
+        let number = server.version();
+        let server_is = message(&findings, "server");
+        assert!(server_is.starts_with(&format!("{}: PostgreSQL ", server.addr())), "{server_is} {number}");
+        assert!(server_is.ends_with(", primary"), "{server_is}");
+        assert_eq!(message(&findings, "isolation"), "read committed");
+        assert_eq!(message(&findings, "session timeout"), "10s, as requested");
+        assert_eq!(message(&findings, "connections"), "each has a server process of its own");
+
+        server.sql("ALTER ROLE zlock SET synchronous_commit = off; ALTER ROLE zlock SET idle_session_timeout = '50s'").await;
+        server.set("fsync", "off").await;
+        let (code, findings) = doctor(&format!("{url}?replication=sync&session_timeout=5"), &[]).await;
+        let bad_ones = bad(&findings);
+        assert_eq!((code, bad_ones.len()), (1, 3), "{bad_ones:?}");
+        for (n, part) in ["durability: fsync is off", "replication: the URL says", "ended after 50s"].iter().enumerate() {
+            assert!(bad_ones[n].contains(part), "{part}: {bad_ones:?}");
+        }
+        let own = "synchronous_commit is off, but zlock's own commits are confirmed as with on";
+        assert!(findings.iter().any(|finding| finding["message"] == own), "{findings:?}");
+        assert_eq!(message(&findings, "session timeout"), "5s, as requested");
+
+        server.sql("ALTER ROLE zlock SET default_transaction_isolation = 'repeatable read'").await;
+        let (code, findings) = doctor(&url, &[]).await;
+        assert_eq!(code, 1);
+        assert!(message(&findings, "reachable").contains("zlock needs read committed"), "{findings:?}");
+        let isolation = findings.iter().find(|finding| finding["check"] == "isolation").unwrap();
+        let remedy = "ALTER ROLE zlock SET default_transaction_isolation = 'read committed'";
+        assert_eq!(isolation["remedy"], remedy, "{findings:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replica_alone_is_no_store() {
+    limit(async {
+        if !have_postgres() {
+            return;
+        }
+        let primary = PostgresServer::start().await;
+        set_up(&primary).await;
+        let replica = primary.replica().await;
+        let (code, findings) = doctor(&format!("{}?connect_timeout=1s", replica.url()), &[]).await;
+        let bad_ones = bad(&findings);
+        assert_eq!((code, bad_ones.len()), (1, 2), "{findings:?}");
+        assert!(bad_ones[0].starts_with("reachable: "), "{bad_ones:?}");
+        assert_eq!(bad_ones[1], "primary: no server of the URL accepts writes");
+        assert!(message(&findings, "server").ends_with(", replica"), "{findings:?}");
+        let both = format!("postgres://zlock@{},{}/zlock", replica.addr(), primary.addr());
+        let (code, findings) = doctor(&both, &[]).await;
+        assert_eq!((code, bad(&findings)), (0, Vec::new()));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pooler_in_transaction_mode_is_named() {
+    limit(async {
+        if !have_pgbouncer() {
+            return;
+        }
+        let server = PostgresServer::start().await;
+        set_up(&server).await;
+        let pooler = PgBouncer::start(&server).await;
+        let (code, findings) = doctor(&format!("{}?connect_timeout=2s", pooler.url()), &[]).await;
+        let all = bad(&findings);
+        assert!(
+            code == 1 && all.iter().any(|one| one.starts_with("connections: a pooler lends")),
+            "{findings:?}"
+        );
+        let (code, findings) = doctor(&format!("{}?pooler=true&listen=off", pooler.url()), &[]).await;
+        assert_eq!((code, bad(&findings)), (0, Vec::new()));
+        assert_eq!(message(&findings, "connections"), "a pooler in transaction mode, as the URL says");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_server_that_is_not_there_is_a_finding() {
     limit(async {
-        for scheme in ["zk", "etcd"] {
+        for scheme in ["zk", "etcd", "postgres"] {
             let port = Port::reserve();
             let url = format!("{scheme}://{}?connect_timeout=300ms", port.addr());
             let (code, findings) = doctor(&url, &[]).await;
             assert_eq!((code, findings.len()), (1, 1));
-            assert!(message(&findings, "reachable").contains("connection refused"), "{findings:?}");
+            let why = message(&findings, "reachable").to_lowercase();
+            assert!(why.contains("connection refused"), "{findings:?}");
         }
         // As text, with the remedy, and without colours in a pipe.
         let (code, stdout, _) =

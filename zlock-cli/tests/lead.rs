@@ -142,6 +142,15 @@ async fn on_etcd_a_candidate_leads_again_after_each_loss() {
     .await;
 }
 
+#[tokio::test]
+async fn on_postgres_a_candidate_leads_again_after_each_loss() {
+    limit(async {
+        let Some(url) = support::postgres_url("lead").await else { return };
+        lead_again_after_each_loss(&format!("{url}&session_timeout=4s")).await;
+    })
+    .await;
+}
+
 /// The command ends by itself: so does zlock, with its code, and the term is over.
 #[tokio::test]
 async fn the_end_of_the_command_is_the_end() {
@@ -188,6 +197,15 @@ async fn on_etcd_values_are_written_read_and_watched() {
     limit(async {
         let Some(server) = etcd_or_skip().await else { return };
         values(&format!("etcd://{}/values", server.connect_string())).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn on_postgres_values_are_written_read_and_watched() {
+    limit(async {
+        let Some(url) = support::postgres_url("values").await else { return };
+        values(&url).await;
     })
     .await;
 }

@@ -445,3 +445,6 @@ on_each_store! {
     a_front_that_is_stopped_loses_nothing,
     too_short_a_session_is_refused,
 }
+
+// What differs between stores. The others are about the two processes of zlock.
+on_store! { postgres, postgres: link_cut, server_frozen, }

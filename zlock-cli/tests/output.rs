@@ -96,3 +96,13 @@ async fn etcd() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn postgres() {
+    limit(async {
+        if let Some(url) = support::postgres_url("output").await {
+            every_subcommand_that_asks(&url).await;
+        }
+    })
+    .await;
+}

@@ -85,6 +85,16 @@ async fn recorded_on_etcd() {
 }
 
 #[tokio::test]
+async fn recorded_on_postgres() {
+    limit(async {
+        if let Some(url) = support::postgres_url("record").await {
+            recorded(&url).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_recording_of_nothing_ends_in_time_and_goes_to_standard_output() {
     limit(async {
         let (code, page, _) =

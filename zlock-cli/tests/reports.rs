@@ -94,3 +94,5 @@ async fn a_release_without_an_answer_is_reported(site: &Site) {
 on_each_store! {
     a_release_without_an_answer_is_reported,
 }
+
+on_store! { postgres, postgres: a_release_without_an_answer_is_reported, }

@@ -19,7 +19,7 @@ use crate::operations::operation::Operation;
 use crate::operations::read::{Children, ChildrenUpTo, Data};
 use crate::operations::relabel::Relabel;
 use crate::operations::watch::{WatchData, WatchNode, WatchQueue};
-use crate::operations::write::{Replace, SetData, check_size};
+use crate::operations::write::{Replace, SetData};
 use crate::session::manager::{self, Manager};
 use crate::session::shared::Shared;
 
@@ -140,7 +140,7 @@ impl CoordinationBackend for PostgresBackend {
 
     async fn set_data(&self, parent: &LockPath, node: &Node, data: &[u8]) -> Result<()> {
         let mut operation = self.operation("set_data", parent);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         repeat(&mut operation, &mut SetData { node, data }).await
     }
 
@@ -152,7 +152,7 @@ impl CoordinationBackend for PostgresBackend {
         data: &[u8],
     ) -> Result<Replaced> {
         let mut operation = self.operation("replace_data", parent);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         repeat(&mut operation, &mut Replace { node, writes, data }).await
     }
 

@@ -105,7 +105,12 @@ fn is_missing(code: &str) -> bool {
 }
 
 fn explain(source: postgres::Error, error: Error) -> Error {
-    let Some(found) = source.as_db_error() else { return error.with_source(source) };
+    let Some(found) = source.as_db_error() else {
+        // The library's text is only about the attempt: "error connecting to server".
+        let cause = std::error::Error::source(&source).map(|cause| format!(": {cause}"));
+        let message = format!("{source}{}", cause.unwrap_or_default());
+        return error.with_message(message).with_source(source);
+    };
     let mut message = found.message().to_owned();
     if is_missing(found.code().code()) {
         message.push_str(

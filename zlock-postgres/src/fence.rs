@@ -31,8 +31,14 @@ use zlock_core::{Error, ErrorKind, NodeName, Result};
 /// transaction.commit().await
 /// # }
 /// ```
-/// With sqlx, diesel and others, [`SQL`](Self::SQL) has one parameter, which is a text: [`node`](Self::node). For example,
-/// `sqlx::query(Fence::SQL).bind(fence.node()).execute(&mut *transaction)`.
+/// With other libraries, [`SQL`](Self::SQL) has one parameter, which is a text: [`node`](Self::node). With sqlx:
+/// ```text
+/// sqlx::query(Fence::SQL).bind(fence.node()).execute(&mut *transaction).await?;
+/// ```
+/// With diesel:
+/// ```text
+/// diesel::sql_query(Fence::SQL).bind::<diesel::sql_types::Text, _>(fence.node()).execute(connection)?;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
     node: String,
@@ -45,7 +51,8 @@ impl Fence {
     /// The SQLSTATE of the error for a lock that is lost.
     pub const LOST: &'static str = "ZL003";
 
-    /// Creates the fence of a lock from the name of its node.
+    /// Creates the fence of a lock from the name of its node. A guard has `postgres_fence` for that, a method of the facade's trait
+    /// `zlock::postgres::PostgresFence`, which also refuses a node that several holders of a client share.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the node is of another store.

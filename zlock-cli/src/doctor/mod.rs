@@ -3,7 +3,9 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod finding;
-#[cfg(any(feature = "zk", feature = "etcd"))]
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
 mod version;
 #[cfg(feature = "zk")]
 mod zk;
@@ -44,8 +46,13 @@ pub(crate) async fn doctor(args: Below) -> Result<ExitCode, Failure> {
     let mut findings = Vec::new();
     match target.connect().await {
         // A file that cannot be read, for example. No server was contacted.
-        Err(error) if error.kind() == ErrorKind::InvalidArgument => return Err(error.into()),
-        Err(error) => findings.push(unreachable(&error)),
+        Err(error) if error.kind() == ErrorKind::InvalidArgument && !target.checks_more() => {
+            return Err(error.into());
+        }
+        Err(error) => {
+            findings.push(unreachable(&error));
+            examine_without_session(&target, &mut findings).await;
+        }
         Ok(store) => {
             findings.push(Finding::good("reachable", "a session was established"));
             examine(&store, &url, args.prefix.as_ref(), &probe, &mut findings).await?;
@@ -65,6 +72,8 @@ fn unreachable(error: &Error) -> Finding {
     let message = error.to_string();
     let remedy = match error.kind() {
         ErrorKind::NotAuthorized => "check ZLOCK_USER, its password, and ZLOCK_AUTH",
+        // Of PostgreSQL alone.
+        ErrorKind::InvalidArgument => "the server can be reached: the findings below say more",
         // It is not the network.
         _ if message.contains("accepts connections") => {
             "check the servers: they may be frozen, overloaded, or at a limit of connections"
@@ -90,6 +99,11 @@ async fn examine(
         Target::Zk(options) => zk::examine(options, prefix, findings).await,
         #[cfg(feature = "etcd")]
         Target::Etcd(options) => etcd::examine(options, prefix, findings).await,
+        #[cfg(feature = "postgres")]
+        Target::Postgres(options) => {
+            let _ = prefix;
+            postgres::examine(options, findings).await
+        }
         #[cfg(feature = "mem")]
         Target::Mem(_) => {
             let _ = prefix;
@@ -97,11 +111,7 @@ async fn examine(
         }
     };
     if let Err(failure) = examined {
-        findings.push(Finding::bad(
-            "server",
-            failure.message,
-            "locks work if the checks above pass; check that this client may read the server's status",
-        ));
+        findings.push(unreadable(failure));
     }
     if !matches!(client.close().await, Ok(Close::Ended)) {
         findings.push(Finding::bad(
@@ -113,13 +123,34 @@ async fn examine(
     Ok(())
 }
 
+/// Examines a server that may have refused a session: a database without the schema, for example.
+async fn examine_without_session(target: &Target, findings: &mut Vec<Finding>) {
+    #[cfg(feature = "postgres")]
+    if let Target::Postgres(options) = target
+        && let Err(failure) = postgres::examine(options, findings).await
+    {
+        findings.push(unreadable(failure));
+    }
+    let _ = (target, findings);
+}
+
+fn unreadable(failure: Failure) -> Finding {
+    Finding::bad(
+        "server",
+        failure.message,
+        "locks work if the checks above pass; check that this client may read the server's status",
+    )
+}
+
 /// Compares the granted session timeout with the requested one.
 fn session(store: &Store, url: &str) -> Finding {
     let asked = url
         .split(['?', '&'])
         .find_map(|part| part.strip_prefix("session_timeout=").or_else(|| part.strip_prefix("ttl=")));
     let (asked, granted) = (asked.unwrap_or("10s"), store.terms.timeout);
-    if crate::args::duration(asked) == Ok(granted) {
+    // Without a unit, a time of PostgreSQL is in seconds.
+    let in_seconds = format!("{asked}s");
+    if [asked, &in_seconds].iter().any(|asked| crate::args::duration(asked) == Ok(granted)) {
         return Finding::good("session timeout", format!("{granted:?}, as requested"));
     }
     Finding::bad(

@@ -1,9 +1,21 @@
 //! Server versions that locks should not depend on; see "Which servers to trust" in the guide.
 
 /// A version's numbers.
+#[cfg(any(feature = "zk", feature = "etcd", test))]
 type Version = (u32, u32, u32);
 
+/// The first version of PostgreSQL that has what the schema uses, as the server has it in numbers.
+#[cfg(feature = "postgres")]
+const POSTGRES: u32 = 110_000;
+
+/// Returns advice about this version of PostgreSQL, if zlock cannot use it.
+#[cfg(feature = "postgres")]
+pub(super) fn postgres(version: u32) -> Option<&'static str> {
+    (version < POSTGRES).then_some("zlock needs PostgreSQL 11 or later")
+}
+
 /// Parses a version such as `3.8.0` at the beginning of a text, and ignores the rest.
+#[cfg(any(feature = "zk", feature = "etcd", test))]
 pub(super) fn parse(text: &str) -> Option<Version> {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
@@ -47,6 +59,10 @@ mod tests {
         assert_eq!(parse("3.8.0-1+deb12u1"), Some((3, 8, 0)));
         assert_eq!(parse("3.5"), None);
         assert_eq!(parse(""), None);
+        #[cfg(feature = "postgres")]
+        for (version, is_good) in [(150_018, true), (110_000, true), (100_023, false), (90_624, false)] {
+            assert_eq!(postgres(version).is_none(), is_good, "{version}");
+        }
         #[cfg(feature = "zk")]
         for (version, is_good) in
             [((3, 8, 0), false), ((3, 9, 3), false), ((3, 9, 4), true), ((3, 5, 9), false)]

@@ -5,20 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, Error, GetOptions, KeyValue, StatusResponse};
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zlock::LockPath;
-use zlock::backend::{CoordinationBackend, Queue};
+use zlock::backend::CoordinationBackend;
 use zlock::etcd::EtcdOptions;
 
+use super::lookup::Lookups;
 use super::{Count, Row};
 use crate::exit::Failure;
 
 /// The number of keys in a response.
 const PAGE: i64 = 1000;
-
-/// The number of locks whose queues are requested at the same time.
-const IN_FLIGHT: usize = 256;
 
 /// The time limit for a server's response.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,49 +55,21 @@ pub(super) async fn each_lock(
     options: &EtcdOptions,
     backend: &Arc<dyn CoordinationBackend>,
     prefix: Option<&LockPath>,
-    mut row: impl FnMut(Row) -> Result<(), Failure>,
+    row: impl FnMut(Row) -> Result<(), Failure>,
 ) -> Result<Count, Failure> {
     let mut client = connect(options).await?;
     let mut walk = Walk::<usize>::new(&mut client, options.prefix(), prefix);
-    let mut found = VecDeque::new();
+    let mut lookups = Lookups::new(backend, row);
     let mut count =
         |places: &mut usize, name: &str, key: &KeyValue| *places += usize::from(is_place(name, key));
     while let Some((path, places)) = walk.next(&mut count).await? {
         let Some(path) = LockPath::new(path).ok().filter(|_| places > 0) else { continue };
-        found.push_back(Found::new(path, places, backend));
-        if found.len() == IN_FLIGHT
-            && let Some(first) = found.pop_front()
-        {
-            first.show(&mut row).await?;
-        }
+        // The labels of several nodes are in their values.
+        lookups.add(path, places > 1).await?;
     }
-    for found in found {
-        found.show(&mut row).await?;
-    }
+    lookups.finish().await?;
     // A range that contains a key that may not be read is refused as a whole.
     Ok(Count::default())
-}
-
-/// A lock that was found, and the request for its queue.
-struct Found {
-    path: LockPath,
-    /// `None` for a lock with a single node, which holds it. The labels of several nodes are in their values.
-    queue: Option<JoinHandle<zlock::Result<Queue>>>,
-}
-
-impl Found {
-    fn new(path: LockPath, places: usize, backend: &Arc<dyn CoordinationBackend>) -> Self {
-        let (backend, of) = (backend.clone(), path.clone());
-        let queue = (places > 1).then(|| tokio::spawn(async move { backend.children(&of).await }));
-        Found { path, queue }
-    }
-
-    async fn show(self, row: &mut impl FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
-        let Some(queue) = self.queue else { return row(Row { path: self.path, holders: 1, waiters: 0 }) };
-        let queue = queue.await.map_err(|error| Failure::failed(error.to_string()))??;
-        // It may have been released meanwhile.
-        if queue.is_empty() { Ok(()) } else { row(Row::of(self.path, &queue)) }
-    }
 }
 
 /// Reads all keys below a path, page by page, and collects a `T` for each path that has keys. Keeps in memory one page, and

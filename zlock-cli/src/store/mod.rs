@@ -2,6 +2,10 @@
 
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+mod lookup;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "zk")]
 pub(crate) mod zk;
 
@@ -23,6 +27,8 @@ pub(crate) enum Target {
     Zk(Box<zlock::zk::ZkOptions>),
     #[cfg(feature = "etcd")]
     Etcd(Box<zlock::etcd::EtcdOptions>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<zlock::postgres::PostgresOptions>),
     /// The store's name, if it has one.
     #[cfg(feature = "mem")]
     Mem(Option<String>),
@@ -39,13 +45,11 @@ impl Target {
 
     /// Parses a URL. Credentials and TLS settings come from the environment.
     pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
+        if ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return postgres(url);
+        }
         let url = ConnectUrl::parse(url)?;
-        let without = |feature: &str| {
-            Err(Failure::failed(format!(
-                "{}://: this zlock was built without {feature}: install it with --features {feature}",
-                url.scheme()
-            )))
-        };
+        let without = |feature: &str| Err(built_without(url.scheme(), feature));
         let environment = Environment::of_process()?;
         let store = url.scheme().trim_end_matches("+srv");
         match url.scheme() {
@@ -71,7 +75,7 @@ impl Target {
                 Ok(target)
             }
             "file" => Err(url.refuse("only zlock run locks files").into()),
-            _ => Err(url.refuse("unknown scheme: expected zk or etcd").into()),
+            _ => Err(url.refuse("unknown scheme: expected zk, etcd or postgres").into()),
         }
     }
 
@@ -80,7 +84,7 @@ impl Target {
         match self {
             #[cfg(feature = "mem")]
             Target::Mem(None) => Err(Failure::failed(
-                "mem:// locks nothing outside this process: use zk:// or etcd://, or mem://NAME to try the command",
+                "mem:// locks nothing outside this process: use zk://, etcd:// or postgres://, or mem://NAME to try the command",
             )),
             _ => Ok(()),
         }
@@ -91,8 +95,18 @@ impl Target {
         match self {
             #[cfg(feature = "mem")]
             Target::Mem(_) => false,
-            #[cfg(any(feature = "zk", feature = "etcd"))]
+            #[cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
             _ => true,
+        }
+    }
+
+    /// Returns `true` if a server may refuse a session because of the client's options.
+    pub(crate) fn checks_more(&self) -> bool {
+        match self {
+            #[cfg(feature = "postgres")]
+            Target::Postgres(_) => true,
+            #[cfg(any(feature = "zk", feature = "etcd", feature = "mem"))]
+            _ => false,
         }
     }
 
@@ -108,6 +122,11 @@ impl Target {
             Target::Etcd(options) => {
                 let limit = options.connect_timeout().min(limit);
                 Target::Etcd(Box::new(options.with_connect_timeout(limit)))
+            }
+            #[cfg(feature = "postgres")]
+            Target::Postgres(options) => {
+                let limit = options.connect_timeout().min(limit);
+                Target::Postgres(Box::new(options.with_connect_timeout(limit)))
             }
             #[cfg(feature = "mem")]
             Target::Mem(name) => {
@@ -136,6 +155,12 @@ impl Target {
                 let terms = backend.session_terms().ok_or_else(gone)?;
                 Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
             }
+            #[cfg(feature = "postgres")]
+            Target::Postgres(options) => {
+                let backend = zlock::postgres::PostgresBackend::connect((**options).clone()).await?;
+                let terms = backend.session_terms().ok_or_else(gone)?;
+                Ok(Store { backend: Arc::new(backend), terms, target: self.clone() })
+            }
             #[cfg(feature = "mem")]
             Target::Mem(name) => {
                 use zlock::mem::{MemOptions, MemServer};
@@ -150,6 +175,26 @@ impl Target {
             }
         }
     }
+}
+
+fn built_without(scheme: &str, feature: &str) -> Failure {
+    Failure::failed(format!(
+        "{scheme}://: this zlock was built without {feature}: install it with --features {feature}"
+    ))
+}
+
+/// Its URLs are those of its own clients.
+#[cfg(feature = "postgres")]
+fn postgres(url: &str) -> Result<Target, Failure> {
+    let environment = Environment::of_process()?;
+    let options = zlock::postgres::PostgresOptions::from_url(url)?.with_environment(&environment)?;
+    Ok(Target::Postgres(Box::new(options)))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_: &str) -> Result<Target, Failure> {
+    // The rest may be a password.
+    Err(built_without("postgres", "postgres"))
 }
 
 #[cfg(feature = "mem")]
@@ -173,7 +218,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    #[cfg(any(feature = "zk", feature = "etcd"))]
+    #[cfg(any(feature = "zk", feature = "etcd", feature = "postgres"))]
     fn of(path: LockPath, queue: &zlock::backend::Queue) -> Self {
         let holders = zlock::backend::holders(queue).count();
         Row { path, holders, waiters: queue.len() - holders }
@@ -241,6 +286,8 @@ impl Store {
             Target::Zk(options) => zk::each_lock(options, prefix, row).await,
             #[cfg(feature = "etcd")]
             Target::Etcd(options) => etcd::each_lock(options, &self.backend, prefix, row).await,
+            #[cfg(feature = "postgres")]
+            Target::Postgres(options) => postgres::each_lock(options, &self.backend, prefix, row).await,
             // No other client shares this process.
             #[cfg(feature = "mem")]
             Target::Mem(_) => {
@@ -254,13 +301,15 @@ impl Store {
         self.backend.session_events()
     }
 
-    /// Returns the full name of a lock's node on the server.
+    /// Returns the full name of a lock's node on the server. On PostgreSQL, that is what `zlock.fence` takes.
     pub(crate) fn node(&self, path: &LockPath, node: &NodeName) -> String {
         match &self.target {
             #[cfg(feature = "zk")]
             Target::Zk(options) => options.node_path(path, node),
             #[cfg(feature = "etcd")]
             Target::Etcd(options) => options.node_key(path, node),
+            #[cfg(feature = "postgres")]
+            Target::Postgres(_) => node.to_string(),
             #[cfg(feature = "mem")]
             Target::Mem(_) => format!("{path}/{node}"),
         }

@@ -19,7 +19,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 use zlock::Client;
-use zlock_testkit::{Daemon, Etcd, FaultProxy, ZooKeeper, have_etcd, have_zookeeper};
+use zlock_testkit::{
+    Daemon, Etcd, FaultProxy, PostgresServer, ZooKeeper, have_etcd, have_postgres, have_zookeeper,
+    postgres_or_skip,
+};
 
 pub const POLL: Duration = Duration::from_millis(5);
 
@@ -205,8 +208,21 @@ impl Site {
         Some(Site { scheme: "etcd", server: daemon, addr, proxy, _owner: Box::new(server) })
     }
 
+    pub async fn postgres() -> Option<Self> {
+        if !have_postgres() {
+            return None;
+        }
+        let server = PostgresServer::start().await;
+        server.sql(&zlock::postgres::schema_sql()).await;
+        server.sql("GRANT zlock_user TO zlock").await;
+        let (addr, daemon) = (server.addr(), (*server).clone());
+        let proxy = FaultProxy::start(addr).await;
+        Some(Site { scheme: "postgres", server: daemon, addr, proxy, _owner: Box::new(server) })
+    }
+
     pub fn url(&self, addr: SocketAddr, session: Duration) -> String {
-        format!("{}://{addr}?session_timeout={}s", self.scheme, session.as_secs())
+        let (user, database) = if self.scheme == "postgres" { ("zlock@", "/zlock") } else { ("", "") };
+        format!("{}://{user}{addr}{database}?session_timeout={}s", self.scheme, session.as_secs())
     }
 
     /// A client that has nothing to do with the link.
@@ -215,35 +231,39 @@ impl Site {
     }
 }
 
+/// Returns the URL of the server that all tests of a program share, for a user who may call the schema's functions and nothing
+/// else.
+pub async fn postgres_url(name: &str) -> Option<String> {
+    let server = postgres_or_skip().await?;
+    // Running it again changes nothing, but two at a time would be in each other's way.
+    let sql = ["SELECT pg_advisory_lock(1);\n", &zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;"];
+    server.sql(&sql.concat()).await;
+    Some(format!("{}?prefix=/{name}", server.url()))
+}
+
+/// Makes each function a test on one store: `on_store! { module, site: case, .. }`.
+macro_rules! on_store {
+    ($module:ident, $site:ident: $($case:ident,)*) => {
+        mod $module {
+            use super::*;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                zlock_testkit::limit_to(support::LIMIT, async {
+                    if let Some(site) = support::Site::$site().await {
+                        super::$case(&site).await;
+                    }
+                })
+                .await;
+            })*
+        }
+    };
+}
+
 /// Makes each function a test on ZooKeeper and one on etcd.
 macro_rules! on_each_store {
     ($($case:ident,)*) => {
-        mod zookeeper {
-            use super::*;
-
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                zlock_testkit::limit_to(support::LIMIT, async {
-                    if let Some(site) = support::Site::zk().await {
-                        super::$case(&site).await;
-                    }
-                })
-                .await;
-            })*
-        }
-
-        mod etcd {
-            use super::*;
-
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                zlock_testkit::limit_to(support::LIMIT, async {
-                    if let Some(site) = support::Site::etcd().await {
-                        super::$case(&site).await;
-                    }
-                })
-                .await;
-            })*
-        }
+        on_store! { zookeeper, zk: $($case,)* }
+        on_store! { etcd, etcd: $($case,)* }
     };
 }

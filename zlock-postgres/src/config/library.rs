@@ -1,7 +1,7 @@
 //! The options as the client library takes them.
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host as Server, SslMode, TargetSessionAttrs};
 use zlock_core::Host;
 
 use super::{DEFAULT_PORT, PostgresOptions, passfile};
@@ -39,6 +39,45 @@ impl PostgresOptions {
             }
         }
         Ok(config)
+    }
+
+    /// Returns the options for a connection with one of the servers, whatever its role.
+    ///
+    /// # Errors
+    /// Those of [`library_config`](Self::library_config).
+    pub(crate) async fn server_config(&self, server: usize) -> Result<Config, String> {
+        let all = self.library_config().await?;
+        let mut one = Config::new();
+        if let Some(host) = all.get_hosts().get(server) {
+            match host {
+                Server::Tcp(name) => one.host(name),
+                #[cfg(unix)]
+                Server::Unix(folder) => one.host_path(folder),
+            };
+        }
+        if let Some(address) = all.get_hostaddrs().get(server) {
+            one.hostaddr(*address);
+        }
+        if let Some(port) = all.get_ports().get(server).or(all.get_ports().first()) {
+            one.port(*port);
+        }
+        if let Some(user) = all.get_user() {
+            one.user(user);
+        }
+        if let Some(password) = all.get_password() {
+            one.password(password);
+        }
+        if let Some(database) = all.get_dbname() {
+            one.dbname(database);
+        }
+        if let Some(options) = all.get_options() {
+            one.options(options);
+        }
+        if let Some(name) = all.get_application_name() {
+            one.application_name(name);
+        }
+        one.ssl_mode(all.get_ssl_mode()).ssl_negotiation(all.get_ssl_negotiation());
+        Ok(one)
     }
 
     /// Returns what makes the TLS half of a connection, or `None` without TLS. Reads the files with certificates.
@@ -83,6 +122,23 @@ mod tests {
         assert_eq!(one.get_application_name(), Some("zlock"));
         let named = PostgresOptions::from_url("postgres://h?application_name=shop").unwrap();
         assert_eq!(named.library_config().await.unwrap().get_application_name(), Some("shop"));
+    }
+
+    #[tokio::test]
+    async fn one_server_has_what_all_have() {
+        let url = "postgres://me:pw@h1,[::1]:7,h3:8/db?application_name=shop";
+        let options = PostgresOptions::from_url(url).unwrap();
+        for (n, (host, port)) in [("h1", 5432), ("::1", 7), ("h3", 8)].into_iter().enumerate() {
+            let one = options.server_config(n).await.unwrap();
+            let expected = format!("postgres://me:pw@{host}:{port}/db?application_name=shop");
+            let expected = expected.replace("::1:", "[::1]:").parse::<Config>().unwrap();
+            assert_eq!((one.get_hosts(), one.get_ports()), (expected.get_hosts(), expected.get_ports()));
+            assert_eq!((one.get_user(), password(&one), one.get_dbname()), (Some("me"), "pw", Some("db")));
+            assert_eq!(one.get_target_session_attrs(), TargetSessionAttrs::Any);
+            assert_eq!(one.get_ssl_mode(), SslMode::Disable);
+        }
+        let one_port = PostgresOptions::from_url("postgres://?host=h1,h2&port=6").unwrap();
+        assert_eq!(one_port.server_config(1).await.unwrap().get_ports(), [6]);
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 mod library;
 #[cfg_attr(not(test), allow(dead_code, reason = "for the connection"))]
 mod passfile;
+mod read;
 #[cfg(feature = "tls")]
 #[cfg_attr(not(test), allow(dead_code, reason = "for the connection"))]
 pub(crate) mod tls;
@@ -42,6 +43,8 @@ pub struct PostgresOptions {
     pub(crate) replication: Replication,
     pub(crate) pooled: bool,
     pub(crate) listen: bool,
+    /// Where heartbeats and notifications go, if not the same way as operations.
+    pub(crate) listen_at: Option<Box<PostgresOptions>>,
 }
 
 /// How the server's replicas are kept up to date, which decides what a client relies on after a failover.
@@ -84,6 +87,7 @@ impl PostgresOptions {
             replication: Replication::default(),
             pooled: false,
             listen: true,
+            listen_at: None,
         }
     }
 
@@ -170,6 +174,15 @@ impl PostgresOptions {
         self
     }
 
+    /// Sets another way to the same database, for heartbeats and notifications: to the server itself if operations go through a
+    /// pooler. Of these options, only the hosts, the database, the user, TLS and [`with_pooler`](Self::with_pooler) are used.
+    /// Defaults to the same way.
+    #[must_use]
+    pub fn with_listen_at(mut self, options: PostgresOptions) -> Self {
+        self.listen_at = Some(Box::new(options));
+        self
+    }
+
     /// Enables TLS. A server is trusted if its certificate is signed by one of these authorities and is valid for its
     /// name.
     ///
@@ -222,6 +235,9 @@ impl PostgresOptions {
         if environment.ca_file().is_some() {
             self.verify = Verify::Full;
         }
+        if let Some(at) = self.listen_at {
+            self.listen_at = Some(Box::new(at.with_environment(environment)?));
+        }
         self.passfile = self.passfile.or_else(|| environment.passfile().map(PathBuf::from));
         Ok(self)
     }
@@ -248,6 +264,9 @@ impl PostgresOptions {
                 "the session timeout of {ttl:?} is not a number of whole milliseconds between {MIN_TTL:?} and {MAX_TIME:?}"
             ));
         }
+        if let Some(at) = &self.listen_at {
+            at.check().map_err(|why| format!("for notifications: {why}"))?;
+        }
         self.kit.check_timeouts(MAX_TIME)
     }
 }
@@ -269,6 +288,7 @@ impl fmt::Debug for PostgresOptions {
             .field("replication", &self.replication)
             .field("pooled", &self.pooled)
             .field("listen", &self.listen)
+            .field("listen_at", &self.listen_at)
             .finish_non_exhaustive()
     }
 }

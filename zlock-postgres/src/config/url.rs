@@ -14,7 +14,7 @@ use zlock_core::{ConnectUrl, Environment, Error, ErrorKind, Excerpt, Host, LockP
 use super::{DEFAULT_PORT, PostgresOptions, Replication, Verify};
 
 /// Parameters of our own, and those of libpq that are not for the client library.
-const OWN: [&str; 14] = [
+const OWN: [&str; 15] = [
     "session_timeout",
     "connect_timeout",
     "operation_timeout",
@@ -23,6 +23,7 @@ const OWN: [&str; 14] = [
     "replication",
     "pooler",
     "listen",
+    "listen_url",
     "passfile",
     "sslmode",
     "sslrootcert",
@@ -82,6 +83,7 @@ impl PostgresOptions {
     /// | `replication`: `async` or `sync` | [`with_replication`](Self::with_replication) |
     /// | `pooler`: `true` or `false` | [`with_pooler`](Self::with_pooler) |
     /// | `listen`: `on` or `off` | [`with_listen`](Self::with_listen) |
+    /// | `listen_url`: a URL, percent-encoded | [`with_listen_at`](Self::with_listen_at) |
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`], with the problem and its position, and without credentials.
@@ -222,6 +224,14 @@ impl<'a> Parts<'a> {
         options.create_schema = self.choice("create_schema", flag)?.unwrap_or(options.create_schema);
         options.pooled = self.choice("pooler", flag)?.unwrap_or(options.pooled);
         options.listen = self.choice("listen", [("on", true), ("off", false)])?.unwrap_or(options.listen);
+        if let Some(url) = self.decoded("listen_url")? {
+            let refuse = |why: &dyn std::fmt::Display| self.refuse(format!("parameter listen_url: {why}"));
+            let at = PostgresOptions::from_url(&url).map_err(|error| refuse(&error))?;
+            if at.listen_at.is_some() {
+                return Err(refuse(&"it has a listen_url itself"));
+            }
+            options.listen_at = Some(Box::new(at));
+        }
         let replication = [("async", Replication::Async), ("sync", Replication::Sync)];
         options.replication = self.choice("replication", replication)?.unwrap_or_default();
         self.read_tls(options)?;
@@ -331,6 +341,13 @@ mod tests {
         assert_eq!(options.prefix.as_ref().map(LockPath::as_str), Some("/prod/a"));
         assert!(options.create_schema && options.pooled && !options.listen);
         assert_eq!(options.replication, Replication::Sync);
+        assert!(options.listen_at.is_none());
+        let direct =
+            "postgres://h/db?pooler=true&session_timeout=3s&listen_url=postgres%3A%2F%2Fme%40direct%2Fdb";
+        let direct = PostgresOptions::from_url(direct).unwrap();
+        let heart = direct.heart();
+        assert_eq!((heart.kit.hosts, heart.ttl), (vec!["direct:5432".to_owned()], direct.ttl));
+        assert!(direct.pooled && !heart.pooled && heart.listen);
         assert_eq!(options.passfile, Some(PathBuf::from("/run/pass")));
 
         let defaults = PostgresOptions::from_url("postgres://h").unwrap();
@@ -374,6 +391,9 @@ mod tests {
             ("postgres://h?sslrootcert=/ca", "sslrootcert needs sslmode"),
             ("postgres://h?sslmode=prefer&sslcert=/c", "sslcert needs sslmode"),
             ("postgres://h?keepalives=x", "keepalives"),
+            ("postgres://h?listen_url=h", "listen_url: "),
+            ("postgres://h?listen_url=postgres://h?listen_url=postgres://h", "listen_url"),
+            ("postgres://h?listen_url=postgres://me@h", "is written %40"),
         ] {
             let Err(error) = PostgresOptions::from_url(url) else { panic!("{url} is taken") };
             assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{url}");
@@ -438,6 +458,7 @@ mod tests {
             "postgres://h?password=SECRET&password=SECRET",
             "postgres://h?password=SECRET%FF",
             "postgres://h?SECRET",
+            "postgres://h?listen_url=postgres%3A%2F%2Fme%3ASECRET%40h%3Ax",
         ] {
             let error = PostgresOptions::from_url(url).map(|_| ()).unwrap_err();
             let all = format!("{error} {error:?}");

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tokio_postgres::NoTls;
+use tokio_postgres::{Client, Config, NoTls};
+use zlock_core::Result;
+use zlock_core::kit::Failure as _;
 
 use crate::config::PostgresOptions;
 use crate::connection::link::{Link, OnNotification};
@@ -34,6 +36,70 @@ pub(crate) async fn dial(
         Ok(Link::start(client, connection, pooled, runtime, on_notification))
     };
     timeout(limit, dialled).await.unwrap_or(Err(Failure::Silent))
+}
+
+impl PostgresOptions {
+    /// Connects the client library to the server that accepts writes, with the same settings: for statements of your own, such
+    /// as a transaction with a [`Fence`](crate::Fence). The connection runs on the current runtime, and ends with the client.
+    ///
+    /// # Errors
+    /// - `NotAuthorized` if the server refuses the user or the password.
+    /// - `Unavailable` if no server responds within the connect timeout, or a file cannot be read.
+    /// - `InvalidArgument` if there is no such database.
+    ///
+    /// # Cancel safety
+    /// Safe: the connection is closed.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    pub async fn connect_client(&self) -> Result<Client> {
+        self.connect_with(self.library_config().await).await
+    }
+
+    /// Like [`connect_client`](Self::connect_client), with one of [`servers`](Self::servers), whatever its role.
+    ///
+    /// # Errors
+    /// Those of [`connect_client`](Self::connect_client).
+    ///
+    /// # Cancel safety
+    /// Safe: the connection is closed.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with time and I/O enabled.
+    pub async fn connect_client_to(&self, server: usize) -> Result<Client> {
+        self.connect_with(self.server_config(server).await).await
+    }
+
+    async fn connect_with(&self, config: Result<Config, String>) -> Result<Client> {
+        let dialled = async {
+            let config = config.map_err(Failure::NoWay)?;
+            #[cfg(feature = "tls")]
+            if let Some(connector) = self.connector().await.map_err(Failure::NoWay)? {
+                let (client, connection) = config.connect(connector).await.map_err(Failure::Connect)?;
+                return Ok(run(client, connection));
+            }
+            let (client, connection) = config.connect(NoTls).await.map_err(Failure::Connect)?;
+            Ok(run(client, connection))
+        };
+        let connected = timeout(self.kit.connect_timeout, dialled).await.unwrap_or(Err(Failure::Silent));
+        connected.map_err(|failure| {
+            let error = self.kit.connect_error(failure.classify().kind);
+            failure.explain(error)
+        })
+    }
+}
+
+/// Runs a connection until its client is dropped.
+fn run<C>(client: Client, connection: C) -> Client
+where
+    C: Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
+{
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection of the user has ended");
+        }
+    });
+    client
 }
 
 /// Makes sure that the database has the schema that this client needs.

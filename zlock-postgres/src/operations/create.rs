@@ -13,7 +13,6 @@ use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Operation};
-use crate::operations::write::check_size;
 use crate::session::begin::beat;
 use crate::session::shared::session_id;
 
@@ -32,7 +31,7 @@ pub(crate) async fn create(
         let error = operation.budget.error(ErrorKind::Unexpected);
         return Err(error.with_message("a node with this ID exists already"));
     }
-    check_size(&operation, data)?;
+    operation.budget.check_size(data)?;
     repeat(&mut operation, &mut Create { node_id, label, data, lost_in: None }).await
 }
 

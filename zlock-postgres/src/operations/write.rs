@@ -3,24 +3,12 @@
 use std::ops::ControlFlow::Break;
 
 use zlock_core::kit::{Attempt, SessionKey};
-use zlock_core::{ErrorKind, Node, Replaced, Result};
+use zlock_core::{Node, Replaced};
 
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
 use crate::operations::operation::{Attempted, Operation};
-
-/// The maximum size of the data: that of the other stores, so that a lock can move from one to another.
-const MAX_DATA: usize = 1_000_000;
-
-/// Refuses data that is too large, before anything is sent.
-pub(crate) fn check_size(operation: &Operation<'_>, data: &[u8]) -> Result<()> {
-    if data.len() <= MAX_DATA {
-        return Ok(());
-    }
-    let message = format!("{} bytes of node data; the limit is {MAX_DATA}", data.len());
-    Err(operation.budget.error(ErrorKind::InvalidArgument).with_message(message))
-}
 
 /// Writes the data of a node.
 pub(crate) struct SetData<'a> {

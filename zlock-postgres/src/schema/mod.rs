@@ -10,6 +10,7 @@ pub(crate) const OBJECTS: &str = concat!(
     include_str!("queues.sql"),
     include_str!("values.sql"),
     include_str!("fence.sql"),
+    include_str!("locks.sql"),
 );
 
 /// Returns the SQL that an operator runs once in a database, as the owner of what it creates: the schema `zlock`, and the role

@@ -13,8 +13,21 @@ BEGIN
 END $$;
 
 -- The live timeline. The control file shows the old one for a while after a promotion.
-CREATE OR REPLACE FUNCTION zlock.v1_timeline() RETURNS text LANGUAGE sql VOLATILE AS
-    $$ SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) $$;
+CREATE OR REPLACE FUNCTION zlock.v1_timeline() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF (SELECT s.static_term FROM zlock.setting s) THEN
+        RETURN 'static';
+    END IF;
+    RETURN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+END $$;
+
+CREATE OR REPLACE FUNCTION zlock.v1_system() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF (SELECT s.static_term FROM zlock.setting s) THEN
+        RETURN 0;
+    END IF;
+    RETURN (SELECT c.system_identifier FROM pg_control_system() c);
+END $$;
 
 CREATE OR REPLACE FUNCTION zlock.v1_lock_path(p_path text) RETURNS void LANGUAGE sql VOLATILE AS
     $$ SELECT pg_advisory_xact_lock(2053861219, hashtext(p_path)) $$;
@@ -43,7 +56,7 @@ CREATE OR REPLACE FUNCTION zlock.v1_begin(p_session bigint, p_ttl bigint, p_rest
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     live_timeline text := zlock.v1_timeline();
-    live_system bigint := (SELECT c.system_identifier FROM pg_control_system() c);
+    live_system bigint := zlock.v1_system();
     longest interval := (SELECT s.longest_ttl FROM zlock.setting s);
     last zlock.term;
 BEGIN

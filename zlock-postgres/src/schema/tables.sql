@@ -9,7 +9,9 @@ CREATE SEQUENCE IF NOT EXISTS zlock.number AS bigint CACHE 1;
 -- this long.
 CREATE TABLE IF NOT EXISTS zlock.setting (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    longest_ttl interval NOT NULL
+    longest_ttl interval NOT NULL,
+    -- For services whose failovers lose nothing, and that lack the functions that show one.
+    static_term boolean NOT NULL DEFAULT false
 );
 INSERT INTO zlock.setting (longest_ttl) VALUES ('30 s') ON CONFLICT DO NOTHING;
 

@@ -59,7 +59,7 @@ impl Shared {
         Shared {
             sessions: Sessions::new(REFUSED),
             pool: Pool::new(options.clone(), options.connection_time(), runtime.clone()),
-            heart: Heart::new(options.clone(), runtime.clone(), watches.clone()),
+            heart: Heart::new(options.heart(), runtime.clone(), watches.clone()),
             watches,
             seen: Seen::default(),
             observed: Observed::default(),
@@ -76,8 +76,7 @@ impl Shared {
 
     /// Returns the path in the database.
     pub(crate) fn path(&self, path: &LockPath) -> String {
-        let prefix = self.options.prefix.as_ref().map_or("", LockPath::as_str);
-        [prefix, path.as_str()].concat()
+        [self.options.prefix(), path.as_str()].concat()
     }
 
     /// Ends a session for operations.

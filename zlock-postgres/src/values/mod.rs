@@ -13,7 +13,6 @@ use zlock_core::{GuardNode, LockPath, Result, Value, Values, Version, Watch, Wri
 use self::read::{Read, WatchValue};
 use self::write::WriteValue;
 use crate::backend::PostgresBackend;
-use crate::operations::write::check_size;
 
 #[async_trait]
 impl Values for PostgresBackend {
@@ -33,7 +32,7 @@ impl Values for PostgresBackend {
         guard: Option<&GuardNode>,
     ) -> Result<WriteOutcome> {
         let mut operation = self.operation("write_value", path);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         let deletes = guard.and_then(|guard| guard.deletes.as_ref());
         let _hidden = deletes.map(|node| operation.shared.sessions.own().hide(&node.id));
         let mut write = WriteValue::new(operation.shared.clone(), expected, data, guard);

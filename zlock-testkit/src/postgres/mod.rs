@@ -1,5 +1,6 @@
 //! What tests of PostgreSQL share.
 
+mod raw;
 mod store;
 
 use std::time::Duration;
@@ -8,6 +9,7 @@ use tokio_postgres::{Client, Config, NoTls};
 use zlock_core::{LockPath, SessionId};
 use zlock_postgres::{PostgresBackend, PostgresOptions};
 
+pub use self::raw::{RawListed, RawNode, begin_session, create_node, delete_node, sqlstate};
 pub use self::store::PostgresStore;
 pub use crate::backends::{connected, create, path, release, token, watch};
 use crate::{FaultProxy, PostgresServer};

@@ -19,3 +19,7 @@ mod etcd {
     mod requests;
     mod values;
 }
+#[cfg(feature = "postgres")]
+mod postgres {
+    mod requests;
+}

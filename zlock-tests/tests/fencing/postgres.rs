@@ -127,3 +127,37 @@ async fn an_open_fenced_transaction_keeps_the_label_and_not_the_data() {
     })
     .await;
 }
+
+/// In REPEATABLE READ, a transaction that began before the grant passes the fence and reads what was there before the last
+/// holder's write. So the lock is acquired before `BEGIN`.
+#[tokio::test]
+async fn an_old_snapshot_reads_what_an_earlier_holder_has_overwritten() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        let (holder, next) = (backend(server).await, backend(server).await);
+        let (mut early, mut late) = (observer(server).await, observer(server).await);
+        let mut writer = observer(server).await;
+        table(&writer, "snapshot").await;
+        let lock = path("snapshot");
+        let first = create(&holder, &lock, Label::Lock).await.node;
+        let waiting = create(&next, &lock, Label::Lock).await.node;
+        let fence = Fence::new(&waiting.name).unwrap();
+        let begin = async |connection: &mut Connection| {
+            let sql = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
+            connection.batch_execute(sql).await.unwrap();
+        };
+        // Between the create and the grant.
+        begin(&mut early).await;
+        let earlier = Fence::new(&first.name).unwrap();
+        assert_eq!(write(&mut writer, "snapshot", "first", Some(&earlier)).await, Ok(()));
+        holder.delete(&lock, &Target::Node(first)).await.unwrap();
+        begin(&mut late).await;
+        for (connection, expected) in [(&early, &[][..]), (&late, &["first".to_owned()])] {
+            connection.query_typed(fence.sql(), &fence.params()).await.unwrap();
+            assert_eq!(rows(connection, "snapshot").await, expected);
+            connection.batch_execute("COMMIT").await.unwrap();
+        }
+        next.delete(&lock, &Target::Node(waiting)).await.unwrap();
+    })
+    .await;
+}

@@ -14,3 +14,8 @@ mod zk {
 mod etcd {
     mod batches;
 }
+#[cfg(feature = "postgres")]
+mod postgres {
+    mod order;
+    mod wakes;
+}

@@ -25,3 +25,9 @@ mod etcd {
     mod streams;
     mod values;
 }
+#[cfg(feature = "postgres")]
+mod postgres {
+    mod clock;
+    mod failover;
+    mod late;
+}

@@ -10,3 +10,7 @@ mod etcd {
     mod rest;
     mod session;
 }
+#[cfg(feature = "postgres")]
+mod postgres {
+    mod session;
+}

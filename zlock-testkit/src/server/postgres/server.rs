@@ -142,6 +142,19 @@ impl PostgresServer {
         rows.lines().map(|line| row(line).unwrap_or_else(|| panic!("{line}"))).collect()
     }
 
+    /// Returns how many pages the users' statements that contain this text have looked at in memory, with what they call.
+    ///
+    /// # Panics
+    /// Panics if the server does not respond.
+    pub async fn pages(&self, text: &str) -> u64 {
+        let query = format!(
+            "SELECT coalesce(sum(shared_blks_hit), 0) FROM pg_stat_statements s JOIN pg_roles r ON r.oid = userid
+             WHERE rolname <> '{OPERATOR}' AND position('{text}' IN query) > 0;"
+        );
+        let pages = self.psql(OPERATOR, &query).await.unwrap_or_else(|error| panic!("{error}"));
+        pages.trim_end().parse().expect("a number")
+    }
+
     /// Returns the number of flushes of the log so far. A process that is idle reports its flushes after 10 seconds, or when its
     /// connection ends.
     ///

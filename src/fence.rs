@@ -1,0 +1,88 @@
+//! The fence of a guard.
+
+use zlock_core::{Error, ErrorKind, Result};
+use zlock_postgres::Fence;
+use zlock_recipes::LockContext;
+
+/// Makes the [`Fence`] of a held lock: a statement that keeps a transaction of yours from committing once the lock is lost.
+/// All guards have it, since they deref to a [`LockContext`].
+pub trait PostgresFence {
+    /// Returns the statement for a transaction in the database that has the locks. Performs no I/O.
+    ///
+    /// Acquire the lock before `BEGIN`. [`Fence`] states what is guaranteed, and on which conditions.
+    ///
+    /// # Errors
+    /// - [`InvalidArgument`](ErrorKind::InvalidArgument) if the lock is in another store. For its locks, compare the
+    ///   [fencing token](LockContext::fencing_token) in the transaction.
+    /// - `InvalidArgument` if the lock was acquired with [hand-off](crate::InterProcessMutex::with_handoff): later holders of
+    ///   this client have the same node, so the node's existence does not show which of them holds the lock.
+    /// - Those of [`LockContext::check`] if the lock is lost or released.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # #[cfg(feature = "postgres")]
+    /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+    /// use zlock::postgres::{PostgresFence, PostgresOptions};
+    ///
+    /// let options = PostgresOptions::from_url("postgres://shop@db/shop")?;
+    /// let mut sql = options.connect_client().await?; // or any other connection with this database
+    /// let client = zlock::connect("postgres://shop@db/shop").await?;
+    ///
+    /// let guard = client.mutex("/orders/42")?.acquire().await?;
+    /// let fence = guard.postgres_fence()?;
+    /// let transaction = sql.transaction().await?;
+    /// transaction.execute("UPDATE orders SET status = 'shipped' WHERE id = 42", &[]).await?;
+    /// transaction.query_typed(fence.sql(), &fence.params()).await?; // fails if the lock is lost
+    /// transaction.commit().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn postgres_fence(&self) -> Result<Fence>;
+}
+
+impl PostgresFence for LockContext {
+    fn postgres_fence(&self) -> Result<Fence> {
+        self.check()?;
+        if self.shares_node() {
+            let why = "the lock was acquired with hand-off, and its node shows no holder in particular: acquire it without";
+            let error = Error::new(ErrorKind::InvalidArgument, "fence").with_path(self.path());
+            return Err(error.with_message(why));
+        }
+        Fence::new(&self.node()).map_err(|error| error.with_path(self.path()))
+    }
+}
+
+#[cfg(all(test, feature = "mem"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Handoff;
+
+    #[tokio::test]
+    async fn a_lock_of_another_store_is_refused() {
+        let client = crate::connect("mem://").await.unwrap();
+        let guard = client.mutex("/a").unwrap().acquire().await.unwrap();
+        let error = guard.postgres_fence().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(
+            error.to_string().contains("/a") && error.to_string().contains("not in PostgreSQL"),
+            "{error}"
+        );
+        let context = (*guard).clone();
+        guard.release().await.unwrap();
+        assert_eq!(context.postgres_fence().unwrap_err().kind(), ErrorKind::Released);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_several_holders_have_is_refused() {
+        let client = crate::connect("mem://").await.unwrap();
+        let mutex = client.mutex("/a").unwrap().with_handoff(Handoff::within(Duration::from_secs(1)));
+        let guard = mutex.acquire().await.unwrap();
+        let error = guard.postgres_fence().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("hand-off"), "{error}");
+        guard.release().await.unwrap();
+    }
+}

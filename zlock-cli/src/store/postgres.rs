@@ -1,0 +1,50 @@
+//! Requests to PostgreSQL beyond those of locks. All of them are reads.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::TryStreamExt as _;
+use tokio_postgres::Row as Answer;
+use tokio_postgres::types::Type;
+use zlock::LockPath;
+use zlock::backend::CoordinationBackend;
+use zlock::postgres::PostgresOptions;
+
+use super::lookup::Lookups;
+use super::{Count, Row};
+use crate::exit::Failure;
+
+/// Calls `row` with each lock below a path.
+pub(super) async fn each_lock(
+    options: &PostgresOptions,
+    backend: &Arc<dyn CoordinationBackend>,
+    prefix: Option<&LockPath>,
+    row: impl FnMut(Row) -> Result<(), Failure>,
+) -> Result<Count, Failure> {
+    let client = options.connect_client().await?;
+    let below = [options.prefix(), prefix.map_or("", LockPath::as_str)].concat();
+    let sql = "SELECT path, nodes, has_doubtful FROM zlock.locks($1)";
+    let found = client.query_typed_raw(sql, [(below, Type::TEXT)]).await.map_err(failed)?;
+    let mut found = pin!(found);
+    let mut lookups = Lookups::new(backend, row);
+    while let Some(lock) = found.try_next().await.map_err(failed)? {
+        let (path, nodes, has_doubtful) = parse(&lock).map_err(failed)?;
+        let path = path.strip_prefix(options.prefix()).and_then(|path| LockPath::new(path).ok());
+        let Some(path) = path else { continue };
+        // A look at the queue finds out whether a session is over.
+        lookups.add(path, nodes > 1 || has_doubtful).await?;
+    }
+    lookups.finish().await?;
+    Ok(Count::default())
+}
+
+fn parse(lock: &Answer) -> Result<(&str, i64, bool), tokio_postgres::Error> {
+    Ok((lock.try_get(0)?, lock.try_get(1)?, lock.try_get(2)?))
+}
+
+/// The server's message, with its hint; or what the library says.
+pub(crate) fn failed(error: tokio_postgres::Error) -> Failure {
+    let Some(found) = error.as_db_error() else { return Failure::failed(format!("PostgreSQL: {error}")) };
+    let hint = found.hint().map(|hint| format!(": {hint}")).unwrap_or_default();
+    Failure::failed(format!("PostgreSQL: {}{hint}", found.message()))
+}

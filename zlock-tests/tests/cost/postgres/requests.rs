@@ -1,0 +1,275 @@
+//! The cost of a lock on PostgreSQL, by the server's own counters. Each test has a separate server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use zlock_core::{CoordinationBackend, Label, Target};
+use zlock_postgres::PostgresBackend;
+use zlock_recipes::{Client, InterProcessMutex};
+use zlock_testkit::postgres::{backend, create, observer, options, path, release};
+use zlock_testkit::{PostgresServer, have_postgres, limit, report, until};
+
+const PATH: &str = "/app/lock";
+
+/// The statements of a server's clients, by the function that they call.
+type Sent = BTreeMap<String, u64>;
+
+async fn sent(server: &PostgresServer) -> Sent {
+    let mut sent = Sent::new();
+    for (statement, calls) in server.statements().await {
+        let name = statement.split_once("zlock.").map_or(&*statement, |(_, call)| call);
+        let name =
+            if statement.contains("pg_notify") && !statement.starts_with("LISTEN") { "notify" } else { name };
+        let name = name.split(['(', ' ']).next().unwrap_or_default().to_owned();
+        *sent.entry(name).or_default() += calls;
+    }
+    sent
+}
+
+/// What was sent between two looks.
+fn since(before: &Sent, after: &Sent) -> Sent {
+    let more = after.iter().map(|(name, calls)| (name.clone(), calls - before.get(name).unwrap_or(&0)));
+    more.filter(|(_, calls)| *calls > 0).collect()
+}
+
+fn counts(counts: &[(&str, u64)]) -> Sent {
+    counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+/// A client whose heartbeats are so far apart that none is due.
+async fn quiet(server: &PostgresServer) -> PostgresBackend {
+    server.sql("UPDATE zlock.setting SET longest_ttl = '1 day'").await;
+    let options = options(&server.addr().to_string()).with_ttl(Duration::from_secs(3600));
+    PostgresBackend::connect(options).await.unwrap()
+}
+
+/// A server with the schema.
+async fn start() -> PostgresServer {
+    let server = PostgresServer::start().await;
+    drop(backend(&server).await);
+    server
+}
+
+async fn mutex(server: &PostgresServer) -> InterProcessMutex {
+    Client::new(quiet(server).await).mutex(PATH).unwrap()
+}
+
+#[tokio::test]
+async fn an_uncontended_lock_is_two_statements_and_two_flushes() {
+    const ROUNDS: u64 = 100;
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = start().await;
+        let mut flushes = Vec::new();
+        for rounds in [0, ROUNDS] {
+            let start = server.flushes().await;
+            let client = Client::new(quiet(&server).await);
+            let mutex = client.mutex(PATH).unwrap();
+            release(mutex.acquire().await.unwrap()).await;
+            let before = sent(&server).await;
+            for _ in 0..rounds {
+                release(mutex.acquire().await.unwrap()).await;
+            }
+            let cost = since(&before, &sent(&server).await);
+            let expected = [("v1_create", rounds), ("v1_delete", rounds)];
+            assert_eq!(cost, counts(if rounds == 0 { &[] } else { &expected }));
+            // A process of the server reports its flushes when its connection ends.
+            client.close().await.unwrap();
+            drop((client, mutex));
+            let idle = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'zlock'";
+            until("the connections end", async || server.sql(idle).await == "0\n").await;
+            flushes.push(server.flushes().await - start);
+        }
+        report(format!("{ROUNDS} acquisitions: {} flushes more", flushes[1] - flushes[0]));
+        let more = flushes[1].saturating_sub(flushes[0]);
+        assert!((2 * ROUNDS - 5..2 * ROUNDS + 20).contains(&more), "{flushes:?}");
+    })
+    .await;
+}
+
+/// Behind another client: create, delete, notification, and a listing after the wake-up.
+#[tokio::test]
+async fn a_contended_lock_is_four_or_five_statements() {
+    const ROUNDS: u64 = 20;
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = start().await;
+        let mutexes = [mutex(&server).await, mutex(&server).await];
+        let mut held = mutexes[0].acquire().await.unwrap();
+        let observer = observer(&server).await;
+        let waits = "SELECT count(*) FROM zlock.node";
+        let mut before = Sent::new();
+        for round in 0..=ROUNDS {
+            // The first wait begins to listen.
+            if round == 1 {
+                before = sent(&server).await;
+            }
+            let next = mutexes[(round % 2 == 0) as usize].clone();
+            let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
+            until("it waits", async || observer.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 2)
+                .await;
+            // Until the create's answer has arrived.
+            sleep(Duration::from_millis(5)).await;
+            release(held).await;
+            held = waiting.await.unwrap();
+        }
+        let mut cost = since(&before, &sent(&server).await);
+        report(format!("{ROUNDS} contended: {cost:?}"));
+        let poll = cost.remove("v1_poll").unwrap_or(0);
+        let reads = cost.remove("v1_node").unwrap_or(0);
+        // With each, a client notifies itself.
+        let listens = cost.remove("LISTEN").unwrap_or(0);
+        cost.entry("notify".to_owned()).and_modify(|calls| *calls -= listens);
+        let expected = ["notify", "v1_children", "v1_create", "v1_delete"].map(|name| (name, ROUNDS));
+        assert_eq!(cost, counts(&expected));
+        assert!(poll <= 3 && reads <= ROUNDS, "{poll} polls, {reads} reads");
+        release(held).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn behind_the_same_client_it_is_two_statements() {
+    const ROUNDS: u64 = 20;
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = start().await;
+        let mutex = mutex(&server).await;
+        let mut held = mutex.acquire().await.unwrap();
+        let observer = observer(&server).await;
+        let before = sent(&server).await;
+        for _ in 0..ROUNDS {
+            let next = mutex.clone();
+            let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
+            let waits = "SELECT count(*) FROM zlock.node";
+            until("it waits", async || observer.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 2)
+                .await;
+            sleep(Duration::from_millis(5)).await;
+            release(held).await;
+            held = waiting.await.unwrap();
+        }
+        let cost = since(&before, &sent(&server).await);
+        assert_eq!(cost, counts(&[("v1_create", ROUNDS), ("v1_hand_over", ROUNDS)]));
+        release(held).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_try_is_one_read() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = start().await;
+        let (holder, other) = (mutex(&server).await, mutex(&server).await);
+        let held = holder.acquire().await.unwrap();
+        assert!(other.try_acquire().await.unwrap().is_none());
+        let before = sent(&server).await;
+        for _ in 0..50 {
+            assert!(other.try_acquire().await.unwrap().is_none());
+        }
+        assert_eq!(since(&before, &sent(&server).await), counts(&[("v1_children", 50)]));
+        release(held).await;
+    })
+    .await;
+}
+
+/// Three heartbeats for each session timeout while a client holds a lock, and none while it does not.
+#[tokio::test]
+async fn only_a_holder_sends_heartbeats() {
+    const TTL: Duration = Duration::from_millis(1200);
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = start().await;
+        let mut clients = Vec::new();
+        for _ in 0..5 {
+            let options = options(&server.addr().to_string()).with_ttl(TTL);
+            clients.push(PostgresBackend::connect(options).await.unwrap());
+        }
+        let beats = async |time: Duration| {
+            let before = sent(&server).await;
+            sleep(time).await;
+            let cost = since(&before, &sent(&server).await);
+            assert!(cost.keys().all(|name| name == "v1_beat"), "{cost:?}");
+            cost.get("v1_beat").copied().unwrap_or(0)
+        };
+        assert_eq!(beats(TTL).await, 0, "idle clients");
+        let (holder, lock) = (&clients[0], path("held"));
+        let node = create(holder, &lock, Label::Lock).await.node;
+        let sent = beats(2 * TTL).await;
+        assert!((4..=7).contains(&sent), "{sent} heartbeats in two session timeouts");
+        holder.delete(&lock, &Target::Node(node)).await.unwrap();
+        // The last one finds that nothing is owned any more.
+        sleep(TTL / 2).await;
+        assert_eq!(beats(TTL).await, 0, "it is idle again");
+    })
+    .await;
+}
+
+/// Clients that wait for nothing do not listen: each notification would wake them all.
+#[tokio::test]
+async fn only_a_waiter_listens() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = start().await;
+        let (idle, other) = (mutex(&server).await, mutex(&server).await);
+        for mutex in [&idle, &other] {
+            release(mutex.acquire().await.unwrap()).await;
+        }
+        assert!(!sent(&server).await.contains_key("LISTEN"), "{:?}", sent(&server).await);
+        let held = idle.acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { other.acquire().await.unwrap() });
+        until("it listens", async || sent(&server).await.get("LISTEN") == Some(&1)).await;
+        release(held).await;
+        release(waiting.await.unwrap()).await;
+    })
+    .await;
+}
+
+/// While any old snapshot is open, the rows of released locks stay, and an acquisition must not look at them. Set
+/// `ZLOCK_ACQUISITIONS=20000` for a longer run by hand, which also compares the rates.
+#[tokio::test]
+async fn rows_that_cannot_be_removed_cost_nothing() {
+    if !have_postgres() {
+        return;
+    }
+    let asked = std::env::var("ZLOCK_ACQUISITIONS").ok().map(|number| number.parse().unwrap());
+    let rounds: usize = asked.unwrap_or(1000);
+    limit(async {
+        let server = start().await;
+        let mut old = observer(&server).await;
+        let snapshot =
+            old.build_transaction().isolation_level(tokio_postgres::IsolationLevel::RepeatableRead);
+        let snapshot = snapshot.start().await.unwrap();
+        snapshot.query("SELECT 1", &[]).await.unwrap();
+        let mutex = mutex(&server).await;
+        let (mut pages, mut rates) = (Vec::new(), Vec::new());
+        for _ in 0..10 {
+            let (before, began) = (server.pages("v1_create").await, tokio::time::Instant::now());
+            for _ in 0..rounds / 10 {
+                release(mutex.acquire().await.unwrap()).await;
+            }
+            rates.push(rounds as f64 / 10.0 / began.elapsed().as_secs_f64());
+            pages.push((server.pages("v1_create").await - before) as f64 / (rounds / 10) as f64);
+        }
+        snapshot.commit().await.unwrap();
+        report(format!(
+            "pages for each create, by tenths: {pages:.1?}; acquisitions in a second: {rates:.0?}"
+        ));
+        assert!(pages[1] > 0.0 && pages[9] < 1.25 * pages[1], "{pages:?}");
+        assert!(asked.is_none() || rates[9] >= 0.8 * rates[0], "{rates:?}");
+    })
+    .await;
+}

@@ -1,0 +1,80 @@
+//! The promotion of a replica that lacks what the primary has confirmed.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use zlock_core::ErrorKind;
+use zlock_postgres::{PostgresBackend, PostgresOptions};
+use zlock_recipes::Client;
+use zlock_testkit::postgres::{backend, path};
+use zlock_testkit::{PostgresServer, have_postgres, limit, report};
+
+/// The longest session timeout that the database allows, for which nothing is granted after a failover.
+const QUIET: Duration = Duration::from_secs(3);
+
+fn both(primary: &PostgresServer, replica: &PostgresServer) -> PostgresOptions {
+    PostgresOptions::new([primary, replica].map(|server| server.addr().to_string()))
+        .with_user("zlock", None)
+        .with_database("zlock")
+        .with_ttl(Duration::from_secs(2))
+}
+
+/// Confirmed locks are lost with the primary. Their holders know that before anybody else is granted one, and no token is given
+/// out twice.
+#[tokio::test]
+async fn a_promotion_that_loses_locks_gives_none_to_two() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let primary = PostgresServer::start().await;
+        drop(backend(&primary).await);
+        primary.sql(&format!("UPDATE zlock.setting SET longest_ttl = '{} s'", QUIET.as_secs())).await;
+        let replica = primary.replica().await;
+        let (one, two) = (both(&primary, &replica), both(&primary, &replica));
+        let one = Client::new(PostgresBackend::connect(one).await.unwrap());
+        let two = Client::new(PostgresBackend::connect(two).await.unwrap());
+        let (lost, kept) = (path("lost"), path("kept"));
+        let kept = one.mutex(kept.as_str()).unwrap().acquire().await.unwrap();
+        replica.catch_up(&primary).await;
+        replica.cut_off().await;
+        // The replica knows nothing of these numbers.
+        let mut last = 0;
+        for _ in 0..50 {
+            let guard = two.mutex(lost.as_str()).unwrap().acquire().await.unwrap();
+            last = guard.fencing_token().number();
+            guard.release().await.unwrap();
+        }
+        let held = one.mutex(lost.as_str()).unwrap().acquire().await.unwrap();
+        assert!(held.fencing_token().number() > last);
+        primary.stop();
+        replica.promote().await;
+        let promoted = Instant::now();
+        let holder = async {
+            let error = held.lost().await;
+            assert!(error.is_lock_lost(), "{error}");
+            promoted.elapsed()
+        };
+        let next = async {
+            let mutex = two.mutex(lost.as_str()).unwrap();
+            let guard = loop {
+                match mutex.acquire().await {
+                    Ok(guard) => break guard,
+                    Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            };
+            (promoted.elapsed(), guard)
+        };
+        let (knew, (granted, next)) = tokio::join!(holder, next);
+        report(format!("after the promotion: lost after {knew:.1?}, granted again after {granted:.1?}"));
+        assert!(knew < granted, "two clients held");
+        assert!(granted >= QUIET, "a holder may not know yet");
+        assert!(!kept.is_held(), "all sessions end");
+        let (before, after) = (held.fencing_token(), next.fencing_token());
+        assert!(after > before, "{after} after {before}");
+        next.release().await.unwrap();
+    })
+    .await;
+}

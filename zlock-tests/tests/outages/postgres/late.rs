@@ -1,0 +1,71 @@
+//! Requests that arrive when nobody waits for their answers any more.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use zlock_core::{CoordinationBackend, Label, Target};
+use zlock_postgres::{PostgresBackend, PostgresOptions};
+use zlock_testkit::postgres::{
+    RawNode, backend, begin_session, create, create_node, delete_node, names, observer, path, sqlstate, token,
+};
+use zlock_testkit::{FaultProxy, Flow, limit, postgres_or_skip, until};
+
+/// The first create is kept by the network, so it is repeated over another connection. It arrives when the lock was acquired and
+/// released long since.
+#[tokio::test]
+async fn a_create_that_arrives_after_its_delete_has_no_effect() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        let (first, second) =
+            (FaultProxy::start(server.addr()).await, FaultProxy::start(server.addr()).await);
+        let hosts = [first.connect_string(), second.connect_string()];
+        let options = PostgresOptions::new(hosts).with_user("zlock", None).with_database("zlock");
+        let options = options.with_ttl(Duration::from_secs(4)).with_create_schema(true);
+        let client = PostgresBackend::connect(options).await.unwrap();
+        let lock = path("thawed");
+        // Over the connection for operations, which exists from now on.
+        client.children(&lock).await.unwrap();
+        let observer = observer(server).await;
+        // New connections are made through the second link.
+        first.to_server(Flow::Hold);
+        first.refuse().await;
+        let node = create(&client, &lock, Label::Lock).await.node;
+        assert!(second.connections() > 0, "it was not repeated");
+        assert_eq!(names(&observer, &lock).await, [node.id.as_str()]);
+        client.delete(&lock, &Target::Node(node)).await.unwrap();
+        let before = first.bytes_to_server();
+        first.to_server(Flow::Pass);
+        until("the create arrives", async || first.bytes_to_server() > before).await;
+        sleep(Duration::from_millis(300)).await;
+        assert!(names(&observer, &lock).await.is_empty(), "a node that nobody removes");
+    })
+    .await;
+}
+
+/// The same, at the server: a create with the ID of a node that was given up is refused, for as long as the session lives.
+#[tokio::test]
+async fn a_create_that_was_given_up_is_void() {
+    limit(async {
+        let Some(server) = postgres_or_skip().await else { return };
+        drop(backend(server).await);
+        let observer = observer(server).await;
+        let (session, lock, ids) = (begin_session(&observer).await, path("void"), [token(), token()]);
+        let ids = ids.map(|id| id.to_string());
+        let node =
+            |n: usize| RawNode { session, path: lock.as_str(), id: &ids[n], ttl: Duration::from_secs(60) };
+        create_node(&observer, node(0)).await.unwrap();
+        for id in &ids {
+            delete_node(&observer, lock.as_str(), id, Some(session)).await.unwrap();
+        }
+        for n in 0..2 {
+            assert_eq!(sqlstate(create_node(&observer, node(n)).await), "ZL004");
+        }
+        assert!(names(&observer, &lock).await.is_empty());
+        // What was given up goes with the session.
+        observer.execute("SELECT zlock.v1_end($1)", &[&session]).await.unwrap();
+        observer.execute("SELECT * FROM zlock.v1_clean($1)", &[&session]).await.unwrap();
+        let void = observer.query("SELECT 1 FROM zlock.void WHERE session = $1", &[&session]).await.unwrap();
+        assert!(void.is_empty());
+    })
+    .await;
+}

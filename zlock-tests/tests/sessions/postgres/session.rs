@@ -1,0 +1,185 @@
+//! How a session on PostgreSQL begins and ends, and what arrives too late.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
+use zlock_core::{ErrorKind, Label};
+use zlock_postgres::{PostgresBackend, PostgresOptions};
+use zlock_testkit::postgres::{
+    RawNode, backend, begin_session, create, create_node, names, observer, options, path, sqlstate, token,
+};
+use zlock_testkit::{PostgresServer, have_postgres, limit, postgres_or_skip, report, until};
+
+const TTL: Duration = Duration::from_secs(60);
+
+async fn server() -> Option<(&'static PostgresServer, Client)> {
+    let server = postgres_or_skip().await?;
+    drop(backend(server).await);
+    Some((server, observer(server).await))
+}
+
+/// In another isolation level, a listing could be old. The error has the statement that changes it.
+#[tokio::test]
+async fn another_isolation_level_is_refused_with_the_remedy() {
+    limit(async {
+        let Some((server, mut operator)) = server().await else { return };
+        for level in ["repeatable read", "serializable"] {
+            let setting = format!("-c%20default_transaction_isolation={}", level.replace(' ', "%5C%20"));
+            let url = format!("{}?create_schema=true&options={setting}", server.url());
+            let options = PostgresOptions::from_url(&url).unwrap();
+            let error = PostgresBackend::connect(options).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(level) && text.contains("ALTER ROLE zlock SET"), "{text}");
+
+            let (session, lock, id) = (begin_session(&operator).await, path("level"), token().to_string());
+            let transaction = operator.transaction().await.unwrap();
+            transaction.execute(&format!("SET TRANSACTION ISOLATION LEVEL {level}"), &[]).await.unwrap();
+            let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL };
+            assert_eq!(sqlstate(create_node(&transaction, node).await), "ZL005");
+        }
+    })
+    .await;
+}
+
+/// A create arrives when its session is over; and one that was begun before that takes effect, and is removed with the session.
+#[tokio::test]
+async fn a_late_create_of_a_session_that_is_over_is_refused() {
+    limit(async {
+        let Some((server, mut one)) = server().await else { return };
+        let (session, lock, ids) = (begin_session(&one).await, path("over"), [token(), token()]);
+        let ids = ids.map(|id| id.to_string());
+        let node = |n: usize| RawNode { session, path: lock.as_str(), id: &ids[n], ttl: TTL };
+        let other = observer(server).await;
+        let open = one.transaction().await.unwrap();
+        create_node(&open, node(0)).await.unwrap();
+        let end = async {
+            other.execute("SELECT zlock.v1_end($1)", &[&session]).await.unwrap();
+            while !other.query("SELECT * FROM zlock.v1_clean($1)", &[&session]).await.unwrap().is_empty() {}
+        };
+        let commit = async {
+            sleep(Duration::from_millis(200)).await;
+            open.commit().await.unwrap();
+        };
+        tokio::join!(end, commit);
+        assert!(names(&other, &lock).await.is_empty(), "a node without a session is left");
+        assert_eq!(sqlstate(create_node(&other, node(1)).await), "ZL001");
+        assert!(names(&other, &lock).await.is_empty());
+    })
+    .await;
+}
+
+/// A heartbeat that arrives when its session was ended, or is gone, brings nothing back.
+#[tokio::test]
+async fn a_late_heartbeat_revives_nothing() {
+    limit(async {
+        let Some((_, observer)) = server().await else { return };
+        let (session, lock, id) = (begin_session(&observer).await, path("late"), token().to_string());
+        let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL };
+        let beat = create_node(&observer, node).await.unwrap()[0].2;
+        let send = async || -> i32 {
+            let sql = "SELECT outcome FROM zlock.v1_beat($1, 60000, NULL, false)";
+            observer.query_one(sql, &[&session]).await.unwrap().get(0)
+        };
+        let expire = async || -> bool {
+            let sql = "SELECT zlock.v1_expire($1, $2)";
+            observer.query_one(sql, &[&session, &beat]).await.unwrap().get(0)
+        };
+        assert_eq!(send().await, 0);
+        assert!(!expire().await, "whoever has seen an older heartbeat only ends nothing");
+        observer.execute("SELECT zlock.v1_end($1)", &[&session]).await.unwrap();
+        assert_eq!(send().await, 1);
+        while !observer.query("SELECT * FROM zlock.v1_clean($1)", &[&session]).await.unwrap().is_empty() {}
+        assert_eq!(send().await, 1);
+        let left = observer.query("SELECT 1 FROM zlock.session WHERE id = $1", &[&session]).await.unwrap();
+        assert!(left.is_empty() && names(&observer, &lock).await.is_empty());
+    })
+    .await;
+}
+
+/// The holder's process has ended without a word. None of the processes that try the lock lives for long enough to watch it.
+#[tokio::test]
+async fn processes_that_live_shortly_free_a_dead_lock() {
+    const DEAD: Duration = Duration::from_secs(1);
+    limit(async {
+        let Some((server, observer)) = server().await else { return };
+        let (session, lock, id) = (begin_session(&observer).await, path("short"), token().to_string());
+        let began = Instant::now();
+        let node = RawNode { session, path: lock.as_str(), id: &id, ttl: DEAD };
+        create_node(&observer, node).await.unwrap();
+        loop {
+            let client = zlock_recipes::Client::new(backend(server).await);
+            let tried = client.mutex(lock.as_str()).unwrap().try_acquire().await.unwrap();
+            let is_free = tried.is_some();
+            drop(tried);
+            client.close().await.unwrap();
+            if is_free {
+                break;
+            }
+            assert!(began.elapsed() < 10 * DEAD, "the lock stays held");
+            sleep(DEAD / 5).await;
+        }
+        let took = began.elapsed();
+        report(format!("free after {took:.1?}, with a session timeout of {DEAD:?}"));
+        assert!(took >= 2 * DEAD, "{took:?}: one look at the server's clock was enough");
+    })
+    .await;
+}
+
+/// The commits of heartbeats hang for longer than the session: the holder reports the loss in time.
+#[tokio::test]
+async fn a_heartbeat_whose_commit_hangs_keeps_nothing() {
+    const TTL: Duration = Duration::from_secs(1);
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = PostgresServer::start().await;
+        let options = options(&server.addr().to_string()).with_ttl(TTL);
+        let holder = PostgresBackend::connect(options).await.unwrap();
+        let guard = zlock_recipes::Client::new(holder).mutex("/hanging").unwrap().acquire().await.unwrap();
+        sleep(TTL).await;
+        assert!(guard.is_held());
+        // No replica confirms a commit.
+        server.set("synchronous_standby_names", "*").await;
+        let hung = Instant::now();
+        let error = guard.lost().await;
+        let took = hung.elapsed();
+        assert_eq!(error.kind(), ErrorKind::SessionLost, "{error}");
+        // The last one before may have been sent just then.
+        assert!(took < TTL + Duration::from_millis(500), "lost after {took:?}");
+        sleep(2 * TTL).await;
+        server.set("synchronous_standby_names", "").await;
+        let other = backend(&server).await;
+        let other = zlock_recipes::Client::new(other);
+        let next = other.mutex("/hanging").unwrap().acquire().await.unwrap();
+        assert!(next.is_held() && !guard.is_held());
+    })
+    .await;
+}
+
+/// The user's commits do not wait for the disk, but zlock's do: a node whose create was answered is there after a crash.
+#[tokio::test]
+async fn a_crash_loses_no_node_that_was_confirmed() {
+    if !have_postgres() {
+        return;
+    }
+    limit(async {
+        let server = PostgresServer::builder().parameter("wal_writer_delay", "10s").start().await;
+        drop(backend(&server).await);
+        server.sql("ALTER ROLE zlock SET synchronous_commit = off; CREATE TABLE lost (n int)").await;
+        server.sql("GRANT ALL ON lost TO zlock").await;
+        let (holder, lock) = (backend(&server).await, path("crash"));
+        let sql = "SELECT setting FROM pg_settings WHERE name = 'synchronous_commit'";
+        let user = options(&server.addr().to_string()).connect_client().await.unwrap();
+        assert_eq!(user.query_one(sql, &[]).await.unwrap().get::<_, String>(0), "off");
+        let node = create(&holder, &lock, Label::Lock).await.node;
+        server.stop();
+        server.restart().await;
+        until("the server is back", async || server.try_sql("SELECT 1").await.is_ok()).await;
+        let observer = observer(&server).await;
+        assert_eq!(names(&observer, &lock).await, [node.id.as_str()]);
+    })
+    .await;
+}

@@ -26,12 +26,14 @@ pub struct RawNode<'a> {
     pub id: &'a str,
     /// The timeout that the create gives to the session.
     pub ttl: Duration,
+    /// Whether the session is at rest.
+    pub renews: bool,
 }
 
 /// A node that a create has returned: its ID, its number and the beat of its session.
 pub type RawListed = (String, i64, i64);
 
-/// Creates a node as a client at rest does. Returns the last nodes of the queue, the own one first.
+/// Creates a node as a client does: one at rest, which also renews its session, or one that has nodes already. Returns the last nodes of the queue, the own one first.
 ///
 /// # Errors
 /// The server's.
@@ -39,9 +41,9 @@ pub async fn create_node(
     connection: &impl GenericClient,
     node: RawNode<'_>,
 ) -> Result<Vec<RawListed>, Error> {
-    let sql = "SELECT id, seq, beat FROM zlock.v1_create($1, $2, 'lock', $3::text::uuid, '', 0, false, $4, true, false)";
+    let sql = "SELECT id, seq, beat FROM zlock.v1_create($1, $2, 'lock', $3::text::uuid, '', 0, false, $4, $5, false)";
     let ttl = i64::try_from(node.ttl.as_millis()).unwrap_or(i64::MAX);
-    let rows = connection.query(sql, &[&node.session, &node.path, &node.id, &ttl]).await?;
+    let rows = connection.query(sql, &[&node.session, &node.path, &node.id, &ttl, &node.renews]).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))).collect()
 }
 

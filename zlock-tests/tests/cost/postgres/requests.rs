@@ -268,7 +268,7 @@ async fn rows_that_cannot_be_removed_cost_nothing() {
         report(format!(
             "pages for each create, by tenths: {pages:.1?}; acquisitions in a second: {rates:.0?}"
         ));
-        assert!(pages[1] > 0.0 && pages[9] < 1.25 * pages[1], "{pages:?}");
+        assert!(pages[4] > 0.0 && pages[9] < 1.15 * pages[4], "{pages:?}");
         assert!(asked.is_none() || rates[9] >= 0.8 * rates[0], "{rates:?}");
     })
     .await;

@@ -35,7 +35,13 @@ impl Pair {
     }
 
     fn node(&self, n: usize) -> RawNode<'_> {
-        RawNode { session: self.sessions[n], path: self.lock.as_str(), id: &self.ids[n], ttl: TTL }
+        RawNode {
+            session: self.sessions[n],
+            path: self.lock.as_str(),
+            id: &self.ids[n],
+            ttl: TTL,
+            renews: true,
+        }
     }
 }
 
@@ -54,7 +60,7 @@ async fn numbers_become_visible_in_their_order() {
                 let session = begin_session(&writer).await;
                 for _ in 0..CREATES {
                     let id = token().to_string();
-                    let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL };
+                    let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL, renews: true };
                     create_node(&writer, node).await.unwrap();
                 }
             });

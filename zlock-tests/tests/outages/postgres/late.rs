@@ -51,8 +51,13 @@ async fn a_create_that_was_given_up_is_void() {
         let observer = observer(server).await;
         let (session, lock, ids) = (begin_session(&observer).await, path("void"), [token(), token()]);
         let ids = ids.map(|id| id.to_string());
-        let node =
-            |n: usize| RawNode { session, path: lock.as_str(), id: &ids[n], ttl: Duration::from_secs(60) };
+        let node = |n: usize| RawNode {
+            session,
+            path: lock.as_str(),
+            id: &ids[n],
+            ttl: Duration::from_secs(60),
+            renews: true,
+        };
         create_node(&observer, node(0)).await.unwrap();
         for id in &ids {
             delete_node(&observer, lock.as_str(), id, Some(session)).await.unwrap();

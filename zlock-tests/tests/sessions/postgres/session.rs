@@ -36,7 +36,7 @@ async fn another_isolation_level_is_refused_with_the_remedy() {
             let (session, lock, id) = (begin_session(&operator).await, path("level"), token().to_string());
             let transaction = operator.transaction().await.unwrap();
             transaction.execute(&format!("SET TRANSACTION ISOLATION LEVEL {level}"), &[]).await.unwrap();
-            let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL };
+            let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL, renews: true };
             assert_eq!(sqlstate(create_node(&transaction, node).await), "ZL005");
         }
     })
@@ -48,12 +48,14 @@ async fn another_isolation_level_is_refused_with_the_remedy() {
 async fn a_late_create_of_a_session_that_is_over_is_refused() {
     limit(async {
         let Some((server, mut one)) = server().await else { return };
-        let (session, lock, ids) = (begin_session(&one).await, path("over"), [token(), token()]);
+        let (session, lock, ids) = (begin_session(&one).await, path("over"), [token(), token(), token()]);
         let ids = ids.map(|id| id.to_string());
-        let node = |n: usize| RawNode { session, path: lock.as_str(), id: &ids[n], ttl: TTL };
+        let node = |n: usize| RawNode { session, path: lock.as_str(), id: &ids[n], ttl: TTL, renews: true };
         let other = observer(server).await;
+        create_node(&one, node(0)).await.unwrap();
+        // This one does not write the session's row, so only a lock of the session keeps its end waiting.
         let open = one.transaction().await.unwrap();
-        create_node(&open, node(0)).await.unwrap();
+        create_node(&open, RawNode { renews: false, ..node(1) }).await.unwrap();
         let end = async {
             other.execute("SELECT zlock.v1_end($1)", &[&session]).await.unwrap();
             while !other.query("SELECT * FROM zlock.v1_clean($1)", &[&session]).await.unwrap().is_empty() {}
@@ -64,7 +66,7 @@ async fn a_late_create_of_a_session_that_is_over_is_refused() {
         };
         tokio::join!(end, commit);
         assert!(names(&other, &lock).await.is_empty(), "a node without a session is left");
-        assert_eq!(sqlstate(create_node(&other, node(1)).await), "ZL001");
+        assert_eq!(sqlstate(create_node(&other, node(2)).await), "ZL001");
         assert!(names(&other, &lock).await.is_empty());
     })
     .await;
@@ -76,7 +78,7 @@ async fn a_late_heartbeat_revives_nothing() {
     limit(async {
         let Some((_, observer)) = server().await else { return };
         let (session, lock, id) = (begin_session(&observer).await, path("late"), token().to_string());
-        let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL };
+        let node = RawNode { session, path: lock.as_str(), id: &id, ttl: TTL, renews: true };
         let beat = create_node(&observer, node).await.unwrap()[0].2;
         let send = async || -> i32 {
             let sql = "SELECT outcome FROM zlock.v1_beat($1, 60000, NULL, false)";
@@ -106,7 +108,7 @@ async fn processes_that_live_shortly_free_a_dead_lock() {
         let Some((server, observer)) = server().await else { return };
         let (session, lock, id) = (begin_session(&observer).await, path("short"), token().to_string());
         let began = Instant::now();
-        let node = RawNode { session, path: lock.as_str(), id: &id, ttl: DEAD };
+        let node = RawNode { session, path: lock.as_str(), id: &id, ttl: DEAD, renews: true };
         create_node(&observer, node).await.unwrap();
         loop {
             let client = zlock_recipes::Client::new(backend(server).await);

@@ -2,8 +2,8 @@
 //!
 //! Real code: `Acquisition` and `judge` of `zlock_recipes::queue`, with real nodes and queues. Modelled: the store (`store`),
 //! the driver around the state machine (`driver`), and everything that can happen to both (`lock`, `steps`). `properties` defines what
-//! must hold. The model checker visits every possible order of events. `names`, `handoff`, `alone`, `proof` and `values` are
-//! models of their own, of which `search` has what they share.
+//! must hold. The model checker visits every possible order of events. `names`, `handoff`, `alone`, `proof`, `values`
+//! and those of SQL are models of their own, of which `search` has what they share.
 //!
 //! The model's driver or store leaves out a rule (`rules`). The real functions are still called, and their results are altered.
 
@@ -19,6 +19,8 @@ mod properties;
 mod recipe;
 mod rules;
 mod search;
+mod sql_queue;
+mod sql_sessions;
 mod state;
 mod steps;
 mod store;
@@ -31,6 +33,8 @@ use self::alone::Alone;
 use self::handoff::Handoffs;
 use self::names::ReusedNames;
 use self::proof::Proof;
+use self::sql_queue::SqlQueue;
+use self::sql_sessions::SqlSessions;
 use self::values::Writes;
 
 /// Prints the tables of a model. Returns `true` if they are as they must be.
@@ -42,7 +46,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let has = |option| args.iter().any(|arg| arg == option);
     let (is_quick, with_traces) = (has("--quick"), has("--traces"));
     let all = args.iter().all(|arg| arg.starts_with("--"));
-    let tables: [(_, Tables); 7] = [
+    let tables: [(_, Tables); 9] = [
         ("lock", |is_quick, _| table::all_rules(is_quick)),
         ("rules", |_, with_traces| table::each_left_out(with_traces)),
         ("names", search::tables::<ReusedNames>),
@@ -50,6 +54,8 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
         ("alone", search::tables::<Alone>),
         ("proof", search::tables::<Proof>),
         ("values", search::tables::<Writes>),
+        ("sql-queue", search::tables::<SqlQueue>),
+        ("sql-sessions", search::tables::<SqlSessions>),
     ];
     let chosen = tables.iter().filter(|(name, _)| all || has(name));
     let mut is_right = true;
@@ -112,6 +118,16 @@ mod tests {
     #[test]
     fn writes_of_values_are_safe() {
         check::<Writes>();
+    }
+
+    #[test]
+    fn queues_in_sql_are_safe() {
+        check::<SqlQueue>();
+    }
+
+    #[test]
+    fn sessions_in_sql_are_safe() {
+        check::<SqlSessions>();
     }
 
     fn expected(rule: Rule, delivery: Delivery) -> Violation {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use zlock_testkit::{have_etcd, have_strace, have_zookeeper, limit_to};
+use zlock_testkit::{have_etcd, have_postgres, have_strace, have_zookeeper, limit_to};
 
 /// Two clusters at a time are more than a small machine can do in time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
@@ -29,6 +29,13 @@ async fn chaos(args: &'static [&str]) -> String {
 async fn zookeeper_through_half_a_minute_of_faults() {
     if have_zookeeper() && have_strace() {
         chaos(&["--store", "zk", "--seconds", "30", "--seed", "117"]).await;
+    }
+}
+
+#[tokio::test]
+async fn postgres_through_a_promotion_that_loses_commits() {
+    if have_postgres() {
+        chaos(&["--store", "postgres", "--seconds", "15", "--seed", "5"]).await;
     }
 }
 

@@ -12,6 +12,7 @@ use zlock_testkit::{Ensemble, Etcd, EtcdCluster, FaultProxy, Process, ZooKeeper,
 
 use super::clock::now;
 use super::etcdctl;
+use super::pair::Pair;
 use super::plan::Role;
 use crate::history::Ns;
 
@@ -27,6 +28,7 @@ const COUNTED: [(&str, i32); 2] = [("/chaos/mutex", i32::MAX - 20), ("/chaos/rw"
 pub(crate) enum Store {
     Zk,
     Etcd,
+    Postgres,
 }
 
 /// The numbers of successes of [`Cluster::maintain`].
@@ -36,11 +38,12 @@ pub(crate) struct Maintained {
     pub(crate) leader_moves: AtomicUsize,
 }
 
-/// A cluster of three servers.
+/// A cluster of three servers, or a pair.
 #[derive(Debug)]
 pub(crate) enum Cluster {
     Zk(Ensemble),
     Etcd(EtcdCluster),
+    Postgres(Pair),
 }
 
 /// Makes the same call on each member, for any store.
@@ -55,6 +58,10 @@ macro_rules! member {
                 let $member = &cluster.members()[$server];
                 $do
             }
+            Cluster::Postgres(pair) => {
+                let $member = &pair.server($server);
+                $do
+            }
         }
     };
 }
@@ -62,7 +69,7 @@ macro_rules! member {
 impl Cluster {
     /// Starts the servers. With an odd seed, ZooKeeper's followers wait for a paused leader longer than any pause here. With an
     /// even seed, they elect another leader after 5 s.
-    pub(crate) async fn start(store: Store, seed: u64) -> Self {
+    pub(crate) async fn start(store: Store, seed: u64, session: Duration) -> Self {
         match store {
             Store::Zk => {
                 let patience = if seed % 2 == 1 { "syncLimit=60" } else { "syncLimit=10" };
@@ -72,6 +79,7 @@ impl Cluster {
                 Cluster::Zk(ensemble)
             }
             Store::Etcd => Cluster::Etcd(EtcdCluster::start(3).await),
+            Store::Postgres => Cluster::Postgres(Pair::start(session).await),
         }
     }
 
@@ -80,7 +88,13 @@ impl Cluster {
         match self {
             Cluster::Zk(ensemble) => ensemble.members().iter().map(ZooKeeper::addr).collect(),
             Cluster::Etcd(cluster) => cluster.members().iter().map(Etcd::addr).collect(),
+            Cluster::Postgres(pair) => pair.addrs(),
         }
+    }
+
+    /// Returns `true` if clients can use one server at a time only.
+    pub(crate) fn is_pair(&self) -> bool {
+        matches!(self, Cluster::Postgres(_))
     }
 
     /// Returns the servers' names and versions.
@@ -92,6 +106,7 @@ impl Cluster {
             Cluster::Etcd(cluster) => {
                 ("etcd", cluster.members().iter().map(|member| member.version()).collect())
             }
+            Cluster::Postgres(pair) => ("PostgreSQL", [pair.server(0).version()].into()),
         };
         format!("{name} {}", versions.into_iter().collect::<Vec<_>>().join(" and "))
     }
@@ -100,7 +115,7 @@ impl Cluster {
     pub(crate) async fn link(&self, server: SocketAddr) -> FaultProxy {
         match self {
             Cluster::Zk(_) => FaultProxy::start_zookeeper(server).await,
-            Cluster::Etcd(_) => FaultProxy::start(server).await,
+            Cluster::Etcd(_) | Cluster::Postgres(_) => FaultProxy::start(server).await,
         }
     }
 
@@ -112,6 +127,7 @@ impl Cluster {
                 format!("zk://{hosts}?session_timeout={session}ms&server_tick={}ms", TICK.as_millis())
             }
             Cluster::Etcd(_) => format!("etcd://{hosts}?ttl={session}ms"),
+            Cluster::Postgres(_) => format!("postgres://zlock@{hosts}/zlock?session_timeout={session}ms"),
         }
     }
 
@@ -126,6 +142,7 @@ impl Cluster {
         match self {
             Cluster::Zk(ensemble) => ensemble.leader().await,
             Cluster::Etcd(cluster) => cluster.leader().await,
+            Cluster::Postgres(pair) => pair.primary(),
         }
     }
 
@@ -194,11 +211,14 @@ impl Cluster {
 
     /// Ends a session at any server that responds. Returns `false` if that session certainly did not exist.
     pub(crate) async fn end_session(&self, session: u64) -> bool {
+        if let Cluster::Postgres(pair) = self {
+            return pair.end_session(session).await;
+        }
         let mut perhaps = false;
         for server in self.addrs() {
             let ended = match self {
                 Cluster::Zk(_) => spawn_blocking(move || end_zookeeper_session(server, session)).await,
-                Cluster::Etcd(_) => spawn_blocking(move || etcdctl::revoke(server, session)).await,
+                _ => spawn_blocking(move || etcdctl::revoke(server, session)).await,
             };
             match ended.expect("a session's end") {
                 Ok(ended) => return ended || perhaps,
@@ -239,6 +259,7 @@ impl Cluster {
             let left = match self {
                 Cluster::Zk(ensemble) => zk_residue(ensemble).await,
                 Cluster::Etcd(cluster) => etcd_residue(cluster).await,
+                Cluster::Postgres(pair) => pair.residue(wait).await,
             };
             if left.is_empty() || Instant::now() > until {
                 return left;

@@ -9,6 +9,7 @@ mod etcdctl;
 mod locks;
 mod names;
 mod options;
+mod pair;
 mod plan;
 mod record;
 mod run;

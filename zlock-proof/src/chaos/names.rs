@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 use zlock::Release;
-use zlock_testkit::{Etcd, Process, ZooKeeper};
+use zlock_testkit::{Etcd, PostgresServer, Process, ZooKeeper};
 
 use super::cluster::Store;
 use super::etcdctl;
@@ -36,6 +36,19 @@ pub(crate) async fn run(store: Store, names: u64) -> bool {
                 let counters = server.mntr().await;
                 let left = counters["znode_count"] - nodes;
                 (left, counters["ephemerals_count"], counters["watch_count"])
+            });
+            flat & clean.await
+        }
+        Store::Postgres => {
+            let server = PostgresServer::start().await;
+            let flat = in_a_process(&format!("{}?create_schema=true", server.url()), names).await;
+            let clean = clean(async || {
+                let sql = "SELECT count(*) FROM zlock.node UNION ALL SELECT count(*) FROM zlock.session WHERE NOT ended";
+                let left = server.sql(sql).await;
+                let count = |line: usize| {
+                    left.lines().nth(line).and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
+                };
+                (count(0), count(1), 0.0)
             });
             flat & clean.await
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::cluster::Store;
 
 pub(crate) const USAGE: &str = "\
-chaos --store zk|etcd [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N] [--picture FILE]
+chaos --store zk|etcd|postgres [--minutes N | --seconds N] [--seed S] [--clients N] [--session-ms N] [--picture FILE]
 chaos --store zk|etcd --names N";
 
 /// The options of a run.
@@ -45,7 +45,8 @@ impl Options {
             match name.as_str() {
                 "--store" if value == "zk" => store = Some(Store::Zk),
                 "--store" if value == "etcd" => store = Some(Store::Etcd),
-                "--store" => return Err(format!("--store {value}: expected zk or etcd")),
+                "--store" if value == "postgres" => store = Some(Store::Postgres),
+                "--store" => return Err(format!("--store {value}: expected zk, etcd or postgres")),
                 "--minutes" => options.time = Duration::from_secs(60 * number()?),
                 "--seconds" => options.time = Duration::from_secs(number()?),
                 "--seed" => options.seed = number()?,
@@ -70,6 +71,7 @@ impl fmt::Display for Options {
         let store = match store {
             Store::Zk => "zk",
             Store::Etcd => "etcd",
+            Store::Postgres => "postgres",
         };
         write!(
             f,

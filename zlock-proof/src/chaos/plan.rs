@@ -53,6 +53,10 @@ pub(crate) enum ClusterFault {
     /// Half of the clients lose their connections, reach only one follower, and are stopped for this time while they connect to
     /// it. Right after they have connected, the follower is killed.
     StallConnecting(Duration),
+    /// The primary confirms what its replica never gets, for this time. Then it is killed for good, and the replica promoted.
+    Promote(Duration),
+    /// Commits hang for this time.
+    HangCommits(Duration),
 }
 
 /// What a leader does while it is replaced.
@@ -91,6 +95,8 @@ pub(crate) struct Scale {
     pub(crate) servers: usize,
     /// `true` if servers can be cut off from each other, and half of the clients from some servers.
     pub(crate) can_cut_off: bool,
+    /// `true` for a primary and a replica that can be promoted.
+    pub(crate) is_pair: bool,
     pub(crate) session: Duration,
     pub(crate) time: Duration,
 }
@@ -102,7 +108,8 @@ impl Plan {
         for _ in 1..scale.clients {
             clients.push(track(&mut rng, scale.time, 500..4000, |rng| client_fault(rng, scale)));
         }
-        let cluster = track(&mut rng, scale.time, 2000..8000, |rng| cluster_fault(rng, scale));
+        let fault = if scale.is_pair { pair_fault } else { cluster_fault };
+        let cluster = track(&mut rng, scale.time, 2000..8000, |rng| fault(rng, scale));
         Plan { clients, cluster }
     }
 }
@@ -196,6 +203,18 @@ fn cluster_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
     }
 }
 
+fn pair_fault(rng: &mut Rng, scale: Scale) -> (ClusterFault, Duration) {
+    let session = scale.session;
+    let (role, time, again) = (Role::Leader, part(rng, session), Duration::from_secs(2));
+    match rng.u32(..10) {
+        0 | 1 => (ClusterFault::Kill(role, time.min(session)), time.min(session) + again),
+        2 | 3 => (ClusterFault::Pause(role, time), time + again),
+        4 => (ClusterFault::RestartAll, 2 * again),
+        5 | 6 => (ClusterFault::HangCommits(time), time + again),
+        _ => (ClusterFault::Promote(time.min(session)), time.min(session) + session + 3 * again),
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
@@ -237,6 +256,8 @@ impl ClusterFault {
             ClusterFault::Replace(Replaced::Runs, _) => "leaders replaced behind a cut",
             ClusterFault::Replace(Replaced::Stops, _) => "leaders replaced behind a cut and stopped twice",
             ClusterFault::StallConnecting(_) => "stalls of connecting clients",
+            ClusterFault::Promote(_) => "promotions that lost commits",
+            ClusterFault::HangCommits(_) => "times of hanging commits",
         }
     }
 }
@@ -251,6 +272,10 @@ impl fmt::Display for ClusterFault {
                 write!(f, "{role:?} cut off from the others for {time:?}, but not from clients")
             }
             ClusterFault::RestartAll => f.write_str("all killed at once and started again"),
+            ClusterFault::Promote(lag) => {
+                write!(f, "{lag:?} of commits are lost: the primary is killed, and its replica promoted")
+            }
+            ClusterFault::HangCommits(time) => write!(f, "commits hang for {time:?}"),
             ClusterFault::RestartEach => f.write_str("each killed and started again, one after the other"),
             ClusterFault::Replace(replaced, time) => {
                 let stops = if *replaced == Replaced::Stops { ", and stopped twice" } else { "" };
@@ -277,6 +302,7 @@ mod tests {
         clients: 4,
         servers: 3,
         can_cut_off: true,
+        is_pair: false,
         session: Duration::from_secs(3),
         time: Duration::from_secs(600),
     };
@@ -326,5 +352,17 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}");
         }
+        let pair =
+            Plan::new(1, Scale { time: Duration::from_secs(3600), is_pair: true, ..SCALE }).to_string();
+        for part in [
+            "Leader killed",
+            "Leader stopped",
+            "all killed at once",
+            "of commits are lost",
+            "commits hang for 9s",
+        ] {
+            assert!(pair.contains(part), "{part}");
+        }
+        assert!(!pair.contains("disk hangs") && !pair.contains("cut off"), "{pair}");
     }
 }

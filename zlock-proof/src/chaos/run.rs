@@ -30,14 +30,15 @@ const FAULTS_LATE: Duration = Duration::from_secs(120);
 /// Runs everything and prints the verdict.
 pub(crate) async fn run(options: &Options) -> Verdict {
     let folder = tempfile::Builder::new().prefix("zlock-chaos-").tempdir().expect("a folder");
-    println!("{options}: starting three servers, histories in {}", folder.path().display());
-    let cluster = Cluster::start(options.store, options.seed).await;
+    println!("{options}: starting the servers, histories in {}", folder.path().display());
+    let cluster = Cluster::start(options.store, options.seed, options.session).await;
     let servers = cluster.version();
     println!("servers: {servers}");
     let scale = Scale {
         clients: options.clients,
         servers: cluster.addrs().len(),
         can_cut_off: options.store == Store::Zk,
+        is_pair: options.store == Store::Postgres,
         session: options.session,
         time: options.time,
     };
@@ -46,7 +47,7 @@ pub(crate) async fn run(options: &Options) -> Verdict {
     let storage = Storage::start(&socket(folder.path())).expect("a storage");
     let sides = match options.store {
         Store::Zk => Some(Sides::start(&cluster.addrs()).await),
-        Store::Etcd => None,
+        Store::Etcd | Store::Postgres => None,
     };
     let world = Arc::new(World {
         cluster,

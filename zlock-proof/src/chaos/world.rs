@@ -11,6 +11,7 @@ use zlock_testkit::Process;
 
 use super::clock::{nanos, now};
 use super::cluster::Cluster;
+use super::pair::Pair;
 use super::plan::{ClusterFault, Planned, Role};
 use super::sides::{Side, Sides};
 use super::told::storm_file;
@@ -128,6 +129,9 @@ impl World {
 
     async fn suffer(&self, fault: ClusterFault) {
         let cluster = &self.cluster;
+        if let Cluster::Postgres(pair) = cluster {
+            return self.suffer_with_a_pair(pair, fault).await;
+        }
         let from = now();
         match fault {
             ClusterFault::Kill(role, away) => {
@@ -176,8 +180,41 @@ impl World {
                 self.stall_connecting(time).await;
                 self.recovered(Role::Follower, from).await;
             }
+            ClusterFault::Promote(_) | ClusterFault::HangCommits(_) => unreachable!("{fault}"),
         }
         cluster.leader().await;
+    }
+
+    /// Nobody replaces a primary that is away, unless a replica is promoted.
+    async fn suffer_with_a_pair(&self, pair: &Pair, fault: ClusterFault) {
+        let (cluster, primary, from) = (&self.cluster, pair.primary(), now());
+        let (mut from, mut recovery) = (from, self.session * 2 / 5);
+        match fault {
+            ClusterFault::Kill(_, away) => {
+                cluster.kill(primary);
+                sleep(away).await;
+                cluster.restart(primary).await;
+            }
+            ClusterFault::Pause(_, time) => {
+                cluster.pause(primary);
+                sleep(time).await;
+                self.silent(from, None, primary);
+                cluster.resume(primary);
+            }
+            ClusterFault::HangCommits(time) => pair.hang_commits(time).await,
+            ClusterFault::Promote(lag) => {
+                pair.promote(lag).await;
+                // All sessions end, however long they would have lived, and nothing is locked for the longest session timeout.
+                from = from.saturating_sub(nanos(self.session));
+                recovery += self.session * 2;
+            }
+            _ => cluster.restart_all().await,
+        }
+        self.disturbed(from, recovery, None);
+        if matches!(fault, ClusterFault::Promote(_)) {
+            // The old primary has answered heartbeats that the new one does not know.
+            self.log().disturbances.iter_mut().filter(|d| d.from == from).for_each(|d| d.misleads = true);
+        }
     }
 
     /// Records that a server was stopped for this time.

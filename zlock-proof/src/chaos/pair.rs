@@ -1,0 +1,132 @@
+//! PostgreSQL: a primary and an asynchronous replica, which can take its place.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+use zlock_testkit::{FaultProxy, PostgresServer};
+
+/// The primary and its replica. Each has a place, whose address stays when another server takes it.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    servers: Mutex<[PostgresServer; 2]>,
+    places: [FaultProxy; 2],
+    primary: AtomicUsize,
+}
+
+/// Runs what tests do on a thread of its own: it is not `Send`.
+async fn apart<F, T>(run: F) -> T
+where
+    F: AsyncFnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let runtime = Handle::current();
+    spawn_blocking(move || runtime.block_on(run())).await.expect("an operator's work")
+}
+
+impl Pair {
+    /// Starts the servers, with the schema. After a failover, nothing is locked for the session timeout.
+    pub(crate) async fn start(session: Duration) -> Self {
+        let primary = PostgresServer::start().await;
+        let limit = format!("UPDATE zlock.setting SET longest_ttl = '{} ms';", session.as_millis());
+        let schema = [&zlock::postgres::schema_sql(), "GRANT zlock_user TO zlock;", &limit].concat();
+        primary.sql(&schema).await;
+        let replica = primary.replica().await;
+        let places = [FaultProxy::start(primary.addr()).await, FaultProxy::start(replica.addr()).await];
+        Pair { servers: Mutex::new([primary, replica]), places, primary: AtomicUsize::new(0) }
+    }
+
+    fn servers(&self) -> MutexGuard<'_, [PostgresServer; 2]> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn server(&self, place: usize) -> PostgresServer {
+        self.servers()[place].clone()
+    }
+
+    /// Returns the addresses of both places.
+    pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
+        self.places.iter().map(FaultProxy::addr).collect()
+    }
+
+    /// Returns the place of the primary.
+    pub(crate) fn primary(&self) -> usize {
+        self.primary.load(Ordering::Relaxed)
+    }
+
+    /// Lets the primary confirm what its replica never gets, for this time. Then the primary is killed for good, and the
+    /// replica promoted. Another replica takes the other place.
+    pub(crate) async fn promote(&self, lag: Duration) {
+        let old = self.primary();
+        let (primary, replica) = (self.server(old), self.server(1 - old));
+        let next = apart(async move || {
+            replica.cut_off().await;
+            sleep(lag).await;
+            primary.stop();
+            replica.promote().await;
+            replica.replica().await
+        });
+        let next = next.await;
+        self.primary.store(1 - old, Ordering::Relaxed);
+        self.places[old].set_upstream(next.addr());
+        self.servers()[old] = next;
+    }
+
+    /// Makes all commits hang for this time: no replica of that name confirms them.
+    pub(crate) async fn hang_commits(&self, time: Duration) {
+        let primary = self.server(self.primary());
+        apart(async move || {
+            primary.set("synchronous_standby_names", "nobody").await;
+            sleep(time).await;
+            primary.set("synchronous_standby_names", "").await;
+        })
+        .await;
+    }
+
+    /// Ends a session at the primary. Returns `false` if it certainly did not exist.
+    pub(crate) async fn end_session(&self, session: u64) -> bool {
+        let id = session.cast_signed();
+        // Each removes the nodes of one path.
+        let clean = format!("SELECT count(*) FROM zlock.v1_clean({id});\n").repeat(12);
+        let exists = format!("SELECT count(*) FROM zlock.session WHERE id = {id} AND NOT ended;\n");
+        let all = format!("{exists}SELECT zlock.v1_end({id});\n{clean}");
+        let ended = self.server(self.primary()).try_sql(&all).await;
+        // Without a response, it may still have taken effect.
+        ended.map_or(true, |answer| answer.starts_with('1'))
+    }
+
+    /// Returns what former clients have left. Until then, ends the sessions of killed ones as a client does that finds them.
+    pub(crate) async fn residue(&self, wait: Duration) -> Vec<String> {
+        let primary = self.server(self.primary());
+        let until = Instant::now() + wait;
+        loop {
+            let overdue = primary.sql("SELECT zlock.v1_overdue()").await;
+            for id in overdue.lines() {
+                let clean = format!("SELECT count(*) FROM zlock.v1_clean({id});\n").repeat(12);
+                primary.sql(&format!("SELECT zlock.v1_suspect({id});\n{clean}")).await;
+            }
+            let mut left = Vec::new();
+            for (what, table) in [
+                ("nodes", "zlock.node"),
+                ("connections", "pg_stat_activity WHERE usename = 'zlock'"),
+                (
+                    "voids of no session",
+                    "zlock.void v WHERE NOT EXISTS (SELECT 1 FROM zlock.session s WHERE s.id = v.session)",
+                ),
+            ] {
+                let count = primary.sql(&format!("SELECT count(*) FROM {table}")).await;
+                if count.trim() != "0" {
+                    left.push(format!("{} {what}", count.trim()));
+                }
+            }
+            if left.is_empty() || Instant::now() > until {
+                return left;
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+}

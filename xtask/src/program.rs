@@ -10,12 +10,12 @@ use crate::setup::set_up;
 /// `cargo xtask bench`.
 pub(crate) fn bench(args: &[String]) -> Result {
     // Only etcd's client needs protoc to build.
-    let etcd = args.first().is_some_and(|store| store == "etcd");
-    become_program(
-        "zlock-bench",
-        if etcd { &["--release", "--features", "etcd"] } else { &["--release"] },
-        args,
-    )
+    let options: &[_] = match args.first().map(String::as_str) {
+        Some("etcd") => &["--release", "--features", "etcd"],
+        Some("postgres") => &["--release", "--features", "postgres"],
+        _ => &["--release"],
+    };
+    become_program("zlock-bench", options, args)
 }
 
 /// `cargo xtask sim` and `cargo xtask model`. `args` begins with the task.

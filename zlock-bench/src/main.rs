@@ -1,4 +1,4 @@
-//! Measures zlock's locks: `zlock-bench zk|etcd|mem [WORKLOAD..]` prints one line of JSON for each workload.
+//! Measures zlock's locks: `zlock-bench zk|etcd|postgres|mem [WORKLOAD..]` prints one line of JSON for each workload.
 //!
 //! One operation is an acquire and a release, with only a check in between that no other holder exists that must not. All tasks
 //! share one counter of operations, until it is used up. A quarter as many operations run before, unmeasured.
@@ -27,6 +27,7 @@
 //! |---|---|
 //! | `ZK_CONNECT` | host:port, comma-separated; for `zk` |
 //! | `ETCD_ENDPOINTS` | the same for `etcd`, which needs the feature `etcd` |
+//! | `POSTGRES_URL` | a URL of zlock for `postgres`, which needs the feature `postgres`. Beside `w1`, `w2-8`, `w2-32` and `w3`, lines of other peers follow: `SELECT .. FOR UPDATE`, and advisory locks |
 //! | `ETCD_NO_BATCHES` | if set, each write to etcd is a request of its own |
 //! | `BENCH_CURRENT_THREAD` | if set, everything runs on tokio's `current_thread` runtime. `TOKIO_WORKER_THREADS` is the number of threads otherwise |
 //! | `PEERS_SCALE` | multiplies the operations |
@@ -37,6 +38,8 @@
 mod drive;
 mod fleet;
 mod overload;
+#[cfg(feature = "postgres")]
+mod plain;
 mod report;
 mod store;
 mod workload;
@@ -58,9 +61,13 @@ async fn measure() {
         Some("zk") => Store::zookeeper(),
         #[cfg(feature = "etcd")]
         Some("etcd") => Store::etcd(),
+        #[cfg(feature = "postgres")]
+        Some("postgres") => Store::postgres(&postgres_url()),
         Some("mem") => Store::mem(),
         _ => {
-            eprintln!("zlock-bench zk|etcd|mem [WORKLOAD..], etcd with the feature of that name");
+            eprintln!(
+                "zlock-bench zk|etcd|postgres|mem [WORKLOAD..], etcd and postgres with the features of these names"
+            );
             std::process::exit(2);
         }
     };
@@ -71,4 +78,13 @@ async fn measure() {
             workload::run(&store, workload).await;
         }
     }
+    #[cfg(feature = "postgres")]
+    if store.name() == "postgres" {
+        plain::run(&postgres_url(), &named).await;
+    }
+}
+
+#[cfg(feature = "postgres")]
+fn postgres_url() -> String {
+    std::env::var("POSTGRES_URL").expect("POSTGRES_URL=postgres://user@host/database")
 }

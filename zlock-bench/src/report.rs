@@ -25,12 +25,27 @@ pub(crate) fn scaled(operations: usize) -> usize {
     ((operations as f64 * scale) as usize).max(10)
 }
 
+/// What a line is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) peer: &'a str,
+    pub(crate) store: &'a str,
+    pub(crate) workload: &'a str,
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn of_zlock(store: &'a str, workload: &'a str) -> Self {
+        Row { peer: "zlock", store, workload }
+    }
+}
+
 /// Prints a line.
-pub(crate) fn print(store: &str, workload: &str, measured: &Measured, before: &str, after: &str) {
+pub(crate) fn print(row: Row<'_>, measured: &Measured, before: &str, after: &str) {
+    let Row { peer, store, workload } = row;
     let Measured { samples, seconds, per_client, violations } = measured;
     let server = std::env::var("PEERS_SERVER").unwrap_or_else(|_| store.into());
     println!(
-        "{{\"peer\":\"zlock\",\"server\":\"{server}\",\"workload\":\"{workload}\",\"clients\":{},\"ops\":{},\
+        "{{\"peer\":\"{peer}\",\"server\":\"{server}\",\"workload\":\"{workload}\",\"clients\":{},\"ops\":{},\
          \"seconds\":{seconds:.4},\"ops_per_sec\":{:.1},\"p50_us\":{:.1},\"p99_us\":{:.1},\
          \"max_acq_us\":{:.1},\"acq_p50_us\":{:.1},\"rel_p50_us\":{:.1},\"min_per_client\":{},\"max_per_client\":{},\
          \"violations\":{violations},{}\"before\":{before},\"after\":{after}}}",

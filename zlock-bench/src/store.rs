@@ -7,6 +7,8 @@ use zlock::backend::{CoordinationBackend, NodeIds};
 #[cfg(feature = "etcd")]
 use zlock::etcd::{EtcdBackend, EtcdOptions};
 use zlock::mem::MemServer;
+#[cfg(feature = "postgres")]
+use zlock::postgres::{PostgresBackend, PostgresOptions};
 use zlock::zk::{ZkBackend, ZkOptions};
 
 /// The session timeout, as in the benchmarks of the peers.
@@ -22,6 +24,8 @@ enum Kind {
     Zookeeper(String),
     #[cfg(feature = "etcd")]
     Etcd(String),
+    #[cfg(feature = "postgres")]
+    Postgres(String),
     Mem(MemServer),
 }
 
@@ -37,6 +41,12 @@ impl Store {
         Self::new(Kind::Etcd(format!("etcd://{hosts}?ttl={SECONDS}s")))
     }
 
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres(url: &str) -> Self {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        Self::new(Kind::Postgres(format!("{url}{separator}session_timeout={SECONDS}s")))
+    }
+
     pub(crate) fn mem() -> Self {
         Self::new(Kind::Mem(MemServer::new()))
     }
@@ -45,12 +55,14 @@ impl Store {
         Store { kind, run: NodeIds::random().next().to_string() }
     }
 
-    /// Returns `zk`, `etcd` or `mem`.
+    /// Returns `zk`, `etcd`, `postgres` or `mem`.
     pub(crate) fn name(&self) -> &'static str {
         match self.kind {
             Kind::Zookeeper(_) => "zk",
             #[cfg(feature = "etcd")]
             Kind::Etcd(_) => "etcd",
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(_) => "postgres",
             Kind::Mem(_) => "mem",
         }
     }
@@ -67,6 +79,11 @@ impl Store {
                 let options = EtcdOptions::from_url(url).expect("ETCD_ENDPOINTS");
                 let options = options.with_batching(std::env::var_os("ETCD_NO_BATCHES").is_none());
                 Arc::new(EtcdBackend::connect(options).await.expect("a connection to etcd"))
+            }
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(url) => {
+                let options = PostgresOptions::from_url(url).expect("POSTGRES_URL");
+                Arc::new(PostgresBackend::connect(options).await.expect("a connection to PostgreSQL"))
             }
             Kind::Mem(server) => Arc::new(server.connect()),
         }
@@ -93,6 +110,9 @@ impl Store {
             Kind::Zookeeper(url) => url,
             #[cfg(feature = "etcd")]
             Kind::Etcd(url) => url,
+            // Its counters need a connection of PostgreSQL.
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(_) => return Vec::new(),
             Kind::Mem(_) => return Vec::new(),
         };
         let hosts = url.split("://").last().and_then(|rest| rest.split('?').next());

@@ -8,7 +8,7 @@ use zlock::backend::{CoordinationBackend, LockPath};
 use zlock::{Client, Handoff, InterProcessMutex, Lock, Release};
 
 use crate::drive::{Measured, Sample, Task, Turn, drive};
-use crate::report::{GROWTH, print, scaled, snap};
+use crate::report::{GROWTH, Row, print, scaled, snap};
 use crate::store::Store;
 use crate::{fleet, overload};
 
@@ -165,7 +165,7 @@ async fn timed<L: Lock, R: Lock>(
     let before = snap(store.name());
     let measured = drive(tasks, operations, shared).await;
     let after = snap(store.name());
-    print(store.name(), workload, &measured, &before, &after);
+    print(Row::of_zlock(store.name(), workload), &measured, &before, &after);
 }
 
 /// All waiters queue behind a holder, which then releases the lock.
@@ -188,7 +188,7 @@ async fn queue(store: &Store) {
     let enqueued = began.elapsed();
     sleep(Duration::from_secs(1)).await;
     let ready = snap(store.name());
-    print(store.name(), "w7-enqueue", &span(enqueued), &start, &ready);
+    print(Row::of_zlock(store.name(), "w7-enqueue"), &span(enqueued), &start, &ready);
 
     let began = Instant::now();
     assert_eq!(held.release().await.expect("release"), Release::Released);
@@ -196,7 +196,7 @@ async fn queue(store: &Store) {
         assert_eq!(waiter.await.expect("a task").expect("release"), Release::Released);
     }
     let drained = began.elapsed();
-    print(store.name(), "w7-drain", &span(drained), &ready, &snap(store.name()));
+    print(Row::of_zlock(store.name(), "w7-drain"), &span(drained), &ready, &snap(store.name()));
 }
 
 /// Returns a measurement of only the total time, with one operation for each waiter.

@@ -52,7 +52,8 @@ async fn a_late_create_of_a_session_that_is_over_is_refused() {
         let ids = ids.map(|id| id.to_string());
         let node = |n: usize| RawNode { session, path: lock.as_str(), id: &ids[n], ttl: TTL, renews: true };
         let other = observer(server).await;
-        create_node(&one, node(0)).await.unwrap();
+        let elsewhere = path("elsewhere");
+        create_node(&one, RawNode { path: elsewhere.as_str(), ..node(0) }).await.unwrap();
         // This one does not write the session's row, so only a lock of the session keeps its end waiting.
         let open = one.transaction().await.unwrap();
         create_node(&open, RawNode { renews: false, ..node(1) }).await.unwrap();

@@ -41,6 +41,7 @@
 //! | a small number that no other live client has | [`Slots`], from [`Client::slots`] |
 //! | data that outlives the processes that write it | [`SharedValue`], from [`Client::shared_value`] |
 //! | unique numbers | [`Counter`], from [`Client::counter`] |
+//! | to know which processes are there, and where | [`Members`], from [`Client::members`] |
 //! | the same without an async runtime | [`blocking`] |
 //!
 //! Most methods of locks are those of one type, [`LockHandle`]: [`acquire`](LockHandle::acquire),
@@ -105,9 +106,9 @@ pub use zlock_recipes::{
     Barrier, Client, ClientBuilder, CompareAndSet, Counter, CounterFormat, DoubleBarrier, DowngradeError,
     DynLock, Election, Entered, Freshness, Guard, Handoff, Health, InterProcessMutex, Latch, Leader,
     LeaderContext, LeaderView, LeaderWatch, Leadership, Lock, LockContext, LockGuard, LockHandle, LockKind,
-    LockTemplate, MAX_NODE_DATA, MultiGuard, MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock,
-    Release, Scope, Semaphore, SharedValue, Shutdown, Slot, Slots, Then, ValueView, ValueWatch, WriteGuard,
-    WriteLock, kind,
+    LockTemplate, MAX_NODE_DATA, Member, Members, MembersView, MembersWatch, Membership, MultiGuard,
+    MultiLock, Participant, PermitRequest, ReadLock, ReadWriteLock, Release, Scope, Semaphore, SharedValue,
+    Shutdown, Slot, Slots, Then, ValueView, ValueWatch, WriteGuard, WriteLock, kind,
 };
 
 /// The contract between locks and stores, for programs that look at a store themselves, as the command `zlock` does: the trait
@@ -142,9 +143,9 @@ pub use zlock_recipes::{
 pub mod backend {
     #[doc(no_inline)]
     pub use zlock_core::{
-        ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice, Existence,
-        GuardNode, HandOver, Label, LockPath, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Sequence,
-        Target, Values, Watch, WatchEvent, WriteOutcome,
+        ConnectUrl, CoordinationBackend, Created, CreatedQueue, Deletion, DeletionNotice, Existence, Groups,
+        GuardNode, HandOver, Joined, Label, ListedMember, LockPath, MemberContents, Node, NodeData, NodeId,
+        NodeIds, NodeName, Queue, Registration, Sequence, Target, Values, Watch, WatchEvent, WriteOutcome,
     };
     #[doc(no_inline)]
     pub use zlock_recipes::holders;

@@ -5,6 +5,8 @@
 
 #[path = "../examples/toy_store/backend.rs"]
 mod backend;
+#[path = "../examples/toy_store/groups.rs"]
+mod groups;
 #[path = "../examples/toy_store/server.rs"]
 mod server;
 #[path = "../examples/toy_store/values.rs"]
@@ -144,6 +146,11 @@ mod of_values {
     use super::*;
     zlock_suite::values_conformance!(paused, store(), [contract, links]);
 }
+
+mod of_groups {
+    use super::*;
+    zlock_suite::groups_conformance!(paused, store(), [contract, links]);
+}
 // ANCHOR_END: suites
 
 mod write_lock {
@@ -185,7 +192,8 @@ mod recipes {
             semaphore,
             promotion,
             succession,
-            handoff
+            handoff,
+            members
         ]
     );
 }

@@ -1,4 +1,4 @@
-//! Collects the cases: every `pub async fn` below `src/conformance`, `src/values` and `src/recipes`.
+//! Collects the cases: every `pub async fn` below `src/conformance`, `src/values`, `src/groups` and `src/recipes`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,11 @@ type Group = (String, String);
 type Groups = BTreeMap<Group, Vec<String>>;
 
 fn main() -> io::Result<()> {
-    let (conformance, values) = (of_a_contract("conformance")?, of_a_contract("values")?);
+    let contracts = [
+        ("conformance_cases", "conformance", of_a_contract("conformance")?),
+        ("values_conformance_cases", "values", of_a_contract("values")?),
+        ("groups_conformance_cases", "groups", of_a_contract("groups")?),
+    ];
     let mut recipes = Groups::new();
     for (file, text) in files("src/recipes")? {
         for case in cases(&text) {
@@ -26,7 +30,7 @@ fn main() -> io::Result<()> {
         }
     }
     let out = env::var("OUT_DIR").map_err(io::Error::other)?;
-    let text = macros(&conformance, &values, &recipes).map_err(io::Error::other)?;
+    let text = macros(&contracts, &recipes).map_err(io::Error::other)?;
     fs::write(Path::new(&out).join("cases.rs"), text)
 }
 
@@ -86,10 +90,11 @@ fn cases(text: &str) -> Vec<Case<'_>> {
 }
 
 /// Returns macros that make a module of tests of each group.
-fn macros(conformance: &Groups, values: &Groups, recipes: &Groups) -> Result<String, std::fmt::Error> {
+fn macros(contracts: &[(&str, &str, Groups)], recipes: &Groups) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
-    contract(&mut text, "conformance_cases", "conformance", conformance)?;
-    contract(&mut text, "values_conformance_cases", "values", values)?;
+    for (name, folder, groups) in contracts {
+        contract(&mut text, name, folder, groups)?;
+    }
     for (list, lock) in [("mutual", "[$lock]"), ("thread", "[$lock]"), ("recipe", "[]")] {
         begin(&mut text, &format!("{list}_cases"))?;
         let parameter = if lock == "[]" { "" } else { ", $lock:ty" };

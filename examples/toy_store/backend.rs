@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, timeout};
 use zlock_core::kit::{Budget, Closing, Interrupted, Options, Receipts, SessionKey, Sessions, Task};
 use zlock_core::{
     Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence,
-    FencingToken, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Replaced, Result, Sequence,
-    SessionEvents, Target, Values, Watch, WatchEvent, async_trait,
+    FencingToken, Groups, Label, LockPath, Node, NodeData, NodeId, NodeName, Queue, Replaced, Result,
+    Sequence, SessionEvents, Target, Values, Watch, WatchEvent, async_trait,
 };
 
 use crate::server::{Connection, Disconnected, Row, Server, Table};
@@ -110,9 +110,9 @@ impl Shared {
     async fn keep(&self, session: SessionKey) {
         let mut events = self.sessions.events();
         let keep = |table: &mut Table| {
-            let own = |node: &Node| node.session == Some(session.id);
+            let own = table.rows.iter().filter(|row| row.session == Some(session.id)).map(id).collect();
             let is_live = table.keep_alive(session.id, TTL);
-            is_live.then(|| table.rows.iter().filter_map(node).filter(own).map(|node| node.id).collect())
+            is_live.then_some(own)
         };
         loop {
             let (sent, mark) = (Instant::now(), self.sessions.own().mark());
@@ -201,6 +201,11 @@ impl Shared {
 /// The node of a row, unless that is something else.
 fn node(row: &Row) -> Option<Node> {
     Some(Node::listed(row.name.as_str())?.with_owner(row.session, FencingToken::new(row.created)))
+}
+
+/// The ID by which the session knows an own row. That of a member of a group is its path.
+fn id(row: &Row) -> NodeId {
+    node(row).map_or_else(|| NodeId::new(format!("{}/{}", row.parent, row.name)), |node| node.id)
 }
 
 fn queue(table: &Table, parent: &LockPath) -> Queue {
@@ -361,6 +366,10 @@ impl CoordinationBackend for ToyBackend {
     }
 
     fn values(&self) -> Option<&dyn Values> {
+        Some(self)
+    }
+
+    fn groups(&self) -> Option<&dyn Groups> {
         Some(self)
     }
 

@@ -28,7 +28,7 @@ Exit codes:
   1    doctor: a check failed; revoke: there was nothing to revoke; leader: nobody leads; get: there is no value
   122  run: the tick or the key has run already (see --on-done)
   123  run: the lock was lost, and the command was stopped
-  124  run: another client holds the lock (see --on-busy)
+  124  run: another client holds the lock (see --on-busy); join: another client has the ID
   125  zlock itself failed, or the command line is wrong; no command is left running
   126  run: the command cannot be executed
   127  run: the command was not found
@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Run(Run),
     Lead(Lead),
     Leader(Leader),
+    Join(Join),
+    Members(Members),
     /// Prints a value as it is.
     #[command(after_help = "Examples:\n  zlock get app/mode\n  zlock get --json app/mode")]
     Get(Lock),
@@ -215,6 +217,24 @@ pub(crate) struct Run {
     /// Set for `zlock lead`.
     #[arg(skip)]
     pub(crate) candidacy: Option<Candidacy>,
+    /// Set for `zlock join`.
+    #[arg(skip)]
+    pub(crate) membership: Option<MembershipArgs>,
+}
+
+impl Run {
+    /// Returns `true` if a loss is followed by another attempt.
+    pub(crate) fn begins_again(&self) -> bool {
+        self.candidacy.is_some() || self.membership.is_some()
+    }
+}
+
+/// What `zlock join` does instead of acquiring a lock.
+#[derive(Debug)]
+pub(crate) struct MembershipArgs {
+    pub(crate) id: String,
+    pub(crate) payload: Option<OsString>,
+    pub(crate) take_over: bool,
 }
 
 /// What `zlock lead` adds to a lock.
@@ -283,8 +303,76 @@ impl From<Lead> for Run {
             name,
             command,
             candidacy: Some(Candidacy { value }),
+            membership: None,
         }
     }
+}
+
+/// Runs a command while being a member of a group.
+///
+/// Joins with an ID that no other member has, and runs the command as `zlock run` does. The member leaves once the command and
+/// every process in its process group have ended. If the session is about to be lost, so that another client may get the ID, the
+/// command is stopped. Then zlock joins again. It ends when the command ends by itself, with the command's exit code, or when a
+/// signal ends it. An unreachable store is tried again.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Environment variables set for the command:
+  ZLOCK_PATH   The path of the member: that of the group, with the ID
+
+Examples:
+  zlock join --payload 10.0.0.7:80 app/workers w7 -- /usr/local/bin/worker
+  zlock members --watch app/workers")]
+pub(crate) struct Join {
+    #[command(flatten)]
+    store: Store,
+    /// What others read, such as an address.
+    #[arg(long, value_name = "TEXT")]
+    payload: Option<OsString>,
+    /// Replaces a member with this ID, without a gap. For a machine on which nothing else uses the ID: a member that was killed is
+    /// there for another session timeout.
+    #[arg(long)]
+    take_over: bool,
+    /// Exits at once if another client has the ID. By default, waits until it is free.
+    #[arg(long, conflicts_with = "take_over")]
+    no_wait: bool,
+    /// The time between SIGTERM and SIGKILL when the membership is about to be lost.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    kill_after: Duration,
+    /// Runs the command, given as a single argument, with `sh -c`.
+    #[arg(long)]
+    shell: bool,
+    /// Reports on standard error what happens to the membership.
+    #[arg(short, long)]
+    verbose: bool,
+    /// The group, for example app/workers.
+    #[arg(value_name = "NAME", value_parser = path)]
+    name: LockPath,
+    /// The ID in the group.
+    #[arg(value_name = "ID", value_parser = key)]
+    id: String,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl From<Join> for Run {
+    fn from(join: Join) -> Run {
+        let Join { store, payload, take_over, no_wait, kill_after, shell, verbose, name, id, command } = join;
+        let lead = Lead { store, value: None, kill_after, shell, verbose, name, command };
+        let membership = Some(MembershipArgs { id, payload, take_over });
+        Run { no_wait, candidacy: None, membership, ..lead.into() }
+    }
+}
+
+/// Shows the members of a group.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  zlock members app/workers\n  zlock members --watch --json app/workers")]
+pub(crate) struct Members {
+    #[command(flatten)]
+    pub(crate) lock: Lock,
+    /// Prints the members whenever they change, until a signal ends zlock.
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 /// Shows the leader of an election.

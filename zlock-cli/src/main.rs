@@ -11,6 +11,7 @@ mod leader;
 mod limits;
 mod ls;
 mod man;
+mod members;
 mod output;
 mod participant;
 mod record;
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
         Command::Run(args) => return run::run(args, limit),
         Command::Lead(args) => return run::run(args.into(), limit),
         Command::Leader(args) => wait_for(leader::leader(args)),
+        Command::Join(args) => return run::run(args.into(), limit),
+        Command::Members(args) => wait_for(members::members(args)),
         Command::Get(args) => wait_for(value::get(args)),
         Command::Set(args) => wait_for(value::set(args)),
         Command::WatchValue(args) => wait_for(value::watch(args)),

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Head, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms, Target, Values,
-    Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver,
+    Head, Label, LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms,
+    Target, Values, Watch,
 };
 
 use crate::config::EtcdOptions;
@@ -164,6 +164,10 @@ impl CoordinationBackend for EtcdBackend {
     }
 
     fn values(&self) -> Option<&dyn Values> {
+        Some(self)
+    }
+
+    fn groups(&self) -> Option<&dyn Groups> {
         Some(self)
     }
 

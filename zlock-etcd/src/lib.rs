@@ -4,6 +4,7 @@ mod backend;
 mod config;
 mod connection;
 mod error;
+mod groups;
 mod keys;
 mod operations;
 mod requests;

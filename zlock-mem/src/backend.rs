@@ -8,9 +8,9 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use zlock_core::kit::Task;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Head, Label, LockPath,
-    Node, NodeData, NodeId, NodeName, Queue, Replaced, Result, SessionEvents, SessionTerms, Target, Values,
-    Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver, Head, Label,
+    LockPath, Node, NodeData, NodeId, NodeName, Queue, Replaced, Result, SessionEvents, SessionTerms, Target,
+    Values, Watch,
 };
 
 use crate::armed::Arming;
@@ -299,6 +299,10 @@ impl CoordinationBackend for MemBackend {
     }
 
     fn values(&self) -> Option<&dyn Values> {
+        Some(self)
+    }
+
+    fn groups(&self) -> Option<&dyn Groups> {
         Some(self)
     }
 

@@ -6,6 +6,7 @@ mod control;
 mod create;
 mod error;
 mod fault;
+mod groups;
 mod link;
 mod manager;
 mod mem_link;

@@ -41,6 +41,10 @@ pub enum Operation {
     Value,
     /// Writes a value.
     WriteValue,
+    /// Makes a session the owner of a member of a group.
+    Join,
+    /// Removes a member of a group.
+    Leave,
     /// Removes a watch that has not fired.
     RemoveWatch,
 }
@@ -117,6 +121,16 @@ pub(crate) enum Request {
         watcher: Option<Watcher>,
     },
     WriteValue(Box<ValueWrite>),
+    Join {
+        member: LockPath,
+        data: Vec<u8>,
+        /// Whether the member of another session is replaced.
+        replaces: bool,
+    },
+    /// A no-op if another session owns the member.
+    Leave {
+        member: LockPath,
+    },
 }
 
 impl Request {
@@ -135,6 +149,8 @@ impl Request {
             Request::SetData { .. } => Operation::SetData,
             Request::Value { .. } => Operation::Value,
             Request::WriteValue(_) => Operation::WriteValue,
+            Request::Join { .. } => Operation::Join,
+            Request::Leave { .. } => Operation::Leave,
         }
     }
 
@@ -150,6 +166,7 @@ impl Request {
             | Request::Data { parent, .. }
             | Request::SetData { parent, .. } => Some(parent),
             Request::Value { path, .. } => Some(path),
+            Request::Join { member, .. } | Request::Leave { member } => Some(member),
             Request::WriteValue(write) => Some(&write.path),
         }
     }
@@ -168,6 +185,8 @@ impl Request {
                 | Operation::Delete
                 | Operation::SetData
                 | Operation::WriteValue
+                | Operation::Join
+                | Operation::Leave
         )
     }
 }
@@ -194,6 +213,10 @@ pub(crate) enum Answer {
     /// The node is not a value.
     NoValue,
     WroteValue(WriteOutcome),
+    /// The session owns the member, which this transaction created.
+    Joined(u64),
+    /// This session owns the member.
+    Taken(Option<SessionId>),
 }
 
 /// A request in flight, and the receiver of its answer. Dropping it reports that the connection broke.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use zlock_core::{FencingToken, NodeData, NodeName, SessionId, Version};
+use zlock_core::{FencingToken, NodeData, NodeId, NodeName, SessionId, Version};
 
 use crate::link::{ClientId, Delivery, Link, Mode};
 use crate::request::{Answer, Operation, Request, Sent};
@@ -301,8 +301,12 @@ impl State {
         match request {
             Request::Connect { .. } | Request::Resume => Answer::Done,
             Request::Heartbeat => {
-                let own = self.tree.of_session(session);
-                Answer::NodeIds(own.filter_map(|(_, name)| NodeName::parse(name)).map(|p| p.id).collect())
+                // A member of a group is known by its path.
+                let id = |(parent, name): &(String, String)| match NodeName::parse(name) {
+                    Some(parsed) => parsed.id,
+                    None => NodeId::new(format!("{parent}/{name}")),
+                };
+                Answer::NodeIds(self.tree.of_session(session).map(id).collect())
             }
             Request::Close => {
                 if let Some(link) = self.links.get_mut(&client) {
@@ -385,6 +389,8 @@ impl State {
             }
             Request::Value { path, watcher } => self.read_value(client, session, &path, watcher),
             Request::WriteValue(write) => self.write_value(session, *write, now),
+            Request::Join { member, data, replaces } => self.join(session, &member, data, replaces, now),
+            Request::Leave { member } => self.leave(session, &member, now),
         }
     }
 

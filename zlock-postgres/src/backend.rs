@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 use zlock_core::kit::{Task, repeat};
 use zlock_core::{
-    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, HandOver, Label,
-    LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms, Target, Values,
-    Watch,
+    Background, Close, CloseReason, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver,
+    Label, LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, SessionTerms, Target,
+    Values, Watch,
 };
 
 use crate::config::PostgresOptions;
@@ -157,6 +157,10 @@ impl CoordinationBackend for PostgresBackend {
     }
 
     fn values(&self) -> Option<&dyn Values> {
+        Some(self)
+    }
+
+    fn groups(&self) -> Option<&dyn Groups> {
         Some(self)
     }
 

@@ -5,6 +5,7 @@ mod config;
 mod connection;
 mod error;
 mod fence;
+mod groups;
 mod operations;
 mod schema;
 mod session;

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, HandOver, Head,
-    Label, LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, Target, Values, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, Groups, HandOver,
+    Head, Joined, Label, ListedMember, LockPath, MemberContents, Node, NodeData, NodeId, Queue, Replaced,
+    Result, SessionEvents, Target, Values, Watch,
 };
 
 /// An operation of the contract.
@@ -35,6 +36,14 @@ pub enum Call {
     HeadWithWatch,
     /// `set_data`
     SetData,
+    /// `join`
+    Join,
+    /// `leave`
+    Leave,
+    /// `members_with_watch`
+    MembersWithWatch,
+    /// `member_with_watch`
+    MemberWithWatch,
 }
 
 /// Before the call reaches the backend, or after it has returned: a lost request differs from a lost answer.
@@ -286,6 +295,10 @@ impl CoordinationBackend for Faulty {
         self.inner.values()
     }
 
+    fn groups(&self) -> Option<&dyn Groups> {
+        self.inner.groups().map(|_| self as &dyn Groups)
+    }
+
     fn session_events(&self) -> SessionEvents {
         self.inner.session_events()
     }
@@ -296,5 +309,33 @@ impl CoordinationBackend for Faulty {
 
     async fn close(&self) -> Result<Close> {
         self.inner.close().await
+    }
+}
+
+impl Faulty {
+    fn inner_groups(&self) -> Result<&dyn Groups> {
+        self.inner.groups().ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "groups"))
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Groups for Faulty {
+    async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
+        self.faults.around(Call::Join, self.inner_groups()?.join(member, data, replaces)).await
+    }
+
+    async fn leave(&self, member: &LockPath) -> Result<()> {
+        self.faults.around(Call::Leave, self.inner_groups()?.leave(member)).await
+    }
+
+    async fn members_with_watch(&self, group: &LockPath) -> Result<(Vec<ListedMember>, Watch)> {
+        let listed = self.inner_groups()?.members_with_watch(group);
+        self.faults.around(Call::MembersWithWatch, listed).await
+    }
+
+    async fn member_with_watch(&self, member: &LockPath) -> Result<Option<(MemberContents, Watch)>> {
+        let read = self.inner_groups()?.member_with_watch(member);
+        self.faults.around(Call::MemberWithWatch, read).await
     }
 }

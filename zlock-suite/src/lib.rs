@@ -8,6 +8,7 @@ mod case;
 pub mod conformance;
 mod cut;
 mod fault;
+pub mod groups;
 mod inside;
 mod log;
 mod macros;

@@ -30,6 +30,21 @@ macro_rules! values_conformance {
     };
 }
 
+/// Generates the tests of the contract [`Groups`](zlock_core::Groups), for a backend that has groups:
+/// `groups_conformance!(paused | real, store, [group, ..])`. The groups are `contract`, `watches` and `links`, as in
+/// [`conformance!`].
+#[macro_export]
+macro_rules! groups_conformance {
+    ($time:ident, $store:expr, [$($group:ident),* $(,)?]) => {
+        $(
+            mod $group {
+                use super::*;
+                $crate::groups_conformance_cases!($group, $time, $store);
+            }
+        )*
+    };
+}
+
 /// Generates the tests of the named groups for a lock that can act as a mutex ([`Mutual`](crate::Mutual)):
 /// `mutual_suite!(paused | real, store, Lock, [group, ..])`, each named `<group>::<case>`. See [`conformance!`].
 #[macro_export]

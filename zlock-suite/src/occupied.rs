@@ -8,8 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Existence, HandOver, Head, Label, LockPath,
-    Node, NodeData, NodeId, NodeIds, NodeName, Queue, Replaced, Result, SessionEvents, Target, Values, Watch,
+    Background, Close, CoordinationBackend, Created, Deletion, Existence, Groups, HandOver, Head, Label,
+    LockPath, Node, NodeData, NodeId, NodeIds, NodeName, Queue, Replaced, Result, SessionEvents, Target,
+    Values, Watch,
 };
 
 use crate::{Connection, Links, Store};
@@ -217,6 +218,10 @@ impl CoordinationBackend for Occupying {
 
     fn values(&self) -> Option<&dyn Values> {
         self.backend.values()
+    }
+
+    fn groups(&self) -> Option<&dyn Groups> {
+        self.backend.groups()
     }
 
     fn session_events(&self) -> SessionEvents {

@@ -3,6 +3,7 @@
 mod backend;
 mod config;
 mod error;
+mod groups;
 mod operations;
 mod queues;
 mod session;

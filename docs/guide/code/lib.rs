@@ -27,6 +27,7 @@ pages! {
     counters: "counters.md";
     barriers: "barriers.md";
     slots: "slots.md";
+    members: "members.md";
     jobs: "jobs.md";
     mem: "mem.md";
     zookeeper: "zookeeper.md";

@@ -5,19 +5,19 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep};
 use zlock::job::{Clock as _, JobRun, Outcome, RecurringJob, Run as LastRun, RunState, SystemClock, Tick};
-use zlock::{Client, ErrorKind, Guard, LeaderContext, Lock, LockPath};
+use zlock::{Client, Error, ErrorKind, Guard, LeaderContext, Lock, LockContext, LockPath, Membership};
 
 use super::log::Log;
-use crate::args::Run;
+use crate::args::{MembershipArgs, Run};
 use crate::exit::Failure;
 use crate::store::{Store, Target};
 
-/// The time between two attempts of a candidate to connect.
+/// The time between two attempts to connect, for what begins again after each loss.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Connects within the time limit for the lock. A candidate tries until it succeeds.
+/// Connects within the time limit for the lock. A candidate and a member try until they succeed.
 pub(super) async fn connect(args: &Run, target: &Target, log: &mut Log) -> Result<Store, Failure> {
-    while args.candidacy.is_some() {
+    while args.begins_again() {
         match target.connect().await {
             Err(error) if error.kind() == ErrorKind::Unavailable => log.say(format!("{error}; retrying")),
             connected => return Ok(connected?),
@@ -38,26 +38,61 @@ pub(super) enum Held {
     Term(Guard, LeaderContext),
     /// A claimed tick or key.
     Job(JobRun),
+    /// A membership in a group.
+    Member(Membership),
 }
 
 impl Held {
-    pub(super) fn guard(&self) -> &Guard {
+    /// Returns the lock. `None` for a membership, which is none.
+    pub(super) fn lock(&self) -> Option<&LockContext> {
         match self {
-            Held::Lock(guard) | Held::Term(guard, _) => guard,
-            Held::Job(run) => run,
+            Held::Lock(guard) | Held::Term(guard, _) => Some(guard),
+            Held::Job(run) => Some(run),
+            Held::Member(_) => None,
         }
     }
 
-    pub(super) fn leader(&self) -> Option<&LeaderContext> {
+    pub(super) fn path(&self) -> &LockPath {
         match self {
-            Held::Term(_, leader) => Some(leader),
-            Held::Lock(_) | Held::Job(_) => None,
+            Held::Lock(guard) | Held::Term(guard, _) => guard.path(),
+            Held::Job(run) => run.path(),
+            Held::Member(member) => member.path(),
+        }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        match self {
+            Held::Lock(guard) | Held::Term(guard, _) => guard.is_held(),
+            Held::Job(run) => run.is_held(),
+            Held::Member(member) => member.is_registered(),
+        }
+    }
+
+    /// Waits until it is lost.
+    pub(super) async fn lost(&self) -> Error {
+        match self {
+            Held::Lock(guard) | Held::Term(guard, _) => guard.lost().await,
+            Held::Job(run) => run.lost().await,
+            Held::Member(member) => member.lost().await,
+        }
+    }
+
+    /// Waits until somebody asks for it. A member is never asked.
+    pub(super) async fn asked(&self) -> zlock::Result<()> {
+        match self {
+            Held::Lock(guard) => guard.revocation_requested().await,
+            Held::Term(_, leader) => leader.step_down_requested().await,
+            Held::Job(run) => run.revocation_requested().await,
+            Held::Member(_) => std::future::pending().await,
         }
     }
 }
 
-/// Acquires the lock, and claims the tick or the key if the command line names one.
+/// Acquires the lock, and claims the tick or the key if the command line names one. Or joins a group.
 pub(super) async fn hold(args: &Run, client: &Client, since: Instant) -> Result<Held, Failure> {
+    if let Some(membership) = &args.membership {
+        return join(args, membership, client).await;
+    }
     match (args.tick, &args.once) {
         (Some(period), _) => {
             let job = client.recurring_job(&args.name)?.period(period);
@@ -69,6 +104,31 @@ pub(super) async fn hold(args: &Run, client: &Client, since: Instant) -> Result<
             claim(args, job, Tick::at(SystemTime::UNIX_EPOCH)).await
         }
         (None, None) => acquire(args, client, since).await,
+    }
+}
+
+/// Joins the group once the ID is free.
+async fn join(args: &Run, membership: &MembershipArgs, client: &Client) -> Result<Held, Failure> {
+    let (group, MembershipArgs { id, payload, take_over }) = (client.members(&args.name)?, membership);
+    loop {
+        let payload = payload.as_ref().map_or_else(Vec::new, |payload| payload.as_bytes().to_vec());
+        let joined =
+            if *take_over { group.take_over(id, payload).await } else { group.join(id, payload).await };
+        match joined {
+            Ok(member) => return Ok(Held::Member(member)),
+            Err(error) if error.kind() == ErrorKind::Taken && args.no_wait => {
+                let message = format!("{}/{id}: another client has this ID", args.name);
+                return Err(unless_expected(args.on_busy, crate::exit::BUSY, message));
+            }
+            Err(error) if error.kind() == ErrorKind::Taken => {
+                let mut watch = group.watch();
+                while watch.changed().await?.get(id).is_some() {}
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
+                sleep(PAUSE).await
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

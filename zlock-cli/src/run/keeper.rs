@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use rustix::process::{Pid, setpgid};
 use tokio::time::Instant;
 use zlock::job::{JobRun, Tick};
-use zlock::{Close, Guard, Release};
+use zlock::{Close, Guard, Membership, Release};
 
 use super::acquire::{Held, connect, hold};
 use super::child::Start;
@@ -144,8 +144,10 @@ impl Keeper {
         link: &mut Link,
         log: &mut Log,
     ) -> (Result<u8, Failure>, bool) {
-        let guard = held.guard();
-        log.tell(|| format!("{}: locked, token {}", guard.path(), guard.fencing_token()));
+        log.tell(|| match held.lock() {
+            Some(lock) => format!("{}: locked, token {}", lock.path(), lock.fencing_token()),
+            None => format!("{}: joined", held.path()),
+        });
         let start = Start {
             command: self.args.command.clone(),
             shell: self.args.shell,
@@ -153,7 +155,7 @@ impl Keeper {
             terminal: self.terminal.clone(),
             ignored: self.ignored.clone(),
         };
-        let done = match Watchdog::new(guard, held.leader().cloned(), grace, store, link, log) {
+        let done = match Watchdog::new(&held, grace, store, link, log) {
             Ok(watchdog) => self.run_command(start, watchdog).await,
             Err(failure) => Err(failure),
         };
@@ -164,6 +166,7 @@ impl Keeper {
         match held {
             Held::Lock(guard) | Held::Term(guard, _) => (done, release(guard, log).await),
             Held::Job(run) => end(run, done, log).await,
+            Held::Member(member) => (done, leave(member, log).await),
         }
     }
 
@@ -174,7 +177,7 @@ impl Keeper {
         let end = watchdog.watch(child).await;
         match end {
             // A leader that stepped down campaigns again.
-            End::Exited(_) if self.args.candidacy.is_some() && watchdog.is_asked() => {
+            End::Exited(_) if self.args.begins_again() && watchdog.is_asked() => {
                 Err(Failure::new(exit::LOST, format!("{}: stepped down", self.args.name)))
             }
             End::Exited(code) => Ok(code),
@@ -190,9 +193,9 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// A candidate that has not begun to run its command campaigns again.
+    /// A candidate that has not begun to run its command campaigns again, and a member joins again.
     fn lost_before(&self, failure: Failure) -> Failure {
-        if self.args.candidacy.is_some() { Failure::new(exit::LOST, failure.message) } else { failure }
+        if self.args.begins_again() { Failure::new(exit::LOST, failure.message) } else { failure }
     }
 }
 
@@ -208,11 +211,11 @@ fn cannot_start(error: std::io::Error) -> Failure {
 }
 
 fn environment(held: &Held, store: &Store) -> Vec<(&'static str, String)> {
-    let guard = held.guard();
+    let Some(lock) = held.lock() else { return vec![("ZLOCK_PATH", held.path().to_string())] };
     let mut environment = vec![
-        ("ZLOCK_TOKEN", guard.fencing_token().to_string()),
-        ("ZLOCK_PATH", guard.path().to_string()),
-        ("ZLOCK_NODE", store.node(guard.path(), &guard.node())),
+        ("ZLOCK_TOKEN", lock.fencing_token().to_string()),
+        ("ZLOCK_PATH", lock.path().to_string()),
+        ("ZLOCK_NODE", store.node(lock.path(), &lock.node())),
     ];
     if let Held::Job(run) = held {
         // A key has none.
@@ -276,6 +279,22 @@ async fn release(guard: Guard, log: &mut Log) -> bool {
             return true;
         }
         Err(error) => log.say(format!("{path}: not released: {error}")),
+    }
+    false
+}
+
+/// Leaves the group. Returns `false` if the member may still be there.
+async fn leave(member: Membership, log: &mut Log) -> bool {
+    let path = member.path().clone();
+    match member.leave().await {
+        Ok(Release::Pending) => {
+            log.tell(|| format!("{path}: no response; the member is still to be removed"))
+        }
+        Ok(_) => {
+            log.tell(|| format!("{path}: left"));
+            return true;
+        }
+        Err(error) => log.say(format!("{path}: not left: {error}")),
     }
     false
 }

@@ -1,4 +1,4 @@
-//! `zlock run` and `zlock lead`: runs a command while a lock is held. The command is dead before another client can hold the lock.
+//! `zlock run`, `zlock lead` and `zlock join`: runs a command while a lock is held. The command is dead before another client can hold the lock.
 //!
 //! Two processes share the work, so that each can kill the command if the other one cannot:
 //!
@@ -78,13 +78,13 @@ fn start(args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
             std::process::exit(code.into());
         }
         Fork::Parent(keeper) => {
-            let is_candidate = args.candidacy.is_some();
+            let begins_again = args.begins_again();
             drop((keeper_end, target, args));
             let mut ignored = ignored;
             ignored.extend(signals::ignore_terminal());
             match Front::run(front_end, keeper, inherited, terminal) {
-                Ok(exit::LOST) if is_candidate => Err(again(&ignored)),
-                Err(failure) if is_candidate && failure.code == exit::LOST => {
+                Ok(exit::LOST) if begins_again => Err(again(&ignored)),
+                Err(failure) if begins_again && failure.code == exit::LOST => {
                     failure.report();
                     Err(again(&ignored))
                 }
@@ -94,7 +94,7 @@ fn start(args: Run, ignored: Vec<i32>) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Campaigns again after a loss: this process begins anew, with nothing left of the last term. Only returns if that fails.
+/// Campaigns or joins again after a loss: this process begins anew, with nothing left of the last term. Only returns if that fails.
 fn again(ignored: &[i32]) -> Failure {
     ignored.iter().for_each(|signal| sys::reset(*signal));
     let mut args = std::env::args_os();
@@ -109,5 +109,5 @@ fn again(ignored: &[i32]) -> Failure {
         }
         Err(error) => error,
     };
-    Failure::failed(format!("cannot campaign again: {error}"))
+    Failure::failed(format!("cannot begin again: {error}"))
 }

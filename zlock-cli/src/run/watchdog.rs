@@ -7,8 +7,9 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::task::yield_now;
 use tokio::time::sleep;
-use zlock::{Guard, LeaderContext, SessionEvents};
+use zlock::SessionEvents;
 
+use super::acquire::Held;
 use super::child::Child;
 use super::clock::{Alarm, Boot, Sleeps};
 use super::grace::Grace;
@@ -31,9 +32,7 @@ pub(super) enum End {
 
 #[derive(Debug)]
 pub(super) struct Watchdog<'a> {
-    guard: &'a Guard,
-    /// Set for an election.
-    leader: Option<LeaderContext>,
+    held: &'a Held,
     grace: Grace,
     session: SessionEvents,
     sleeps: Sleeps,
@@ -53,8 +52,7 @@ pub(super) struct Watchdog<'a> {
 
 impl<'a> Watchdog<'a> {
     pub(super) fn new(
-        guard: &'a Guard,
-        leader: Option<LeaderContext>,
+        held: &'a Held,
         grace: Grace,
         store: &Store,
         link: &'a mut Link,
@@ -62,8 +60,7 @@ impl<'a> Watchdog<'a> {
     ) -> Result<Self, Failure> {
         let timeout = store.terms.timeout;
         Ok(Watchdog {
-            guard,
-            leader,
+            held,
             grace,
             session: store.session_events(),
             sleeps: Sleeps::new(timeout),
@@ -91,10 +88,10 @@ impl<'a> Watchdog<'a> {
     pub(super) fn begin(&mut self) -> Result<Boot, Failure> {
         self.answer();
         let not_after = self.grace.term_at(self.deadline);
-        if self.guard.is_held() && Boot::now() < not_after {
+        if self.held.is_held() && Boot::now() < not_after {
             return Ok(not_after);
         }
-        Err(Failure::failed(format!("{}: lost before the command was started", self.guard.path())))
+        Err(Failure::failed(format!("{}: lost before the command was started", self.held.path())))
     }
 
     /// Waits until the command has ended or must end, and then until all processes that must not outlive it are dead. Does
@@ -109,14 +106,8 @@ impl<'a> Watchdog<'a> {
     /// Waits until the command has ended or must be killed. Sends it SIGTERM when the lock is about to be lost, and the
     /// signals that the front forwards.
     async fn run(&mut self, child: Child) -> End {
-        let guard = self.guard;
-        let leader = self.leader.clone();
-        let mut revoked = pin!(async {
-            match &leader {
-                Some(leader) => leader.step_down_requested().await,
-                None => guard.revocation_requested().await,
-            }
-        });
+        let held = self.held;
+        let mut revoked = pin!(held.asked());
         let mut may_be_revoked = true;
         loop {
             if let Some(code) = child.exited() {
@@ -138,12 +129,12 @@ impl<'a> Watchdog<'a> {
             if now >= term_at && !self.is_ending {
                 self.is_ending = true;
                 end(child);
-                self.log.say(format!("{}: no server responds; sent SIGTERM to the command", guard.path()));
+                self.log.say(format!("{}: no server responds; sent SIGTERM to the command", held.path()));
             }
             tokio::select! {
                 biased;
                 () = self.alarm.at(if self.is_ending { kill_at } else { term_at }) => {}
-                loss = guard.lost() => return End::Lost(loss.to_string()),
+                loss = held.lost() => return End::Lost(loss.to_string()),
                 message = self.link.receive() => match message {
                     Some(Message::Signal(number)) => {
                         if let Some(signal) = Signal::from_named_raw(number) {
@@ -159,7 +150,7 @@ impl<'a> Watchdog<'a> {
                     if asked.is_ok() {
                         self.is_asked = true;
                         end(child);
-                        self.log.say(format!("{}: asked to release the lock; sent SIGTERM to the command", guard.path()));
+                        self.log.say(format!("{}: asked to release the lock; sent SIGTERM to the command", held.path()));
                     }
                 }
                 _ = self.children.recv() => {}
@@ -172,7 +163,7 @@ impl<'a> Watchdog<'a> {
     fn exited(&self, code: u8) -> End {
         if self.is_ending {
             self.lost("the lock was about to be lost")
-        } else if self.guard.is_held() {
+        } else if self.held.is_held() {
             End::Exited(code)
         } else {
             self.lost("the lock was lost before the command had ended")
@@ -188,7 +179,7 @@ impl<'a> Watchdog<'a> {
     }
 
     fn lost(&self, why: &str) -> End {
-        End::Lost(format!("{}: {why}", self.guard.path()))
+        End::Lost(format!("{}: {why}", self.held.path()))
     }
 
     /// Kills all processes that must not outlive the command, and waits until they are dead. Those are the rest of its

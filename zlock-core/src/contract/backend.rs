@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::contract::background::Background;
+use crate::contract::groups::Groups;
 use crate::contract::values::Values;
 use crate::contract::watch::Watch;
 use crate::error::{Error, ErrorKind, Result};
@@ -283,6 +284,13 @@ pub trait CoordinationBackend: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the groups of the store, or `None` if the backend has none. Performs no I/O.
+    ///
+    /// The provided method returns `None`.
+    fn groups(&self) -> Option<&dyn Groups> {
+        None
+    }
+
     /// Returns a view of the current session and of those that follow it. Performs no I/O.
     ///
     /// # Behavior
@@ -537,6 +545,10 @@ macro_rules! forward {
 
             fn values(&self) -> Option<&dyn Values> {
                 (**self).values()
+            }
+
+            fn groups(&self) -> Option<&dyn Groups> {
+                (**self).groups()
             }
 
             fn session_events(&self) -> SessionEvents {

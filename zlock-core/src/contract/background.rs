@@ -50,7 +50,7 @@ struct Jobs {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Entry>,
-    /// Jobs taken from `waiting` and not done yet.
+    /// Jobs taken from `waiting` and not done yet, of those that count.
     active: usize,
     /// The number of running calls of `run`.
     runners: usize,
@@ -66,6 +66,8 @@ struct Entry {
     kept: Option<Arc<dyn CoordinationBackend>>,
     /// `true` if the last run panicked.
     panicked: bool,
+    /// `false` for work that lasts as long as something else, and is not to be waited for.
+    counts: bool,
 }
 
 impl Jobs {
@@ -78,7 +80,7 @@ impl Jobs {
         // Dropped outside the mutex, because the last handle of a backend closes this list.
         let _dropped = {
             let mut state = self.lock();
-            if side == Side::Front {
+            if side == Side::Front && entry.as_ref().is_some_and(|entry| entry.counts) {
                 state.active -= 1;
             }
             let dropped = state.let_go(&mut entry);
@@ -126,8 +128,18 @@ impl Background {
     ///
     /// `backend` is kept until the job is done, the list is closed, or the runtime that ran the jobs has ended.
     pub fn push(&self, backend: Arc<dyn CoordinationBackend>, job: impl Job) {
+        self.push_entry(backend, job, true);
+    }
+
+    /// Adds a job as [`push`](Self::push) does, which lasts as long as something that its owner holds. It is run and ended in the
+    /// same way, but it is no work that remains to be done: [`len`](Self::len) does not count it.
+    pub fn push_lasting(&self, backend: Arc<dyn CoordinationBackend>, job: impl Job) {
+        self.push_entry(backend, job, false);
+    }
+
+    fn push_entry(&self, backend: Arc<dyn CoordinationBackend>, job: impl Job, counts: bool) {
         let (job, kept) = (Box::new(job), Some(backend.clone()));
-        let entry = Entry { job, backend: Arc::downgrade(&backend), kept, panicked: false };
+        let entry = Entry { job, backend: Arc::downgrade(&backend), kept, panicked: false, counts };
         self.0.add(entry, Side::Back);
     }
 
@@ -135,7 +147,7 @@ impl Background {
     #[must_use]
     pub fn len(&self) -> usize {
         let state = self.0.lock();
-        state.waiting.len() + state.active
+        state.waiting.iter().filter(|entry| entry.counts).count() + state.active
     }
 
     /// Returns `true` if all jobs are done.
@@ -212,8 +224,9 @@ impl Runner {
     fn take(&self) -> Option<Active> {
         let mut state = self.0.lock();
         let entry = state.waiting.pop_front()?;
-        state.active += 1;
-        Some(Active { entry: Some(entry), jobs: self.0.clone() })
+        let counts = entry.counts;
+        state.active += usize::from(counts);
+        Some(Active { entry: Some(entry), jobs: self.0.clone(), counts })
     }
 }
 
@@ -232,6 +245,7 @@ impl Drop for Runner {
 struct Active {
     entry: Option<Entry>,
     jobs: Arc<Jobs>,
+    counts: bool,
 }
 
 impl Active {
@@ -253,7 +267,7 @@ impl Drop for Active {
                 entry.panicked = thread::panicking();
                 self.jobs.add(entry, Side::Front);
             }
-            None => self.jobs.lock().active -= 1,
+            None => self.jobs.lock().active -= usize::from(self.counts),
         }
     }
 }

@@ -2,5 +2,6 @@
 
 pub(crate) mod backend;
 pub(crate) mod background;
+pub(crate) mod groups;
 pub(crate) mod values;
 pub(crate) mod watch;

@@ -51,6 +51,9 @@ pub enum ErrorKind {
     /// The time given for an acquisition ended while it waited for its turn in the queue. Nothing is held and nothing
     /// is left behind. Try again later.
     Busy,
+    /// Another client is a member of the group with this ID. Choose another ID, or take this one over if its owner is known to be
+    /// gone.
+    Taken,
     /// A write lock was requested in the scope of a read lock of the same path, where it would deadlock. Nothing was
     /// sent. Release the read lock first, or acquire the write lock instead.
     UpgradeRefused,
@@ -122,6 +125,7 @@ impl ErrorKind {
             ErrorKind::BlockingRefused => "blocking_refused",
             ErrorKind::Timeout(_) => "timeout",
             ErrorKind::Busy => "busy",
+            ErrorKind::Taken => "taken",
             ErrorKind::UpgradeRefused => "upgrade_refused",
             ErrorKind::StillEntered => "still_entered",
             ErrorKind::PermitLimitMismatch => "permit_limit_mismatch",
@@ -147,6 +151,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::BlockingRefused => "a blocking call is not possible here",
             ErrorKind::Timeout(phase) => return write!(f, "timed out while {phase}"),
             ErrorKind::Busy => "another client holds the lock",
+            ErrorKind::Taken => "another client has this ID",
             ErrorKind::UpgradeRefused => "a read lock cannot become a write lock",
             ErrorKind::StillEntered => "other guards of the lock are alive",
             ErrorKind::PermitLimitMismatch => "the semaphore has another maximum",
@@ -273,6 +278,7 @@ impl Error {
             self.0.kind,
             ErrorKind::Timeout(_)
                 | ErrorKind::Busy
+                | ErrorKind::Taken
                 | ErrorKind::SessionLost
                 | ErrorKind::NodeDeleted
                 | ErrorKind::Unavailable

@@ -195,7 +195,7 @@ const LEFT: u32 = 3;
 
 /// Adds the node, whose create was just answered: from here on, the backend reports its deletion. A session at rest gets a
 /// deadline, which requires a proof that the lease lives.
-async fn own(
+pub(crate) async fn own(
     operation: &Operation<'_>,
     lease: SessionKey,
     live: &Live,

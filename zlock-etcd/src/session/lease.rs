@@ -17,7 +17,6 @@ use crate::connection::connect::{By, Endpoints, kv};
 use crate::connection::endpoint::Endpoint;
 use crate::error::Failure;
 use crate::keys::key::{self, Keys, PlaceName};
-use crate::keys::names::NamedPlace;
 use crate::keys::revision;
 use crate::requests::txn::gets;
 use crate::session::renewal::Answerer;
@@ -247,9 +246,41 @@ pub(crate) async fn prove(shared: &Shared, lease: SessionKey, live: &Live) -> Re
 
 /// A search for own nodes that other clients deleted, each by its key.
 #[derive(Debug)]
-pub(crate) struct Search {
-    session: SessionId,
-    places: Vec<(NodeId, NamedPlace)>,
+pub(crate) struct Search(Vec<(NodeId, Sought)>);
+
+/// A key, with what shows that it is still ours.
+#[derive(Debug)]
+struct Sought {
+    key: String,
+    is: Is,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Is {
+    /// Nothing else has the name if the key was created at this revision.
+    CreatedAt(i64),
+    /// No other session has replaced the member if it was written last at this revision.
+    WrittenAt(i64),
+}
+
+impl Sought {
+    /// Returns what to look for. `None` if the node has no key that is known.
+    fn of(live: &Live, session: SessionId, node_id: &NodeId) -> Option<Self> {
+        if let Some(revision) = live.members().revision(node_id) {
+            return Some(Sought { key: node_id.as_str().to_owned(), is: Is::WrittenAt(revision) });
+        }
+        let place = live.names().get(node_id)?;
+        let key = format!("{}{}", place.prefix, PlaceName::new(session, place.number));
+        // A place without a revision is never found.
+        Some(Sought { key, is: Is::CreatedAt(place.created.unwrap_or(-1)) })
+    }
+
+    fn is_it(&self, kv: &KeyValue) -> bool {
+        match self.is {
+            Is::CreatedAt(revision) => kv.create_revision() == revision,
+            Is::WrittenAt(revision) => kv.mod_revision() == revision,
+        }
+    }
 }
 
 impl Search {
@@ -263,17 +294,19 @@ impl Search {
         }
         let live = shared.live(lease)?;
         let known = shared.sessions.own().missing(mark, &BTreeSet::new());
-        let places = known.into_iter().filter_map(|id| Some((id.clone(), live.names().get(&id)?)));
-        let places: Vec<_> = places.filter(|(_, place)| place.created.is_some()).collect();
-        Ok((!places.is_empty()).then_some(Search { session: lease.id, places }))
+        let sought = known.into_iter().filter_map(|id| {
+            let sought = Sought::of(&live, lease.id, &id)?;
+            Some((id, sought)).filter(|(_, sought)| !matches!(sought.is, Is::CreatedAt(-1)))
+        });
+        let sought: Vec<_> = sought.collect();
+        Ok((!sought.is_empty()).then_some(Search(sought)))
     }
 
     fn txn(&self) -> Txn {
-        let read = |(_, place): &(NodeId, NamedPlace)| {
-            let key = format!("{}{}", place.prefix, PlaceName::new(self.session, place.number));
-            TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
+        let read = |(_, sought): &(NodeId, Sought)| {
+            TxnOp::get(sought.key.as_str(), Some(GetOptions::new().with_keys_only()))
         };
-        Txn::new().and_then(self.places.iter().map(read).collect::<Vec<_>>())
+        Txn::new().and_then(self.0.iter().map(read).collect::<Vec<_>>())
     }
 
     /// Reports the nodes that do not exist.
@@ -288,11 +321,10 @@ impl Search {
     }
 
     fn absent(self, answer: &TxnResponse) -> Vec<NodeId> {
-        let is_there = |place: &NamedPlace, get: &GetResponse| {
-            get.kvs().first().is_some_and(|kv| Some(kv.create_revision()) == place.created)
-        };
-        let read = self.places.into_iter().zip(gets(answer));
-        read.filter(|((_, place), get)| !is_there(place, get)).map(|((node_id, _), _)| node_id).collect()
+        let is_there =
+            |sought: &Sought, get: &GetResponse| get.kvs().first().is_some_and(|kv| sought.is_it(kv));
+        let read = self.0.into_iter().zip(gets(answer));
+        read.filter(|((_, sought), get)| !is_there(sought, get)).map(|((node_id, _), _)| node_id).collect()
     }
 }
 
@@ -307,12 +339,13 @@ pub(crate) async fn look_through(shared: &Shared, lease: SessionKey) -> Result<(
     }
     let live = shared.live(lease)?;
     let listed = list(shared, lease).await?;
-    let keys = listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
-    let present = live.names().with_keys(keys.filter_map(|key| {
+    let keys = || listed.keys().iter().filter_map(|key| std::str::from_utf8(key).ok());
+    let mut present = live.names().with_keys(keys().filter_map(|key| {
         let (prefix, name) = key.split_at(key.rfind('/')? + 1);
         let place = PlaceName::parse(name).filter(|place| place.lease == lease.id)?;
         Some((prefix, place.number))
     }));
+    present.extend(keys().map(NodeId::new));
     let missing = shared.sessions.own().missing(mark, &present);
     let mut gone = Vec::new();
     for some in missing.chunks(MAX_READS) {
@@ -380,15 +413,15 @@ async fn absent(
     live: &Live,
     node_ids: &[NodeId],
 ) -> Result<Vec<NodeId>, Failure> {
-    let (mut absent, mut places) = (Vec::new(), Vec::new());
+    let (mut absent, mut sought) = (Vec::new(), Vec::new());
     for node_id in node_ids {
-        match live.names().get(node_id) {
-            Some(place) => places.push((node_id.clone(), place)),
+        match Sought::of(live, lease.id, node_id) {
+            Some(one) => sought.push((node_id.clone(), one)),
             // This client has removed it.
             None => absent.push(node_id.clone()),
         }
     }
-    let search = Search { session: lease.id, places };
+    let search = Search(sought);
     let txn = search.txn();
     let ask = move |client: Arc<Client>| async move { kv(&client).txn(txn).await };
     let answer = shared.endpoints.ask(By::Cluster, shared.options.answer_time(), ask).await?;

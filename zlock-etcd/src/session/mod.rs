@@ -23,6 +23,7 @@ use crate::config::EtcdOptions;
 use crate::connection::connect::{By, Endpoints};
 use crate::error::Failure;
 use crate::keys::key::{Keys, PlaceName};
+use crate::keys::members::OwnMembers;
 use crate::keys::names::Names;
 use crate::keys::revision::Newest;
 use crate::requests::batch::Batches;
@@ -43,6 +44,7 @@ pub(crate) fn lease_id(lease: SessionKey) -> i64 {
 pub(crate) struct Live {
     pub(crate) fences: Fences,
     names: Mutex<Names>,
+    members: Mutex<OwnMembers>,
     /// Of writes of values, each with its revision.
     pub(crate) receipts: Arc<Receipts<(), i64>>,
     /// As granted by the server.
@@ -55,11 +57,16 @@ pub(crate) struct Live {
 impl Live {
     pub(crate) fn new(ttl: Duration, life: Duration) -> Self {
         let (fences, names) = (Fences::default(), Mutex::default());
-        Live { fences, names, receipts: Arc::default(), ttl, life, renewal: Mutex::default() }
+        let (members, receipts, renewal) = Default::default();
+        Live { fences, names, members, receipts, ttl, life, renewal }
     }
 
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn members(&self) -> MutexGuard<'_, OwnMembers> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the last keep-alive that was answered, if a create that is sent from now on may rely on it.

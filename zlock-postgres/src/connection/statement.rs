@@ -48,5 +48,10 @@ statements! {
         (INT8, TEXT, INT4, INT8, INT8, INT8, BYTEA, TEXT, TEXT, INT8, INT4, BOOL);
     VOID_WRITE = "SELECT zlock.v1_void_write($1, $2, $3, $4)" (INT8, TEXT, INT4, INT8);
     VALUE = "SELECT created, number, data FROM zlock.v1_value($1)" (TEXT);
+    JOIN = "SELECT outcome, number, owner, state FROM zlock.v1_join($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+        (INT8, TEXT, TEXT, BYTEA, BOOL, INT4, INT8, INT8, BOOL, BOOL);
+    LEAVE = "SELECT zlock.v1_leave($1, $2, $3)" (INT8, TEXT, TEXT);
+    MEMBERS = "SELECT path, name, number, data, session, beat, ttl, state FROM zlock.v1_members($1, $2, $3, $4)"
+        (INT8, TEXT_ARRAY, BOOL, BOOL);
     VERSION = "SELECT zlock.version()" ();
 }

@@ -100,7 +100,7 @@ impl Create<'_> {
 }
 
 /// Adds the node, whose create was just answered: from here on, the backend reports its deletion.
-async fn own(
+pub(crate) async fn own(
     operation: &Operation<'_>,
     session: SessionKey,
     node_id: &NodeId,

@@ -9,6 +9,7 @@ pub(crate) const OBJECTS: &str = concat!(
     include_str!("sessions.sql"),
     include_str!("queues.sql"),
     include_str!("values.sql"),
+    include_str!("groups.sql"),
     include_str!("fence.sql"),
     include_str!("locks.sql"),
 );

@@ -83,7 +83,7 @@ BEGIN
 END $$;
 
 -- Keeps a session alive, and never brings one back. Returns 0, 1 if it is over, or 2 if it began before a failover; and its
--- nodes. A session at rest owns none, and lives longer.
+-- nodes: the IDs of places, and the paths of members. A session at rest owns none, and lives longer.
 CREATE OR REPLACE FUNCTION zlock.v1_beat(p_session bigint, p_ttl bigint, p_rest bigint, p_sync boolean)
 RETURNS TABLE (outcome integer, nodes text[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -96,7 +96,8 @@ BEGIN
     IF rests THEN
         -- No create is in flight.
         PERFORM zlock.v1_lock_session(p_session);
-        rests := NOT EXISTS (SELECT 1 FROM zlock.node n WHERE n.session = p_session);
+        rests := NOT EXISTS (SELECT 1 FROM zlock.node n WHERE n.session = p_session)
+            AND NOT EXISTS (SELECT 1 FROM zlock.member m WHERE m.session = p_session);
     END IF;
     UPDATE zlock.session s SET beat = s.beat + 1, renewed = clock_timestamp(), suspect = NULL,
             ttl = CASE WHEN rests THEN p_rest ELSE p_ttl END * interval '1 ms',
@@ -104,7 +105,8 @@ BEGIN
         WHERE s.id = p_session AND NOT s.ended
         RETURNING s.timeline INTO timeline_now;
     outcome := CASE WHEN NOT FOUND THEN 1 WHEN timeline_now <> live_timeline THEN 2 ELSE 0 END;
-    nodes := ARRAY(SELECT n.id::text FROM zlock.node n WHERE n.session = p_session);
+    nodes := ARRAY(SELECT n.id::text FROM zlock.node n WHERE n.session = p_session
+        UNION ALL SELECT m.path || '/' || m.name FROM zlock.member m WHERE m.session = p_session);
     RETURN NEXT;
 END $$;
 
@@ -183,6 +185,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    DELETE FROM zlock.member m WHERE m.session = p_session;
     SELECT n.path INTO the_path FROM zlock.node n WHERE n.session = p_session LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         PERFORM 1 FROM zlock.node n WHERE n.session = p_session;

@@ -75,4 +75,16 @@ CREATE TABLE IF NOT EXISTS zlock.receipt (
     PRIMARY KEY (session, slot)
 );
 
+-- A member of a group, at the path of the group.
+CREATE TABLE IF NOT EXISTS zlock.member (
+    number bigint PRIMARY KEY,
+    hash bigint NOT NULL,
+    path text NOT NULL,
+    name text NOT NULL,
+    session bigint NOT NULL,
+    data bytea NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX IF NOT EXISTS member_hash ON zlock.member (hash);
+CREATE INDEX IF NOT EXISTS member_session ON zlock.member (session);
+
 CREATE OR REPLACE FUNCTION zlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';

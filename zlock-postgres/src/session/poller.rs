@@ -1,6 +1,7 @@
 //! The poll: one statement for all watches of a client. It is what watches rely on; notifications only make them faster. It also
 //! shows whether the sessions that own the watched nodes are alive.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +9,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use zlock_core::kit::SessionKey;
 
+use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;
 use crate::session::begin::REST;
 use crate::session::death::{expire, suspect, sweep};
 use crate::session::shared::{Shared, session_id};
-use crate::watches::registry::{Kind, Polled};
+use crate::watches::registry::{Kind, Polled, contents};
 
 /// The time between two polls.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -93,10 +95,20 @@ async fn poll(shared: &Arc<Shared>, session: SessionKey) -> Result<(), Failure> 
     let keys =
         |kind| watched.keys.iter().filter(|key| key.0 == kind).map(|key| key.1.clone()).collect::<Vec<_>>();
     let (nodes, queues, values) = (keys(Kind::Node), keys(Kind::Queue), keys(Kind::Value));
+    let groups = keys(Kind::Group);
     let rows =
         shared.send(session, until, &statement::POLL, &[&id, &nodes, &queues, &values, &is_sync]).await?;
     let now = Instant::now();
     let (mut polled, mut suspects, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+    let mut look = |owner: i64, state: i32, (beat, ttl): (i64, i64), now: Instant| {
+        if state > 0 {
+            suspects.push(owner);
+        }
+        if state < 2 && owner != id {
+            shared.observed.note(owner, beat, ttl, now);
+            owners.push(owner);
+        }
+    };
     for row in &rows {
         let get = |n: usize| row.try_get::<_, i64>(n).map_err(Failure::Postgres);
         let kind = match row.try_get::<_, i32>(0).map_err(Failure::Postgres)? {
@@ -108,17 +120,29 @@ async fn poll(shared: &Arc<Shared>, session: SessionKey) -> Result<(), Failure> 
         let key: String = row.try_get(1).map_err(Failure::Postgres)?;
         let label: String = row.try_get(2).map_err(Failure::Postgres)?;
         if kind == Kind::Node {
-            let owner = get(4)?;
             let state: i32 = row.try_get(7).map_err(Failure::Postgres)?;
-            if state > 0 {
-                suspects.push(owner);
-            }
-            if state < 2 && owner != id {
-                shared.observed.note(owner, get(5)?, get(6)?, now);
-                owners.push(owner);
-            }
+            let beat = if state < 2 { (get(5)?, get(6)?) } else { (0, 0) };
+            look(get(4)?, state, beat, now);
         }
         polled.push(Polled { key: (kind, key), label, version: get(3)? });
+    }
+    if !groups.is_empty() {
+        let params: Params<'_> = &[&id, &groups, &false, &is_sync];
+        let mut numbers = BTreeMap::<String, Vec<i64>>::new();
+        let rows = shared.send(session, until, &statement::MEMBERS, params).await?;
+        let now = Instant::now();
+        for row in &rows {
+            let get = |n: usize| row.try_get::<_, i64>(n).map_err(Failure::Postgres);
+            let path: String = row.try_get(0).map_err(Failure::Postgres)?;
+            let state: i32 = row.try_get(7).map_err(Failure::Postgres)?;
+            look(get(4)?, state, (get(5)?, get(6)?), now);
+            numbers.entry(path).or_default().push(get(2)?);
+        }
+        let group = |(path, numbers): (String, Vec<i64>)| {
+            let label = contents(numbers.into_iter()).unwrap_or_default();
+            Polled { key: (Kind::Group, path), label, version: 0 }
+        };
+        polled.extend(numbers.into_iter().map(group));
     }
     shared.observed.retain(&owners);
     shared.watches.polled(&watched, &polled);

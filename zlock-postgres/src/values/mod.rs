@@ -3,8 +3,8 @@
 //! A write leaves a receipt in the same transaction: its number, which grows with each write of a session that uses the receipt.
 //! A write whose number is not above that of the receipt has been executed already, or was given up, and changes nothing.
 
-mod read;
-mod write;
+pub(crate) mod read;
+pub(crate) mod write;
 
 use async_trait::async_trait;
 use zlock_core::kit::repeat;

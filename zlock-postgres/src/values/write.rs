@@ -31,13 +31,13 @@ pub(super) struct WriteValue<'a> {
 }
 
 /// A receipt in use.
-struct Used {
-    session: SessionKey,
-    receipt: Receipt<(), ()>,
+pub(crate) struct Used {
+    pub(crate) session: SessionKey,
+    pub(crate) receipt: Receipt<(), ()>,
     /// With the prefix.
-    path: String,
+    pub(crate) path: String,
     /// Whether a request with the receipt may still be executed.
-    is_unknown: bool,
+    pub(crate) is_unknown: bool,
 }
 
 impl<'a> WriteValue<'a> {
@@ -161,7 +161,7 @@ impl Drop for WriteValue<'_> {
 }
 
 /// Raises the receipt until that is answered, or the session is over.
-async fn void(shared: Arc<Shared>, used: Used) {
+pub(crate) async fn void(shared: Arc<Shared>, used: Used) {
     let Used { session, receipt, path, .. } = used;
     let (id, slot, write) =
         (session_id(session), i32::try_from(receipt.number).unwrap_or(i32::MAX), receipt.id.cast_signed());

@@ -15,9 +15,10 @@ pub(crate) enum Kind {
     Node,
     Queue,
     Value,
+    Group,
 }
 
-/// What is watched: the ID of a node, or the path of a queue or a value.
+/// What is watched: the ID of a node, or the path of a queue, a value or a group.
 pub(crate) type Key = (Kind, String);
 
 /// All watches of a client.
@@ -49,7 +50,7 @@ struct Armed {
 /// What a watch expects to stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// The label of a node, or the nodes of a queue. `None` if there is none.
+    /// The label of a node, the nodes of a queue, or the members of a group. `None` if there is none.
     pub(crate) label: Option<String>,
     /// The version of a node's data or of a value. `None` if it does not count, or there is none.
     pub(crate) version: Option<i64>,
@@ -199,13 +200,19 @@ fn differs(kind: Kind, expected: &Expected, found: Option<&Polled>) -> Option<Wa
             None => (expected.label.as_ref() != Some(&found.label)).then_some(WatchEvent::Relabelled),
             Some(version) => (version != found.version).then_some(WatchEvent::Changed),
         },
-        (Kind::Queue, found) => {
+        (Kind::Queue | Kind::Group, found) => {
             (expected.label.as_ref() != found.map(|found| &found.label)).then_some(WatchEvent::Changed)
         }
         (Kind::Value, found) => {
             (expected.version != found.map(|found| found.version)).then_some(WatchEvent::Changed)
         }
     }
+}
+
+/// Returns the members of a group, whose numbers are in order, as a watch expects them. `None` if there are none.
+pub(crate) fn contents(numbers: impl Iterator<Item = i64>) -> Option<String> {
+    let numbers: Vec<_> = numbers.map(|number| number.to_string()).collect();
+    (!numbers.is_empty()).then(|| numbers.join(","))
 }
 
 impl State {

@@ -10,6 +10,7 @@ use tokio::task::Id as TaskId;
 use zlock_core::{CoordinationBackend, Label, LockPath, NodeIds, SessionEvents};
 
 use crate::client::closing::ShutdownState;
+use crate::client::joined::JoinedIds;
 use crate::place::admission::Admission;
 use crate::place::cohort::Cohorts;
 use crate::place::succession::Places;
@@ -28,6 +29,8 @@ pub(crate) struct ClientInner {
     pub(crate) admission: Arc<Admission>,
     pub(crate) places: Arc<Places>,
     pub(crate) cohorts: Arc<Cohorts>,
+    /// The members that the client has joined as.
+    pub(crate) joined: Arc<JoinedIds>,
     pub(crate) shutdown: ShutdownState,
     /// The process in which a blocking client's thread runs; 0 if no thread uses the client.
     pub(crate) process: AtomicU32,

@@ -5,6 +5,7 @@
 pub(crate) mod closing;
 pub(crate) mod health;
 pub(crate) mod inner;
+pub(crate) mod joined;
 pub(crate) mod shutdown;
 
 use std::fmt;
@@ -285,6 +286,7 @@ impl ClientBuilder {
             admission: Arc::default(),
             places: Arc::default(),
             cohorts: Arc::default(),
+            joined: Arc::default(),
             shutdown: ShutdownState::default(),
             process: AtomicU32::new(0),
             holds: Mutex::default(),

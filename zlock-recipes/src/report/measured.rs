@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use tracing::{Instrument, Level, Span};
 use zlock_core::observer::{Observer, RequestOutcome};
 use zlock_core::{
-    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, GuardNode,
-    HandOver, Head, Label, LockPath, Node, NodeData, NodeId, Queue, Replaced, Result, SessionEvents, Target,
-    Value, Values, Version, Watch, WriteOutcome,
+    Background, Close, CoordinationBackend, Created, Deletion, Error, ErrorKind, Existence, Groups,
+    GuardNode, HandOver, Head, Joined, Label, ListedMember, LockPath, MemberContents, Node, NodeData, NodeId,
+    Queue, Replaced, Result, SessionEvents, Target, Value, Values, Version, Watch, WriteOutcome,
 };
 
 use crate::report::{Observing, Reports, since};
@@ -35,6 +35,11 @@ impl Measured {
     /// Returns the values of the inner backend.
     fn stored(&self) -> &dyn Values {
         self.inner.values().unwrap_or(&NoValues)
+    }
+
+    /// Returns the groups of the inner backend.
+    fn joinable(&self) -> &dyn Groups {
+        self.inner.groups().unwrap_or(&NoValues)
     }
 
     fn measure<'a, T: 'a>(
@@ -133,6 +138,10 @@ impl CoordinationBackend for Measured {
         self.inner.values().map(|_| self as &dyn Values)
     }
 
+    fn groups(&self) -> Option<&dyn Groups> {
+        self.inner.groups().map(|_| self as &dyn Groups)
+    }
+
     fn session_events(&self) -> SessionEvents {
         self.inner.session_events()
     }
@@ -150,7 +159,7 @@ impl CoordinationBackend for Measured {
     }
 }
 
-/// Stands for the values of a backend that has none, which nothing asks for.
+/// Stands for the values and the groups of a backend that has none, which nothing asks for.
 #[derive(Debug)]
 struct NoValues;
 
@@ -175,6 +184,21 @@ impl Values for NoValues {
     }
 }
 
+#[async_trait]
+impl Groups for NoValues {
+    async fn join(&self, member: &LockPath, _: &[u8], _: bool) -> Result<Joined> {
+        Err(no_values(member))
+    }
+
+    async fn leave(&self, member: &LockPath) -> Result<()> {
+        Err(no_values(member))
+    }
+
+    async fn members_with_watch(&self, group: &LockPath) -> Result<(Vec<ListedMember>, Watch)> {
+        Err(no_values(group))
+    }
+}
+
 fn no_values(path: &LockPath) -> Error {
     Error::new(ErrorKind::InvalidArgument, "value").with_path(path)
 }
@@ -188,6 +212,17 @@ impl Values for Measured {
         value_with_watch<>(path) -> (Option<Value>, Watch), "value_with_watch";
         write_value<'b, 'c>(path, expected: Option<Version>, data: &'b [u8], guard: Option<&'c GuardNode>)
             -> WriteOutcome, "write_value";
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Groups for Measured {
+    measured! {
+        joinable;
+        join<'b>(member, data: &'b [u8], replaces: bool) -> Joined, "join";
+        leave<>(member) -> (), "leave";
+        members_with_watch<>(group) -> (Vec<ListedMember>, Watch), "members_with_watch";
+        member_with_watch<>(member) -> Option<(MemberContents, Watch)>, "member_with_watch";
     }
 }
 

@@ -21,6 +21,9 @@ pub(crate) trait Source: fmt::Debug + Send {
     ///
     /// The future may be dropped at any time.
     fn read(&mut self) -> impl Future<Output = Result<(Self::Seen, Watch)>> + Send;
+
+    /// Called when changes may have been missed: nothing that was read before counts.
+    fn doubt(&mut self) {}
 }
 
 /// A view of a source that coalesces changes, and survives reconnections and new sessions.
@@ -128,6 +131,7 @@ impl<S: Source> Follower<S> {
     }
 
     fn doubt(&mut self) {
+        self.source.doubt();
         self.stale_since.get_or_insert_with(Instant::now);
     }
 }

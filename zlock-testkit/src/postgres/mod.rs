@@ -48,12 +48,14 @@ pub async fn observer(server: &PostgresServer) -> Client {
     client
 }
 
-/// Returns what is at a path and directly below it, without the values' parents: the IDs of nodes, and the names of values.
+/// Returns what is at a path and directly below it, without the values' parents: the IDs of nodes, and the names of members and
+/// values.
 ///
 /// # Panics
 /// Panics if the server does not answer.
 pub async fn names(observer: &Client, path: &LockPath) -> Vec<String> {
     let sql = "SELECT id::text FROM zlock.node WHERE path = $1
+               UNION ALL SELECT name FROM zlock.member WHERE path = $1
                UNION ALL SELECT substr(path, length($1) + 2) FROM zlock.value
                WHERE starts_with(path, $1 || '/') AND position('/' IN substr(path, length($1) + 2)) = 0";
     let rows = observer.query(sql, &[&path.as_str()]).await.unwrap();
@@ -76,7 +78,9 @@ pub async fn end_session(observer: &Client, id: SessionId) {
 /// # Panics
 /// Panics if the server does not answer.
 pub async fn sweep(observer: &Client, path: &LockPath) {
-    let sql = "SELECT DISTINCT n.session FROM zlock.node n LEFT JOIN zlock.session s ON s.id = n.session
+    let sql = "SELECT DISTINCT n.session
+               FROM (SELECT session, path FROM zlock.node UNION ALL SELECT session, path FROM zlock.member) n
+               LEFT JOIN zlock.session s ON s.id = n.session
                WHERE n.path = $1 AND (s.id IS NULL OR s.ended OR s.renewed + s.ttl < clock_timestamp())";
     for row in observer.query(sql, &[&path.as_str()]).await.unwrap() {
         let id: i64 = row.get(0);

@@ -110,6 +110,8 @@ impl Store for PostgresStore {
     async fn remove(&self, parent: &LockPath, name: &str) {
         let sql = "DELETE FROM zlock.node WHERE path = $1 AND id::text = $2";
         self.observer.execute(sql, &[&parent.as_str(), &name]).await.unwrap();
+        let sql = "DELETE FROM zlock.member WHERE path = $1 AND name = $2";
+        self.observer.execute(sql, &[&parent.as_str(), &name]).await.unwrap();
         let sql = "DELETE FROM zlock.value WHERE path = $1 OR starts_with(path, $1 || '/')";
         self.observer.execute(sql, &[&format!("{parent}/{name}")]).await.unwrap();
     }

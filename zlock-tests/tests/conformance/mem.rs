@@ -20,6 +20,11 @@ mod values {
     zlock_suite::values_conformance!(paused, store(), [contract, watches, links]);
 }
 
+mod groups {
+    use super::*;
+    zlock_suite::groups_conformance!(paused, store(), [contract, watches, links]);
+}
+
 mod wrapping {
     use super::*;
     zlock_suite::conformance!(paused, wrapping_store(), [contract, links]);

@@ -8,3 +8,8 @@ mod values {
     use super::*;
     zlock_suite::values_conformance!(real, PostgresStore::shared(), [contract, links]);
 }
+
+mod groups {
+    use super::*;
+    zlock_suite::groups_conformance!(real, PostgresStore::shared(), [contract, links]);
+}

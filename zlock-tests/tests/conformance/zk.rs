@@ -10,3 +10,9 @@ mod values {
     zlock_suite::values_conformance!(real, ZkStore::shared(), [contract, links]);
     zlock_suite::values_conformance!(real, ZkStore::alone(), [watches]);
 }
+
+mod groups {
+    use super::*;
+    zlock_suite::groups_conformance!(real, ZkStore::shared(), [contract, links]);
+    zlock_suite::groups_conformance!(real, ZkStore::alone(), [watches]);
+}

@@ -1,6 +1,7 @@
 //! The cost of locks, by the servers' own counters.
 
 mod mem {
+    mod members;
     mod requests;
     mod sizes;
     mod values;
@@ -9,6 +10,7 @@ mod zk {
     mod barriers;
     mod election;
     mod many;
+    mod members;
     mod requests;
     mod values;
 }
@@ -16,6 +18,7 @@ mod zk {
 mod etcd {
     mod barriers;
     mod election;
+    mod members;
     mod requests;
     mod values;
 }

@@ -2,6 +2,7 @@
 
 mod zk {
     mod barriers;
+    mod members;
     mod mixed;
     mod peer;
     mod peers;

@@ -118,7 +118,8 @@ zlock_suite::recipe_suite!(
         barriers,
         shared_max,
         slots,
-        election
+        election,
+        members
     ]
 );
 

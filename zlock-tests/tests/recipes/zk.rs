@@ -77,7 +77,8 @@ zlock_suite::recipe_suite!(
         barriers,
         shared_max,
         slots,
-        election
+        election,
+        members
     ]
 );
 

@@ -136,12 +136,13 @@ pub(crate) async fn check(client: &Client, path: &str) -> Result<bool, Error> {
 }
 
 /// Finds own nodes that other clients deleted. One request lists all of them unless there are too many. Then each search
-/// lists the next ones. A single node is found by the writes.
+/// lists the next ones. A single node is found by the writes, unless another session may own a node of its name by now.
 async fn search(live: &Live, shared: &Shared, beat: Beat) -> Result<(), Error> {
     let mark = shared.sessions.own().mark();
     shared.contents.retain(shared.sessions.own());
     let ids = shared.sessions.own().node_ids();
-    let is_found_by_writes = ids.len() <= 1 && ids.iter().all(|id| shared.names.get(id).is_some());
+    let is_place = |id| shared.names.get(id).is_some_and(|name| NodeName::parse(name.as_str()).is_some());
+    let is_found_by_writes = ids.len() <= 1 && ids.iter().all(is_place);
     if is_found_by_writes || !live.can_list() {
         return ask(live, shared, beat).await;
     }
@@ -186,8 +187,8 @@ fn path_of(id: &NodeId, name: &NodeName) -> Option<String> {
     Some([parent, "/", name.as_str()].concat())
 }
 
-/// Returns the [`own_id`] of the node with this path at the server, if the name is one that zlock creates.
+/// Returns the ID by which the session knows the node with this path at the server: that of a member of a group is the path.
 fn id_of(path: &str) -> Option<NodeId> {
     let (parent, name) = path.rsplit_once('/')?;
-    Some(own_id(parent, &NodeName::parse(name)?.id))
+    Some(NodeName::parse(name).map_or_else(|| NodeId::new(path), |parsed| own_id(parent, &parsed.id)))
 }

@@ -208,15 +208,25 @@ impl Shared {
         node: &Node,
         sent: Instant,
     ) -> Result<DeletionNotice, Failure> {
+        self.insert_own_as(session, &own_id(parent, &node.id), &node.name, sent)
+    }
+
+    /// Does the same for a member of a group, whose ID is its path at the server.
+    pub(crate) fn insert_own_as(
+        &self,
+        session: SessionKey,
+        id: &NodeId,
+        name: &NodeName,
+        sent: Instant,
+    ) -> Result<DeletionNotice, Failure> {
         let live = self.sessions.get(session).ok_or_else(|| self.sessions.interrupted())?;
-        let id = own_id(parent, &node.id);
         let touches = live.touches();
         let (deadline, is_first) = (touches.deadline(sent), self.sessions.own().is_empty());
-        let notice = self.sessions.insert_own(session, &id, deadline)?;
+        let notice = self.sessions.insert_own(session, id, deadline)?;
         if is_first && !self.sessions.limit(session, deadline) {
             return Err(self.sessions.interrupted().into());
         }
-        self.names.insert(&id, node.name.clone());
+        self.names.insert(id, name.clone());
         Ok(notice)
     }
 

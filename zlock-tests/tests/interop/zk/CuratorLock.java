@@ -2,6 +2,8 @@
 //
 // Arguments: the port that commands come from, the servers, the lock's path, the session timeout in ms. One command a line, one answer a line.
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -12,6 +14,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.TreeMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -26,7 +29,9 @@ import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Revoker;
+import org.apache.curator.framework.recipes.nodes.GroupMember;
 import org.apache.curator.framework.recipes.shared.SharedCount;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
@@ -38,6 +43,7 @@ public class CuratorLock {
         client.start();
         InterProcessMutex mutex = new InterProcessMutex(client, args[2]);
         LeaderSelector selector = null;
+        GroupMember member = null;
         Semaphore yields = new Semaphore(0);
         InterProcessReadWriteLock both = new InterProcessReadWriteLock(client, args[2] + "-rw");
         try (Socket socket = new Socket("127.0.0.1", Integer.parseInt(args[0]));
@@ -101,6 +107,26 @@ public class CuratorLock {
                         rounds(client, args[2] + "-double", Integer.parseInt(command[1]), Integer.parseInt(command[2]));
                         answers.println("done");
                         break;
+                    case "member":
+                        member = new GroupMember(client, args[2], command[1], command[2].getBytes(UTF_8));
+                        member.start();
+                        answers.println("joined");
+                        break;
+                    case "payload":
+                        member.setThisData(command[1].getBytes(UTF_8));
+                        answers.println("set");
+                        break;
+                    case "members":
+                        answers.println(members(member));
+                        break;
+                    case "depart":
+                        member.close();
+                        answers.println("left");
+                        break;
+                    case "permits":
+                        permits(client, args[2] + "-permits", Integer.parseInt(command[1]));
+                        answers.println("done");
+                        break;
                     case "latches":
                         latches(client, args[2], line.split(" "));
                         answers.println("done");
@@ -132,6 +158,20 @@ public class CuratorLock {
         }
         client.close();
         System.exit(0);
+    }
+
+    /** The members as they are seen here, in the order of their IDs. */
+    private static String members(GroupMember member) {
+        List<String> texts = new ArrayList<>();
+        new TreeMap<>(member.getCurrentMembers()).forEach((id, data) -> texts.add(id + "=" + new String(data, UTF_8)));
+        return String.join(",", texts);
+    }
+
+    private static void permits(CuratorFramework client, String path, int times) throws Exception {
+        InterProcessSemaphoreV2 semaphore = new InterProcessSemaphoreV2(client, path, 8);
+        for (int i = 0; i < times; i++) {
+            semaphore.returnLease(semaphore.acquire());
+        }
     }
 
     private static void maximum(CuratorFramework client, String path, int maximum) throws Exception {

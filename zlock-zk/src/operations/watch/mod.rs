@@ -95,31 +95,49 @@ impl<'o> Attempt<Operation<'o>, Failure> for WatchQueue {
         session: SessionKey,
     ) -> Attempted<(Queue, Watch)> {
         let shared = operation.shared;
-        let path = operation.server_path();
-        let listed = read_armed(operation, session, Watched::Children(path.clone()), |client, path| {
-            Box::pin(client.list_and_watch_children(path))
-        });
-        match listed.await {
-            Ok((names, watching)) => {
+        Ok(match watch_names(operation, session).await? {
+            Names::Listed(names, watching) => {
                 let queue = Queue::listed(names);
                 let suspects = Suspects::new(shared, session, operation.budget.path(), &*queue);
                 let watch = watch_children(shared, session, watching, suspects.watch());
-                return Ok(Break((queue, watch)));
+                Break((queue, watch))
             }
-            Err(Failure::Zk(Error::NoNode)) => {}
-            Err(failure) => return Err(failure),
-        }
-        // A missing parent has no children to watch, so the watch is on the creation of the parent.
-        let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
-            Box::pin(client.check_and_watch_stat(path))
-        });
-        let (stat, watching) = watched.await?;
-        Ok(match stat {
-            None => Break((Queue::default(), watch_children(shared, session, watching, pending()))),
-            // It was created in between.
-            Some(_) => Continue(()),
+            Names::Missing(watching) => {
+                Break((Queue::default(), watch_children(shared, session, watching, pending())))
+            }
+            Names::CreatedMeanwhile => Continue(()),
         })
     }
+}
+
+/// The names of a path's children.
+pub(crate) enum Names {
+    Listed(Vec<String>, Watching),
+    /// The path does not exist. It has no children to watch, so the watch is on its creation.
+    Missing(Watching),
+    /// The path was created in between.
+    CreatedMeanwhile,
+}
+
+/// Lists the children of the operation's path, and arms a watch on their changes.
+pub(crate) async fn watch_names(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+) -> Result<Names, Failure> {
+    let path = operation.server_path();
+    let listed = read_armed(operation, session, Watched::Children(path.clone()), |client, path| {
+        Box::pin(client.list_and_watch_children(path))
+    });
+    match listed.await {
+        Ok((names, watching)) => return Ok(Names::Listed(names, watching)),
+        Err(Failure::Zk(Error::NoNode)) => {}
+        Err(failure) => return Err(failure),
+    }
+    let watched = read_armed(operation, session, Watched::Missing(path), |client, path| {
+        Box::pin(client.check_and_watch_stat(path))
+    });
+    let (stat, watching) = watched.await?;
+    Ok(if stat.is_none() { Names::Missing(watching) } else { Names::CreatedMeanwhile })
 }
 
 /// Lists a queue, reads its head, and arms a watch on it.
@@ -194,7 +212,7 @@ fn watch(
     })
 }
 
-/// A watch on a value, which need not exist.
+/// A watch on a value, which need not exist, or on a group and its members.
 pub(crate) fn watch_value(shared: &Shared, session: SessionKey, watching: Watching) -> Watch {
     one_shot(shared, session, watching, pending(), |_| WatchEvent::Changed)
 }

@@ -1,0 +1,118 @@
+//! `zlock join` and `zlock members`, on real servers.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use zlock_testkit::{etcd_or_skip, limit, zookeeper_or_skip};
+
+use crate::support::{POLL, folder, outcome, pid_of, send, zlock};
+
+/// A member whose command writes a line when it begins, and runs until it is stopped.
+fn joins(url: &str, id: &str, payload: &str, lines: &Path, args: &[&str]) -> Child {
+    let script = format!("echo {payload} $ZLOCK_PATH >> {}; exec sleep 1000", lines.display());
+    let mut join = zlock(&["join", "--url", url, "--payload", payload, "--kill-after", "200ms", "--shell"]);
+    join.args(args).args(["app/workers", id, "--", &script]).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn members(url: &str, args: &[&str]) -> Command {
+    let mut command = zlock(&["members", "--url", url]);
+    command.args(args).arg("app/workers");
+    command
+}
+
+/// Waits until this many commands have begun, and returns the last line.
+async fn begun(lines: &Path, count: usize) -> String {
+    loop {
+        let text = std::fs::read_to_string(lines).unwrap_or_default();
+        if text.ends_with('\n') && text.lines().count() >= count {
+            return text.lines().last().unwrap().to_owned();
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+async fn join_and_look(url: &str) {
+    let folder = folder();
+    let lines = folder.path().join("lines");
+    let (code, text, _) = outcome(&mut members(url, &["--json"])).await;
+    assert_eq!((code, &*text), (0, "{\"members\":[]}\n"));
+    let mut watch = members(url, &["--watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut seen = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut next = async || -> Vec<String> {
+        let view: Value = serde_json::from_str(&seen.next_line().await.unwrap().unwrap()).unwrap();
+        let text = |member: &Value| format!("{}={}", member["id"], member["payload"]).replace('"', "");
+        view["members"].as_array().unwrap().iter().map(text).collect()
+    };
+    assert_eq!(next().await, [""; 0]);
+
+    let mut one = joins(url, "w7", "one", &lines, &[]);
+    assert!(begun(&lines, 1).await.ends_with("one /app/workers/w7"));
+    assert_eq!(next().await, ["w7=one"]);
+    let (code, text, _) = outcome(&mut members(url, &[])).await;
+    let columns: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+    assert_eq!((code, &*columns[0]), (0, &["ID", "TOKEN", "PAYLOAD"][..]));
+    assert_eq!((columns.len(), columns[1][0], columns[1][2]), (2, "w7", "one"));
+
+    // Its ID is taken.
+    let mut refused = zlock(&["join", "--url", url, "--no-wait", "app/workers", "w7", "--", "true"]);
+    let (code, _, error) = outcome(&mut refused).await;
+    assert_eq!(code, 124, "{error}");
+    assert!(error.contains("/app/workers/w7: another client has this ID"), "{error}");
+    let mut waits = joins(url, "w7", "waits", &lines, &[]);
+
+    // All of it is killed, and starts again inside the old session. The one that waits goes on waiting.
+    let keeper = support::keeper_of(pid_of(&one)).await;
+    send(pid_of(&one), Signal::STOP);
+    send(keeper, Signal::KILL);
+    send(pid_of(&one), Signal::KILL);
+    one.wait().await.unwrap();
+    let mut two = joins(url, "w7", "two", &lines, &["--take-over"]);
+    assert!(begun(&lines, 2).await.starts_with("two "));
+    assert_eq!(next().await, ["w7=two"]);
+    send(pid_of(&two), Signal::TERM);
+    assert_eq!(two.wait().await.unwrap().code(), Some(128 + 15));
+    assert!(begun(&lines, 3).await.starts_with("waits "));
+    while next().await != ["w7=waits"] {}
+    send(pid_of(&waits), Signal::TERM);
+    waits.wait().await.unwrap();
+    while !next().await.is_empty() {}
+    watch.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn on_zookeeper_members_join_wait_and_take_over() {
+    limit(async {
+        let Some(server) = zookeeper_or_skip().await else { return };
+        join_and_look(&format!("zk://{}/members?session_timeout=4s", server.connect_string())).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn on_etcd_members_join_wait_and_take_over() {
+    limit(async {
+        let Some(server) = etcd_or_skip().await else { return };
+        join_and_look(&format!("etcd://{}/members?session_timeout=4s", server.connect_string())).await;
+    })
+    .await;
+}
+
+/// The command ends by itself: so does zlock, with its code.
+#[tokio::test]
+async fn the_end_of_the_command_is_the_end() {
+    limit(async {
+        for (script, code) in [("exit 0", 0), ("exit 7", 7)] {
+            let mut join =
+                zlock(&["join", "--url", "mem://test", "--shell", "app/workers", "w7", "--", script]);
+            assert_eq!(outcome(&mut join).await, (code, String::new(), String::new()));
+        }
+    })
+    .await;
+}

@@ -1,0 +1,70 @@
+//! Joining a group.
+
+use std::ops::ControlFlow::{Break, Continue};
+
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Joined, NodeId, Registration};
+
+use crate::error::Failure;
+use crate::keys::key::owner;
+use crate::keys::revision;
+use crate::operations::create::own;
+use crate::operations::operation::{Attempted, Operation};
+use crate::requests::txn::was_created_at;
+use crate::session::lease_id;
+
+pub(super) struct Join<'a> {
+    pub(super) id: NodeId,
+    pub(super) data: &'a [u8],
+    pub(super) replaces: bool,
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
+    type Output = Joined;
+
+    /// One transaction: puts the key if it does not exist, or belongs to another session that is to be replaced. Otherwise reads
+    /// what kept it from that.
+    async fn attempt(&mut self, operation: &mut Operation<'o>, lease: SessionKey) -> Attempted<Joined> {
+        let (live, key) = (operation.shared.live(lease)?, self.id.as_str());
+        let fence = live.fences.of(operation.shared.options.prefix(), lease.id, key);
+        let (carried, renewal) = (fence.known(), live.renewal());
+        let is_free = match self.replaces {
+            false => was_created_at(key, 0),
+            // A key that does not exist has no lease.
+            true => Compare::lease(key, CompareOp::NotEqual, lease_id(lease)),
+        };
+        let put = TxnOp::put(key, self.data, Some(PutOptions::new().with_lease(lease_id(lease))));
+        let txn = Txn::new().when([fence.is(carried), is_free]).and_then([put]);
+        let txn = txn.or_else([fence.get(), TxnOp::get(key, None)]);
+        live.members().sent(&self.id);
+        let answer = operation.write_alone(lease, txn).await?;
+        live.members().answered(&self.id);
+        let written = if answer.succeeded() {
+            revision::of(answer.header())
+        } else {
+            let raised = fence.read(carried, &answer).ok_or_else(|| operation.shared.lost(lease))?;
+            let gets = answer.gets();
+            match gets.get(1).and_then(|get| get.kvs().first()) {
+                // By an attempt whose answer was lost.
+                Some(kv) if kv.lease() == lease_id(lease) => kv.mod_revision(),
+                Some(kv) if !self.replaces => {
+                    let taken = Joined::Taken(owner(kv));
+                    operation.budget.ambiguous = false;
+                    return Ok(Break(taken));
+                }
+                // Only the fence has changed, or the key has been deleted since.
+                _ => {
+                    tracing::debug!(key, carried, raised, "a join is repeated");
+                    return Ok(Continue(()));
+                }
+            }
+        };
+        // Until the caller knows the member.
+        operation.budget.ambiguous = true;
+        live.members().joined(&self.id, written);
+        let deletion = own(operation, lease, &live, &self.id, renewal, &answer).await?;
+        let number = written.cast_unsigned();
+        Ok(Break(Joined::Joined(Registration::new(lease.id, lease.epoch, number, deletion))))
+    }
+}

@@ -1,0 +1,51 @@
+//! Groups: keys with fixed names, tied to the leases of their members.
+//!
+//! ```text
+//! <prefix><path>/<name>     a member, with its data as it is
+//! ```
+//!
+//! The lease of a key says whose member it is. So a join whose answer was lost finds its own key. A join is conditional on a
+//! fence, which voids it if it was abandoned and arrives later (`fence.rs`).
+
+mod join;
+mod leave;
+mod read;
+
+use async_trait::async_trait;
+use zlock_core::kit::repeat;
+use zlock_core::{Groups, Joined, ListedMember, LockPath, NodeId, Result, Watch};
+
+use self::join::Join;
+use self::leave::Leave;
+use self::read::WatchMembers;
+use crate::backend::EtcdBackend;
+use crate::keys::key::Keys;
+use crate::operations::write::{check_size, check_value};
+
+#[async_trait]
+impl Groups for EtcdBackend {
+    async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
+        let mut operation = self.operation("join", member);
+        check_size(&operation, data)?;
+        check_value(&operation, data)?;
+        let id = id(&operation.keys);
+        repeat(&mut operation, &mut Join { id, data, replaces }).await
+    }
+
+    async fn leave(&self, member: &LockPath) -> Result<()> {
+        let mut operation = self.operation("leave", member);
+        let id = id(&operation.keys);
+        operation.shared.sessions.own().remove(&id);
+        repeat(&mut operation, &mut Leave { id }).await
+    }
+
+    async fn members_with_watch(&self, group: &LockPath) -> Result<(Vec<ListedMember>, Watch)> {
+        repeat(&mut self.operation("members_with_watch", group), &mut WatchMembers).await
+    }
+}
+
+/// Returns the ID of the node of a member with these keys: its own key.
+fn id(keys: &Keys) -> NodeId {
+    let prefix = keys.prefix();
+    NodeId::new(prefix.strip_suffix('/').unwrap_or(prefix))
+}

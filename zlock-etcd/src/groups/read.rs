@@ -1,0 +1,60 @@
+//! The members of a group.
+
+use std::ops::ControlFlow::Break;
+
+use etcd_client::KeyValue;
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{ListedMember, MemberContents, Watch, WatchEvent};
+
+use crate::error::Failure;
+use crate::keys::key::{Keys, owner};
+use crate::keys::revision;
+use crate::keys::value;
+use crate::operations::operation::{Attempted, Operation};
+use crate::operations::watch::arm_and_read;
+
+/// Lists a group with the contents of its members, and arms a watch on all of it.
+pub(super) struct WatchMembers;
+
+impl<'o> Attempt<Operation<'o>, Failure> for WatchMembers {
+    type Output = (Vec<ListedMember>, Watch);
+
+    async fn attempt(
+        &mut self,
+        operation: &mut Operation<'o>,
+        lease: SessionKey,
+    ) -> Attempted<(Vec<ListedMember>, Watch)> {
+        let (mut armed, read) = arm_and_read(operation, lease, operation.keys.range()).await?;
+        let (seen, keys) = (revision::of(read.header()), operation.keys.clone());
+        let members = read.kvs().iter().filter_map(|kv| member(&keys, kv)).collect();
+        let mut events = operation.shared.sessions.events();
+        let watch = Watch::new(async move {
+            let changed = async {
+                while let Some(change) = armed.next_after(seen).await {
+                    // Changes further down do not count.
+                    if keys.name(&change.key).is_some() {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                biased;
+                () = changed => {}
+                _ = events.over(lease.epoch) => {}
+            }
+            WatchEvent::Changed
+        });
+        Ok(Break((members, watch)))
+    }
+}
+
+/// Parses a key as a member. A place that an earlier version named by a UUID says what it is; a member may have such a name, too.
+fn member(keys: &Keys, kv: &KeyValue) -> Option<ListedMember> {
+    let name = keys.name(kv.key())?;
+    let may_be_member = value::is_uuid(name) && !value::is_ours(kv.value());
+    if keys.node(kv).is_some() && !may_be_member {
+        return None;
+    }
+    let contents = MemberContents::new(kv.value(), kv.mod_revision().cast_unsigned(), owner(kv));
+    contents.session.is_some().then(|| ListedMember::new(name, Some(contents)))
+}

@@ -1,0 +1,42 @@
+//! Groups: rows with fixed names, each owned by a session.
+//!
+//! A join leaves the receipt of a write. So it is executed once at most, and not at all once it was given up.
+
+mod join;
+mod leave;
+mod read;
+
+use async_trait::async_trait;
+use zlock_core::kit::repeat;
+use zlock_core::{Groups, Joined, ListedMember, LockPath, NodeId, Result, Watch};
+
+use self::join::Join;
+use self::leave::Leave;
+use self::read::WatchMembers;
+use crate::backend::PostgresBackend;
+use crate::operations::write::check_size;
+
+#[async_trait]
+impl Groups for PostgresBackend {
+    async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
+        let mut operation = self.operation("join", member);
+        check_size(&operation, data)?;
+        let mut join = Join::new(operation.shared.clone(), data, replaces);
+        repeat(&mut operation, &mut join).await
+    }
+
+    async fn leave(&self, member: &LockPath) -> Result<()> {
+        let mut operation = self.operation("leave", member);
+        operation.shared.sessions.own().remove(&NodeId::new(&*operation.path));
+        repeat(&mut operation, &mut Leave).await
+    }
+
+    async fn members_with_watch(&self, group: &LockPath) -> Result<(Vec<ListedMember>, Watch)> {
+        repeat(&mut self.operation("members_with_watch", group), &mut WatchMembers).await
+    }
+}
+
+/// Returns the group of a member, and its name.
+fn parts(member: &str) -> (&str, &str) {
+    member.rsplit_once('/').unwrap_or(("", member))
+}

@@ -1,0 +1,234 @@
+//! Keeps a member registered: again in each new session, and when an operator has deleted its node.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::sleep;
+use zlock_core::{
+    CoordinationBackend, Error, ErrorKind, Flag, Groups, Job, Joined, LockPath, Registration, Result,
+    SessionEvents, SessionId, Signal,
+};
+
+use crate::client::joined::JoinedId;
+
+/// The time between two attempts after the first one failed.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A member that is to be registered for as long as its owner wants.
+#[derive(Debug)]
+pub(super) struct Keep {
+    pub(super) member: LockPath,
+    pub(super) payload: Vec<u8>,
+    pub(super) session: SessionEvents,
+    state: Mutex<State>,
+    changed: Signal,
+    /// Raised when the owner wants no more.
+    leaving: Flag,
+    /// Raised when nothing is registered from then on.
+    stopped: Flag,
+    /// Dropped when the node is gone.
+    id: Mutex<Option<JoinedId>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Registered(Registration),
+    /// To be registered again.
+    Missing,
+    Ended(Error),
+}
+
+impl Keep {
+    pub(super) fn new(member: LockPath, payload: Vec<u8>, session: SessionEvents, id: JoinedId) -> Self {
+        Keep {
+            member,
+            payload,
+            session,
+            state: Mutex::new(State::Missing),
+            changed: Signal::default(),
+            leaving: Flag::default(),
+            stopped: Flag::default(),
+            id: Mutex::new(Some(id)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.lock().clone()
+    }
+
+    pub(super) fn set(&self, state: State) {
+        *self.lock() = state;
+        self.changed.notify();
+    }
+
+    /// Waits until the membership has ended for good.
+    pub(super) async fn ended(&self) -> Error {
+        let ended = || if let State::Ended(error) = self.state() { Some(error) } else { None };
+        tokio::select! {
+            biased;
+            error = self.changed.until(ended) => error,
+            // The backend ends its jobs.
+            () = self.session.closed() => closed(self),
+        }
+    }
+
+    /// Begins to leave: nothing is registered from now on, except by what is under way.
+    pub(super) fn leave(&self) {
+        if let Some(id) = &*self.id.lock().unwrap_or_else(PoisonError::into_inner) {
+            id.leaves();
+        }
+        self.leaving.raise();
+    }
+
+    /// Records that nothing keeps the member any more.
+    pub(super) fn stop(&self) {
+        self.stopped.raise();
+    }
+
+    /// Removes the node once nothing is registered any more.
+    pub(super) async fn remove(&self, groups: &dyn Groups) -> Result<()> {
+        self.stopped.raised().await;
+        groups.leave(&self.member).await
+    }
+
+    /// Makes the ID free: the node is gone.
+    pub(super) fn free(&self) {
+        let id = self.id.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(id);
+    }
+}
+
+/// Registers the member. Waits for an earlier session of this client to end, which may still own it.
+///
+/// `own` has the sessions in which it was registered or may have been.
+pub(super) async fn register(
+    groups: &dyn Groups,
+    keep: &Keep,
+    replaces: bool,
+    own: &mut Vec<SessionId>,
+) -> Result<Registration> {
+    loop {
+        let session = keep.session.current().id;
+        if !own.contains(&session) {
+            own.push(session);
+        }
+        match groups.join(&keep.member, &keep.payload, replaces).await? {
+            Joined::Joined(registration) => return Ok(registration),
+            Joined::Taken(Some(owner)) if own.contains(&owner) && owner != keep.session.current().id => {
+                sleep(FIRST_PAUSE).await;
+            }
+            Joined::Taken(owner) => {
+                let message = match owner {
+                    Some(owner) => format!("the session {owner} is a member with this ID"),
+                    None => "a node that belongs to no session has this name".to_owned(),
+                };
+                return Err(Error::new(ErrorKind::Taken, "join")
+                    .with_path(&keep.member)
+                    .with_message(message));
+            }
+            _ => return Err(Error::new(ErrorKind::Unexpected, "join").with_path(&keep.member)),
+        }
+    }
+}
+
+/// Keeps a member registered until it leaves, or another client has its ID.
+#[derive(Debug)]
+pub(super) struct KeepJob(pub(super) Arc<Keep>);
+
+#[async_trait]
+impl Job for KeepJob {
+    async fn run(&self, backend: &dyn CoordinationBackend) {
+        let keep = &*self.0;
+        if let Some(groups) = backend.groups() {
+            tokio::select! {
+                biased;
+                () = keep.leaving.raised() => {}
+                () = keep.session.closed() => keep.set(State::Ended(closed(keep))),
+                error = kept(groups, keep) => keep.set(State::Ended(error)),
+            }
+        }
+        keep.stop();
+        if matches!(keep.state(), State::Ended(_)) {
+            keep.free();
+        }
+    }
+}
+
+fn closed(keep: &Keep) -> Error {
+    Error::new(ErrorKind::Closed, "join").with_path(&keep.member)
+}
+
+/// Registers the member again and again. Returns the error that ends that.
+async fn kept(groups: &dyn Groups, keep: &Keep) -> Error {
+    let (mut own, mut pause) = (Vec::new(), FIRST_PAUSE);
+    loop {
+        if let State::Registered(registration) = keep.state() {
+            own = vec![registration.session];
+            over(keep, registration).await;
+            tracing::warn!(member = %keep.member, "a member is no longer registered, and joins again");
+            keep.set(State::Missing);
+        }
+        match register(groups, keep, false, &mut own).await {
+            Ok(registration) => {
+                keep.set(State::Registered(registration));
+                pause = FIRST_PAUSE;
+            }
+            Err(error) if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::SessionLost) => {
+                return error;
+            }
+            Err(error) => {
+                tracing::debug!(member = %keep.member, %error, "a member is not registered yet");
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Waits until the session of a registration is over, or another client has removed the node.
+async fn over(keep: &Keep, Registration { epoch, mut deletion, .. }: Registration) {
+    let mut session = keep.session.clone();
+    tokio::select! {
+        biased;
+        _ = session.over(epoch) => {}
+        () = deletion.deleted() => {}
+    }
+}
+
+/// Removes the node of a member that was dropped, or whose join was given up.
+#[derive(Debug)]
+pub(super) struct LeaveJob {
+    pub(super) keep: Arc<Keep>,
+    /// The last epoch in which the member may have been registered.
+    pub(super) epoch: u64,
+}
+
+#[async_trait]
+impl Job for LeaveJob {
+    /// Retries until it succeeds or the epoch is over. In both cases no node is left.
+    async fn run(&self, backend: &dyn CoordinationBackend) {
+        let (keep, mut session) = (&*self.keep, self.keep.session.clone());
+        let removed = async {
+            let mut pause = FIRST_PAUSE;
+            while let Some(groups) = backend.groups()
+                && let Err(error) = keep.remove(groups).await
+            {
+                tracing::warn!(member = %keep.member, %error, "a member could not be removed yet");
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = session.over(self.epoch) => {}
+            () = removed => {}
+        }
+        keep.free();
+    }
+}

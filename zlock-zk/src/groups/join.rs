@@ -1,0 +1,121 @@
+//! Joining a group.
+
+use std::ops::ControlFlow::{Break, Continue};
+
+use tokio::time::Instant;
+use zlock_core::kit::{Attempt, SessionKey};
+use zlock_core::{Joined, NodeId, NodeName, Registration, SessionId};
+use zookeeper_client::{Acls, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
+
+use crate::error::Failure;
+use crate::operations::create::parents::make_above;
+use crate::operations::operation::{Attempted, Leaves, Operation};
+use crate::session::heartbeat::check;
+
+pub(super) struct Join<'a> {
+    pub(super) data: &'a [u8],
+    pub(super) replaces: bool,
+}
+
+impl<'o> Attempt<Operation<'o>, Failure> for Join<'_> {
+    type Output = Joined;
+
+    async fn attempt(&mut self, operation: &mut Operation<'o>, session: SessionKey) -> Attempted<Joined> {
+        let sent = Instant::now();
+        let (path, data) = (operation.server_path(), self.data.to_owned());
+        let acls = operation.shared.options.acls.clone();
+        let created = operation.send(session, Leaves::Change, move |live| async move {
+            let options = CreateMode::Ephemeral.with_acls(Acls::new(&acls));
+            live.client.create(&path, &data, &options).await
+        });
+        match created.await {
+            Ok((stat, _)) => return registered(operation, session, stat.czxid, sent),
+            Err(Failure::Zk(Error::NoNode)) => {
+                // The group may already be gone again when the next attempt begins.
+                make_above(operation, session).await?;
+                return Ok(Continue(()));
+            }
+            Err(Failure::Zk(Error::NodeExists)) => {}
+            Err(failure) => return Err(failure),
+        }
+        let Some(stat) = stat(operation, session).await? else { return Ok(Continue(())) };
+        let owner = stat.ephemeral_owner.cast_unsigned();
+        if owner == session.id.get() {
+            // The server may follow a leader that was replaced since. So a write has to confirm that the node exists.
+            let path = operation.server_path();
+            let exists = operation
+                .send(session, Leaves::Change, move |live| async move { check(&live.client, &path).await });
+            return match exists.await? {
+                true => registered(operation, session, stat.czxid, sent),
+                false => Ok(Continue(())),
+            };
+        }
+        if !self.replaces {
+            return Ok(Break(Joined::Taken((owner != 0).then(|| SessionId::new(owner)))));
+        }
+        match self.replace(operation, session, stat.version).await? {
+            Some(number) => registered(operation, session, number, sent),
+            None => Ok(Continue(())),
+        }
+    }
+}
+
+impl Join<'_> {
+    /// Replaces the node that has this version. Returns the number of the new one, or `None` if another has come in between.
+    ///
+    /// The new node's version differs, so that the client that owned the old one cannot take it for its own and delete it.
+    async fn replace(
+        &self,
+        operation: &mut Operation<'_>,
+        session: SessionKey,
+        version: i32,
+    ) -> Result<Option<i64>, Failure> {
+        let (path, data) = (operation.server_path(), self.data.to_owned());
+        let acls = operation.shared.options.acls.clone();
+        let replaced = operation.send(session, Leaves::Change, move |live| async move {
+            let mut transaction = live.client.new_multi_writer();
+            transaction.add_delete(&path, Some(version))?;
+            transaction.add_create(&path, &data, &CreateMode::Ephemeral.with_acls(Acls::new(&acls)))?;
+            // Unlike the answer to a create, the one to a write has the stat on all servers.
+            for _ in 0..if version == 1 { 2 } else { 1 } {
+                transaction.add_set_data(&path, &data, None)?;
+            }
+            match transaction.commit().await {
+                Ok(results) => match results.last() {
+                    Some(MultiWriteResult::SetData { stat }) => Ok(Some(stat.czxid)),
+                    _ => Err(Error::UnexpectedError("no stat of the last write".into())),
+                },
+                Err(MultiWriteError::OperationFailed {
+                    source: Error::NoNode | Error::BadVersion | Error::NodeExists,
+                    ..
+                }) => Ok(None),
+                Err(error) => Err(Error::from(error)),
+            }
+        });
+        replaced.await
+    }
+}
+
+/// Returns the stat of the node, which the connected server has seen.
+async fn stat(operation: &mut Operation<'_>, session: SessionKey) -> Result<Option<Stat>, Failure> {
+    let path = operation.server_path();
+    let stat = operation
+        .send(session, Leaves::Nothing, move |live| async move { live.client.check_stat(&path).await });
+    stat.await
+}
+
+/// Adds the member: from here on, the backend reports its deletion.
+fn registered(
+    operation: &mut Operation<'_>,
+    session: SessionKey,
+    czxid: i64,
+    sent: Instant,
+) -> Attempted<Joined> {
+    // Until the caller knows the member.
+    operation.budget.ambiguous = true;
+    let path = operation.server_path();
+    let name = NodeName::new(path.rsplit('/').next().unwrap_or_default());
+    let deletion = operation.shared.insert_own_as(session, &NodeId::new(path), &name, sent)?;
+    let number = czxid.cast_unsigned();
+    Ok(Break(Joined::Joined(Registration::new(session.id, session.epoch, number, deletion))))
+}

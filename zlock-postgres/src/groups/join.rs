@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use zlock_core::kit::{Attempt, Failure as _, SessionKey};
 use zlock_core::{Joined, NodeId, Registration, SessionId};
 
-use super::parts;
+use super::parts::parts;
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow::Break;
 
 use zlock_core::kit::{Attempt, SessionKey};
 
-use super::parts;
+use super::parts::parts;
 use crate::connection::link::Params;
 use crate::connection::statement;
 use crate::error::Failure;

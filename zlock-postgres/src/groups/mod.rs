@@ -4,6 +4,7 @@
 
 mod join;
 mod leave;
+mod parts;
 mod read;
 
 use async_trait::async_trait;
@@ -34,9 +35,4 @@ impl Groups for PostgresBackend {
     async fn members_with_watch(&self, group: &LockPath) -> Result<(Vec<ListedMember>, Watch)> {
         repeat(&mut self.operation("members_with_watch", group), &mut WatchMembers).await
     }
-}
-
-/// Returns the group of a member, and its name.
-fn parts(member: &str) -> (&str, &str) {
-    member.rsplit_once('/').unwrap_or(("", member))
 }

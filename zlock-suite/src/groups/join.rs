@@ -3,14 +3,14 @@
 use tokio::time::{sleep, timeout};
 use zlock_core::Joined;
 
-use super::{contents, groups, is_taken, join, leave, member, replace, try_join, watch};
+use super::{contents, groups, is_taken, member, register, remove, replace, try_join, watch};
 use crate::Case;
 use crate::case::{LONG, MOMENT};
 
 /// A member of another session is `Taken`, and stays as it is.
 pub async fn member_of_another_session_is_taken(case: &Case<'_>) {
     let (a, b, w7) = (case.connect().await, case.connect().await, member(case, "w7"));
-    let first = join(&a, &w7, b"a").await;
+    let first = register(&a, &w7, b"a").await;
     for _ in 0..2 {
         let second = try_join(&b, &w7, b"b", false).await;
         assert!(is_taken(&second, first.session), "{second:?}");
@@ -35,7 +35,7 @@ pub async fn one_of_several_succeeds(case: &Case<'_>) {
             joined.iter().filter(|(_, joined)| matches!(joined, Joined::Joined(_))).collect();
         assert_eq!(winners.len(), 1, "{joined:?}");
         for (backend, _) in &joined {
-            leave(backend, &w7).await;
+            remove(backend, &w7).await;
         }
     }
 }
@@ -43,7 +43,7 @@ pub async fn one_of_several_succeeds(case: &Case<'_>) {
 /// A member of this session is found, and not created again.
 pub async fn own_member_is_found(case: &Case<'_>) {
     let (a, w7) = (case.connect().await, member(case, "w7"));
-    let first = join(&a, &w7, b"a").await;
+    let first = register(&a, &w7, b"a").await;
     for replaces in [false, true] {
         match try_join(&a, &w7, b"again", replaces).await {
             Joined::Joined(again) => assert_eq!(again.number, first.number),
@@ -56,13 +56,13 @@ pub async fn own_member_is_found(case: &Case<'_>) {
 /// The member belongs to the session of the returned epoch, and is removed when that session ends.
 pub async fn ends_with_its_session(case: &Case<'_>) {
     let (a, b, w7) = (case.connect().await, case.connect().await, member(case, "w7"));
-    let first = join(&a, &w7, b"a").await;
+    let first = register(&a, &w7, b"a").await;
     let session = a.session_events().current();
     assert_eq!((first.session, first.epoch), (session.id, session.epoch));
     case.store.expire(&a).await;
     let group = case.path("group");
     case.until("the member is removed", async || case.store.names(&group).await.is_empty()).await;
-    join(&b, &w7, b"b").await;
+    register(&b, &w7, b"b").await;
     case.connected(&a, 2).await;
     let late = try_join(&a, &w7, b"a", false).await;
     assert!(is_taken(&late, b.session_events().current().id), "{late:?}");
@@ -72,7 +72,7 @@ pub async fn ends_with_its_session(case: &Case<'_>) {
 pub async fn replaced_is_never_missing(case: &Case<'_>) {
     let (a, b, c, w7) =
         (case.connect().await, case.connect().await, case.connect().await, member(case, "w7"));
-    join(&a, &w7, b"0").await;
+    register(&a, &w7, b"0").await;
     for n in 0..case.many(20, 5) {
         let (by, group) = (if n % 2 == 0 { &b } else { &a }, case.path("group"));
         let looks = async {
@@ -89,7 +89,7 @@ pub async fn replaced_is_never_missing(case: &Case<'_>) {
 /// A member that was replaced does not end with the session that owned it before.
 pub async fn replaced_outlives_the_earlier_session(case: &Case<'_>) {
     let (a, b, w7) = (case.connect().await, case.connect().await, member(case, "w7"));
-    join(&a, &w7, b"old").await;
+    register(&a, &w7, b"old").await;
     let second = replace(&b, &w7, b"new").await;
     case.store.expire(&a).await;
     sleep(MOMENT).await;
@@ -97,7 +97,7 @@ pub async fn replaced_outlives_the_earlier_session(case: &Case<'_>) {
     assert_eq!((&*now.data, now.number, now.session), (&b"new"[..], second.number, Some(second.session)));
     case.connected(&a, 2).await;
     // The session that owned it before removes nothing, either.
-    leave(&a, &w7).await;
+    remove(&a, &w7).await;
     assert_eq!(contents(&b, &case.path("group")).await.len(), 1);
     assert!(!second.deletion.is_deleted());
 }
@@ -109,13 +109,13 @@ pub async fn numbers_increase(case: &Case<'_>) {
     let mut last = 0;
     for n in 0..6 {
         let registration = match n % 3 {
-            0 => join(&a, &w7, b"a").await,
+            0 => register(&a, &w7, b"a").await,
             1 => replace(&b, &w7, b"b").await,
             _ => {
-                leave(&b, &w7).await;
+                remove(&b, &w7).await;
                 case.store.remove_parent(&group).await;
-                let joined = join(&a, &w7, b"a").await;
-                leave(&a, &w7).await;
+                let joined = register(&a, &w7, b"a").await;
+                remove(&a, &w7).await;
                 joined
             }
         };
@@ -130,16 +130,16 @@ pub async fn deletion_is_reported(case: &Case<'_>) {
     let (w1, w2) = (member(case, "w1"), member(case, "w2"));
     for both in [false, true] {
         // A session finds that of one node in another way than that of several.
-        let stays = if both { Some(join(&a, &w2, b"stays").await) } else { None };
-        let mut deletion = join(&a, &w1, b"a").await.deletion;
+        let stays = if both { Some(register(&a, &w2, b"stays").await) } else { None };
+        let mut deletion = register(&a, &w1, b"a").await.deletion;
         case.store.remove(&group, "w1").await;
         let limit = 2 * case.store.session_timeout() + LONG;
         timeout(limit, deletion.deleted()).await.expect("the deletion is reported");
-        let mut deletion = join(&a, &w1, b"a").await.deletion;
+        let mut deletion = register(&a, &w1, b"a").await.deletion;
         replace(&b, &w1, b"b").await;
         timeout(limit, deletion.deleted()).await.expect("the replacement is reported");
         assert!(stays.is_none_or(|stays| !stays.deletion.is_deleted()));
-        leave(&b, &w1).await;
+        remove(&b, &w1).await;
     }
 }
 
@@ -148,9 +148,9 @@ pub async fn missing_parents_are_created(case: &Case<'_>) {
     let (a, deep) = (case.connect().await, case.root().join("deep/down/group").unwrap());
     case.uses([deep.clone()]);
     let w7 = deep.join("w7").unwrap();
-    join(&a, &w7, b"a").await;
+    register(&a, &w7, b"a").await;
     assert_eq!(watch(&a, &deep).await.0, ["w7"]);
-    leave(&a, &w7).await;
+    remove(&a, &w7).await;
 }
 
 /// Cases that need [`Store::links`](crate::Store::links).
@@ -177,8 +177,8 @@ pub mod links {
             let now = contents(&a, &group).await.remove("w7").unwrap();
             let Ok(Joined::Joined(joined)) = joined else { panic!("replaces: {replaces}, {joined:?}") };
             assert_eq!((Some(joined.session), joined.number), (now.session, now.number));
-            leave(&b, &w7).await;
-            join(&a, &w7, b"a").await;
+            remove(&b, &w7).await;
+            register(&a, &w7, b"a").await;
         }
         // Taken stays taken.
         case.links().mute(&b).await;

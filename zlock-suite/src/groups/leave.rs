@@ -7,35 +7,35 @@ use std::task::{Context, Waker};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-use super::{groups, join, leave, member, watch};
+use super::{groups, member, register, remove, watch};
 use crate::Case;
 use crate::case::{LONG, MOMENT};
 
 /// A member or a group that does not exist is not an error.
 pub async fn missing_is_no_error(case: &Case<'_>) {
     let (a, w7, other) = (case.connect().await, member(case, "w7"), member(case, "other"));
-    leave(&a, &w7).await;
-    join(&a, &w7, b"a").await;
-    leave(&a, &other).await;
-    leave(&a, &w7).await;
-    leave(&a, &w7).await;
+    remove(&a, &w7).await;
+    register(&a, &w7, b"a").await;
+    remove(&a, &other).await;
+    remove(&a, &w7).await;
+    remove(&a, &w7).await;
     assert_eq!(watch(&a, &case.path("group")).await.0, [""; 0]);
 }
 
 /// A member of another session is not removed.
 pub async fn others_stay(case: &Case<'_>) {
     let (a, b, w7) = (case.connect().await, case.connect().await, member(case, "w7"));
-    join(&a, &w7, b"a").await;
-    leave(&b, &w7).await;
+    register(&a, &w7, b"a").await;
+    remove(&b, &w7).await;
     assert_eq!(watch(&b, &case.path("group")).await.0, ["w7"]);
 }
 
 /// The removal is not reported as one by another client.
 pub async fn removal_is_not_reported(case: &Case<'_>) {
     let (a, w1, w2) = (case.connect().await, member(case, "w1"), member(case, "w2"));
-    let stays = join(&a, &w2, b"stays").await;
-    let left = join(&a, &w1, b"a").await;
-    leave(&a, &w1).await;
+    let stays = register(&a, &w2, b"stays").await;
+    let left = register(&a, &w1, b"a").await;
+    remove(&a, &w1).await;
     // Long enough for the heartbeats that look for nodes.
     sleep(case.store.session_timeout()).await;
     assert!(!left.deletion.is_deleted() && !stays.deletion.is_deleted());
@@ -58,7 +58,7 @@ pub async fn dropped_join_is_void(case: &Case<'_>) {
             }
             is_done
         };
-        leave(&a, &w7).await;
+        remove(&a, &w7).await;
         assert_eq!(watch(&b, &group).await.0, [""; 0], "after {polls} polls");
         sleep(MOMENT / 20).await;
         assert_eq!(watch(&b, &group).await.0, [""; 0], "later, after {polls} polls");
@@ -73,13 +73,13 @@ pub async fn later_member_stays(case: &Case<'_>) {
     let (a, b, w7, group) =
         (case.connect().await, case.connect().await, member(case, "w7"), case.path("group"));
     for _ in 0..case.many(20, 5) {
-        join(&a, &w7, b"a").await;
-        leave(&a, &w7).await;
-        let again = join(&a, &w7, b"again").await;
+        register(&a, &w7, b"a").await;
+        remove(&a, &w7).await;
+        let again = register(&a, &w7, b"again").await;
         sleep(MOMENT / 20).await;
         assert_eq!(watch(&b, &group).await.0, ["w7"]);
         assert!(!again.deletion.is_deleted());
-        leave(&a, &w7).await;
+        remove(&a, &w7).await;
     }
 }
 
@@ -109,10 +109,10 @@ pub mod links {
             assert_eq!(watch(&b, &group).await.0, [""; 0], "mute: {mute}");
             sleep(MOMENT).await;
             assert_eq!(watch(&b, &group).await.0, [""; 0], "later, mute: {mute}");
-            let again = join(&a, &w7, b"again").await;
+            let again = register(&a, &w7, b"again").await;
             assert_eq!(watch(&b, &group).await.0, ["w7"]);
             assert!(!again.deletion.is_deleted());
-            leave(&a, &w7).await;
+            remove(&a, &w7).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 use zlock_core::{ErrorKind, LockPath, MemberContents, Watch};
 
-use super::{contents, groups, join, leave, member, replace};
+use super::{contents, groups, member, register, remove, replace};
 use crate::{Case, Connection};
 
 /// Returns the contents of a member, or `None` if the store's listing has them. There this method is never called.
@@ -27,14 +27,14 @@ async fn read(
 pub async fn contents_are_those_of_the_last_join(case: &Case<'_>) {
     let (a, b, w7) = (case.connect().await, case.connect().await, member(case, "w7"));
     for data in [&b""[..], b"10.0.0.7:80", &[0, 255, 10]] {
-        let first = join(&a, &w7, data).await;
+        let first = register(&a, &w7, data).await;
         let read_by = read(case, &b, &w7).await.flatten();
         let now = match read_by {
             Some((now, _)) => now,
             None => contents(&b, &case.path("group")).await.remove("w7").unwrap(),
         };
         assert_eq!((&*now.data, now.number, now.session), (data, first.number, Some(first.session)));
-        leave(&a, &w7).await;
+        remove(&a, &w7).await;
         assert!(read(case, &b, &w7).await.flatten().is_none());
     }
 }
@@ -43,7 +43,7 @@ pub async fn contents_are_those_of_the_last_join(case: &Case<'_>) {
 pub async fn no_change_is_lost(case: &Case<'_>) {
     let (a, b, c, w7) =
         (case.connect().await, case.connect().await, case.connect().await, member(case, "w7"));
-    join(&a, &w7, b"0").await;
+    register(&a, &w7, b"0").await;
     for n in 0..case.many(20, 5) {
         let by = if n % 2 == 0 { &b } else { &a };
         let (read, now) = tokio::join!(read(case, &c, &w7), replace(by, &w7, b"next"));

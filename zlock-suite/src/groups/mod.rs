@@ -23,7 +23,7 @@ async fn try_join(connection: &Connection, member: &LockPath, data: &[u8], repla
     groups(connection).join(member, data, replaces).await.expect("join")
 }
 
-async fn join(connection: &Connection, member: &LockPath, data: &[u8]) -> Registration {
+async fn register(connection: &Connection, member: &LockPath, data: &[u8]) -> Registration {
     match try_join(connection, member, data, false).await {
         Joined::Joined(registration) => registration,
         other => panic!("not joined: {other:?}"),
@@ -41,7 +41,7 @@ fn is_taken(joined: &Joined, owner: SessionId) -> bool {
     matches!(joined, Joined::Taken(Some(session)) if *session == owner)
 }
 
-async fn leave(connection: &Connection, member: &LockPath) {
+async fn remove(connection: &Connection, member: &LockPath) {
     groups(connection).leave(member).await.expect("leave");
 }
 

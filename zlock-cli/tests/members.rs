@@ -61,7 +61,8 @@ async fn join_and_look(url: &str) {
     assert_eq!((columns.len(), columns[1][0], columns[1][2]), (2, "w7", "one"));
 
     // Its ID is taken.
-    let mut refused = zlock(&["join", "--url", url, "--no-wait", "app/workers", "w7", "--", "true"]);
+    let mut refused = zlock(&["join", "--url", url, "--no-wait", "--kill-after", "200ms"]);
+    refused.args(["app/workers", "w7", "--", "true"]);
     let (code, _, error) = outcome(&mut refused).await;
     assert_eq!(code, 124, "{error}");
     assert!(error.contains("/app/workers/w7: another client has this ID"), "{error}");

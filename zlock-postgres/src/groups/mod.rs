@@ -15,13 +15,12 @@ use self::join::Join;
 use self::leave::Leave;
 use self::read::WatchMembers;
 use crate::backend::PostgresBackend;
-use crate::operations::write::check_size;
 
 #[async_trait]
 impl Groups for PostgresBackend {
     async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
         let mut operation = self.operation("join", member);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         let mut join = Join::new(operation.shared.clone(), data, replaces);
         repeat(&mut operation, &mut join).await
     }

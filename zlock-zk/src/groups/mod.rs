@@ -18,13 +18,12 @@ use self::join::Join;
 use self::leave::Leave;
 use self::read::{WatchMember, WatchMembers};
 use crate::backend::ZkBackend;
-use crate::operations::write::check_size;
 
 #[async_trait]
 impl Groups for ZkBackend {
     async fn join(&self, member: &LockPath, data: &[u8], replaces: bool) -> Result<Joined> {
         let mut operation = self.operation("join", member);
-        check_size(&operation, data)?;
+        operation.budget.check_size(data)?;
         repeat(&mut operation, &mut Join { data, replaces }).await
     }
 
